@@ -1,0 +1,74 @@
+# Everything runs from .venv, which `make install` makes; nothing is installed outside of it.
+# The other targets install by themselves when something that the installation depends on has changed.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+LOG := $(VENV)/install.log
+CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14
+KERNEL_SOURCES := store/_kernel.pyx $(wildcard store/*.h)
+BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
+
+.PHONY: install demo test lint bench clean help no-kernel
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+
+install: $(STAMP) ## make .venv and install the package and its tools into it
+	@echo "installed: $(VENV)/bin/rmq"
+
+demo: $(STAMP) ## run the example that analyses a year of flights
+	@$(PYTHON) -m examples.flights
+
+test: $(STAMP) ## run the tests; ARGS="-m 'not slow'" is handed to pytest
+	@$(PYTHON) -m pytest -q $(ARGS)
+
+lint: $(STAMP) ## check style, formatting, types, the kernel's stub and its warnings
+	@failed=0
+	$(PYTHON) -m ruff check --quiet || failed=1
+	$(PYTHON) -m ruff format --check --quiet || failed=1
+	$(PYTHON) -m mypy || failed=1
+	$(PYTHON) -m mypy.stubtest --mypy-config-file pyproject.toml store._kernel || failed=1
+	$(PYTHON) -m cython -Wextra -Werror -o $(VENV)/kernel-lint.c store/_kernel.pyx || failed=1
+	exit $$failed
+
+bench: $(STAMP) ## run the benchmarks
+	@$(PYTHON) -m benchmarks
+
+clean: ## remove everything that make has made
+	@rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -f store/_kernel.c store/_kernel*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(if $(wildcard store/_kernel*.so),,no-kernel)
+	@missing() { echo "install: missing: $$1" >&2; exit 1; }
+	pip() {
+	    $(PYTHON) -m pip --quiet --disable-pip-version-check --retries 1 "$$@" > $(LOG) 2>&1 && return
+	    if grep -qE 'No matching distribution|ConnectionError|Max retries|timed out' $(LOG); then
+	        missing "the package registry: $$(sed -n '/^ERROR: /{s///p;q}' $(LOG))"
+	    fi
+	    cat $(LOG) >&2
+	    exit 1
+	}
+	echo "installing into $(VENV)"
+	if ! $(PYTHON) -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then
+	    for python in $(CANDIDATES) ''; do
+	        [ -n "$$python" ] || missing "Python 3.11 or newer, with its venv module"
+	        "$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && break
+	    done
+	    "$$python" -m venv --clear $(VENV)
+	fi
+	compiler=$${CC:-$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_config_var("CC"))')}
+	command -v $${compiler%% *} > /dev/null || missing "a C compiler ($${compiler%% *})"
+	headers=$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+	$$compiler -fsyntax-only -include "$$headers/Python.h" -I "$$headers" -x c /dev/null 2> /dev/null \
+	    || missing "the C headers of Python or of the C library"
+	$(PYTHON) -c '$(BUILD_REQUIRES)' > $(VENV)/build-requires.txt
+	pip install -r $(VENV)/build-requires.txt
+	pip install --no-build-isolation --editable '.[test,dev,examples]'
+	touch $@

@@ -1,0 +1,40 @@
+"""What every test relies on: a compiled kernel that belongs to its sources, and no time limit per example.
+
+Nothing here imports the packages at the top, so that a missing or stale kernel is one clear line and
+not a traceback.
+"""
+
+from __future__ import annotations
+
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+STORE = Path(__file__).parents[1] / "store"
+
+# How long one example takes says nothing on a machine that others use too.
+settings.register_profile("repository", deadline=None, print_blob=True)
+settings.load_profile("repository")
+
+
+def pytest_configure() -> None:
+    """Stop the run when the kernel is not the one that its sources would give."""
+    if problem := kernel_problem(STORE):
+        raise pytest.UsageError(f"{problem}: run `make install`")
+
+
+def kernel_problem(store: Path) -> str | None:
+    """Return what is wrong with the compiled kernel in ``store``, or None when it is newer than its sources."""
+    kernel = next((path for suffix in EXTENSION_SUFFIXES if (path := store / f"_kernel{suffix}").exists()), None)
+    if kernel is None:
+        return "store/_kernel is not compiled for this Python"
+    built = kernel.stat().st_mtime_ns
+    stale = sorted(path.name for path in kernel_sources(store) if path.stat().st_mtime_ns > built)
+    return f"store/{kernel.name} is older than {', '.join(stale)}" if stale else None
+
+
+def kernel_sources(store: Path) -> list[Path]:
+    """Return the files that the kernel is compiled from."""
+    return [*store.glob("_kernel.pyx"), *store.glob("*.h")]

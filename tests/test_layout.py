@@ -1,0 +1,82 @@
+"""Layouts are declared once: docstrings show the declaration, and shared words do not straddle a boundary."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import textwrap
+from itertools import pairwise
+
+import pytest
+
+from store import layout
+
+SHOWN = {
+    "store.record": ("RECORD_HEADER", "BLANK_RECORD"),
+    "store.consume_queue": ("CONSUME_QUEUE_ENTRY",),
+    "store.checkpoint": ("CHECKPOINT", "LOW_WATER"),
+}
+"""Which layouts the docstring of a module shows."""
+
+CACHE_LINE = 64
+
+RUNTIME_FIELDS = [
+    pytest.param(table.at[field.name], field, id=f"{name}.{field.name}")
+    for name, table in layout.RUNTIME_TABLES.items()
+    for field in table.fields
+]
+
+TABLE_STARTS = [
+    layout.ARRIVAL_LANES_AT,
+    layout.QUEUE_TABLE_AT,
+    layout.GROUP_QUEUE_TABLE_AT,
+    layout.MEMBER_TABLE_AT,
+    layout.WORKER_TABLE_AT,
+]
+
+
+@pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in SHOWN.items() for name in names])
+def test_the_docstring_of_a_module_shows_the_declared_layout(module: str, name: str) -> None:
+    declared: layout.Layout = getattr(layout, name)
+    docstring = inspect.getdoc(importlib.import_module(module)) or ""
+    table = textwrap.indent(declared.table(), "    ")
+    assert table in docstring, f"{module} must show {name} as a block that is indented by four spaces:\n\n{table}"
+
+
+@pytest.mark.parametrize(("at", "field"), RUNTIME_FIELDS)
+def test_a_runtime_field_is_aligned_so_that_nobody_sees_half_of_it(at: int, field: layout.Field) -> None:
+    assert at % alignment(field) == 0
+
+
+@pytest.mark.parametrize("name", [name for name in layout.RUNTIME_TABLES if name != "header"])
+def test_a_slot_fills_whole_cache_lines(name: str) -> None:
+    assert layout.RUNTIME_TABLES[name].size % CACHE_LINE == 0
+
+
+def test_tables_of_the_runtime_file_start_on_cache_lines_and_do_not_overlap() -> None:
+    sizes = [
+        layout.ARRIVAL_LANES * layout.ARRIVAL_LANE_STRIDE,
+        layout.QUEUE_SLOTS * layout.QUEUE_SLOT.size,
+        layout.GROUP_QUEUE_SLOTS * layout.GROUP_QUEUE_SLOT.size,
+        layout.MEMBER_SLOTS * layout.MEMBER_SLOT.size,
+        layout.WORKER_SLOTS * layout.WORKER_SLOT.size,
+    ]
+    spans = [(0, layout.RUNTIME_HEADER.size)]
+    spans += [(start, start + size) for start, size in zip(TABLE_STARTS, sizes, strict=True)]
+    spans.append((layout.RUNTIME_SIZE, layout.RUNTIME_SIZE))
+    assert all(start % CACHE_LINE == 0 for start, _ in spans)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+@pytest.mark.parametrize("name", layout.RUNTIME_TABLES)
+def test_no_two_fields_of_a_runtime_table_have_the_same_name(name: str) -> None:
+    table = layout.RUNTIME_TABLES[name]
+    assert len(table.at) == len(table.fields)
+
+
+def alignment(field: layout.Field) -> int:
+    """Return what the byte offset of a field must be a multiple of; 1 for text and padding."""
+    if field.name.endswith("mutex"):
+        assert field.size == CACHE_LINE, "a mutex has a cache line of its own"
+        return CACHE_LINE
+    return field.size if field.code in "bBhHiIqQ" else 1
