@@ -1,0 +1,278 @@
+"""Types of the compiled kernel. The rules of that file stand in its own docstring."""
+
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping as MappingLike
+from typing import Protocol, final
+
+from store.message_queue import MessageQueue
+
+LAYOUT: dict[str, int]
+FOUND: dict[str, int]
+CRC32_METHOD: str
+RESERVED_PROPERTIES: frozenset[str]
+
+class _AppendFiles(Protocol):
+    @property
+    def rolled(self) -> Callable[[], None]: ...
+    def log_files(self, size: int) -> tuple[Mapping, int, Mapping | None, int]: ...
+    def queue_files(self, slot: int, count: int) -> tuple[Mapping, int, Mapping | None, int]: ...
+    def repair(self) -> None: ...
+    def month(self, now_ms: int) -> tuple[int, int]: ...
+
+class _GrantFiles(Protocol):
+    def log_file(self, commit_log_offset: int) -> tuple[Mapping, int]: ...
+    def queue_file(self, slot: int, queue_offset: int) -> tuple[Mapping, int]: ...
+
+def arm(point: int, passes: int, signal_number: int) -> None: ...
+def crc32(data: bytes | memoryview | Mapping, value: int = 0) -> int:
+    """Return the CRC-32 of ``data``, as :func:`zlib.crc32`."""
+
+def boottime() -> int:
+    """Return CLOCK_BOOTTIME in ns: one clock for all processes, which counts suspend and never steps."""
+
+def java_hash(text: str) -> int:
+    """Return Java's ``String.hashCode``, 32 bits signed."""
+
+def decode(
+    buffer: bytes | memoryview | Mapping,
+    position: int,
+    commit_log_offset: int,
+    queue: MessageQueue | None = None,
+) -> ReceivedMessage | int:
+    """Return the valid record at ``position``, or the number in ``FOUND`` of what stands there instead."""
+
+@final
+class Mapping:
+    """A shared mapping of a whole file, a buffer. It keeps no descriptor; the last reference unmaps it."""
+
+    size: int
+    writable: bool
+    def __init__(self, fd: int, size: int, *, writable: bool = True) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __len__(self) -> int: ...
+
+@final
+class Words:
+    """Atomic access to the aligned native words of a mapping. Positions are bytes; ValueError outside."""
+
+    def __init__(self, mapping: Mapping) -> None: ...
+    def load(self, at: int) -> int: ...
+    def store(self, at: int, value: int) -> None: ...
+    def add(self, at: int, value: int) -> int: ...
+    def replace(self, at: int, expected: int, desired: int) -> bool: ...
+    def set_bits(self, at: int, bits: int) -> int: ...
+    def load32(self, at: int) -> int: ...
+    def store32(self, at: int, value: int) -> None: ...
+    def wait(self, at: int, expected: int, timeout_ms: int) -> bool: ...
+    def signal(self, at: int) -> int: ...
+
+@final
+class RobustMutex:
+    """A robust, process-shared mutex in a mapping; of the thread that acquired it."""
+
+    def __init__(self, mapping: Mapping, at: int) -> None: ...
+    def initialise(self) -> None: ...
+    def try_acquire(self) -> bool: ...
+    def acquire(self, timeout_ms: int) -> None: ...
+    def release(self) -> None: ...
+    @property
+    def owner(self) -> int: ...
+
+@final
+class Message:
+    """One message to send.
+
+    ``topic``: 1 to 127 characters of ``%a-zA-Z0-9_-``. ``body``: bytes as they are, anything else is encoded as JSON
+    when it is sent. ``tags``: one tag to filter by. ``keys``: words to find the message by. ``properties``: strings of
+    the application. ``flag``: 32 bits of the application. All is checked when the message is sent.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        body: object,
+        *,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        properties: MappingLike[str, str] | None = None,
+        flag: int = 0,
+    ) -> None: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def body(self) -> object: ...
+    @property
+    def tags(self) -> str | None: ...
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+    @property
+    def properties(self) -> dict[str, str] | None: ...
+    @property
+    def flag(self) -> int: ...
+
+@final
+class SendResult:
+    """Where a sent message stands."""
+
+    @property
+    def message_id(self) -> str:
+        """32 hexadecimal digits, unique to the message [UNIQ_KEY]."""
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The message queue that holds it."""
+
+    @property
+    def queue_offset(self) -> int:
+        """Its number within the queue."""
+
+    @property
+    def commit_log_offset(self) -> int:
+        """First byte of its record."""
+
+    @property
+    def commit_log_end(self) -> int:
+        """First byte behind its record."""
+
+@final
+class ReceivedMessage:
+    """A message of the log; each field is decoded when it is read."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def queue(self) -> MessageQueue: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def commit_log_offset(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """Bytes of the whole record."""
+
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def flag(self) -> int: ...
+    @property
+    def sys_flag(self) -> int: ...
+    @property
+    def born_timestamp(self) -> int:
+        """ms since the epoch, by the producer's clock."""
+
+    @property
+    def store_timestamp(self) -> int:
+        """ms since the epoch, taken when it was stored."""
+
+    @property
+    def tags(self) -> str | None: ...
+    @property
+    def tags_code(self) -> int:
+        """Java hash of the tag, 0 without one."""
+
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+    @property
+    def sharding_key(self) -> str | None: ...
+    @property
+    def properties(self) -> dict[str, str]:
+        """Every property on disk but the CRC."""
+
+    @property
+    def message_id(self) -> str:
+        """The same as ``SendResult.message_id``; the offset message id for a message without one."""
+
+    @property
+    def offset_message_id(self) -> str:
+        """Store host and commit log offset, as RocketMQ's ``offsetMsgId``."""
+
+    @property
+    def delivery_attempt(self) -> int:
+        """1 for the first delivery."""
+
+    def again(self) -> ReceivedMessage:
+        """Return the same message as its next delivery attempt."""
+
+    def record(self) -> bytes:
+        """Return the bytes of the whole record."""
+
+@final
+class Route:
+    """The queues of one topic, as an appender needs them."""
+
+    topic: str
+    def __init__(self, topic: str, queues: list[MessageQueue], slots: list[int]) -> None: ...
+
+@final
+class Appender:
+    """Appends messages for one process; safe for its threads."""
+
+    ahead_mark: int
+    def __init__(
+        self,
+        shared: Mapping,
+        files: _AppendFiles,
+        make_route: Callable[[str], Route],
+        encode_body: Callable[[object], bytes],
+        *,
+        log_file_bytes: int,
+        entries_per_file: int,
+        max_body_bytes: int,
+        timeout_ms: int,
+        queue_table_at: int,
+        queue_slot_size: int,
+        born_host: bytes,
+        store_host: bytes,
+        unique_prefix: bytes,
+    ) -> None: ...
+    def add_route(self, route: Route) -> None: ...
+    def append(self, message: Message, sharding_key: str | None = None) -> SendResult: ...
+    def append_batch(self, messages: Iterable[Message], sharding_key: str | None = None) -> list[SendResult]: ...
+    def wait_ahead(self, mark: int, timeout_ms: int) -> bool: ...
+    def populate_ahead(self, mapping: Mapping, base: int, start: int, stop: int) -> None: ...
+    def wake_ahead(self) -> None: ...
+    def forget_queue_files(self, slot: int) -> None: ...
+
+@final
+class TagSet:
+    """Tags to deliver; empty for every message."""
+
+    def __init__(self, tags: Iterable[str]) -> None: ...
+
+@final
+class QueueGrant:
+    """One message queue, granted to one consumer of a group under one epoch."""
+
+    queue: MessageQueue
+    queue_slot_number: int
+    epoch: int
+    next_offset: int
+    damaged: list[tuple[int, int, int]]
+    skipped: int
+    def __init__(
+        self,
+        shared: Mapping,
+        group_queue_at: int,
+        queue_at: int,
+        queue_slot_number: int,
+        queue: MessageQueue,
+        epoch: int,
+        files: _GrantFiles,
+        tags: TagSet,
+        *,
+        log_file_bytes: int,
+        entries_per_file: int,
+        timeout_ms: int,
+    ) -> None: ...
+    @property
+    def committed_offset(self) -> int: ...
+    @property
+    def max_offset(self) -> int: ...
+    @property
+    def valid(self) -> bool: ...
+    def arm(self, lane: int) -> bool: ...
+    def take(self, limit: int, span: int) -> list[ReceivedMessage]: ...
+    def acknowledge(self, message: ReceivedMessage) -> bool: ...
+    def acknowledge_offsets(self, offsets: list[int]) -> bool: ...

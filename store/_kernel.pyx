@@ -1,0 +1,1706 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
+"""The compiled part of the store: loops over bytes, atomics, the append section, acknowledgements, futexes.
+
+Rules of this file
+
+1. What runs while a mutex between processes is held is a ``noexcept nogil`` function: no Python, no allocation,
+   no I/O, so the compiler proves that it is short. The exception is :class:`RobustMutex`, for the rare paths.
+2. Nobody blocks on such a mutex with the GIL held: a short try first, then slices without the GIL.
+3. Entry points check their arguments once; below them positions are trusted.
+4. Bytes that break the format are a return value, not an exception: the caller knows file and position.
+5. A pointer into a mapping is used only while a Python reference to its :class:`Mapping` is held.
+
+From top to bottom: constants, mapping, words and mutex, message, record, append, take and acknowledge.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItem
+from cpython.ref cimport PyObject
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.errno cimport EBUSY, EINVAL, ETIMEDOUT, errno
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memchr, memcmp, memcpy, memset
+
+import os
+import sys
+
+from store.errors import (
+    BatchTooLarge,
+    BodyTooLarge,
+    MessageRejected,
+    PropertiesTooLarge,
+    StoreBusy,
+    StorePoisoned,
+)
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+cdef extern from "_crc32.h":
+    void rmq_crc32_init() nogil
+    uint32_t rmq_crc32(uint32_t crc, const unsigned char *data, size_t size) nogil
+    const char *rmq_crc32_name()
+
+cdef extern from "_shared_memory.h" nogil:
+    int64_t get_i64(const unsigned char *at)
+    int32_t get_i32(const unsigned char *at)
+    int get_i16(const unsigned char *at)
+    void put_i64(unsigned char *at, int64_t value)
+    void put_i32(unsigned char *at, int32_t value)
+    void put_i16(unsigned char *at, int value)
+    uint64_t load64(const void *at)
+    void store64(void *at, uint64_t value)
+    uint32_t load32(const void *at)
+    void store32(void *at, uint32_t value)
+    void store64_seq(void *at, uint64_t value)
+    uint64_t load64_seq(const void *at)
+    uint64_t exchange64(void *at, uint64_t value)
+    uint64_t or64(void *at, uint64_t bits)
+    uint64_t add64(void *at, uint64_t value)
+    uint32_t add32(void *at, uint32_t value)
+    int replace64(void *at, uint64_t expected, uint64_t desired)
+    int64_t wall_clock_ms()
+    int64_t boottime_ns()
+    int futex_wait(void *word, uint32_t expected, int64_t timeout_ns)
+    int futex_wake(void *word, int count)
+    int mutex_initialise(void *at)
+    int mutex_try(void *at, int spins)
+    int mutex_wait(void *at, int64_t timeout_ns)
+    void mutex_release(void *at)
+    int mutex_owner(const void *at)
+    int armed_point
+    int armed_signal
+    long armed_passes
+    void reach_point "reach"(int point)
+    int MADV_POPULATE_WRITE
+
+cdef extern from "<sys/mman.h>" nogil:
+    void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)
+    int munmap(void *address, size_t length)
+    int madvise(void *address, size_t length, int advice)
+    int PROT_READ, PROT_WRITE, MAP_SHARED
+    void *MAP_FAILED
+
+
+# --- constants, compared with store/layout.py when store is imported -------------------------------------------
+
+cdef enum:
+    # record
+    R_TOTAL_SIZE = 0
+    R_MAGIC = 4
+    R_BODY_CRC = 8
+    R_QUEUE_ID = 12
+    R_FLAG = 16
+    R_QUEUE_OFFSET = 20
+    R_COMMIT_LOG_OFFSET = 28
+    R_SYS_FLAG = 36
+    R_BORN_TIMESTAMP = 40
+    R_BORN_HOST = 48
+    R_STORE_TIMESTAMP = 56
+    R_STORE_HOST = 64
+    R_RECONSUME_TIMES = 72
+    R_PREPARED_OFFSET = 76
+    R_BODY_SIZE = 84
+    RECORD_HEADER_SIZE = 88
+    RECORD_FIXED_SIZE = 91
+    RECORD_MAGIC = -626843481
+    BLANK_MAGIC = -875286124
+    BLANK_SIZE = 8
+    CRC_PROPERTY_SIZE = 20
+    MAX_PROPERTIES_BYTES = 32767
+    SYS_FLAG_BORN_HOST_V6 = 0x10
+    SYS_FLAG_STORE_HOST_V6 = 0x20
+    # consume queue entry
+    ENTRY_SIZE = 20
+    E_SIZE = 8
+    E_TAGS_CODE = 12
+    # runtime header
+    H_APPEND_MUTEX = 192
+    H_APPEND_STAGE = 256
+    H_APPEND_FROM = 264
+    H_WRITTEN_TO = 272
+    H_LAST_STORE_TIMESTAMP = 280
+    H_PUBLISHED_TO = 320
+    H_POISONED = 392
+    H_PREPARE_WORD = 528
+    ARRIVAL_LANES_AT = 4096
+    ARRIVAL_LANE_STRIDE = 64
+    # queue slot
+    Q_MAX_OFFSET = 192
+    Q_MIN_OFFSET = 200
+    Q_WAITING_LANES = 208
+    # group-queue slot
+    G_MUTEX = 192
+    G_EPOCH = 256
+    G_COMMITTED = 288
+    G_ADVANCE_TO = 296
+    G_TAKEN_TO = 304
+    G_ACKNOWLEDGED = 320
+    ACK_WINDOW = 2048
+
+LAYOUT = {
+    "record.total_size": R_TOTAL_SIZE, "record.magic": R_MAGIC, "record.body_crc": R_BODY_CRC,
+    "record.queue_id": R_QUEUE_ID, "record.flag": R_FLAG, "record.queue_offset": R_QUEUE_OFFSET,
+    "record.commit_log_offset": R_COMMIT_LOG_OFFSET, "record.sys_flag": R_SYS_FLAG,
+    "record.born_timestamp": R_BORN_TIMESTAMP, "record.born_host": R_BORN_HOST,
+    "record.store_timestamp": R_STORE_TIMESTAMP, "record.store_host": R_STORE_HOST,
+    "record.reconsume_times": R_RECONSUME_TIMES, "record.prepared_transaction_offset": R_PREPARED_OFFSET,
+    "record.body_size": R_BODY_SIZE, "record.size_of": RECORD_HEADER_SIZE,
+    "entry.size": E_SIZE, "entry.tags_code": E_TAGS_CODE, "entry.size_of": ENTRY_SIZE,
+    "header.append_mutex": H_APPEND_MUTEX, "header.append_stage": H_APPEND_STAGE,
+    "header.append_from": H_APPEND_FROM, "header.written_to": H_WRITTEN_TO,
+    "header.last_store_timestamp": H_LAST_STORE_TIMESTAMP, "header.published_to": H_PUBLISHED_TO,
+    "header.poisoned": H_POISONED, "header.prepare_word": H_PREPARE_WORD,
+    "queue.max_offset": Q_MAX_OFFSET, "queue.min_offset": Q_MIN_OFFSET, "queue.waiting_lanes": Q_WAITING_LANES,
+    "group_queue.mutex": G_MUTEX, "group_queue.epoch": G_EPOCH, "group_queue.committed_offset": G_COMMITTED,
+    "group_queue.advance_to": G_ADVANCE_TO, "group_queue.taken_to": G_TAKEN_TO,
+    "group_queue.acknowledged": G_ACKNOWLEDGED,
+    "RECORD_MAGIC": RECORD_MAGIC, "BLANK_MAGIC": BLANK_MAGIC, "RECORD_FIXED_SIZE": RECORD_FIXED_SIZE,
+    "CRC_PROPERTY_SIZE": CRC_PROPERTY_SIZE, "MAX_PROPERTIES_BYTES": MAX_PROPERTIES_BYTES,
+    "ARRIVAL_LANES_AT": ARRIVAL_LANES_AT, "ARRIVAL_LANE_STRIDE": ARRIVAL_LANE_STRIDE, "ACK_WINDOW": ACK_WINDOW,
+}
+
+cdef enum:  # header.append_stage
+    IDLE = 0
+    COPYING = 1
+    RECORDED = 2
+
+cdef enum:  # store.crash_points.CrashPoint
+    AT_APPEND_LOCKED = 1
+    AT_APPEND_ANNOUNCED = 2
+    AT_BLANK_WRITTEN = 3
+    AT_RECORD_HALF_COPIED = 4
+    AT_RECORDS_COPIED = 5
+    AT_RECORDS_ANNOUNCED = 6
+    AT_ENTRY_HALF_WRITTEN = 7
+    AT_ENTRIES_WRITTEN = 8
+    AT_RECORDS_PUBLISHED = 9
+    AT_QUEUE_PUBLISHED = 10
+    AT_APPEND_FINISHED = 11
+    AT_ACK_LOCKED = 20
+    AT_ACK_MARKED = 21
+    AT_ACK_ADVANCING = 22
+    AT_ACK_CLEARED = 23
+    AT_ACK_FINISHED = 24
+
+rmq_crc32_init()
+CRC32_METHOD = rmq_crc32_name().decode()
+
+
+def arm(int point, long passes, int signal_number):
+    global armed_point, armed_signal, armed_passes
+    armed_passes = passes
+    armed_signal = signal_number
+    armed_point = point
+
+
+def crc32(data, uint32_t value=0):
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            value = rmq_crc32(value, <const unsigned char *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+    return value
+
+
+def boottime():
+    return boottime_ns()
+
+
+cdef int32_t hash_utf8(const unsigned char *at, Py_ssize_t size) noexcept nogil:
+    """Java's ``String.hashCode``: over UTF-16 units, so a character beyond U+FFFF counts as two."""
+    cdef uint32_t value = 0
+    cdef uint32_t unit
+    cdef const unsigned char *end = at + size
+    while at < end:
+        if at[0] < 0x80:
+            unit = at[0]
+            at += 1
+        elif at[0] < 0xE0 and at + 1 < end:
+            unit = (at[0] & 0x1F) << 6 | (at[1] & 0x3F)
+            at += 2
+        elif at[0] < 0xF0 and at + 2 < end:
+            unit = (at[0] & 0x0F) << 12 | (at[1] & 0x3F) << 6 | (at[2] & 0x3F)
+            at += 3
+        elif at + 3 < end:
+            unit = ((at[0] & 0x07) << 18 | (at[1] & 0x3F) << 12 | (at[2] & 0x3F) << 6 | (at[3] & 0x3F)) - 0x10000
+            value = 31 * value + (0xD800 | (unit >> 10))
+            unit = 0xDC00 | (unit & 0x3FF)
+            at += 4
+        else:
+            break
+        value = 31 * value + unit
+    return <int32_t>value
+
+
+def java_hash(str text not None):
+    cdef Py_ssize_t size = 0
+    cdef const char *at = PyUnicode_AsUTF8AndSize(text, &size)
+    return hash_utf8(<const unsigned char *>at, size)
+
+
+# --- mapping ---------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class Mapping:
+    """A shared mapping of a whole file. It keeps no descriptor, and is unmapped when the last reference goes."""
+
+    cdef unsigned char *address
+    cdef readonly Py_ssize_t size
+    cdef readonly bint writable
+
+    def __cinit__(self, int fd, Py_ssize_t size, *, bint writable=True):
+        cdef void *address
+        if size <= 0:
+            raise ValueError(f"size={size}: a mapping needs at least one byte")
+        address = mmap(NULL, size, PROT_READ | PROT_WRITE if writable else PROT_READ, MAP_SHARED, fd, 0)
+        if address == MAP_FAILED:
+            raise OSError(errno, os.strerror(errno))
+        self.address = <unsigned char *>address
+        self.size = size
+        self.writable = writable
+
+    def __dealloc__(self):
+        if self.address != NULL:
+            munmap(self.address, self.size)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.address, self.size, not self.writable, flags)
+
+    def __len__(self):
+        return self.size
+
+
+# --- words and mutex: for what is written in Python ------------------------------------------------------------
+
+@cython.final
+cdef class Words:
+    """Atomic access to the aligned native words of a mapping. Positions are bytes."""
+
+    cdef Mapping mapping
+
+    def __cinit__(self, Mapping mapping not None):
+        self.mapping = mapping
+
+    cdef unsigned char *word(self, Py_ssize_t at, int size) except NULL:
+        if at < 0 or at + size > self.mapping.size or at % size:
+            raise ValueError(f"byte {at} is no aligned word of {size} bytes in {self.mapping.size}")
+        return self.mapping.address + at
+
+    def load(self, Py_ssize_t at):
+        return load64(self.word(at, 8))
+
+    def store(self, Py_ssize_t at, uint64_t value):
+        store64(self.word(at, 8), value)
+
+    def add(self, Py_ssize_t at, uint64_t value):
+        return add64(self.word(at, 8), value)
+
+    def replace(self, Py_ssize_t at, uint64_t expected, uint64_t desired):
+        return bool(replace64(self.word(at, 8), expected, desired))
+
+    def set_bits(self, Py_ssize_t at, uint64_t bits):
+        return or64(self.word(at, 8), bits)
+
+    def load32(self, Py_ssize_t at):
+        return load32(self.word(at, 4))
+
+    def store32(self, Py_ssize_t at, uint32_t value):
+        store32(self.word(at, 4), value)
+
+    def wait(self, Py_ssize_t at, uint32_t expected, int64_t timeout_ms):
+        cdef unsigned char *word = self.word(at, 4)
+        cdef int changed
+        with nogil:
+            changed = futex_wait(word, expected, timeout_ms * 1000000)
+        return bool(changed)
+
+    def signal(self, Py_ssize_t at):
+        cdef unsigned char *word = self.word(at, 4)
+        cdef int woken
+        with nogil:
+            add32(word, 1)
+            woken = futex_wake(word, 2147483647)
+        return woken
+
+
+@cython.final
+cdef class RobustMutex:
+    """A robust mutex in a mapping, for the rare paths that run Python while they hold it."""
+
+    cdef Mapping mapping
+    cdef void *at
+
+    def __cinit__(self, Mapping mapping not None, Py_ssize_t at):
+        if at < 0 or at + 64 > mapping.size or at % 64:
+            raise ValueError(f"byte {at} cannot hold a mutex in {mapping.size}")
+        self.mapping = mapping
+        self.at = mapping.address + at
+
+    def initialise(self):
+        cdef int failure = mutex_initialise(self.at)
+        if failure:
+            raise OSError(failure, os.strerror(failure))
+
+    def try_acquire(self):
+        cdef int failure = mutex_try(self.at, 0)
+        if failure and failure != EBUSY:
+            raise OSError(failure, os.strerror(failure))
+        return failure == 0
+
+    def acquire(self, int64_t timeout_ms):
+        cdef int failure = mutex_try(self.at, 0)
+        if failure == EBUSY:
+            with nogil:
+                failure = mutex_wait(self.at, timeout_ms * 1000000)
+        if failure == ETIMEDOUT:
+            raise StoreBusy(f"waited {timeout_ms} ms for a mutex held by thread {mutex_owner(self.at)}")
+        if failure:
+            raise OSError(failure, os.strerror(failure))
+
+    def release(self):
+        mutex_release(self.at)
+
+    @property
+    def owner(self):
+        return mutex_owner(self.at)
+
+
+# --- message ---------------------------------------------------------------------------------------------------
+
+# RocketMQ keeps these for itself (MessageConst.STRING_HASH_SET); an application cannot set them as properties.
+RESERVED_PROPERTIES = frozenset(
+    "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID "
+    "ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY "
+    "EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET "
+    "TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS __SHARDINGKEY __CRC32#".split()
+)
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Message:
+    """One message to send."""
+
+    cdef readonly str topic
+    cdef readonly object body
+    cdef readonly str tags
+    cdef readonly tuple keys
+    cdef readonly dict properties
+    cdef readonly int flag
+
+    def __init__(self, str topic not None, object body, *, str tags=None, object keys=(), object properties=None,
+                 int flag=0):
+        self.topic = topic
+        self.body = body
+        self.tags = tags
+        self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
+        self.properties = None if properties is None else dict(properties)
+        self.flag = flag
+
+    def __repr__(self):
+        size = f"{len(self.body)} B" if isinstance(self.body, bytes) else type(self.body).__name__
+        return f"Message({self.topic!r}, <{size}>, tags={self.tags!r}, keys={self.keys!r})"
+
+    def __eq__(self, other):
+        return isinstance(other, Message) and self._fields() == (<Message>other)._fields()
+
+    __hash__ = None
+
+    cdef tuple _fields(self):
+        return self.topic, self.body, self.tags, self.keys, self.properties or {}, self.flag
+
+    def __reduce__(self):
+        return _message, (self.topic, self.body, self.tags, self.keys, self.properties, self.flag)
+
+
+def _message(topic, body, tags, keys, properties, flag):
+    return Message(topic, body, tags=tags, keys=keys, properties=properties, flag=flag)
+
+
+@cython.final
+@cython.freelist(256)
+cdef class SendResult:
+    """Where a sent message stands."""
+
+    cdef readonly object queue
+    cdef readonly uint64_t queue_offset
+    cdef readonly uint64_t commit_log_offset
+    cdef readonly uint64_t commit_log_end
+    cdef char unique_key[32]
+
+    @property
+    def message_id(self):
+        return self.unique_key[:32].decode("ascii")
+
+    def __repr__(self):
+        return (f"SendResult(message_id={self.message_id!r}, queue={self.queue!r}, "
+                f"queue_offset={self.queue_offset}, commit_log_offset={self.commit_log_offset})")
+
+    def __eq__(self, other):
+        return isinstance(other, SendResult) and self.__reduce__() == other.__reduce__()
+
+    __hash__ = None
+
+    def __reduce__(self):
+        return _send_result, (
+            self.queue, self.queue_offset, self.commit_log_offset, self.commit_log_end, self.unique_key[:32])
+
+
+def _send_result(queue, queue_offset, commit_log_offset, commit_log_end, unique_key):
+    cdef SendResult result = SendResult.__new__(SendResult)
+    result.queue = queue
+    result.queue_offset = queue_offset
+    result.commit_log_offset = commit_log_offset
+    result.commit_log_end = commit_log_end
+    memcpy(result.unique_key, PyBytes_AS_STRING(unique_key), 32)
+    return result
+
+
+# --- record ----------------------------------------------------------------------------------------------------
+
+cdef enum:  # what stands at a position; store/record.py gives them their types
+    IS_RECORD = 0
+    IS_BLANK = 1
+    IS_END = 2           # zeros: nothing was written here
+    IS_SHORT = 3         # the bytes end before the record does
+    BAD_MAGIC = 4
+    BAD_SIZE = 5
+    BAD_OFFSET = 6
+    BAD_BODY_CRC = 7
+    BAD_CRC = 8
+
+FOUND = {
+    "RECORD": IS_RECORD, "BLANK": IS_BLANK, "END": IS_END, "SHORT": IS_SHORT, "BAD_MAGIC": BAD_MAGIC,
+    "BAD_SIZE": BAD_SIZE, "BAD_OFFSET": BAD_OFFSET, "BAD_BODY_CRC": BAD_BODY_CRC, "BAD_CRC": BAD_CRC,
+}
+
+cdef struct Frame:
+    Py_ssize_t size
+    Py_ssize_t body_at
+    Py_ssize_t body_size
+    Py_ssize_t topic_at
+    Py_ssize_t topic_size
+    Py_ssize_t properties_at
+    Py_ssize_t properties_size
+
+
+cdef void put_crc_property(unsigned char *at, uint32_t crc) noexcept nogil:
+    """``__CRC32#`` as RocketMQ 5.2 writes it (MessageDecoder.createCrc32): digits, the least significant first."""
+    cdef int digit
+    memcpy(at, b"__CRC32#\x01", 9)
+    for digit in range(10):
+        at[9 + digit] = <unsigned char>(48 + crc % 10)
+        crc = crc // 10
+    at[19] = 2
+
+
+cdef int check_crc_property(const unsigned char *at, Py_ssize_t size) noexcept nogil:
+    """1 when the record ends with its ``__CRC32#``, 0 when with none (as by a 4.9 broker), -1 when with a wrong one.
+
+    Right digits behind a wrong name are a damaged name: without this, a flipped bit in the name would hide the CRC.
+    """
+    cdef unsigned char expected[CRC_PROPERTY_SIZE]
+    cdef const unsigned char *found = at + size - CRC_PROPERTY_SIZE
+    cdef bint named = memcmp(found, b"__CRC32#\x01", 9) == 0
+    put_crc_property(expected, rmq_crc32(0, at, size - CRC_PROPERTY_SIZE) & 0x7FFFFFFF)
+    if memcmp(found + 9, expected + 9, CRC_PROPERTY_SIZE - 9) == 0:
+        return 1 if named else -1
+    return -1 if named else 0
+
+
+cdef int parse(const unsigned char *at, Py_ssize_t available, int64_t commit_log_offset, Frame *frame) noexcept nogil:
+    """Find out what stands at ``at``; fill ``frame`` when it is a whole and valid record."""
+    cdef Py_ssize_t position = R_BORN_HOST
+    cdef int32_t magic, sys_flag
+    cdef uint32_t body_crc
+    cdef int has_crc
+    if available < BLANK_SIZE:
+        return IS_SHORT if available > 0 else IS_END
+    frame.size = get_i32(at)
+    magic = get_i32(at + R_MAGIC)
+    if magic == BLANK_MAGIC:
+        return IS_BLANK
+    if magic == 0 and frame.size == 0:
+        return IS_END
+    if magic != RECORD_MAGIC:
+        return BAD_MAGIC
+    if frame.size < RECORD_FIXED_SIZE:
+        return BAD_SIZE
+    if frame.size > available:
+        return IS_SHORT
+    sys_flag = get_i32(at + R_SYS_FLAG)
+    position = RECORD_HEADER_SIZE - 4
+    if sys_flag & SYS_FLAG_BORN_HOST_V6:
+        position += 12
+    if sys_flag & SYS_FLAG_STORE_HOST_V6:
+        position += 12
+    if position + 7 > frame.size:
+        return BAD_SIZE
+    frame.body_size = get_i32(at + position)
+    frame.body_at = position + 4
+    if frame.body_size < 0 or frame.body_at + frame.body_size + 3 > frame.size:
+        return BAD_SIZE
+    position = frame.body_at + frame.body_size
+    frame.topic_size = at[position]
+    frame.topic_at = position + 1
+    if frame.topic_size > 127 or frame.topic_at + frame.topic_size + 2 > frame.size:
+        return BAD_SIZE
+    position = frame.topic_at + frame.topic_size
+    frame.properties_size = get_i16(at + position)
+    frame.properties_at = position + 2
+    if frame.properties_size < 0 or frame.properties_at + frame.properties_size != frame.size:
+        return BAD_SIZE
+    if get_i64(at + R_COMMIT_LOG_OFFSET) != commit_log_offset:
+        return BAD_OFFSET
+    has_crc = check_crc_property(at, frame.size) if frame.properties_size >= CRC_PROPERTY_SIZE else 0
+    if has_crc:
+        return IS_RECORD if has_crc > 0 else BAD_CRC
+    body_crc = rmq_crc32(0, at + frame.body_at, frame.body_size) & 0x7FFFFFFF if frame.body_size else 0
+    return IS_RECORD if body_crc == <uint32_t>get_i32(at + R_BODY_CRC) else BAD_BODY_CRC
+
+
+cdef const unsigned char *find_property(const unsigned char *at, Py_ssize_t size, const char *name,
+                                        Py_ssize_t name_size, Py_ssize_t *value_size) noexcept nogil:
+    """Return where the value of ``name`` begins, NULL when the record has no such property."""
+    cdef const unsigned char *end = at + size
+    cdef const unsigned char *stop
+    while at < end:
+        stop = <const unsigned char *>memchr(at, 2, end - at)
+        if stop == NULL:
+            stop = end
+        if stop - at > name_size and at[name_size] == 1 and memcmp(at, name, name_size) == 0:
+            value_size[0] = stop - at - name_size - 1
+            return at + name_size + 1
+        at = stop + 1
+    return NULL
+
+
+@cython.final
+@cython.freelist(1024)
+cdef class ReceivedMessage:
+    """A record of the commit log; every field is decoded when it is read."""
+
+    cdef bytes buffer
+    cdef const unsigned char *at
+    cdef Frame frame
+    cdef readonly object queue
+    cdef readonly int delivery_attempt
+    cdef dict parsed
+
+    @property
+    def topic(self):
+        return PyUnicode_DecodeUTF8(<char *>self.at + self.frame.topic_at, self.frame.topic_size, NULL)
+
+    @property
+    def queue_id(self):
+        return get_i32(self.at + R_QUEUE_ID)
+
+    @property
+    def queue_offset(self):
+        return get_i64(self.at + R_QUEUE_OFFSET)
+
+    @property
+    def commit_log_offset(self):
+        return get_i64(self.at + R_COMMIT_LOG_OFFSET)
+
+    @property
+    def size(self):
+        return self.frame.size
+
+    @property
+    def body(self):
+        return PyBytes_FromStringAndSize(<char *>self.at + self.frame.body_at, self.frame.body_size)
+
+    @property
+    def flag(self):
+        return get_i32(self.at + R_FLAG)
+
+    @property
+    def sys_flag(self):
+        return get_i32(self.at + R_SYS_FLAG)
+
+    @property
+    def born_timestamp(self):
+        return get_i64(self.at + R_BORN_TIMESTAMP)
+
+    @property
+    def store_timestamp(self):
+        return get_i64(self.at + (68 if get_i32(self.at + R_SYS_FLAG) & SYS_FLAG_BORN_HOST_V6 else R_STORE_TIMESTAMP))
+
+    @property
+    def tags(self):
+        return self._property(b"TAGS", 4)
+
+    @property
+    def keys(self):
+        text = self._property(b"KEYS", 4)
+        return () if text is None else tuple(text.split())
+
+    @property
+    def sharding_key(self):
+        return self._property(b"__SHARDINGKEY", 13)
+
+    @property
+    def message_id(self):
+        unique = self._property(b"UNIQ_KEY", 8)
+        return self.offset_message_id if unique is None else unique
+
+    @property
+    def offset_message_id(self):
+        flags = get_i32(self.at + R_SYS_FLAG)
+        host_at = 76 if flags & SYS_FLAG_BORN_HOST_V6 else R_STORE_HOST
+        host = self.at[host_at:host_at + (20 if flags & SYS_FLAG_STORE_HOST_V6 else 8)]
+        return (host + self.at[R_COMMIT_LOG_OFFSET:R_COMMIT_LOG_OFFSET + 8]).hex().upper()
+
+    @property
+    def properties(self):
+        cdef Py_ssize_t start = self.frame.properties_at
+        if self.parsed is None:
+            self.parsed = {}
+            text = PyUnicode_DecodeUTF8(<char *>self.at + start, self.frame.properties_size, "replace")
+            for pair in text.split("\x02"):
+                name, _, value = pair.partition("\x01")
+                if name and value and name != "__CRC32#":
+                    self.parsed[name] = value
+        return self.parsed
+
+    @property
+    def tags_code(self):
+        cdef Py_ssize_t size = 0
+        cdef const unsigned char *value = find_property(
+            self.at + self.frame.properties_at, self.frame.properties_size, b"TAGS", 4, &size)
+        return 0 if value == NULL else hash_utf8(value, size)
+
+    cdef str _property(self, const char *name, Py_ssize_t name_size):
+        cdef Py_ssize_t size = 0
+        cdef const unsigned char *value = find_property(
+            self.at + self.frame.properties_at, self.frame.properties_size, name, name_size, &size)
+        return None if value == NULL else PyUnicode_DecodeUTF8(<char *>value, size, "replace")
+
+    def again(self):
+        return _again(self.record(), self.queue, self.delivery_attempt + 1)
+
+    def record(self):
+        return PyBytes_FromStringAndSize(<char *>self.at, self.frame.size)
+
+    def __repr__(self):
+        return (f"ReceivedMessage(topic={self.topic!r}, queue_id={self.queue_id}, queue_offset={self.queue_offset}, "
+                f"tags={self.tags!r}, keys={self.keys!r}, body=<{self.frame.body_size} B>)")
+
+    def __reduce__(self):
+        return _again, (self.record(), self.queue, self.delivery_attempt)
+
+
+cdef ReceivedMessage received(bytes buffer, Py_ssize_t position, Frame *frame, object queue, int attempt):
+    cdef ReceivedMessage message = ReceivedMessage.__new__(ReceivedMessage)
+    message.buffer = buffer
+    message.at = <const unsigned char *>PyBytes_AS_STRING(buffer) + position
+    message.frame = frame[0]
+    message.queue = queue
+    message.delivery_attempt = attempt
+    return message
+
+
+def _again(bytes record, object queue, int attempt):
+    cdef Frame frame
+    cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(record)
+    cdef int found = parse(at, PyBytes_GET_SIZE(record), get_i64(at + R_COMMIT_LOG_OFFSET), &frame)
+    if found != IS_RECORD:
+        raise ValueError(f"not a record: outcome {found}")
+    return received(record, 0, &frame, queue, attempt)
+
+
+def decode(buffer, Py_ssize_t position, int64_t commit_log_offset, object queue=None):
+    cdef Py_buffer view
+    cdef Frame frame
+    cdef int found
+    cdef const unsigned char *at
+    cdef bytes record = None
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if not 0 <= position <= view.len:
+            raise ValueError(f"position {position} is not inside {view.len} bytes")
+        at = <const unsigned char *>view.buf + position
+        found = parse(at, view.len - position, commit_log_offset, &frame)
+        if found != IS_RECORD:
+            return found
+        record = PyBytes_FromStringAndSize(<char *>at, frame.size)
+    finally:
+        PyBuffer_Release(&view)
+    # The bytes can change under a hostile writer; what was checked must be what is kept.
+    at = <const unsigned char *>PyBytes_AS_STRING(record)
+    found = parse(at, frame.size, commit_log_offset, &frame)
+    return received(record, 0, &frame, queue, get_i32(at + R_RECONSUME_TIMES) + 1) if found == IS_RECORD else found
+
+
+# --- append ----------------------------------------------------------------------------------------------------
+
+cdef enum:  # what a section asks for before it can go on
+    DONE = 0
+    NEED_LOG_FILE = 1
+    NEED_QUEUE_FILE = 2
+    NEED_REPAIR = 3
+    POISONED = 4
+
+cdef struct Section:
+    unsigned char *shared           # the runtime file
+    unsigned char *slot             # the queue's slot in it
+    unsigned char *log[2]           # the file that holds published_to, and the next one
+    uint64_t log_base[2]
+    uint64_t log_file_bytes
+    unsigned char *entries[2]       # consume queue files
+    uint64_t first_entry[2]
+    uint64_t entries_per_file
+    unsigned char *staged           # whole records but for offsets, store timestamp and CRC
+    uint64_t staged_size
+    int32_t *sizes
+    int64_t *tags_codes
+    int count
+    int64_t now
+    uint64_t commit_log_offset      # results, of the first record
+    uint64_t queue_offset
+    uint64_t lanes
+    int rolled
+
+
+cdef unsigned char *entry_at(Section *section, uint64_t number) noexcept nogil:
+    cdef int file
+    for file in range(2):
+        if section.entries[file] != NULL and 0 <= <int64_t>(number - section.first_entry[file]) < <int64_t>section.entries_per_file:
+            return section.entries[file] + (number - section.first_entry[file]) * ENTRY_SIZE
+    return NULL
+
+
+cdef int place(Section *section, unsigned char **target, unsigned char **blank, uint64_t *left) noexcept nogil:
+    """Find where the records go: behind the last one, or at the head of the next file with a blank record before."""
+    cdef uint64_t end = load64(section.shared + H_PUBLISHED_TO)
+    cdef int file
+    for file in range(2):
+        if section.log[file] != NULL and section.log_base[file] <= end < section.log_base[file] + section.log_file_bytes:
+            left[0] = section.log_base[file] + section.log_file_bytes - end
+            blank[0] = NULL
+            if section.staged_size + BLANK_SIZE <= left[0]:
+                target[0] = section.log[file] + (end - section.log_base[file])
+                section.commit_log_offset = end
+                return DONE
+            if file == 1 or section.log[1] == NULL or section.log_base[1] != section.log_base[0] + section.log_file_bytes:
+                return NEED_LOG_FILE
+            blank[0] = section.log[0] + (end - section.log_base[0])
+            target[0] = section.log[1]
+            section.commit_log_offset = section.log_base[1]
+            return DONE
+    return NEED_LOG_FILE
+
+
+cdef void complete_records(Section *section, int64_t timestamp) noexcept nogil:
+    """Put in what is known only under the mutex, then the CRC over the whole record."""
+    cdef unsigned char *at = section.staged
+    cdef uint64_t commit_log_offset = section.commit_log_offset
+    cdef int number
+    cdef int32_t size
+    for number in range(section.count):
+        size = section.sizes[number]
+        put_i64(at + R_QUEUE_OFFSET, section.queue_offset + number)
+        put_i64(at + R_COMMIT_LOG_OFFSET, commit_log_offset)
+        put_i64(at + R_STORE_TIMESTAMP, timestamp)
+        put_crc_property(at + size - CRC_PROPERTY_SIZE, rmq_crc32(0, at, size - CRC_PROPERTY_SIZE) & 0x7FFFFFFF)
+        at += size
+        commit_log_offset += size
+
+
+cdef void copy_records(Section *section, unsigned char *target) noexcept nogil:
+    cdef uint64_t half
+    if armed_point == AT_RECORD_HALF_COPIED:
+        half = section.sizes[0] // 2
+        memcpy(target, section.staged, half)
+        reach_point(AT_RECORD_HALF_COPIED)
+    memcpy(target, section.staged, section.staged_size)
+
+
+cdef void write_entries(Section *section) noexcept nogil:
+    cdef uint64_t commit_log_offset = section.commit_log_offset
+    cdef unsigned char *entry
+    cdef int number
+    for number in range(section.count):
+        entry = entry_at(section, section.queue_offset + number)
+        put_i64(entry, commit_log_offset)
+        if number == 0:
+            reach_point(AT_ENTRY_HALF_WRITTEN)
+        put_i64(entry + E_TAGS_CODE, section.tags_codes[number])
+        put_i32(entry + E_SIZE, section.sizes[number])
+        commit_log_offset += section.sizes[number]
+
+
+cdef int append_section(Section *section) noexcept nogil:
+    """The append, under the append mutex. Either everything is published or nothing was changed.
+
+    The stage tells the next owner what a death left behind: while copying, bytes above ``published_to`` are to be
+    zeroed; once recorded, every record is whole and the rest is done again (store/appending.py).
+    """
+    cdef unsigned char *shared = section.shared
+    cdef unsigned char *target = NULL
+    cdef unsigned char *blank = NULL
+    cdef uint64_t left = 0
+    cdef uint64_t end
+    cdef int64_t timestamp
+    cdef int outcome
+    if load64(shared + H_APPEND_STAGE) != IDLE:
+        return NEED_REPAIR
+    if load64(shared + H_POISONED):
+        return POISONED
+    outcome = place(section, &target, &blank, &left)
+    if outcome != DONE:
+        return outcome
+    section.queue_offset = load64(section.slot + Q_MAX_OFFSET)
+    if entry_at(section, section.queue_offset) == NULL or entry_at(section, section.queue_offset + section.count - 1) == NULL:
+        return NEED_QUEUE_FILE
+    reach_point(AT_APPEND_LOCKED)
+
+    timestamp = load64(shared + H_LAST_STORE_TIMESTAMP)
+    if not section.now < timestamp < section.now + 1000:
+        timestamp = section.now  # a clock set back by more than a second is believed
+    complete_records(section, timestamp)
+    end = section.commit_log_offset + section.staged_size
+
+    store64(shared + H_APPEND_FROM, section.commit_log_offset)
+    store64(shared + H_WRITTEN_TO, end)
+    store64(shared + H_APPEND_STAGE, COPYING)
+    reach_point(AT_APPEND_ANNOUNCED)
+    if blank != NULL:
+        put_i32(blank, <int32_t>left)
+        put_i32(blank + R_MAGIC, BLANK_MAGIC)
+        reach_point(AT_BLANK_WRITTEN)
+    copy_records(section, target)
+    reach_point(AT_RECORDS_COPIED)
+
+    store64(shared + H_APPEND_STAGE, RECORDED)
+    reach_point(AT_RECORDS_ANNOUNCED)
+    write_entries(section)
+    reach_point(AT_ENTRIES_WRITTEN)
+
+    store64(shared + H_PUBLISHED_TO, end)
+    reach_point(AT_RECORDS_PUBLISHED)
+    store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + section.count)
+    reach_point(AT_QUEUE_PUBLISHED)
+    store64(shared + H_LAST_STORE_TIMESTAMP, timestamp)
+    store64(shared + H_APPEND_STAGE, IDLE)
+
+    section.rolled = blank != NULL
+    section.lanes = exchange64(section.slot + Q_WAITING_LANES, 0) if load64_seq(section.slot + Q_WAITING_LANES) else 0
+    return DONE
+
+
+cdef void wake_lanes(unsigned char *shared, uint64_t lanes) noexcept nogil:
+    cdef int lane
+    cdef unsigned char *word
+    for lane in range(64):
+        if lanes >> lane & 1:
+            word = shared + ARRIVAL_LANES_AT + lane * ARRIVAL_LANE_STRIDE
+            add32(word, 1)
+            futex_wake(word, 2147483647)
+
+
+cdef int locked_append(Section *section, int64_t timeout_ns, int *outcome) noexcept nogil:
+    """Wait for the append mutex and run the section. Returns an errno, or 0 and sets ``outcome``."""
+    cdef int failure = mutex_wait(section.shared + H_APPEND_MUTEX, timeout_ns)
+    if failure:
+        return failure
+    section.now = wall_clock_ms()
+    outcome[0] = append_section(section)
+    mutex_release(section.shared + H_APPEND_MUTEX)
+    return 0
+
+
+cdef char HEX[16]
+memcpy(HEX, b"0123456789ABCDEF", 16)
+
+
+cdef void put_hex(unsigned char *at, uint64_t value, int digits) noexcept nogil:
+    cdef int digit
+    for digit in range(digits - 1, -1, -1):
+        at[digit] = HEX[value & 15]
+        value >>= 4
+
+
+@cython.final
+cdef class Route:
+    """The queues of one topic, as an appender needs them."""
+
+    cdef readonly str topic
+    cdef bytes name
+    cdef list queues
+    cdef list slots
+    cdef int count
+    cdef unsigned int turn
+
+    def __init__(self, str topic not None, list queues not None, list slots not None):
+        self.topic = topic
+        self.name = topic.encode()
+        self.queues = list(queues)
+        self.slots = list(slots)
+        self.count = len(slots)
+        self.turn = int.from_bytes(os.urandom(2), "little")
+        if not self.count or len(self.queues) != self.count:
+            raise ValueError(f"topic {topic}: {len(self.queues)} queues for {self.count} slots")
+
+    cdef int pick(self, str sharding_key) except -1:
+        """Number of the queue: by key as SelectMessageQueueByHash, else one after the other."""
+        cdef Py_ssize_t size = 0
+        cdef const char *text
+        cdef int32_t remainder
+        if sharding_key is None:
+            self.turn += 1
+            return self.turn % <unsigned int>self.count
+        text = PyUnicode_AsUTF8AndSize(sharding_key, &size)
+        remainder = hash_utf8(<const unsigned char *>text, size) % self.count  # C's remainder, as Java's
+        return -remainder if remainder < 0 else remainder
+
+
+@cython.final
+cdef class _Plan:
+    """Memory of one append, kept for the next one."""
+
+    cdef unsigned char *staged
+    cdef Py_ssize_t size
+    cdef Py_ssize_t capacity
+    cdef int32_t *sizes
+    cdef int64_t *tags_codes
+    cdef int count
+    cdef int room
+
+    def __dealloc__(self):
+        free(self.staged)
+        free(self.sizes)
+        free(self.tags_codes)
+
+    cdef int reserve(self, Py_ssize_t more) except -1:
+        cdef void *grown
+        if self.size + more > self.capacity:
+            grown = realloc(self.staged, max(2 * self.capacity, self.size + more))
+            if grown == NULL:
+                raise MemoryError()
+            self.staged = <unsigned char *>grown
+            self.capacity = max(2 * self.capacity, self.size + more)
+        return 0
+
+    cdef int reserve_records(self, int count) except -1:
+        cdef void *sizes
+        cdef void *codes
+        if count > self.room:
+            sizes = realloc(self.sizes, count * sizeof(int32_t))
+            if sizes == NULL:
+                raise MemoryError()
+            self.sizes = <int32_t *>sizes
+            codes = realloc(self.tags_codes, count * sizeof(int64_t))
+            if codes == NULL:
+                raise MemoryError()
+            self.tags_codes = <int64_t *>codes
+            self.room = count
+        return 0
+
+
+cdef unsigned char *put_property(unsigned char *at, const char *name, Py_ssize_t name_size, const char *value,
+                                 Py_ssize_t value_size) noexcept nogil:
+    memcpy(at, name, name_size)
+    at[name_size] = 1
+    memcpy(at + name_size + 1, value, value_size)
+    at[name_size + 1 + value_size] = 2
+    return at + name_size + value_size + 2
+
+
+cdef const char *text_of(str text, str what, bint word, Py_ssize_t *size) except NULL:
+    """UTF-8 of a property's name or value, refused when it holds a separator of the format."""
+    cdef const char *at
+    try:
+        at = PyUnicode_AsUTF8AndSize(text, size)
+    except UnicodeEncodeError as error:
+        raise MessageRejected(f"{what} {text!r} cannot be stored as UTF-8: {error.reason}") from None
+    if memchr(at, 1, size[0]) != NULL or memchr(at, 2, size[0]) != NULL:
+        raise MessageRejected(
+            f"{what} {text[:80]!r} holds byte 0x01 or 0x02, which separate properties on disk: remove it")
+    if word and memchr(at, 32, size[0]) != NULL:
+        raise MessageRejected(f"{what} {text[:80]!r} holds a space, which separates keys on disk: replace it")
+    return at
+
+
+@cython.final
+cdef class Appender:
+    """Appends messages for one process. What it needs from files it asks ``files`` for, outside of the mutex.
+
+    ``files`` is a :class:`store.appending.AppendFiles`; ``make_route`` returns the :class:`Route` of a new topic;
+    ``encode_body`` turns a body that is not ``bytes`` into bytes.
+    """
+
+    cdef Mapping shared
+    cdef object files
+    cdef object make_route
+    cdef object encode_body
+    cdef dict routes
+    cdef tuple log_files                # (Mapping, base, Mapping or None, base)
+    cdef list queue_files               # per slot: (Mapping, first entry, Mapping or None, first entry) or None
+    cdef uint64_t log_file_bytes
+    cdef uint64_t entries_per_file
+    cdef Py_ssize_t max_body_bytes
+    cdef int64_t timeout_ns
+    cdef Py_ssize_t queue_table_at
+    cdef Py_ssize_t queue_slot_size
+    cdef unsigned char born_host[8]
+    cdef unsigned char store_host[8]
+    cdef unsigned char unique_prefix[20]
+    cdef uint64_t month_start
+    cdef uint64_t month_end
+    cdef unsigned int counter
+    cdef _Plan spare
+    cdef readonly uint64_t ahead_mark   # past it, the preparer is woken
+    cdef uint32_t ahead_word
+    cdef bint ahead_waiting
+
+    def __init__(self, Mapping shared not None, object files, object make_route, object encode_body, *,
+                 uint64_t log_file_bytes, uint64_t entries_per_file, Py_ssize_t max_body_bytes, int64_t timeout_ms,
+                 Py_ssize_t queue_table_at, Py_ssize_t queue_slot_size, bytes born_host not None,
+                 bytes store_host not None, bytes unique_prefix not None):
+        if len(born_host) != 8 or len(store_host) != 8 or len(unique_prefix) != 10:
+            raise ValueError("hosts are 4 + 4 bytes, the prefix of unique keys 10")
+        self.shared = shared
+        self.files = files
+        self.make_route = make_route
+        self.encode_body = encode_body
+        self.routes = {}
+        self.queue_files = []
+        self.log_file_bytes = log_file_bytes
+        self.entries_per_file = entries_per_file
+        self.max_body_bytes = max_body_bytes
+        self.timeout_ns = timeout_ms * 1000000
+        self.queue_table_at = queue_table_at
+        self.queue_slot_size = queue_slot_size
+        memcpy(self.born_host, PyBytes_AS_STRING(born_host), 8)
+        memcpy(self.store_host, PyBytes_AS_STRING(store_host), 8)
+        prefix = unique_prefix.hex().upper().encode()
+        memcpy(self.unique_prefix, PyBytes_AS_STRING(prefix), 20)
+        self.counter = int.from_bytes(os.urandom(2), "little")
+        self.ahead_mark = <uint64_t>-1
+
+    def add_route(self, Route route not None):
+        self.routes[route.topic] = route
+
+    def append(self, Message message not None, str sharding_key=None):
+        cdef Route route = self._route(message.topic)
+        cdef int number = route.pick(sharding_key)
+        cdef _Plan plan = self._take_plan(1)
+        cdef int64_t now = wall_clock_ms()
+        cdef SendResult result = SendResult.__new__(SendResult)
+        cdef Section section
+        try:
+            self._stage(plan, message, route, number, sharding_key, now, result)
+            self._commit(plan, route.slots[number], now, &section)
+            result.queue = route.queues[number]
+            result.queue_offset = section.queue_offset
+            result.commit_log_offset = section.commit_log_offset
+            result.commit_log_end = section.commit_log_offset + section.staged_size
+        finally:
+            self.spare = plan
+        return result
+
+    def append_batch(self, messages, str sharding_key=None):
+        cdef list batch = messages if type(messages) is list else list(messages)
+        cdef int count = <int>len(batch)
+        cdef Section section
+        cdef SendResult result
+        cdef Message message
+        cdef uint64_t commit_log_offset
+        cdef int index
+        if count == 0:
+            return []
+        if not isinstance(batch[0], Message):
+            raise TypeError(f"a batch holds Message objects, not {type(batch[0]).__name__}")
+        cdef Route route = self._route((<Message>batch[0]).topic)
+        cdef int number = route.pick(sharding_key)
+        cdef _Plan plan = self._take_plan(count)
+        cdef int64_t now = wall_clock_ms()
+        cdef list results = []
+        try:
+            for item in batch:
+                if not isinstance(item, Message):
+                    raise TypeError(f"a batch holds Message objects, not {type(item).__name__}")
+                message = <Message>item
+                if message.topic != route.topic:
+                    raise MessageRejected(
+                        f"a batch goes to one queue: topic {message.topic!r} in a batch for {route.topic!r}")
+                result = SendResult.__new__(SendResult)
+                self._stage(plan, message, route, number, sharding_key, now, result)
+                results.append(result)
+            if plan.size + BLANK_SIZE > <Py_ssize_t>self.log_file_bytes:
+                raise BatchTooLarge(
+                    f"{count} records take {plan.size} bytes; one commit log file holds "
+                    f"{self.log_file_bytes - BLANK_SIZE}: send a smaller batch")
+            self._commit(plan, route.slots[number], now, &section)
+            commit_log_offset = section.commit_log_offset
+            queue = route.queues[number]
+            for index in range(count):
+                result = <SendResult>results[index]
+                result.queue = queue
+                result.queue_offset = section.queue_offset + index
+                result.commit_log_offset = commit_log_offset
+                commit_log_offset += plan.sizes[index]
+                result.commit_log_end = commit_log_offset
+        finally:
+            self.spare = plan
+        return results
+
+    def wait_ahead(self, uint64_t mark, int64_t timeout_ms):
+        """Sleep until an append of this process has passed ``mark``, or the time is up."""
+        cdef uint32_t seen = load32(&self.ahead_word)
+        cdef int woken
+        self.ahead_waiting = True
+        self.ahead_mark = mark
+        if load64(self.shared.address + H_PUBLISHED_TO) > mark:
+            self.ahead_waiting = False
+            return True
+        with nogil:
+            woken = futex_wait(&self.ahead_word, seen, timeout_ms * 1000000)
+        self.ahead_waiting = False
+        return bool(woken)
+
+    def populate_ahead(self, Mapping mapping not None, uint64_t base, uint64_t start, uint64_t stop):
+        """Populate the pages of ``[start, stop)`` of a file mapped from ``base``, in steps that leave out what the
+        writer has passed meanwhile."""
+        cdef uint64_t step = 256 << 10
+        cdef uint64_t published_to, end
+        cdef int failure = 0
+        if start < base or stop > base + mapping.size:
+            raise ValueError(f"[{start}:{stop}] is not inside the file at {base}")
+        with nogil:
+            while start < stop and failure == 0:
+                published_to = load64(self.shared.address + H_PUBLISHED_TO)
+                if published_to > start:
+                    start = base + ((published_to - base + step) & ~(step - 1))
+                    continue
+                end = min(stop, base + ((start - base + step) & ~(step - 1)))
+                failure = madvise(mapping.address + ((start - base) & ~<uint64_t>4095),
+                                  end - base - ((start - base) & ~<uint64_t>4095), MADV_POPULATE_WRITE)
+                start = end
+        if failure and errno != EINVAL:  # EINVAL: a kernel before 5.14; pages are then made at first touch
+            raise OSError(errno, os.strerror(errno))
+
+    def wake_ahead(self):
+        """Wake the thread that sleeps in ``wait_ahead``."""
+        add32(&self.ahead_word, 1)
+        futex_wake(&self.ahead_word, 2147483647)
+
+    def forget_queue_files(self, int slot):
+        """Let go of the mappings of one queue; the next append to it asks for them again."""
+        if slot < len(self.queue_files):
+            self.queue_files[slot] = None
+
+    cdef Route _route(self, str topic):
+        cdef PyObject *found = PyDict_GetItem(self.routes, topic)
+        if found != NULL:
+            return <Route>found
+        route = self.make_route(topic)
+        self.routes[topic] = route
+        return <Route?>route
+
+    cdef _Plan _take_plan(self, int count):
+        cdef _Plan plan = self.spare
+        self.spare = None
+        if plan is None:
+            plan = _Plan.__new__(_Plan)
+        plan.size = 0
+        plan.count = 0
+        plan.reserve_records(count)
+        return plan
+
+    cdef int _stage(self, _Plan plan, Message message, Route route, int number, str sharding_key, int64_t now,
+                    SendResult result) except -1:
+        """Write one record but for what is known only under the mutex."""
+        cdef object body = message.body
+        cdef unsigned char *start
+        cdef unsigned char *at
+        cdef Py_ssize_t body_size, topic_size, total
+        cdef int64_t tags_code = 0
+        if type(body) is not bytes:
+            body = self.encode_body(body)
+        body_size = PyBytes_GET_SIZE(<bytes?>body)
+        if body_size > self.max_body_bytes:
+            raise BodyTooLarge(
+                f"a body of {body_size} bytes is over the limit of {self.max_body_bytes} (max_body_bytes): split it, "
+                "or store the data elsewhere and send a reference")
+        topic_size = PyBytes_GET_SIZE(route.name)
+        plan.reserve(RECORD_FIXED_SIZE + body_size + topic_size + 2 * MAX_PROPERTIES_BYTES)
+        start = plan.staged + plan.size
+        memset(start, 0, RECORD_HEADER_SIZE)
+        put_i32(start + R_MAGIC, RECORD_MAGIC)
+        put_i32(start + R_QUEUE_ID, get_queue_id(self.shared.address + self.queue_table_at
+                                                 + <Py_ssize_t>route.slots[number] * self.queue_slot_size))
+        put_i32(start + R_FLAG, message.flag)
+        put_i64(start + R_BORN_TIMESTAMP, now)
+        memcpy(start + R_BORN_HOST, self.born_host, 8)
+        memcpy(start + R_STORE_HOST, self.store_host, 8)
+        put_i32(start + R_BODY_SIZE, <int32_t>body_size)
+        at = start + RECORD_HEADER_SIZE
+        memcpy(at, PyBytes_AS_STRING(body), body_size)
+        if body_size:
+            put_i32(start + R_BODY_CRC, <int32_t>(rmq_crc32(0, at, body_size) & 0x7FFFFFFF))
+        at += body_size
+        at[0] = <unsigned char>topic_size
+        memcpy(at + 1, PyBytes_AS_STRING(route.name), topic_size)
+        at += 1 + topic_size
+        total = self._stage_properties(at + 2, message, sharding_key, now, result, &tags_code)
+        put_i16(at, <int>total)
+        total += at + 2 - start
+        put_i32(start, <int32_t>total)
+        plan.sizes[plan.count] = <int32_t>total
+        plan.tags_codes[plan.count] = tags_code
+        plan.count += 1
+        plan.size += total
+        return 0
+
+    cdef Py_ssize_t _stage_properties(self, unsigned char *at, Message message, str sharding_key, int64_t now,
+                                      SendResult result, int64_t *tags_code) except -1:
+        """Write the properties with room for the CRC behind them; return their size."""
+        cdef unsigned char *start = at
+        cdef Py_ssize_t used = CRC_PROPERTY_SIZE + 42
+        cdef Py_ssize_t size = 0
+        cdef Py_ssize_t name_size = 0
+        cdef const char *text
+        cdef const char *name
+        cdef bint first = True
+        if message.keys:
+            used += 6
+            for key in message.keys:
+                text = text_of(<str?>key, "key", True, &size)
+                used += size + 1
+                if used > MAX_PROPERTIES_BYTES:
+                    raise_properties_too_large(message)
+                if first:
+                    memcpy(at, b"KEYS\x01", 5)
+                    at += 5
+                else:
+                    at[0] = 32
+                    at += 1
+                first = False
+                memcpy(at, text, size)
+                at += size
+            at[0] = 2
+            at += 1
+        if message.tags:
+            text = text_of(message.tags, "tags", False, &size)
+            used += size + 6
+            if used > MAX_PROPERTIES_BYTES:
+                raise_properties_too_large(message)
+            tags_code[0] = hash_utf8(<const unsigned char *>text, size)
+            at = put_property(at, b"TAGS", 4, text, size)
+        if message.properties:
+            for key, value in message.properties.items():
+                if key in RESERVED_PROPERTIES:
+                    raise MessageRejected(f"property {key!r} belongs to the queue itself: choose another name")
+                name = text_of(<str?>key, "property name", False, &name_size)
+                text = text_of(<str?>value, "property value", False, &size)
+                if name_size == 0 or size == 0:
+                    raise MessageRejected(f"property {key!r}: {value!r}: RocketMQ drops empty names and values")
+                used += name_size + size + 2
+                if used > MAX_PROPERTIES_BYTES:
+                    raise_properties_too_large(message)
+                at = put_property(at, name, name_size, text, size)
+        if sharding_key:
+            text = text_of(sharding_key, "sharding key", False, &size)
+            used += size + 15
+            if used > MAX_PROPERTIES_BYTES:
+                raise_properties_too_large(message)
+            at = put_property(at, b"__SHARDINGKEY", 13, text, size)
+        self._put_unique_key(<unsigned char *>result.unique_key, now)
+        at = put_property(at, b"UNIQ_KEY", 8, result.unique_key, 32)
+        return at - start + CRC_PROPERTY_SIZE
+
+    cdef void _put_unique_key(self, unsigned char *at, int64_t now):
+        """MessageClientIDSetter: address, process, time within the month, counter; the process part is random here."""
+        if not self.month_start <= <uint64_t>now < self.month_end:
+            self.month_start, self.month_end = self.files.month(now)
+        memcpy(at, self.unique_prefix, 20)
+        put_hex(at + 20, <uint64_t>now - self.month_start, 8)
+        self.counter += 1
+        put_hex(at + 28, self.counter, 4)
+
+    cdef int _commit(self, _Plan plan, object slot, int64_t now, Section *section) except -1:
+        """Run the append section, getting what it needs between the attempts."""
+        cdef int number = slot
+        cdef int failure
+        cdef int outcome = NEED_LOG_FILE
+        cdef tuple log_files
+        cdef tuple queue_files
+        section.shared = self.shared.address
+        section.slot = self.shared.address + self.queue_table_at + number * self.queue_slot_size
+        section.log_file_bytes = self.log_file_bytes
+        section.entries_per_file = self.entries_per_file
+        section.staged = plan.staged
+        section.staged_size = plan.size
+        section.sizes = plan.sizes
+        section.tags_codes = plan.tags_codes
+        section.count = plan.count
+        section.now = now
+        while True:
+            log_files = self.log_files  # held while the section runs: rule 5
+            queue_files = self._queue_files(number)
+            self._point(log_files, queue_files, section)
+            failure = mutex_try(section.shared + H_APPEND_MUTEX, 200)
+            if failure == 0:
+                outcome = append_section(section)
+                mutex_release(section.shared + H_APPEND_MUTEX)
+            elif failure == EBUSY:
+                with nogil:
+                    failure = locked_append(section, self.timeout_ns, &outcome)
+            if failure:
+                self._raise_lock_failure(failure)
+            if outcome == DONE:
+                break
+            self._provide(outcome, number, plan)
+        reach_point(AT_APPEND_FINISHED)
+        if section.lanes:
+            with nogil:
+                wake_lanes(section.shared, section.lanes)
+        if section.rolled:
+            self.files.rolled()
+        if self.ahead_waiting and section.commit_log_offset + section.staged_size > self.ahead_mark:
+            self.ahead_waiting = False
+            self.wake_ahead()
+        return 0
+
+    cdef tuple _queue_files(self, int slot):
+        while slot >= len(self.queue_files):
+            self.queue_files.append(None)
+        return self.queue_files[slot]
+
+    cdef void _point(self, tuple log_files, tuple queue_files, Section *section):
+        section.log[0] = section.log[1] = NULL
+        section.entries[0] = section.entries[1] = NULL
+        if log_files is not None:
+            section.log[0] = (<Mapping>log_files[0]).address
+            section.log_base[0] = log_files[1]
+            if log_files[2] is not None:
+                section.log[1] = (<Mapping>log_files[2]).address
+                section.log_base[1] = log_files[3]
+        if queue_files is not None:
+            section.entries[0] = (<Mapping>queue_files[0]).address
+            section.first_entry[0] = queue_files[1]
+            if queue_files[2] is not None:
+                section.entries[1] = (<Mapping>queue_files[2]).address
+                section.first_entry[1] = queue_files[3]
+
+    cdef int _provide(self, int outcome, int slot, _Plan plan) except -1:
+        if outcome == POISONED:
+            raise StorePoisoned(
+                f"a flush failed with errno {load64(self.shared.address + H_POISONED)}; nothing was written. "
+                "Look at the disk, then restart every process that uses the store")
+        if outcome == NEED_REPAIR:
+            self.files.repair()
+        elif outcome == NEED_LOG_FILE:
+            self.log_files = self.files.log_files(plan.size)
+        else:
+            self.queue_files[slot] = self.files.queue_files(slot, plan.count)
+        return 0
+
+    cdef int _raise_lock_failure(self, int failure) except -1:
+        if failure == ETIMEDOUT:
+            owner = mutex_owner(self.shared.address + H_APPEND_MUTEX)
+            raise StoreBusy(
+                f"waited {self.timeout_ns // 1000000} ms for the append lock, held by thread {owner}; nothing was "
+                "written. The holder is stopped or starved: try again, or continue or kill it")
+        raise OSError(failure, os.strerror(failure))
+
+
+cdef int32_t get_queue_id(const unsigned char *slot) noexcept nogil:
+    return <int32_t>load32(slot)
+
+
+cdef int raise_properties_too_large(Message message) except -1:
+    raise PropertiesTooLarge(
+        f"tags, keys and properties of a message for topic {message.topic!r} take more than {MAX_PROPERTIES_BYTES} "
+        "bytes on disk: shorten them")
+
+
+# --- take and acknowledge --------------------------------------------------------------------------------------
+
+cdef void settle_advance(unsigned char *slot) noexcept nogil:
+    """Finish moving ``committed_offset``: clear the bits it passes, then move it. Doing it twice is doing it once."""
+    cdef uint64_t target = load64(slot + G_ADVANCE_TO)
+    cdef uint64_t offset = load64(slot + G_COMMITTED)
+    cdef uint64_t bit
+    while offset < target:
+        bit = offset % ACK_WINDOW
+        if bit % 64 == 0 and target - offset >= 64:
+            store64(slot + G_ACKNOWLEDGED + bit // 8, 0)
+            offset += 64
+        else:
+            store64(slot + G_ACKNOWLEDGED + bit // 64 * 8,
+                    load64(slot + G_ACKNOWLEDGED + bit // 64 * 8) & ~(<uint64_t>1 << bit % 64))
+            offset += 1
+    reach_point(AT_ACK_CLEARED)
+    store64(slot + G_COMMITTED, target)
+
+
+cdef bint is_acknowledged(const unsigned char *slot, uint64_t offset) noexcept nogil:
+    cdef uint64_t bit = offset % ACK_WINDOW
+    return load64(slot + G_ACKNOWLEDGED + bit // 64 * 8) >> (bit % 64) & 1
+
+
+cdef int acknowledge_section(unsigned char *slot, uint64_t epoch, const uint64_t *offsets, Py_ssize_t count) noexcept nogil:
+    """Under the mutex of the group-queue. Returns 0 when the epoch is old, 1 when done, 2 for an offset beyond the window."""
+    cdef uint64_t committed, target, bit
+    cdef unsigned char *word
+    cdef Py_ssize_t number
+    if load64(slot + G_EPOCH) != epoch:
+        return 0
+    if load64(slot + G_ADVANCE_TO) != load64(slot + G_COMMITTED):
+        settle_advance(slot)  # an owner died in the middle of one
+    reach_point(AT_ACK_LOCKED)
+    committed = load64(slot + G_COMMITTED)
+    for number in range(count):
+        if offsets[number] < committed:
+            continue
+        if offsets[number] >= committed + ACK_WINDOW:
+            return 2
+        bit = offsets[number] % ACK_WINDOW
+        word = slot + G_ACKNOWLEDGED + bit // 64 * 8
+        store64(word, load64(word) | <uint64_t>1 << bit % 64)
+    reach_point(AT_ACK_MARKED)
+    target = committed
+    while target < committed + ACK_WINDOW and is_acknowledged(slot, target):
+        target += 1
+    if target != committed:
+        store64(slot + G_ADVANCE_TO, target)
+        reach_point(AT_ACK_ADVANCING)
+        settle_advance(slot)
+    return 1
+
+
+@cython.final
+cdef class TagSet:
+    """Tags to deliver: their hashes for the entry, their bytes for the record. Empty takes every message."""
+
+    cdef frozenset tags
+    cdef int64_t *codes
+    cdef int count
+
+    def __cinit__(self, tags):
+        cdef int number
+        self.tags = frozenset([tag.encode() for tag in tags])
+        self.count = <int>len(self.tags)
+        self.codes = <int64_t *>malloc(max(1, self.count) * sizeof(int64_t))
+        if self.codes == NULL:
+            raise MemoryError()
+        for number, tag in enumerate(self.tags):
+            self.codes[number] = hash_utf8(<const unsigned char *>PyBytes_AS_STRING(tag), PyBytes_GET_SIZE(tag))
+
+    def __dealloc__(self):
+        free(self.codes)
+
+    cdef bint may_match(self, int64_t code) noexcept nogil:
+        cdef int number
+        if self.count == 0:
+            return True
+        for number in range(self.count):
+            if <int32_t>self.codes[number] == <int32_t>code:
+                return True
+        return False
+
+    cdef bint matches(self, const unsigned char *record, Frame *frame):
+        cdef Py_ssize_t size = 0
+        cdef const unsigned char *value
+        if self.count == 0:
+            return True
+        value = find_property(record + frame.properties_at, frame.properties_size, b"TAGS", 4, &size)
+        return value != NULL and PyBytes_FromStringAndSize(<char *>value, size) in self.tags
+
+
+@cython.final
+cdef class QueueGrant:
+    """One message queue, granted to one consumer of a group under one epoch.
+
+    ``files`` gives ``log_file(commit_log_offset) -> (Mapping, base)`` and ``queue_file(slot, queue_offset) ->
+    (Mapping, first entry)``. One thread at a time takes; any thread acknowledges.
+    """
+
+    cdef Mapping shared
+    cdef unsigned char *slot            # group-queue
+    cdef unsigned char *queue_slot
+    cdef object files
+    cdef readonly object queue
+    cdef readonly int queue_slot_number
+    cdef readonly uint64_t epoch
+    cdef readonly uint64_t next_offset
+    cdef TagSet tags
+    cdef tuple queue_file
+    cdef tuple log_file
+    cdef uint64_t entries_per_file
+    cdef uint64_t log_file_bytes
+    cdef int64_t timeout_ns
+    cdef readonly list damaged          # (queue_offset, commit_log_offset, outcome), for the caller to report and clear
+    cdef readonly uint64_t skipped      # messages that the tags did not match
+
+    def __init__(self, Mapping shared not None, Py_ssize_t group_queue_at, Py_ssize_t queue_at, int queue_slot_number,
+                 object queue, uint64_t epoch, object files, TagSet tags not None, *, uint64_t log_file_bytes,
+                 uint64_t entries_per_file, int64_t timeout_ms):
+        self.shared = shared
+        self.slot = shared.address + group_queue_at
+        self.queue_slot = shared.address + queue_at
+        self.queue_slot_number = queue_slot_number
+        self.queue = queue
+        self.epoch = epoch
+        self.files = files
+        self.tags = tags
+        self.log_file_bytes = log_file_bytes
+        self.entries_per_file = entries_per_file
+        self.timeout_ns = timeout_ms * 1000000
+        self.damaged = []
+        self._acknowledge(NULL, 0)  # finishes what a dead owner left half done
+        self.next_offset = load64(self.slot + G_COMMITTED)
+
+    @property
+    def committed_offset(self):
+        return load64(self.slot + G_COMMITTED)
+
+    @property
+    def max_offset(self):
+        return load64(self.queue_slot + Q_MAX_OFFSET)
+
+    @property
+    def valid(self):
+        return load64(self.slot + G_EPOCH) == self.epoch
+
+    def arm(self, int lane):
+        """Ask to be woken on ``lane``. True when a message is there already, so that the caller must not sleep."""
+        or64(self.queue_slot + Q_WAITING_LANES, <uint64_t>1 << lane)
+        return load64_seq(self.queue_slot + Q_MAX_OFFSET) > self.next_offset
+
+    def take(self, Py_ssize_t limit, uint64_t span):
+        """Return up to ``limit`` messages from ``next_offset`` on, none at ``committed_offset + span`` or above."""
+        cdef uint64_t end = load64(self.queue_slot + Q_MAX_OFFSET)
+        cdef uint64_t offset = self.next_offset
+        cdef uint64_t last = load64(self.slot + G_COMMITTED) + span
+        cdef list unwanted = None
+        cdef list messages = []
+        cdef object message
+        cdef int64_t commit_log_offset
+        cdef const unsigned char *entry
+        if load64(self.slot + G_EPOCH) != self.epoch:
+            return messages
+        if offset < load64(self.queue_slot + Q_MIN_OFFSET):
+            offset = load64(self.queue_slot + Q_MIN_OFFSET)
+        if end > last:
+            end = last
+        while offset < end and len(messages) < limit:
+            if is_acknowledged(self.slot, offset):
+                offset += 1
+                continue
+            entry = self._entry(offset)
+            commit_log_offset = get_i64(entry)
+            message = None
+            if self.tags.may_match(get_i64(entry + E_TAGS_CODE)):
+                message = self._message(offset, commit_log_offset, get_i32(entry + E_SIZE))
+            if message is not None:
+                messages.append(message)
+            else:
+                if unwanted is None:
+                    unwanted = []
+                self.skipped += 1
+                unwanted.append(offset)
+                if len(unwanted) == 1024:
+                    self.next_offset = offset + 1
+                    if not self._acknowledge_offsets(unwanted):
+                        return messages
+                    unwanted = None
+                    last = load64(self.slot + G_COMMITTED) + span
+                    end = min(load64(self.queue_slot + Q_MAX_OFFSET), last)
+            offset += 1
+        self.next_offset = offset
+        store64(self.slot + G_TAKEN_TO, offset)
+        if unwanted is not None:
+            self._acknowledge_offsets(unwanted)
+        return messages
+
+    def acknowledge(self, ReceivedMessage message not None):
+        """Mark one message finished. False when the epoch is old: somebody else has the queue now."""
+        cdef uint64_t offset = get_i64(message.at + R_QUEUE_OFFSET)
+        return self._acknowledge(&offset, 1)
+
+    def acknowledge_offsets(self, list offsets not None):
+        """Mark messages finished by their queue offsets, under one lock. False when the epoch is old."""
+        return self._acknowledge_offsets(offsets)
+
+    cdef bint _acknowledge_offsets(self, list offsets) except -1:
+        cdef Py_ssize_t count = len(offsets)
+        cdef Py_ssize_t number
+        cdef uint64_t *values = <uint64_t *>malloc(max(1, count) * sizeof(uint64_t))
+        if values == NULL:
+            raise MemoryError()
+        try:
+            for number in range(count):
+                values[number] = offsets[number]
+            return self._acknowledge(values, count)
+        finally:
+            free(values)
+
+    cdef bint _acknowledge(self, const uint64_t *offsets, Py_ssize_t count) except -1:
+        cdef int failure = mutex_try(self.slot + G_MUTEX, 30)
+        cdef int outcome = 0
+        if failure == EBUSY:
+            failure, outcome = self._acknowledge_slowly(offsets, count)
+        elif failure == 0:
+            outcome = acknowledge_section(self.slot, self.epoch, offsets, count)
+            mutex_release(self.slot + G_MUTEX)
+        if failure == ETIMEDOUT:
+            raise StoreBusy(
+                f"waited {self.timeout_ns // 1000000} ms to acknowledge in {self.queue}, held by thread "
+                f"{mutex_owner(self.slot + G_MUTEX)}")
+        if failure:
+            raise OSError(failure, os.strerror(failure))
+        if outcome == 2:
+            raise ValueError(f"acknowledged {offsets[0]} of {self.queue}, beyond {ACK_WINDOW} above the committed offset")
+        reach_point(AT_ACK_FINISHED)
+        return outcome == 1
+
+    cdef (int, int) _acknowledge_slowly(self, const uint64_t *offsets, Py_ssize_t count):
+        cdef int failure
+        cdef int outcome = 0
+        with nogil:
+            failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
+            if failure == 0:
+                outcome = acknowledge_section(self.slot, self.epoch, offsets, count)
+                mutex_release(self.slot + G_MUTEX)
+        return failure, outcome
+
+    cdef const unsigned char *_entry(self, uint64_t offset) except NULL:
+        if self.queue_file is None or not self.queue_file[1] <= offset < <uint64_t>self.queue_file[1] + self.entries_per_file:
+            self.queue_file = self.files.queue_file(self.queue_slot_number, offset)
+        return (<Mapping>self.queue_file[0]).address + (offset - <uint64_t>self.queue_file[1]) * ENTRY_SIZE
+
+    cdef object _message(self, uint64_t offset, int64_t commit_log_offset, int32_t size):
+        """The record of an entry, checked against it; None when it is damaged or the tag differs after all."""
+        cdef Frame frame
+        cdef bytes record = None
+        cdef const unsigned char *at = NULL
+        cdef int found = BAD_SIZE
+        cdef uint64_t base
+        if self.log_file is None or not self.log_file[1] <= commit_log_offset < <int64_t>self.log_file[1] + <int64_t>self.log_file_bytes:
+            self.log_file = self.files.log_file(commit_log_offset)
+        base = self.log_file[1]
+        if RECORD_FIXED_SIZE <= size <= <int64_t>(base + self.log_file_bytes) - commit_log_offset:
+            at = (<Mapping>self.log_file[0]).address + (commit_log_offset - base)
+            record = PyBytes_FromStringAndSize(<const char *>at, size)
+            at = <const unsigned char *>PyBytes_AS_STRING(record)
+            found = parse(at, size, commit_log_offset, &frame)
+            if found == IS_RECORD and (frame.size != size or get_i64(at + R_QUEUE_OFFSET) != <int64_t>offset
+                                       or get_i32(at + R_QUEUE_ID) != get_queue_id(self.queue_slot)):
+                found = BAD_OFFSET
+        if found != IS_RECORD:
+            self.damaged.append((offset, commit_log_offset, found))
+            return None
+        if not self.tags.matches(at, &frame):
+            return None
+        return received(record, 0, &frame, self.queue, get_i32(at + R_RECONSUME_TIMES) + 1)

@@ -1,0 +1,197 @@
+/* What processes need to share words in a mapping: atomics, a robust mutex waited for in slices, futexes,
+ * and the named points at which a test makes a process die.
+ *
+ * Every word is aligned to its size and native-endian; see store/layout.py.
+ */
+#ifndef RMQ_SHARED_MEMORY_H
+#define RMQ_SHARED_MEMORY_H
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+/* --- byte order: on-disk fields are big-endian and not aligned ------------------------------------ */
+
+static inline int64_t get_i64(const unsigned char *at)
+{
+    uint64_t raw;
+    memcpy(&raw, at, 8);
+    return (int64_t)__builtin_bswap64(raw);
+}
+
+static inline int32_t get_i32(const unsigned char *at)
+{
+    uint32_t raw;
+    memcpy(&raw, at, 4);
+    return (int32_t)__builtin_bswap32(raw);
+}
+
+static inline int16_t get_i16(const unsigned char *at)
+{
+    uint16_t raw;
+    memcpy(&raw, at, 2);
+    return (int16_t)__builtin_bswap16(raw);
+}
+
+static inline void put_i64(unsigned char *at, int64_t value)
+{
+    uint64_t raw = __builtin_bswap64((uint64_t)value);
+    memcpy(at, &raw, 8);
+}
+
+static inline void put_i32(unsigned char *at, int32_t value)
+{
+    uint32_t raw = __builtin_bswap32((uint32_t)value);
+    memcpy(at, &raw, 4);
+}
+
+static inline void put_i16(unsigned char *at, int16_t value)
+{
+    uint16_t raw = __builtin_bswap16((uint16_t)value);
+    memcpy(at, &raw, 2);
+}
+
+/* --- atomics ---------------------------------------------------------------------------------------- */
+
+static inline uint64_t load64(const void *at) { return __atomic_load_n((const uint64_t *)at, __ATOMIC_ACQUIRE); }
+static inline void store64(void *at, uint64_t value) { __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE); }
+static inline uint32_t load32(const void *at) { return __atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE); }
+static inline void store32(void *at, uint32_t value) { __atomic_store_n((uint32_t *)at, value, __ATOMIC_RELEASE); }
+
+/* Publishing a queue's max offset and then looking for sleepers, against arming and then looking at the max
+ * offset: each side stores one word and loads the other, so both need sequential consistency. */
+static inline void store64_seq(void *at, uint64_t value) { __atomic_store_n((uint64_t *)at, value, __ATOMIC_SEQ_CST); }
+static inline uint64_t load64_seq(const void *at) { return __atomic_load_n((const uint64_t *)at, __ATOMIC_SEQ_CST); }
+static inline uint64_t exchange64(void *at, uint64_t value)
+{
+    return __atomic_exchange_n((uint64_t *)at, value, __ATOMIC_SEQ_CST);
+}
+static inline uint64_t or64(void *at, uint64_t bits) { return __atomic_fetch_or((uint64_t *)at, bits, __ATOMIC_SEQ_CST); }
+static inline uint64_t add64(void *at, uint64_t value)
+{
+    return __atomic_add_fetch((uint64_t *)at, value, __ATOMIC_SEQ_CST);
+}
+static inline uint32_t add32(void *at, uint32_t value)
+{
+    return __atomic_add_fetch((uint32_t *)at, value, __ATOMIC_SEQ_CST);
+}
+static inline int replace64(void *at, uint64_t expected, uint64_t desired)
+{
+    return __atomic_compare_exchange_n((uint64_t *)at, &expected, desired, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+/* --- clocks ----------------------------------------------------------------------------------------- */
+
+static inline int64_t wall_clock_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static inline int64_t boottime_ns(void) /* one clock for all processes; counts suspend; never steps */
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* --- futex ------------------------------------------------------------------------------------------ */
+
+/* 1 when woken or the word had changed already, 0 when the time was up or a signal came. */
+static inline int futex_wait(void *word, uint32_t expected, int64_t timeout_ns)
+{
+    struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};
+    long result = syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, NULL, 0);
+    return result == 0 || errno == EAGAIN;
+}
+
+static inline int futex_wake(void *word, int count)
+{
+    return (int)syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
+}
+
+/* --- robust mutex ----------------------------------------------------------------------------------- */
+
+static int mutex_initialise(void *at)
+{
+    pthread_mutexattr_t attributes;
+    int failure = pthread_mutexattr_init(&attributes);
+    if (!failure) failure = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    if (!failure) failure = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    if (!failure) failure = pthread_mutex_init((pthread_mutex_t *)at, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+    return failure;
+}
+
+/* The kernel handed over a dead owner's mutex: usable again, and the words it guards tell what was under way. */
+static inline int mutex_settle(pthread_mutex_t *mutex, int failure)
+{
+    return failure == EOWNERDEAD ? pthread_mutex_consistent(mutex) : failure;
+}
+
+/* Tries for a few microseconds, which is longer than any critical section here. Never sleeps. */
+static inline int mutex_try(void *at, int spins)
+{
+    pthread_mutex_t *mutex = (pthread_mutex_t *)at;
+    int failure = pthread_mutex_trylock(mutex);
+    while (failure == EBUSY && spins-- > 0) {
+#if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+#endif
+        failure = pthread_mutex_trylock(mutex);
+    }
+    return mutex_settle(mutex, failure);
+}
+
+/* Waits in slices of 20 ms: a waiter that is killed after the kernel chose it as the next owner can leave the
+ * others asleep on a free mutex; those that look again by themselves get on. */
+static int mutex_wait(void *at, int64_t timeout_ns)
+{
+    const int64_t slice = 20 * 1000000;
+    pthread_mutex_t *mutex = (pthread_mutex_t *)at;
+    int failure = mutex_try(at, 30);
+    while (failure == EBUSY || failure == ETIMEDOUT) {
+        struct timespec until;
+        int64_t step = timeout_ns < slice ? timeout_ns : slice;
+        if (step <= 0) return ETIMEDOUT;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += step % 1000000000;
+        until.tv_sec += step / 1000000000 + until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        failure = mutex_settle(mutex, pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &until));
+        timeout_ns -= step;
+    }
+    return failure;
+}
+
+static inline void mutex_release(void *at) { pthread_mutex_unlock((pthread_mutex_t *)at); }
+
+static inline int mutex_owner(const void *at) { return ((const pthread_mutex_t *)at)->__data.__owner; }
+
+/* --- crash points ----------------------------------------------------------------------------------- */
+
+static int armed_point = 0;   /* 0: none, and the only cost is this comparison */
+static int armed_signal = 0;
+static long armed_passes = 0; /* how often the point is passed unharmed first */
+
+static inline void reach(int point)
+{
+    if (__builtin_expect(armed_point == point, 0)) {
+        if (armed_passes-- == 0) kill(getpid(), armed_signal);
+    }
+}
+
+#endif

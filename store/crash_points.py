@@ -1,0 +1,66 @@
+"""Named places at which a test makes the process die, one for each step of a protocol between processes.
+
+The kernel reaches those of the append and of the acknowledgement, Python reaches the others. A test kills a
+child at every member; a member that no scenario reaches is a failing test.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import signal
+
+from store import _kernel
+
+
+class CrashPoint(enum.IntEnum):
+    """Numbers are shared with the kernel."""
+
+    APPEND_LOCKED = 1  #: mutex held, nothing announced
+    APPEND_ANNOUNCED = 2  #: ``written_to`` and the stage say that bytes will be copied
+    BLANK_WRITTEN = 3  #: the old file ends with a blank record, the new one is empty
+    RECORD_HALF_COPIED = 4  #: a part of the first record stands above ``published_to``
+    RECORDS_COPIED = 5  #: every record is whole, the stage still says copying
+    RECORDS_ANNOUNCED = 6  #: the stage says that the entries are due, none is written
+    ENTRY_HALF_WRITTEN = 7  #: the offset of an entry stands, its size is still zero
+    ENTRIES_WRITTEN = 8  #: every entry is whole, ``published_to`` not advanced
+    RECORDS_PUBLISHED = 9  #: ``published_to`` advanced, the queue's max offset not
+    QUEUE_PUBLISHED = 10  #: the queue's max offset advanced, the stage not idle again
+    APPEND_FINISHED = 11  #: mutex released, sleepers not woken
+
+    ACK_LOCKED = 20  #: mutex of the group-queue held, nothing changed
+    ACK_MARKED = 21  #: the bit of the message is set
+    ACK_ADVANCING = 22  #: ``advance_to`` is set, the bits it passes are not cleared
+    ACK_CLEARED = 23  #: the bits are cleared, ``committed_offset`` not moved
+    ACK_FINISHED = 24  #: mutex released
+
+    REPAIR_STARTED = 40  #: the next owner of the append mutex found an append under way
+    REPAIR_ZEROED = 41  #: bytes above ``published_to`` are zeroed, the stage not idle again
+    REPAIR_ENTRY_WRITTEN = 42  #: an entry of a whole record was written by the repair
+    FILE_ALLOCATED = 43  #: the next file exists under its own name, nobody has mapped it
+    FLUSH_SYNCED = 44  #: ``fdatasync`` returned, ``flushed_to`` not advanced
+    OFFSETS_TEMPORARY = 45  #: the new ``consumerOffset.json`` stands beside the old one
+    RECOVERY_PLANNED = 46  #: recovery knows what to do and did nothing
+    RECOVERY_TAIL_CUT = 47  #: the torn tail is zeroed, consume queues not yet right
+    RECOVERY_APPLIED = 48  #: all is done, the runtime file is not built
+    CLOSE_CHECKPOINTED = 49  #: the checkpoint is written, ``abort`` still there
+
+
+_armed: tuple[CrashPoint, int] | None = None
+_passes = 0
+
+
+def arm(point: CrashPoint, *, passes: int = 0, signal_number: int = signal.SIGKILL) -> None:
+    """Make this process send itself ``signal_number`` at ``point``, after passing it ``passes`` times."""
+    global _armed, _passes
+    _armed, _passes = (point, signal_number), passes
+    _kernel.arm(point, passes, signal_number)
+
+
+def reach(point: CrashPoint) -> None:
+    """Die here if a test armed this point."""
+    global _passes
+    if _armed is not None and _armed[0] is point:
+        if _passes == 0:
+            os.kill(os.getpid(), _armed[1])
+        _passes -= 1

@@ -1,0 +1,286 @@
+"""Every on-disk and shared-memory layout, declared once.
+
+Docstrings elsewhere show these tables and a test compares them with the declarations here. The
+compiled kernel repeats the offsets it needs and exports them as ``LAYOUT``; importing :mod:`store`
+compares the two and refuses a kernel that was built for another layout.
+
+On-disk layouts are RocketMQ 4.9's and big-endian. Runtime layouts are native-endian with every
+word aligned to its size, because a word that is not can be seen half written by another process.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any, Literal
+
+ON_DISK: Literal[">"] = ">"
+NATIVE: Literal["="] = "="
+
+
+class Field:
+    """One field: name, :mod:`struct` code, and what it means."""
+
+    __slots__ = ("code", "meaning", "name", "size")
+
+    def __init__(self, name: str, code: str, meaning: str) -> None:
+        self.name = name
+        self.code = code
+        self.meaning = meaning
+        self.size = struct.calcsize("=" + code)
+
+
+class Layout:
+    """Fields back to back, without padding. ``at[name]`` is the byte offset of a field."""
+
+    def __init__(self, *fields: Field, order: Literal[">", "="] = ON_DISK) -> None:
+        self.fields = fields
+        self.at: dict[str, int] = {}
+        position = 0
+        for field in fields:
+            self.at[field.name] = position
+            position += field.size
+        self.size = position
+        self._struct = struct.Struct(order + "".join(field.code for field in fields))
+        self.pack = self._struct.pack
+        self.pack_into = self._struct.pack_into
+        self.unpack_from = self._struct.unpack_from
+
+    def read(self, buffer: Any, position: int = 0) -> dict[str, Any]:
+        """Return the fields that stand at ``position``, by name."""
+        return dict(zip(self.at, self._struct.unpack_from(buffer, position), strict=True))
+
+    def table(self) -> str:
+        """Return the table that the docstring of the owning module shows."""
+        width = max(len(field.name) for field in self.fields)
+        lines = [f"byte  size  {'field':<{width}}  meaning", f"----  ----  {'-' * width}  {'-' * 7}"]
+        lines += [f"{self.at[f.name]:4}  {f.size:4}  {f.name:<{width}}  {f.meaning}" for f in self.fields]
+        return "\n".join([*lines, "----  ----", f"{self.size:4}"])
+
+
+# --- commit log -----------------------------------------------------------------------------------
+
+RECORD_MAGIC = -626843481  # 0xDAA320A7, message version 1
+BLANK_MAGIC = -875286124  # 0xCBD43194, end of file
+
+RECORD_HEADER = Layout(
+    Field("total_size", "i", "bytes of the whole record, this field included"),
+    Field("magic", "i", "0xDAA320A7"),
+    Field("body_crc", "i", "CRC-32 of the body, lower 31 bits; 0 when empty"),
+    Field("queue_id", "i", "queue of the topic"),
+    Field("flag", "i", "the application's own, opaque"),
+    Field("queue_offset", "q", "number of the message within its queue"),
+    Field("commit_log_offset", "q", "first byte of this record in the commit log"),
+    Field("sys_flag", "i", "compression, transaction state, address kinds"),
+    Field("born_timestamp", "q", "ms, the producer's clock"),
+    Field("born_host", "4s", "IPv4 address of the producer"),
+    Field("born_port", "i", "its port"),
+    Field("store_timestamp", "q", "ms, taken under the append mutex"),
+    Field("store_host", "4s", "IPv4 address of the store"),
+    Field("store_port", "i", "its port"),
+    Field("reconsume_times", "i", "delivery attempt - 1"),
+    Field("prepared_transaction_offset", "q", "of the half message; 0 without a transaction"),
+    Field("body_size", "i", "bytes of the body, which follows"),
+)
+"""Then: body, ``topic_size`` (1 byte), topic, ``properties_size`` (2 bytes), properties."""
+
+RECORD_FIXED_SIZE = RECORD_HEADER.size + 1 + 2  #: a record with empty body, topic and properties
+MAX_TOPIC_BYTES = 127
+MAX_PROPERTIES_BYTES = 32_767
+MAX_RECORD_OVERHEAD = RECORD_FIXED_SIZE + MAX_TOPIC_BYTES + MAX_PROPERTIES_BYTES
+
+SYS_FLAG_COMPRESSED = 0x1
+SYS_FLAG_BORN_HOST_V6 = 0x10
+SYS_FLAG_STORE_HOST_V6 = 0x20
+
+NAME_VALUE_SEPARATOR = 0x01
+PROPERTY_SEPARATOR = 0x02
+CRC_PROPERTY_SIZE = 20
+"""``__CRC32#`` 0x01, ten digits (least significant first), 0x02; always the last property."""
+
+BLANK_RECORD = Layout(
+    Field("total_size", "i", "bytes left in the file, this field included"),
+    Field("magic", "i", "0xCBD43194"),
+)
+
+FILE_NAME_DIGITS = 20
+
+# --- consume queue --------------------------------------------------------------------------------
+
+CONSUME_QUEUE_ENTRY = Layout(
+    Field("commit_log_offset", "q", "first byte of the record in the commit log"),
+    Field("size", "i", "bytes of the whole record, header included"),
+    Field("tags_code", "q", "Java hash of the tag, or a delivery time in ms"),
+)
+
+PRE_BLANK_ENTRY = (0, 0x7FFF_FFFF, 0)
+"""Fills a consume queue file below the first offset it holds."""
+
+# --- checkpoint -----------------------------------------------------------------------------------
+
+CHECKPOINT_SIZE = 4096
+
+CHECKPOINT = Layout(
+    Field("commit_log_timestamp", "q", "store time of the newest flushed record, ms [physicMsgTimestamp]"),
+    Field("consume_queue_timestamp", "q", "the same for consume queues [logicsMsgTimestamp]"),
+    Field("index_timestamp", "q", "the same for the index [indexMsgTimestamp]"),
+    Field("flushed_to", "q", "commit log offset known to be on disk [masterFlushedOffset, 5.0]"),
+)
+
+LOW_WATER_AT = (1024, 2048)
+"""Two alternating slots in the checkpoint file, each in a sector of its own; RocketMQ leaves them alone."""
+
+LOW_WATER = Layout(
+    Field("sequence", "q", "the higher one of two valid slots counts"),
+    Field("flushed_to", "q", "every record below it is on disk"),
+    Field("dispatched_to", "q", "every consume queue entry for a record below it is on disk"),
+    Field("crc", "I", "CRC-32 of the fields before"),
+)
+
+# --- runtime file ---------------------------------------------------------------------------------
+
+RUNTIME_MAGIC = int.from_bytes(b"RMQSHARE", "little")
+RUNTIME_VERSION = 1
+
+RUNTIME_HEADER = Layout(
+    Field("magic", "Q", "RMQSHARE, written last when the file is built"),
+    Field("version", "Q", "of these tables"),
+    Field("fingerprint", "Q", "CRC-32 of every runtime table, names and sizes"),
+    Field("device", "Q", "device of the file itself: a copy is not the original"),
+    Field("inode", "Q", "inode of the file itself"),
+    Field("init_epoch", "Q", "random, new each time the file is built"),
+    Field("boot_id", "36s", "of the kernel that was running"),
+    Field("_pad0", "4s", ""),
+    Field("commit_log_file_bytes", "Q", "fixed setting of the store"),
+    Field("consume_queue_file_bytes", "Q", "fixed setting of the store"),
+    Field("queue_count", "Q", "slots of the queue table in use; grows only"),
+    Field("group_queue_count", "Q", "slots of the group-queue table in use; grows only"),
+    Field("offsets_digest", "Q", "of consumerOffset.json as last written or read here"),
+    Field("offsets_digest_next", "Q", "of the one being written; a crash leaves the file with one of the two"),
+    Field("closed", "Q", "1 after a clean close, so that a crash can be told from one"),
+    Field("_pad1", "48s", ""),
+    Field("append_mutex", "64s", "robust, process-shared; guards the fields down to last_store_timestamp"),
+    Field("append_stage", "Q", "0 idle, 1 copying records, 2 records whole and entries due"),
+    Field("append_from", "Q", "first byte of the append under way"),
+    Field("written_to", "Q", "exclusive end of the append under way; holds bytes nobody may read yet"),
+    Field("last_store_timestamp", "Q", "ms; store timestamps do not go back by small clock steps"),
+    Field("_pad2", "32s", ""),
+    Field("published_to", "Q", "exclusive end of whole records; a reader never looks past it"),
+    Field("_pad3", "56s", ""),
+    Field("flushed_to", "Q", "exclusive end of what fdatasync has made durable"),
+    Field("poisoned", "Q", "errno of the first failed flush, 0 while all is well"),
+    Field("flush_word", "I", "futex: +1 after each flush"),
+    Field("flush_waiters", "I", "1 when a SYNC sender sleeps; cleared by the waker"),
+    Field("_pad4", "40s", ""),
+    Field("flush_mutex", "64s", "robust, process-shared; its holder is the flush leader"),
+    Field("min_offset", "Q", "first byte of the oldest commit log file"),
+    Field("allocated_to", "Q", "exclusive end of the newest allocated commit log file"),
+    Field("prepare_word", "I", "futex: +1 when an appender enters a new file"),
+    Field("_pad5", "44s", ""),
+    Field("table_mutex", "64s", "robust, process-shared; guards the giving of slots in every table"),
+    Field("membership_word", "I", "futex: +1 on every join, leave, death, subscription or queue change"),
+    Field("_pad6", "60s", ""),
+    order=NATIVE,
+)
+
+ARRIVAL_LANES = 64
+ARRIVAL_LANE_STRIDE = 64
+"""A futex word each, on a cache line of its own. A consumer waits on one lane; see ``waiting_lanes``."""
+
+QUEUE_SLOTS = 16_384
+
+QUEUE_SLOT = Layout(
+    Field("queue_id", "I", ""),
+    Field("topic_size", "I", "bytes of the topic"),
+    Field("topic", "128s", "padded with zeros"),
+    Field("_pad0", "56s", ""),
+    Field("max_offset", "Q", "queue_offset of the next message; advanced after the entry is whole"),
+    Field("min_offset", "Q", "queue_offset of the oldest message"),
+    Field("waiting_lanes", "Q", "bit per arrival lane with a sleeping consumer; taken and cleared by the waker"),
+    Field("_pad1", "40s", ""),
+    order=NATIVE,
+)
+
+GROUP_QUEUE_SLOTS = 16_384
+ACK_WINDOW = 2_048
+
+GROUP_QUEUE_SLOT = Layout(
+    Field("queue_slot", "I", "slot of the message queue"),
+    Field("group_size", "I", "bytes of the group"),
+    Field("group", "128s", "padded with zeros"),
+    Field("_pad0", "56s", ""),
+    Field("mutex", "64s", "robust, process-shared; guards every field below"),
+    Field("epoch", "Q", "+1 per grant; an acknowledgement that carries another one is refused"),
+    Field("owner", "Q", "member slot + 1, 0 when free"),
+    Field("owner_incarnation", "Q", "of that member"),
+    Field("lease_until", "Q", "ns on CLOCK_BOOTTIME"),
+    Field("committed_offset", "Q", "every message below it is finished"),
+    Field("advance_to", "Q", "where committed_offset is being moved to; equal to it when no move is under way"),
+    Field("taken_to", "Q", "every message at or above it was never taken by the present owner; for display"),
+    Field("_pad1", "8s", ""),
+    Field("acknowledged", "256s", "bit queue_offset % 2048, for messages above committed_offset"),
+    Field("_pad2", "64s", ""),
+    order=NATIVE,
+)
+
+MEMBER_SLOTS = 1_024
+
+MEMBER_SLOT = Layout(
+    Field("incarnation", "Q", "0 when free; +1 for every use of the slot, odd while in use"),
+    Field("pid", "I", "for display only"),
+    Field("group_size", "I", ""),
+    Field("group", "128s", ""),
+    Field("topic_size", "I", ""),
+    Field("client_id_size", "I", ""),
+    Field("topic", "128s", ""),
+    Field("client_id", "128s", "members are sorted by it"),
+    Field("subscription_hash", "Q", "Java hash of the filter expression"),
+    Field("heartbeat", "Q", "ns on CLOCK_BOOTTIME"),
+    Field("handled", "Q", "messages acknowledged"),
+    Field("failed", "Q", "deliveries that raised"),
+    Field("in_flight", "Q", "messages taken and not finished"),
+    Field("_pad0", "64s", ""),
+    order=NATIVE,
+)
+
+WORKER_SLOTS = 256
+
+WORKER_SLOT = Layout(
+    Field("incarnation", "Q", "odd while in use"),
+    Field("pid", "I", "of the worker"),
+    Field("supervisor_pid", "I", "of its parent"),
+    Field("state", "Q", "0 free, 1 starting, 2 ready, 3 draining"),
+    Field("beat", "Q", "ns on CLOCK_BOOTTIME, from a thread of its own"),
+    Field("message_started", "Q", "ns when the oldest running handler call began, 0 when none runs"),
+    Field("in_flight", "Q", "messages taken and not finished"),
+    Field("handled", "Q", "messages acknowledged"),
+    Field("failed", "Q", "deliveries that raised"),
+    Field("_pad0", "64s", ""),
+    order=NATIVE,
+)
+
+_PAGE = 4096
+
+
+def _up(size: int) -> int:
+    return -(-size // _PAGE) * _PAGE
+
+
+ARRIVAL_LANES_AT = _up(RUNTIME_HEADER.size)
+QUEUE_TABLE_AT = ARRIVAL_LANES_AT + _up(ARRIVAL_LANES * ARRIVAL_LANE_STRIDE)
+GROUP_QUEUE_TABLE_AT = QUEUE_TABLE_AT + _up(QUEUE_SLOTS * QUEUE_SLOT.size)
+MEMBER_TABLE_AT = GROUP_QUEUE_TABLE_AT + _up(GROUP_QUEUE_SLOTS * GROUP_QUEUE_SLOT.size)
+WORKER_TABLE_AT = MEMBER_TABLE_AT + _up(MEMBER_SLOTS * MEMBER_SLOT.size)
+RUNTIME_SIZE = WORKER_TABLE_AT + _up(WORKER_SLOTS * WORKER_SLOT.size)
+
+RUNTIME_TABLES = {
+    "header": RUNTIME_HEADER,
+    "queue": QUEUE_SLOT,
+    "group_queue": GROUP_QUEUE_SLOT,
+    "member": MEMBER_SLOT,
+    "worker": WORKER_SLOT,
+}
+
+RUNTIME_FINGERPRINT = zlib.crc32(
+    "\n".join(f"{name}\n{table.table()}" for name, table in RUNTIME_TABLES.items()).encode()
+)
