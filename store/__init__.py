@@ -1,0 +1,59 @@
+"""The durable log: RocketMQ 4.9's files, shared by the processes of one host.
+
+Reading order, each file uses only what stands above it:
+
+- ``errors``, ``layout``, ``config``, ``message_queue``, ``_kernel``, ``crash_points``
+- ``record``, ``mapped_file``, ``file_lock``, ``shared_state``, ``config_file``
+- ``file_queue``, ``topic_table``, ``group_table``
+- ``commit_log``, ``consume_queue``, ``checkpoint``
+- ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``
+- ``message_store``, ``dump``, ``verify``, ``__main__``
+"""
+
+from __future__ import annotations
+
+from store import _kernel, layout
+from store._kernel import Message, QueueGrant, ReceivedMessage, SendResult, TagSet, boottime, java_hash
+from store.config import Durability, StoreConfig
+from store.message_queue import MessageQueue
+from store.message_store import MessageStore, open_store
+
+__all__ = [
+    "Durability",
+    "Message",
+    "MessageQueue",
+    "MessageStore",
+    "QueueGrant",
+    "ReceivedMessage",
+    "SendResult",
+    "StoreConfig",
+    "TagSet",
+    "boottime",
+    "java_hash",
+    "open_store",
+]
+
+
+def _declared() -> dict[str, int]:
+    """Return what the kernel was built with, as :mod:`store.layout` declares it."""
+    tables = {
+        "record": layout.RECORD_HEADER,
+        "entry": layout.CONSUME_QUEUE_ENTRY,
+        "header": layout.RUNTIME_HEADER,
+        "queue": layout.QUEUE_SLOT,
+        "group_queue": layout.GROUP_QUEUE_SLOT,
+    }
+    declared = {}
+    for name in _kernel.LAYOUT:
+        table, _, field = name.partition(".")
+        if not field:
+            declared[name] = getattr(layout, name)
+        elif field == "size_of":
+            declared[name] = tables[table].size
+        else:
+            declared[name] = tables[table].at[field]
+    return declared
+
+
+if _declared() != _kernel.LAYOUT:
+    raise ImportError("store._kernel was built for another layout: run `make install` to build it again")

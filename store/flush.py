@@ -1,0 +1,170 @@
+"""Flush: how published bytes become durable, and how senders wait for it.
+
+ASYNC: the housekeeper flushes every 500 ms when 4 pages are dirty, and every 10 s whatever there is
+(CommitLog.FlushRealTimeService). SYNC: group commit between processes. A sender that finds the flush mutex free
+becomes the leader and flushes all that is published, its own message and everybody else's; the others sleep on a
+futex until ``flushed_to`` has passed their message.
+
+The first error poisons the store for every process: after a failed ``fdatasync`` the kernel may have dropped the dirty
+pages and reports the next one as a success.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from pathlib import Path
+
+from store import checkpoint, layout
+from store.checkpoint import Checkpoint, LowWater
+from store.consume_queue import ConsumeQueues
+from store.crash_points import CrashPoint, reach
+from store.errors import StoreBusy, StorePoisoned
+from store.file_queue import FileQueue
+from store.mapped_file import sync_directory, sync_file
+from store.shared_state import SharedState
+from store.topic_table import TopicTable
+
+PAGE_BYTES = 4096
+
+_FLUSH_WORD = layout.RUNTIME_HEADER.at["flush_word"]
+_FLUSH_WAITERS = layout.RUNTIME_HEADER.at["flush_waiters"]
+_FOLLOWER_SLEEP_MS = 20
+
+
+class Flusher:
+    """Flushes the files of one store, for one process."""
+
+    def __init__(
+        self,
+        root: Path,
+        state: SharedState,
+        log_files: FileQueue,
+        consume_queues: ConsumeQueues,
+        topics: TopicTable,
+        lock_timeout_ms: int,
+    ) -> None:
+        self._root = root
+        self._state = state
+        self._log_files = log_files
+        self._consume_queues = consume_queues
+        self._topics = topics
+        self._lock_timeout_ms = lock_timeout_ms
+        self._named_to = 0  # files below it have durable names
+        self._flushed_queues: list[int] = []  # max offset at the last flush, by slot
+        self.dispatched_to = 0
+
+    def wait_until_flushed(self, end: int) -> None:
+        """Return when every byte below ``end`` is durable. Raises StorePoisoned, or StoreBusy after the time limit."""
+        words = self._state.words
+        deadline = time.monotonic() + self._lock_timeout_ms / 1000
+        while self._state.flushed_to < end:
+            seen = words.load32(_FLUSH_WORD)
+            if self._state.poisoned:
+                self._raise_poisoned()
+            if self._try_flush() or self._state.flushed_to >= end:
+                continue
+            words.store32(_FLUSH_WAITERS, 1)
+            words.wait(_FLUSH_WORD, seen, _FOLLOWER_SLEEP_MS)
+            if time.monotonic() > deadline:
+                raise StoreBusy(
+                    f"waited {self._lock_timeout_ms} ms for a flush by thread {self._state.flush_mutex.owner}; "
+                    "the message is stored and not yet durable"
+                )
+
+    def flush(self, least_pages: int = 0) -> bool:
+        """Flush all that is published, if at least ``least_pages`` are dirty or a file was finished.
+
+        Returns False when there was too little, or another process flushes just now. Raises StorePoisoned.
+        """
+        dirty = self._state.published_to - self._state.flushed_to
+        crossed = self._log_files.base_of(self._state.published_to) != self._log_files.base_of(self._state.flushed_to)
+        if dirty == 0 or (dirty < least_pages * PAGE_BYTES and not crossed):
+            return False
+        return self._try_flush()
+
+    def flush_queues(self) -> None:
+        """Flush the consume queue files with new entries; ``dispatched_to`` then says how far they are durable."""
+        published_to = self._state.published_to
+        try:
+            for slot in range(len(self._topics)):
+                self._flush_queue(slot)
+        except OSError as error:
+            self._poison(error)
+        self.dispatched_to = max(self.dispatched_to, published_to)
+
+    def write_checkpoint(self) -> None:
+        """Record on disk what is durable. Raises StorePoisoned."""
+        _, low_water = checkpoint.read(self._root)
+        sequence = low_water.sequence + 1 if low_water else 1
+        timestamp = self._state.last_store_timestamp
+        flushed_to = self._state.flushed_to
+        dispatched_to = min(self.dispatched_to, flushed_to)
+        try:
+            checkpoint.write(
+                self._root,
+                Checkpoint(timestamp, timestamp, timestamp, flushed_to),
+                LowWater(sequence, flushed_to, dispatched_to),
+            )
+        except OSError as error:
+            self._poison(error)
+
+    def _try_flush(self) -> bool:
+        """Be the leader, unless somebody is."""
+        if not self._state.flush_mutex.try_acquire():
+            return False
+        try:
+            self._flush_published()
+        finally:
+            self._state.flush_mutex.release()
+            self._wake_followers()
+        return True
+
+    def _flush_published(self) -> None:
+        if self._state.poisoned:
+            self._raise_poisoned()
+        start, end = self._state.flushed_to, self._state.published_to
+        try:
+            self._sync(start, end)
+        except OSError as error:
+            self._poison(error)
+        reach(CrashPoint.FLUSH_SYNCED)
+        self._state.flushed_to = max(end, self._state.flushed_to)
+
+    def _sync(self, start: int, end: int) -> None:
+        base = self._log_files.base_of(start)
+        while base < end:
+            sync_file(self._log_files.path(base))
+            base += self._log_files.file_bytes
+        if end > self._named_to:
+            sync_directory(self._log_files.directory)
+            self._named_to = self._log_files.base_of(end) + self._log_files.file_bytes
+
+    def _wake_followers(self) -> None:
+        words = self._state.words
+        if words.load32(_FLUSH_WAITERS):
+            words.store32(_FLUSH_WAITERS, 0)
+            words.signal(_FLUSH_WORD)
+
+    def _flush_queue(self, slot: int) -> None:
+        while slot >= len(self._flushed_queues):
+            self._flushed_queues.append(0)
+        queue = self._topics.queue(slot)
+        start, end = self._flushed_queues[slot], self._topics.max_offset(queue)
+        if start == end:
+            return
+        files = self._consume_queues[queue].files
+        entry_size = layout.CONSUME_QUEUE_ENTRY.size
+        files.sync(start * entry_size, end * entry_size)
+        self._flushed_queues[slot] = end
+
+    def _poison(self, error: OSError) -> None:
+        self._state.poisoned = error.errno or errno.EIO
+        self._wake_followers()
+        raise StorePoisoned(f"flushing {self._root} failed: {error}; no append is believed any more") from error
+
+    def _raise_poisoned(self) -> None:
+        raise StorePoisoned(
+            f"a flush of {self._root} failed with errno {self._state.poisoned} in some process: look at the disk, then "
+            "restart every process that uses the store"
+        )

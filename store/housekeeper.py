@@ -1,0 +1,111 @@
+"""Housekeeper: the role that does what somebody has to do from time to time, in one process at a time.
+
+Flushing, the checkpoint, ``consumerOffset.json``, and the next commit log file ahead of the writers. The role is a
+byte lock, so the kernel takes it from a process that dies, and every process that has the store open tries for it.
+Each task can be done twice, or by two.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from store import layout
+from store.errors import QueueError, StoreBusy, StorePoisoned
+from store.file_lock import HOUSEKEEPER_BYTE, LockFile
+from store.shared_state import SharedState
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.background import BackgroundScheduler
+
+_log = logging.getLogger(__name__)
+
+_PREPARE_WORD = layout.RUNTIME_HEADER.at["prepare_word"]
+_ATTEMPT_MS = 500
+
+
+class Housekeeper:
+    """Tries for the role, and does its work while it has it.
+
+    ``tasks`` maps a task to its interval in ms; ``prepare`` makes the next commit log file, at once when a writer
+    enters a new one.
+    """
+
+    def __init__(
+        self, state: SharedState, lock: LockFile, tasks: dict[Callable[[], None], int], prepare: Callable[[], None]
+    ) -> None:
+        self._state = state
+        self._lock = lock
+        self._tasks = tasks
+        self._prepare = prepare
+        self._closed = threading.Event()
+        self._scheduler: BackgroundScheduler | None = None
+        self._thread = threading.Thread(target=self._run, name="rmq-housekeeper", daemon=True)
+        self._thread.start()
+
+    @property
+    def has_role(self) -> bool:
+        """Whether this process is the housekeeper now."""
+        return self._scheduler is not None
+
+    def close(self) -> None:
+        """Give the role back; returns when no task runs any more."""
+        self._closed.set()
+        self._state.words.signal(_PREPARE_WORD)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            if not self._lock.try_exclusive(HOUSEKEEPER_BYTE):
+                self._closed.wait(_ATTEMPT_MS / 1000)
+                continue
+            try:
+                self._serve()
+            finally:
+                self._lock.unlock(HOUSEKEEPER_BYTE)
+
+    def _serve(self) -> None:
+        self._scheduler = _start_scheduler(self._tasks)
+        try:
+            while not self._closed.is_set():
+                seen = self._state.words.load32(_PREPARE_WORD)
+                guarded(self._prepare)()
+                if not self._closed.is_set():
+                    self._state.words.wait(_PREPARE_WORD, seen, _ATTEMPT_MS)
+        finally:
+            self._scheduler.shutdown(wait=True)
+            self._scheduler = None
+
+
+def _start_scheduler(tasks: dict[Callable[[], None], int]) -> BackgroundScheduler:
+    from apscheduler.executors.pool import ThreadPoolExecutor  # 60 ms of import that most processes never need
+    from apscheduler.schedulers.background import BackgroundScheduler
+
+    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    scheduler = BackgroundScheduler(
+        executors={"default": ThreadPoolExecutor(2)},
+        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        timezone="UTC",
+    )
+    for task, interval_ms in tasks.items():
+        scheduler.add_job(guarded(task), "interval", seconds=interval_ms / 1000)
+    scheduler.start()
+    return scheduler
+
+
+def guarded(task: Callable[[], None]) -> Callable[[], None]:
+    """Wrap a task so that one failure is reported and the next run still comes."""
+
+    def run() -> None:
+        try:
+            task()
+        except StorePoisoned:
+            pass  # reported by whoever saw the first failure; every sender is told
+        except StoreBusy as error:
+            _log.info("%s will be done next time: %s", task.__name__, error)
+        except (QueueError, OSError) as error:
+            _log.error("%s failed: %s", task.__name__, error)
+
+    return run

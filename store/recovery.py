@@ -1,0 +1,258 @@
+"""Recovery: what the first process that opens a store does before anybody else may.
+
+:func:`survey` looks and changes nothing. :func:`plan` decides, from the survey alone. :func:`apply` changes; it can be
+killed anywhere and done again. Printing the plan is a dry run.
+
+How far the log is believed:
+
+- While the kernel that ran the last processes still runs, their stores are all there, whoever was killed. The runtime
+  file says how far records are whole (``published_to``), after an append under way was finished or undone.
+- After a reboot, records below the durable mark of the checkpoint must be whole. Above it the first thing that is no
+  valid record is a torn tail, and the log is cut there.
+
+A record that is damaged below that mark is corruption: it is quarantined (kept as it is, reported, stepped over), and
+what follows it is kept. Nothing else is ever deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from store import checkpoint, commit_log, config_file, layout
+from store.commit_log import describe, walk
+from store.consume_queue import ConsumeQueues
+from store.crash_points import CrashPoint, reach
+from store.dispatch import dispatch
+from store.file_queue import FileQueue
+from store.group_table import GroupTable
+from store.mapped_file import remove_scratch
+from store.message_queue import MessageQueue
+from store.record import Blank, Record
+from store.shared_state import SharedState
+from store.topic_table import TopicTable
+
+ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Bytes of the log that are no record and are kept."""
+
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProgress:
+    """How far a group has come with one queue."""
+
+    committed_offset: int
+    acknowledged: int = 0
+    epoch: int = 0
+
+
+Progress = dict[tuple[str, MessageQueue], GroupProgress]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What stands in the directory."""
+
+    clean: bool
+    """The last process closed the store: ``abort`` is missing."""
+    same_boot: bool
+    """The runtime file is this boot's and fits the files: its frontiers are believed."""
+    bases: tuple[int, ...]
+    """First byte of every commit log file."""
+    file_bytes: int
+    trusted_to: int
+    """Every byte below must be whole: a bad record there is corruption, not a torn tail."""
+    scan_from: int
+    """Records from here on were looked at."""
+    steps_end: int
+    """End of the last valid record or blank record found."""
+    tail: str
+    """What stands there, in words."""
+    damaged: tuple[Quarantined, ...]
+    missing_queues: bool
+    """A queue of a known topic has no directory: consume queues were deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """What will be changed."""
+
+    log_begin: int
+    log_end: int
+    cut_reason: str | None
+    """Why bytes above ``log_end`` are zeroed, None when they are zero already as they should be."""
+    remove_files: tuple[int, ...]
+    quarantined: tuple[Quarantined, ...]
+    dispatch_ranges: tuple[tuple[int, int], ...]
+    """Parts of the log whose consume queue entries are written again."""
+
+    def lines(self) -> list[str]:
+        """Return the plan in words, one step a line."""
+        lines = [f"commit log from {self.log_begin} to {self.log_end}"]
+        if self.cut_reason:
+            lines.append(f"cut at {self.log_end}: {self.cut_reason}")
+        lines += [f"remove the empty commit log file at {base}" for base in self.remove_files]
+        lines += [f"quarantine bytes {bad.start} to {bad.end}: {bad.reason}" for bad in self.quarantined]
+        lines += [f"dispatch {start} to {end}" for start, end in self.dispatch_ranges]
+        return lines
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What recovery found out, for building the runtime file."""
+
+    plan: RecoveryPlan
+    queues: dict[MessageQueue, tuple[int, int]] = field(default_factory=dict)
+    """(min, max) offset of every message queue."""
+    progress: Progress = field(default_factory=dict)
+    last_store_timestamp: int = 0
+
+
+def survey(root: Path, log_files: FileQueue, queues: ConsumeQueues, leftover: SharedState | None) -> Survey:
+    """Look at everything; change nothing. ``leftover`` is the runtime file of this boot, its append settled."""
+    bases = tuple(log_files.bases())
+    begin = bases[0] if bases else 0
+    _, low_water = checkpoint.read(root)
+    missing = _has_missing_queue(root, queues)
+    last_byte = (bases[-1] if bases else 0) + log_files.file_bytes
+    same_boot = leftover is not None and begin <= leftover.published_to <= last_byte
+    scan_from = begin
+    if low_water is not None and not missing and begin <= low_water.dispatched_to <= low_water.flushed_to:
+        scan_from = low_water.dispatched_to
+    if leftover is not None and same_boot:
+        trusted_to = leftover.published_to
+    else:
+        trusted_to = low_water.flushed_to if low_water is not None else begin
+    end, tail, damaged = _scan(log_files, scan_from, trusted_to)
+    return Survey(
+        clean=not (root / ABORT).exists(),
+        same_boot=same_boot,
+        bases=bases,
+        file_bytes=log_files.file_bytes,
+        trusted_to=trusted_to,
+        scan_from=scan_from,
+        steps_end=end,
+        tail=tail,
+        damaged=tuple(damaged),
+        missing_queues=missing,
+    )
+
+
+def plan(found: Survey) -> RecoveryPlan:
+    """Decide. Pure."""
+    begin = found.bases[0] if found.bases else 0
+    end = max(found.steps_end, begin)
+    kept_base = end - end % found.file_bytes
+    ranges = _between(found.scan_from, end, found.damaged)
+    return RecoveryPlan(
+        log_begin=begin,
+        log_end=end,
+        cut_reason=None if found.tail == "nothing was written here" else found.tail,
+        remove_files=tuple(base for base in found.bases if base > kept_base),
+        quarantined=tuple(found.damaged),
+        dispatch_ranges=ranges,
+    )
+
+
+def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: ConsumeQueues) -> Recovered:
+    """Make the directory agree with the plan. Raises StoreFull when a consume queue file cannot be made."""
+    reach(CrashPoint.RECOVERY_PLANNED)
+    remove_scratch(root)
+    for base in reversed(chosen.remove_files):
+        log_files.remove(base)
+    commit_log.zero(log_files, chosen.log_end, log_files.base_of(chosen.log_end) + log_files.file_bytes)
+    reach(CrashPoint.RECOVERY_TAIL_CUT)
+    done = dispatch(log_files, queues, list(chosen.dispatch_ranges))
+    recovered = Recovered(chosen)
+    dispatched_from = chosen.dispatch_ranges[0][0] if chosen.dispatch_ranges else chosen.log_end
+    for queue in sorted({*queues.on_disk(), *done.ends}):
+        end = max(done.ends.get(queue, 0), queues[queue].end_below(dispatched_from))
+        queues[queue].cut(end)
+        recovered.queues[queue] = (min(queues[queue].begin(chosen.log_begin), end), end)
+    recovered.last_store_timestamp = checkpoint.read(root)[0].commit_log_timestamp
+    reach(CrashPoint.RECOVERY_APPLIED)
+    return recovered
+
+
+def believable(leftover: SharedState, root: Path) -> bool:
+    """Tell whether nobody but this library wrote to the store since the runtime file was last used.
+
+    A broker removes or leaves ``abort`` and rewrites ``consumerOffset.json``; either shows.
+    """
+    closed_cleanly = not (root / ABORT).exists()
+    digest = config_file.consumer_offsets_digest(root)
+    same_offsets = digest in (leftover.offsets_digest, leftover.offsets_digest_next)
+    return bool(leftover.closed) == closed_cleanly and same_offsets
+
+
+def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> Progress:
+    """Take the groups' progress over from the runtime file, acknowledgements above the committed offset included."""
+    kept: Progress = {}
+    for slot in GroupTable(leftover, timeout_ms):
+        bits = slot.acknowledged_bits()
+        committed, advance_to = slot.load("committed_offset"), slot.load("advance_to")
+        for offset in range(committed, advance_to):  # an owner died in the middle of an advance
+            bits &= ~(1 << offset % layout.ACK_WINDOW)
+        kept[slot.group, topics.queue(slot.queue_slot)] = GroupProgress(advance_to, bits, slot.load("epoch"))
+    return kept
+
+
+def progress_on_disk(root: Path) -> Progress:
+    """Read the groups' progress from ``consumerOffset.json``."""
+    return {
+        (group, MessageQueue(topic, queue_id)): GroupProgress(offset)
+        for (topic, group), offsets in config_file.read_consumer_offsets(root).items()
+        for queue_id, offset in offsets.items()
+    }
+
+
+def _scan(files: FileQueue, start: int, trusted_to: int) -> tuple[int, str, list[Quarantined]]:
+    """Walk from ``start``; return the end of the last good step, what stands there, and what was stepped over."""
+    damaged: list[Quarantined] = []
+    offset, end = start, start
+    while True:
+        stopped, reason = end, "nothing was written here"
+        for step, outcome in walk(files, offset):
+            if isinstance(outcome, Record):
+                end = step + outcome.size
+            elif isinstance(outcome, Blank):
+                end = files.base_of(step) + files.file_bytes
+            else:
+                stopped, reason = step, describe(outcome)
+        if stopped >= trusted_to:
+            return end, reason, damaged
+        resumed = commit_log.next_record(files, stopped + 1, trusted_to)
+        offset = end = resumed if resumed is not None else trusted_to
+        damaged.append(Quarantined(stopped, offset, reason))
+        if resumed is None and not _has_file(files, offset):
+            return offset, "nothing was written here", damaged
+
+
+def _has_file(files: FileQueue, offset: int) -> bool:
+    return files.path(files.base_of(offset)).exists()
+
+
+def _between(start: int, end: int, damaged: tuple[Quarantined, ...]) -> tuple[tuple[int, int], ...]:
+    """Return the parts of ``[start, end)`` that are not damaged."""
+    ranges = []
+    for bad in damaged:
+        if bad.start > start:
+            ranges.append((start, bad.start))
+        start = bad.end
+    if end > start:
+        ranges.append((start, end))
+    return tuple(ranges)
+
+
+def _has_missing_queue(root: Path, queues: ConsumeQueues) -> bool:
+    """Tell whether a group has progress in a queue that has no directory any more."""
+    present = set(queues.on_disk())
+    known = progress_on_disk(root).items()
+    return any(queue not in present and progress.committed_offset for (_, queue), progress in known)

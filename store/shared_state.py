@@ -1,0 +1,226 @@
+"""The runtime file ``<root>/shared``: what the processes that have a store open share.
+
+It is not durable truth. It survives ``kill -9`` of any process, and is built anew by the first process that opens the
+store; committed offsets and acknowledgements are carried over while the kernel that wrote them still runs. The layout
+is in :mod:`store.layout` (``RUNTIME_HEADER`` and the tables); this says who may touch what.
+
+==========================  ====================  ==========================================================
+field                       written under         what a reader may do; what a crash leaves
+==========================  ====================  ==========================================================
+append_stage, append_from,  append mutex          nothing without the mutex; the next owner repairs by them
+written_to
+published_to                append mutex          acquire it, then read any record below; never falls
+queue max_offset            append mutex          acquire it, then read any entry below; never falls
+queue waiting_lanes         atomic                a bit too many costs one needless wake-up
+flushed_to, poisoned        flush mutex           a lower flushed_to than the truth costs one needless flush
+queue_count, slots          table mutex           acquire the count, then read any slot below it; never falls
+group-queue fields          mutex of the slot     only the owner with the present epoch changes acknowledgements
+member, worker slots        their owner           dead when the owner's byte lock is free (store/file_lock.py)
+==========================  ====================  ==========================================================
+
+Invariant: ``flushed_to <= published_to <= written_to`` whenever the append mutex is free and the stage is idle.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from store import layout
+from store._kernel import Mapping, RobustMutex, Words
+from store.errors import ConfigMismatch, StoreFull, TableFull
+from store.mapped_file import allocate, map_file
+
+FILE_NAME = "shared"
+
+
+def boot_id() -> str:
+    """Return the id of the running kernel's boot, 36 characters."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+class _Word:
+    """A 64-bit word of the header as an attribute: acquire on reading, release on writing."""
+
+    def __init__(self, name: str) -> None:
+        self._at = layout.RUNTIME_HEADER.at[name]
+
+    def __get__(self, state: SharedState, owner: type | None = None) -> int:
+        return state.words.load(self._at)
+
+    def __set__(self, state: SharedState, value: int) -> None:
+        state.words.store(self._at, value)
+
+
+class SharedState:
+    """The mapped runtime file."""
+
+    closed = _Word("closed")
+    queue_count = _Word("queue_count")
+    group_queue_count = _Word("group_queue_count")
+    offsets_digest = _Word("offsets_digest")
+    offsets_digest_next = _Word("offsets_digest_next")
+    append_stage = _Word("append_stage")
+    append_from = _Word("append_from")
+    written_to = _Word("written_to")
+    last_store_timestamp = _Word("last_store_timestamp")
+    published_to = _Word("published_to")
+    flushed_to = _Word("flushed_to")
+    poisoned = _Word("poisoned")
+    min_offset = _Word("min_offset")
+    allocated_to = _Word("allocated_to")
+
+    def __init__(self, mapping: Mapping) -> None:
+        self.mapping = mapping
+        self.words = Words(mapping)
+        header = layout.RUNTIME_HEADER.at
+        self.append_mutex = RobustMutex(mapping, header["append_mutex"])
+        self.flush_mutex = RobustMutex(mapping, header["flush_mutex"])
+        self.table_mutex = RobustMutex(mapping, header["table_mutex"])
+
+    def text(self, at: int, size: int) -> str:
+        """Return ``size`` bytes at ``at`` as text; only for bytes that do not change any more."""
+        return bytes(memoryview(self.mapping)[at : at + size]).decode()
+
+    def put_bytes(self, at: int, content: bytes) -> None:
+        """Write bytes that nobody reads yet."""
+        memoryview(self.mapping)[at : at + len(content)] = content
+
+    @contextmanager
+    def locked(self, mutex: RobustMutex, timeout_ms: int) -> Iterator[None]:
+        """Hold a mutex of this file for a rare, short step written in Python. Raises StoreBusy."""
+        mutex.acquire(timeout_ms)
+        try:
+            yield
+        finally:
+            mutex.release()
+
+    def signal_membership(self) -> None:
+        """Tell every consumer that members, subscriptions or queues changed."""
+        self.words.signal(layout.RUNTIME_HEADER.at["membership_word"])
+
+    def signal_arrival(self, lane: int) -> None:
+        """Wake whoever sleeps on an arrival lane."""
+        self.words.signal(arrival_lane_at(lane))
+
+
+def arrival_lane_at(lane: int) -> int:
+    """Byte of the futex word of an arrival lane."""
+    return layout.ARRIVAL_LANES_AT + lane * layout.ARRIVAL_LANE_STRIDE
+
+
+def slot_at(table_at: int, slot_layout: layout.Layout, slots: int, number: int) -> int:
+    """Byte at which slot ``number`` of a table begins. Raises TableFull beyond its end."""
+    if not 0 <= number < slots:
+        raise TableFull(f"slot {number}: the table of the runtime file has {slots} slots")
+    return table_at + number * slot_layout.size
+
+
+def queue_slot_at(number: int) -> int:
+    """Byte of a slot of the queue table."""
+    return slot_at(layout.QUEUE_TABLE_AT, layout.QUEUE_SLOT, layout.QUEUE_SLOTS, number)
+
+
+def group_queue_slot_at(number: int) -> int:
+    """Byte of a slot of the group-queue table."""
+    return slot_at(layout.GROUP_QUEUE_TABLE_AT, layout.GROUP_QUEUE_SLOT, layout.GROUP_QUEUE_SLOTS, number)
+
+
+def member_slot_at(number: int) -> int:
+    """Byte of a slot of the member table."""
+    return slot_at(layout.MEMBER_TABLE_AT, layout.MEMBER_SLOT, layout.MEMBER_SLOTS, number)
+
+
+def worker_slot_at(number: int) -> int:
+    """Byte of a slot of the worker table."""
+    return slot_at(layout.WORKER_TABLE_AT, layout.WORKER_SLOT, layout.WORKER_SLOTS, number)
+
+
+def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int) -> SharedState:
+    """Make a new runtime file in place of any old one. Only for the process that holds the store exclusively.
+
+    The file is a new inode, so that a process which still maps the old one cannot disturb it. Its magic is written by
+    :func:`finish`, when its tables are filled. Raises StoreFull.
+    """
+    path = root / FILE_NAME
+    path.unlink(missing_ok=True)
+    if not allocate(path, layout.RUNTIME_SIZE, root):
+        raise StoreFull(f"{path} was made by somebody else meanwhile")
+    state = SharedState(map_file(path, layout.RUNTIME_SIZE))
+    status = path.stat()
+    words = {
+        "version": layout.RUNTIME_VERSION,
+        "fingerprint": layout.RUNTIME_FINGERPRINT,
+        "device": status.st_dev,
+        "inode": status.st_ino,
+        "init_epoch": secrets.randbits(63),
+        "commit_log_file_bytes": commit_log_file_bytes,
+        "consume_queue_file_bytes": consume_queue_file_bytes,
+    }
+    for name, value in words.items():
+        state.words.store(layout.RUNTIME_HEADER.at[name], value)
+    state.put_bytes(layout.RUNTIME_HEADER.at["boot_id"], boot_id().encode("ascii"))
+    for mutex in (state.append_mutex, state.flush_mutex, state.table_mutex):
+        mutex.initialise()
+    return state
+
+
+def finish(state: SharedState) -> None:
+    """Declare a built file whole."""
+    state.words.store(layout.RUNTIME_HEADER.at["magic"], layout.RUNTIME_MAGIC)
+
+
+def attach(root: Path) -> SharedState:
+    """Map the runtime file that another process built. Raises ConfigMismatch when it is another version's."""
+    path = root / FILE_NAME
+    size = path.stat().st_size
+    if size != layout.RUNTIME_SIZE:
+        raise ConfigMismatch(
+            f"{path} has {size} bytes, this version's has {layout.RUNTIME_SIZE}: another version of the library has "
+            "the store open; stop its processes first"
+        )
+    state = SharedState(map_file(path, layout.RUNTIME_SIZE))
+    problem = what_differs(state)
+    if problem:
+        raise ConfigMismatch(f"{path}: {problem}; stop the processes that have the store open, then open it again")
+    return state
+
+
+def what_differs(state: SharedState) -> str | None:
+    """Say why a runtime file is not one that this version built on this boot, or None."""
+    header = layout.RUNTIME_HEADER.read(state.mapping)
+    if header["magic"] != layout.RUNTIME_MAGIC:
+        return "it was never finished"
+    if header["version"] != layout.RUNTIME_VERSION or header["fingerprint"] != layout.RUNTIME_FINGERPRINT:
+        return f"its layout is version {header['version']}, fingerprint {header['fingerprint']}, of another build"
+    if header["boot_id"].decode("ascii", "replace") != boot_id():
+        return "it is from before the last boot"
+    return None
+
+
+def leftover(root: Path) -> SharedState | None:
+    """Map the runtime file that the last processes left, when this boot wrote it and it is no copy; else None."""
+    path = root / FILE_NAME
+    try:
+        status = path.stat()
+        if status.st_size != layout.RUNTIME_SIZE:
+            return None
+        state = SharedState(map_file(path, layout.RUNTIME_SIZE))
+    except OSError:
+        return None
+    header = layout.RUNTIME_HEADER.read(state.mapping)
+    if what_differs(state) or (header["device"], header["inode"]) != (status.st_dev, status.st_ino):
+        return None
+    return state
+
+
+def process_start_unique() -> bytes:
+    """Return the 10 bytes that begin every unique key of this handle: address, pid, random.
+
+    RocketMQ (MessageClientIDSetter) has a class loader's hash in the last four; random bytes keep two handles apart
+    even when a pid is used again.
+    """
+    return bytes((127, 0, 0, 1)) + (os.getpid() & 0xFFFF).to_bytes(2, "big") + secrets.token_bytes(4)

@@ -1,0 +1,136 @@
+"""Topics and their message queues: ``config/topics.json`` for good, the queue table of the runtime file while open.
+
+A topic is made in this order, under the topic lock: ``topics.json`` durable, slots filled, ``queue_count`` advanced. A
+process killed in between leaves a topic that the next one who asks for it completes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Lock
+
+from store import config_file, layout
+from store.config_file import TopicConfig
+from store.errors import TableFull, UnknownTopic
+from store.file_lock import TOPIC_BYTE, LockFile
+from store.message_queue import MessageQueue
+from store.shared_state import SharedState, queue_slot_at
+
+Slot = int
+
+
+class TopicTable:
+    """What one process knows of the queue table; it reads on as other processes add to it."""
+
+    def __init__(self, root: Path, state: SharedState, lock: LockFile, lock_timeout_ms: int) -> None:
+        self._root = root
+        self._state = state
+        self._lock = lock
+        self._lock_timeout_ms = lock_timeout_ms
+        self._queues: list[MessageQueue] = []
+        self._slots: dict[MessageQueue, Slot] = {}
+        self._reading = Lock()
+
+    def __len__(self) -> int:
+        self._read_on()
+        return len(self._queues)
+
+    def queue(self, slot: Slot) -> MessageQueue:
+        """Return the message queue of a slot. Raises IndexError for one that is not in use."""
+        if slot >= len(self._queues):
+            self._read_on()
+        return self._queues[slot]
+
+    def slot(self, queue: MessageQueue) -> Slot:
+        """Return the slot of a message queue. Raises UnknownTopic."""
+        if queue not in self._slots:
+            self._read_on()
+        if queue not in self._slots:
+            raise UnknownTopic(f"queue {queue.queue_id} of topic {queue.topic!r} does not exist in {self._root}")
+        return self._slots[queue]
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic in order of their ids. Raises UnknownTopic."""
+        self._read_on()
+        found = [queue for queue in self._queues if queue.topic == topic]
+        if not found:
+            raise UnknownTopic(f"topic {topic!r} does not exist in {self._root}; it is made by its first message")
+        return sorted(found)
+
+    def all_queues(self) -> list[MessageQueue]:
+        """Return every message queue, by slot."""
+        self._read_on()
+        return list(self._queues)
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        self._read_on()
+        return sorted({queue.topic for queue in self._queues})
+
+    def create(self, topic: str, queue_count: int) -> list[MessageQueue]:
+        """Make a topic with ``queue_count`` queues, unless it is there; return its queues. Raises TableFull."""
+        with self._lock.held(TOPIC_BYTE):
+            topics = config_file.read_topics(self._root)
+            if topic not in topics:
+                self._check_room(queue_count)
+                topics[topic] = TopicConfig(read_queue_count=queue_count, write_queue_count=queue_count)
+                config_file.write_topics(self._root, topics)
+            config = topics[topic]
+            self.add([MessageQueue(topic, queue_id) for queue_id in range(queues_of(config))])
+        self._state.signal_membership()
+        return self.queues(topic)
+
+    def add(self, queues: list[MessageQueue], max_offsets: dict[MessageQueue, tuple[int, int]] | None = None) -> None:
+        """Give slots to those queues that have none; ``max_offsets`` holds (min, max) where known."""
+        with self._state.locked(self._state.table_mutex, self._lock_timeout_ms):
+            self._read_on()
+            for queue in queues:
+                if queue not in self._slots:
+                    low, high = (max_offsets or {}).get(queue, (0, 0))
+                    self._fill(self._state.queue_count, queue, low, high)
+                    self._state.queue_count += 1
+            self._read_on()
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """Return the queue offset of the oldest message."""
+        return self._state.words.load(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["min_offset"])
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """Return the queue offset that the next message will get."""
+        return self._state.words.load(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["max_offset"])
+
+    def advance_max_offset(self, queue: MessageQueue, max_offset: int) -> None:
+        """Raise a queue's max offset, for the repair of an append; never lowers it."""
+        if max_offset > self.max_offset(queue):
+            self._state.words.store(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["max_offset"], max_offset)
+
+    def _check_room(self, queue_count: int) -> None:
+        if self._state.queue_count + queue_count > layout.QUEUE_SLOTS:
+            raise TableFull(
+                f"{queue_count} more queues: the store has {self._state.queue_count} of at most {layout.QUEUE_SLOTS}"
+            )
+
+    def _fill(self, slot: Slot, queue: MessageQueue, min_offset: int, max_offset: int) -> None:
+        at = queue_slot_at(slot)
+        fields, words = layout.QUEUE_SLOT.at, self._state.words
+        name = queue.topic.encode()
+        self._state.put_bytes(at + fields["topic"], name.ljust(128, b"\0"))
+        words.store32(at + fields["topic_size"], len(name))
+        words.store32(at + fields["queue_id"], queue.queue_id)
+        words.store(at + fields["min_offset"], min_offset)
+        words.store(at + fields["max_offset"], max_offset)
+
+    def _read_on(self) -> None:
+        with self._reading:
+            for slot in range(len(self._queues), self._state.queue_count):
+                at = queue_slot_at(slot)
+                fields, words = layout.QUEUE_SLOT.at, self._state.words
+                topic = self._state.text(at + fields["topic"], words.load32(at + fields["topic_size"]))
+                queue = MessageQueue(topic, words.load32(at + fields["queue_id"]))
+                self._slots[queue] = slot
+                self._queues.append(queue)
+
+
+def queues_of(config: TopicConfig) -> int:
+    """Return how many queues a topic has; RocketMQ may let it have more to read than to write."""
+    return max(config.read_queue_count, config.write_queue_count)
