@@ -1570,6 +1570,10 @@ cdef class QueueGrant:
         return load64(self.queue_slot + Q_MAX_OFFSET)
 
     @property
+    def has_more(self):
+        return load64(self.queue_slot + Q_MAX_OFFSET) > self.next_offset
+
+    @property
     def valid(self):
         return load64(self.slot + G_EPOCH) == self.epoch
 

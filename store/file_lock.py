@@ -11,6 +11,7 @@ so nobody cleans up after anybody::
     1            GATE_BYTE         exclusive, short      whoever is opening or closing the store
     2            HOUSEKEEPER_BYTE  exclusive, as a role  the housekeeper
     3            TOPIC_BYTE        exclusive, short      whoever makes a topic or writes files of ``config/``
+    4            SUPERVISOR_BYTE   shared, for life      supervisors: others leave the housekeeper's role to them
     4096 + slot  MEMBER_BYTES      exclusive, for life   a member of a group; its release is the death notice
     8192 + slot  WORKER_BYTES      exclusive, for life   a worker; its release is the death notice
 
@@ -56,6 +57,7 @@ BROKER_BYTE = 0
 GATE_BYTE = 1
 HOUSEKEEPER_BYTE = 2
 TOPIC_BYTE = 3
+SUPERVISOR_BYTE = 4
 MEMBER_BYTES = 4096
 WORKER_BYTES = 8192
 
@@ -67,6 +69,7 @@ _NAMES = {
     GATE_BYTE: "the gate for opening and closing",
     HOUSEKEEPER_BYTE: "the housekeeper role",
     TOPIC_BYTE: "topics and config files",
+    SUPERVISOR_BYTE: "the supervisors",
 }
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)

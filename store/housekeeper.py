@@ -3,6 +3,8 @@
 Flushing, the checkpoint, ``consumerOffset.json``, and the next commit log file ahead of the writers. The role is a
 byte lock, so the kernel takes it from a process that dies, and every process that has the store open tries for it.
 Each task can be done twice, or by two.
+
+A supervisor is preferred, because it lives longest: while one has the store open, the others leave the role to it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from store import layout
 from store.errors import QueueError, StoreBusy, StorePoisoned
-from store.file_lock import HOUSEKEEPER_BYTE, LockFile
+from store.file_lock import HOUSEKEEPER_BYTE, SUPERVISOR_BYTE, LockFile
 from store.shared_state import SharedState
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class Housekeeper:
         self._tasks = tasks
         self._prepare = prepare
         self._closed = threading.Event()
+        self._preferred = False
         self._scheduler: BackgroundScheduler | None = None
         self._thread = threading.Thread(target=self._run, name="rmq-housekeeper", daemon=True)
         self._thread.start()
@@ -50,6 +53,11 @@ class Housekeeper:
         """Whether this process is the housekeeper now."""
         return self._scheduler is not None
 
+    def prefer(self) -> None:
+        """This process is a supervisor: the role is its own, for as long as it has the store open."""
+        self._preferred = True
+        self._lock.try_shared(SUPERVISOR_BYTE)
+
     def close(self) -> None:
         """Give the role back; returns when no task runs any more."""
         self._closed.set()
@@ -58,7 +66,7 @@ class Housekeeper:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            if not self._lock.try_exclusive(HOUSEKEEPER_BYTE):
+            if not self._may_serve() or not self._lock.try_exclusive(HOUSEKEEPER_BYTE):
                 self._closed.wait(_ATTEMPT_MS / 1000)
                 continue
             try:
@@ -66,10 +74,13 @@ class Housekeeper:
             finally:
                 self._lock.unlock(HOUSEKEEPER_BYTE)
 
+    def _may_serve(self) -> bool:
+        return self._preferred or self._lock.holder(SUPERVISOR_BYTE) is None
+
     def _serve(self) -> None:
         self._scheduler = _start_scheduler(self._tasks)
         try:
-            while not self._closed.is_set():
+            while not self._closed.is_set() and self._may_serve():
                 seen = self._state.words.load32(_PREPARE_WORD)
                 guarded(self._prepare)()
                 if not self._closed.is_set():
@@ -83,7 +94,7 @@ def _start_scheduler(tasks: dict[Callable[[], None], int]) -> BackgroundSchedule
     from apscheduler.executors.pool import ThreadPoolExecutor  # 60 ms of import that most processes never need
     from apscheduler.schedulers.background import BackgroundScheduler
 
-    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)  # a flush longer than its interval is no news
     scheduler = BackgroundScheduler(
         executors={"default": ThreadPoolExecutor(2)},
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},

@@ -82,8 +82,8 @@ class MessageStore:
         self.topics = TopicTable(root, state, lock, config.lock_timeout_ms)
         self.groups = GroupTable(state, config.lock_timeout_ms)
         self.flusher = Flusher(root, state, self.log_files, self.consume_queues, self.topics, config.lock_timeout_ms)
+        self.housekeeper = self._start_housekeeper() if housekeeping else None
         self._preparers: list[Preparer] = []
-        self._housekeeper = self._start_housekeeper() if housekeeping else None
 
     def __enter__(self) -> Self:
         return self
@@ -203,8 +203,8 @@ class MessageStore:
         self._closed = True
         for preparer in self._preparers:
             preparer.close()
-        if self._housekeeper is not None:
-            self._housekeeper.close()
+        if self.housekeeper is not None:
+            self.housekeeper.close()
         try:
             with self.lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
                 if self.lock.try_exclusive(BROKER_BYTE):
