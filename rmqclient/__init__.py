@@ -1,0 +1,76 @@
+"""A message queue with RocketMQ's semantics and no server.
+
+::
+
+    from rmqclient import App, Message, Producer
+
+    app = App("./store")
+
+    @app.handler("flights", group="delays", tags="departed || cancelled")
+    def count(message):
+        ...                       # returning acknowledges; raising asks for another delivery
+
+    with Producer("./store") as producer:
+        producer.send(Message("flights", b"...", tags="departed", keys=["UA1545"]), sharding_key="N14228")
+
+Run the handlers with ``rmq run module:app --processes 2``.
+
+Reading order: ``message``, ``names``, ``codecs``, ``producer``; ``app``, ``filters``, ``allocation``, ``group``,
+``process_queue``, ``delivery``, ``rebalance``, ``push_consumer``; ``handler_transfer``, ``worker_table``, ``admin``.
+"""
+
+from __future__ import annotations
+
+from rmqclient.app import App
+from rmqclient.message import Message, ReceivedMessage, SendResult
+from rmqclient.producer import Producer
+from store import Durability, MessageQueue, StoreConfig
+from store.errors import (
+    BatchTooLarge,
+    BodyTooLarge,
+    ConfigMismatch,
+    HandlerError,
+    InvalidName,
+    MessageRejected,
+    PropertiesTooLarge,
+    QueueError,
+    StoreBusy,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreInUse,
+    StorePoisoned,
+    StoreUnusable,
+    TableFull,
+    UnknownTopic,
+)
+
+__all__ = [
+    "App",
+    "BatchTooLarge",
+    "BodyTooLarge",
+    "ConfigMismatch",
+    "Durability",
+    "HandlerError",
+    "InvalidName",
+    "Message",
+    "MessageQueue",
+    "MessageRejected",
+    "Producer",
+    "PropertiesTooLarge",
+    "QueueError",
+    "ReceivedMessage",
+    "SendResult",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreConfig",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreInUse",
+    "StorePoisoned",
+    "StoreUnusable",
+    "TableFull",
+    "UnknownTopic",
+]

@@ -1,0 +1,241 @@
+"""Codecs: what an application gives as a body becomes bytes, and bytes become what its handler asks for.
+
+=============================  ====================================  ==================================================
+given to ``Message``           stored                                a handler's parameter that gets it back
+=============================  ====================================  ==================================================
+bytes, bytearray, memoryview   the same bytes                        ``bytes``, ``bytearray``, ``memoryview``
+str                            UTF-8                                 ``str``
+msgspec.Struct                 JSON                                  that class
+pydantic model                 JSON                                  that class
+dataclass, dict, list, int...  JSON                                  that type, or TypedDict, ``list[Order]``, ...
+=============================  ====================================  ==================================================
+
+A parameter without an annotation, or annotated with ReceivedMessage, ``object`` or ``Any``, gets the message itself.
+
+orjson and msgspec are imported when the first body needs them. pydantic is only used when the application has imported
+it. Nothing here can run code from a body: no pickle, no dill.
+"""
+
+# ruff: noqa: PLC0415 - orjson and msgspec are imported where they are needed, for the reason above
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType, MethodType, SimpleNamespace
+from typing import Annotated, Any, NewType, get_args, get_origin, get_type_hints
+
+from rmqclient.message import ReceivedMessage
+from store.errors import HandlerError, MessageRejected
+
+Decoder = Callable[[ReceivedMessage], object]
+
+
+def encode_body(value: object) -> bytes:
+    """Return the bytes to store for ``value``.
+
+    JSON has no NaN and no infinity: they are stored as ``null``. Sets and named tuples become arrays, and bytes inside
+    of other values base64.
+
+    Raises MessageRejected, which names the type, when there is no way to encode it.
+    """
+    if isinstance(value, bytes):
+        return bytes(value)
+    try:
+        return _encode(value)
+    except Exception as error:
+        kind = type(value)
+        raise MessageRejected(
+            f"a body of type {kind.__module__}.{kind.__qualname__} cannot be encoded: {error}; "
+            "give bytes, str, or what JSON can hold"
+        ) from error
+
+
+def decoder_for(function: Callable[..., Any]) -> Decoder:
+    """Return what turns a message into the argument of ``function``, as the annotation of its first parameter asks.
+
+    The decoder raises ValueError, msgspec.DecodeError or pydantic.ValidationError for a body that does not fit, however
+    it was made.
+
+    Raises HandlerError, which names the annotation, when that cannot be resolved or decoded into.
+    """
+    annotation = payload_annotation(function)
+    plain = _without_alias(annotation)
+    for kind, decode in _WITHOUT_JSON:
+        if plain is kind:
+            return decode
+    try:
+        return _guarded(_json_decoder(annotation, plain))
+    except HandlerError:
+        raise
+    except Exception as error:
+        raise HandlerError(_cannot_decode(annotation, str(error))) from error
+
+
+def message_itself(message: ReceivedMessage) -> object:
+    """Return ``message``: the decoder of a handler that asks for nothing else."""
+    return message
+
+
+def payload_annotation(function: Callable[..., Any]) -> Any:
+    """Return the annotation of the first parameter, resolved; ``Any`` when it has none.
+
+    Names are looked up where the function was defined and among the variables that it captured. ReceivedMessage is
+    found even if it is imported for type checkers only.
+
+    Raises HandlerError, which names the annotation, when a name in it is not there.
+    """
+    annotation: Any = inspect.Parameter.empty
+    try:
+        first = next(iter(inspect.signature(function).parameters.values()), None)
+        annotation = inspect.Parameter.empty if first is None else first.annotation
+        if annotation is inspect.Parameter.empty:
+            return Any
+        holder = SimpleNamespace(__annotations__={"payload": annotation})
+        return get_type_hints(holder, _names_seen_by(function), include_extras=True)["payload"]
+    except Exception as error:
+        raise HandlerError(
+            f"the annotation {annotation!r} of the handler's parameter cannot be resolved: {error}; "
+            "define or import the type at the top of the module"
+        ) from error
+
+
+def python_function(function: Callable[..., Any]) -> FunctionType | None:
+    """Return the Python function inside of decorators, ``partial``, methods and callable objects, or None."""
+    seen: Any = function
+    for _ in range(100):
+        if isinstance(seen, partial):
+            seen = seen.func
+        elif isinstance(seen, MethodType):
+            seen = seen.__func__
+        elif hasattr(seen, "__wrapped__"):
+            seen = seen.__wrapped__
+        elif isinstance(seen, FunctionType):
+            return seen
+        else:
+            seen = type(seen).__call__
+    return None
+
+
+def _encode(value: object) -> bytes:
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, str):
+        return str.encode(value)
+    if (msgspec := sys.modules.get("msgspec")) is not None and isinstance(value, msgspec.Struct):
+        encoded: bytes = msgspec.json.encode(value, enc_hook=_plainer)
+        return encoded
+    if _is_model(value):
+        text: str = value.model_dump_json()  # type: ignore[attr-defined]
+        return text.encode()
+    return _encode_with_orjson(value)
+
+
+def _encode_with_orjson(value: object) -> bytes:
+    import orjson
+
+    options = orjson.OPT_SERIALIZE_NUMPY
+    try:
+        return orjson.dumps(value, default=_plainer, option=options)
+    except orjson.JSONEncodeError as error:
+        if "OPT_NON_STR_KEYS" not in str(error):
+            raise
+    # The option costs every dict half as much again, so only those with other keys pay for it.
+    return orjson.dumps(value, default=_plainer, option=options | orjson.OPT_NON_STR_KEYS)
+
+
+def _plainer(value: object) -> object:
+    """One step towards JSON for what orjson does not know. Raises TypeError."""
+    import msgspec
+
+    return value.model_dump(mode="json") if _is_model(value) else msgspec.to_builtins(value)  # type: ignore[attr-defined]
+
+
+def _is_model(value: object) -> bool:
+    pydantic: Any = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(value, pydantic.BaseModel)
+
+
+def _json_decoder(annotation: Any, plain: Any) -> Callable[[bytes], object]:
+    pydantic: Any = sys.modules.get("pydantic")
+    if pydantic is None or not _mentions_pydantic(annotation):
+        return _msgspec_decoder(annotation)
+    decode: Callable[[bytes], object]
+    if isinstance(plain, type) and issubclass(plain, pydantic.BaseModel):
+        decode = plain.model_validate_json  # type: ignore[attr-defined]
+    else:
+        decode = pydantic.TypeAdapter(annotation).validate_json
+    return decode
+
+
+def _mentions_pydantic(annotation: Any) -> bool:
+    """Tell whether a pydantic model or dataclass is in ``annotation``, as in ``list[Order]`` or ``Order | None``."""
+    return hasattr(annotation, "__pydantic_validator__") or any(map(_mentions_pydantic, get_args(annotation)))
+
+
+def _msgspec_decoder(annotation: Any) -> Callable[[bytes], object]:
+    import msgspec
+    import msgspec.inspect
+
+    decoder = msgspec.json.Decoder(annotation)
+    if isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType):
+        raise HandlerError(_cannot_decode(annotation, "a class without declared fields"))
+    return decoder.decode
+
+
+def _guarded(decode: Callable[[bytes], object]) -> Decoder:
+    def decode_message(message: ReceivedMessage) -> object:
+        try:
+            return decode(message.body)
+        except RecursionError as error:
+            raise ValueError("the JSON of the body is nested too deeply") from error
+
+    return decode_message
+
+
+def _names_seen_by(function: Callable[..., Any]) -> dict[str, Any]:
+    names: dict[str, Any] = {"ReceivedMessage": ReceivedMessage, "rmqclient": sys.modules["rmqclient"]}
+    inner = python_function(function)
+    if inner is not None:
+        names |= inner.__globals__
+        for name, cell in zip(inner.__code__.co_freevars, inner.__closure__ or (), strict=True):
+            try:
+                names[name] = cell.cell_contents
+            except ValueError:  # a variable that the enclosing function has not set yet
+                continue
+    return names
+
+
+def _without_alias(annotation: Any) -> Any:
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation = annotation.__origin__
+        elif isinstance(annotation, NewType):
+            annotation = annotation.__supertype__
+        else:
+            return annotation
+
+
+def _cannot_decode(annotation: Any, reason: str) -> str:
+    return (
+        f"no body can be decoded into the annotation {annotation!r} of the handler's parameter: {reason}; "
+        "use ReceivedMessage, bytes, str, a dataclass, TypedDict, msgspec.Struct or pydantic model"
+    )
+
+
+def _text(message: ReceivedMessage) -> object:
+    return message.body.decode()
+
+
+_WITHOUT_JSON: tuple[tuple[Any, Decoder], ...] = (
+    (Any, message_itself),
+    (object, message_itself),
+    (ReceivedMessage, message_itself),
+    (bytes, lambda message: message.body),
+    (bytearray, lambda message: bytearray(message.body)),
+    (memoryview, lambda message: memoryview(message.body)),
+    (str, _text),
+)
+"""Annotations that are compared by identity: they may not be hashable."""

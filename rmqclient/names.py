@@ -1,0 +1,63 @@
+"""Names of topics and groups: 1 to 127 of the characters ``%``, ``a-z``, ``A-Z``, ``0-9``, ``_`` and ``-``.
+
+The limit is that of a record, which keeps the size of its topic in one signed byte (RocketMQ's TopicValidator and
+Validators.checkGroup). Names become directories, and the alphabet has neither ``.`` nor ``/``.
+
+Topics that begin with ``%RETRY%`` or ``%DLQ%`` belong to the library: it makes one of each per group, and sends there
+what a handler could not finish.
+"""
+
+from __future__ import annotations
+
+import re
+
+from store.errors import InvalidName
+
+RETRY_PREFIX = "%RETRY%"
+DEAD_LETTER_PREFIX = "%DLQ%"
+MAX_NAME_CHARACTERS = 127
+
+_NAME = re.compile(rf"[%a-zA-Z0-9_-]{{1,{MAX_NAME_CHARACTERS}}}")
+_SHOWN_CHARACTERS = 60
+
+
+def check_topic(topic: str, *, reserved: bool = False) -> str:
+    """Return ``topic`` when messages may be sent to it; with ``reserved=True`` also a retry or dead letter topic.
+
+    Raises InvalidName, which says what is wrong and what to do.
+    """
+    _check("topic", topic)
+    if not reserved and topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+        raise InvalidName(
+            f"topic {_shown(topic)}: names that begin with {RETRY_PREFIX} or {DEAD_LETTER_PREFIX} are reserved for "
+            "messages that a handler could not finish; send to another topic"
+        )
+    return topic
+
+
+def check_group(group: str) -> str:
+    """Return ``group`` when it is the name of a group. Raises InvalidName, which says what is wrong and what to do."""
+    return _check("group", group)
+
+
+def _check(kind: str, name: object) -> str:
+    if not isinstance(name, str):
+        raise InvalidName(f"{kind} {_shown(name)}: a name is a str, not {type(name).__name__}")
+    if not _NAME.fullmatch(name):
+        raise InvalidName(f"{kind} {_shown(name)}: {_what_to_do(name)}")
+    return name
+
+
+def _what_to_do(name: str) -> str:
+    rule = f"a name has 1 to {MAX_NAME_CHARACTERS} of the characters % a-z A-Z 0-9 _ -"
+    if not name:
+        return f"{rule}; give one"
+    wrong = sorted(set(re.sub(r"[%a-zA-Z0-9_-]", "", name)))
+    if wrong:
+        return f"{rule}; replace {' '.join(map(repr, wrong[:5]))}, for instance by '-'"
+    return f"{rule}; shorten it, it has {len(name):,}"
+
+
+def _shown(name: object) -> str:
+    text = repr(name)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

@@ -1,0 +1,153 @@
+"""Process queue: what a consumer has taken from one message queue and not finished.
+
+Which messages are finished is known to the acknowledgement bitmap in the runtime file. Here are counts, for flow
+control, and the failed messages that wait for their next attempt.
+
+A queue at a limit is passed over for 50 ms (DefaultMQPushConsumerImpl.pullMessage): 1,000 messages, 100 MiB, or 2,000
+between the oldest unfinished message and the newest one taken.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.message import ReceivedMessage
+from store import MessageQueue, QueueGrant
+from store.errors import StoreCorrupt
+from store.group_table import GroupQueueSlot
+
+_log = logging.getLogger(__name__)
+
+_UNREADABLE_PAUSE_MS = 1_000
+
+
+class FlowControl(enum.Enum):
+    """Why a queue gives no messages just now."""
+
+    NONE = "none"
+    MESSAGES = "flow control: messages"
+    BYTES = "flow control: bytes"
+    SPAN = "flow control: span"
+    UNREADABLE = "a file cannot be read"
+
+
+class ProcessQueue:
+    """One granted queue. Taking is for one thread at a time; finishing for any."""
+
+    def __init__(self, grant: QueueGrant, slot: GroupQueueSlot, config: ConsumerConfig) -> None:
+        self.grant = grant
+        self.slot = slot
+        self.flow_control = FlowControl.NONE
+        self.revoked = False
+        """Set when the queue goes to somebody else: nothing more is taken, and no message of a batch is begun."""
+        self.running = 0
+        """Batches of this queue that a thread handles now."""
+        self._config = config
+        self._lock = threading.Lock()
+        self._messages = 0
+        self._bytes = 0
+        self._retries: list[tuple[float, int, ReceivedMessage]] = []
+        self._blocked_until = 0.0
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The message queue."""
+        return self.grant.queue
+
+    @property
+    def in_flight(self) -> int:
+        """Messages taken and not finished, those that wait for a retry included."""
+        return self._messages
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a limit was met and the pause for it is not over."""
+        return time.monotonic() < self._blocked_until
+
+    def take(self) -> list[ReceivedMessage]:
+        """Return the next messages to handle; none when there are none, or by flow control."""
+        if self.revoked:
+            return []
+        if self._retries:
+            due = self._take_due()
+            if due:
+                return due
+        if not self.grant.has_more or (self._blocked_until and self.is_blocked):
+            return []
+        room = self._room()
+        if room <= 0:
+            return []
+        try:
+            batch = self.grant.take(min(room, self._config.batch_messages), self._config.max_span)
+        except StoreCorrupt as error:
+            _log.error("queue %d of %s cannot be read, trying again: %s", self.queue.queue_id, self.queue.topic, error)
+            self._block(FlowControl.UNREADABLE, _UNREADABLE_PAUSE_MS)
+            return []
+        if batch:
+            self._blocked_until = 0.0
+            with self._lock:
+                self._messages += len(batch)
+                self._bytes += sum([message.size for message in batch])
+        elif self._spans_too_far():
+            self._block(FlowControl.SPAN, self._config.flow_control_ms)
+        elif not self.grant.valid:
+            self.revoked = True
+        return batch
+
+    def settle(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Count messages of a batch as finished, or as given up when the queue is revoked."""
+        if messages:
+            with self._lock:
+                self._messages -= len(messages)
+                self._bytes -= sum([message.size for message in messages])
+
+    def retry_later(self, message: ReceivedMessage) -> float:
+        """Keep a failed message for its next attempt; return the pause in seconds. It stays in flight."""
+        exponent = min(message.delivery_attempt - 1, 30)
+        pause_ms: int = min(self._config.first_retry_ms * 2**exponent, self._config.longest_retry_ms)
+        with self._lock:
+            heapq.heappush(self._retries, (time.monotonic() + pause_ms / 1000, message.queue_offset, message.again()))
+        return pause_ms / 1000
+
+    def next_due(self) -> float | None:
+        """Return when, on the monotonic clock, this queue wants to be asked again without a new message."""
+        due = [self._blocked_until] if self._blocked_until else []
+        with self._lock:
+            if self._retries:
+                due.append(self._retries[0][0])
+        return min(due, default=None)
+
+    def _take_due(self) -> list[ReceivedMessage]:
+        now = time.monotonic()
+        due: list[ReceivedMessage] = []
+        with self._lock:
+            while self._retries and self._retries[0][0] <= now and len(due) < self._config.batch_messages:
+                due.append(heapq.heappop(self._retries)[2])
+        return due
+
+    def _room(self) -> int:
+        """Return how many messages may be taken; 0 sets the reason."""
+        if self._bytes >= self._config.max_bytes:
+            self._block(FlowControl.BYTES, self._config.flow_control_ms)
+            return 0
+        if self._messages >= self._config.max_messages:
+            self._block(FlowControl.MESSAGES, self._config.flow_control_ms)
+            return 0
+        self.flow_control = FlowControl.NONE
+        return self._config.max_messages - self._messages
+
+    def _spans_too_far(self) -> bool:
+        next_offset = self.grant.next_offset
+        return (
+            next_offset >= self.grant.committed_offset + self._config.max_span and next_offset < self.grant.max_offset
+        )
+
+    def _block(self, reason: FlowControl, pause_ms: int) -> None:
+        self.flow_control = reason
+        self._blocked_until = time.monotonic() + pause_ms / 1000

@@ -1,0 +1,50 @@
+"""Stores and running consumers for the tests of this folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rmqclient import App, Producer
+from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.push_consumer import PushConsumer
+from store import MessageStore, open_store
+
+QUICK = ConsumerConfig(first_retry_ms=10, longest_retry_ms=40)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    with open_store(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def producer(store: MessageStore) -> Iterator[Producer]:
+    with Producer(store) as made:
+        yield made
+
+
+@contextmanager
+def consuming(store: MessageStore, app: App, config: ConsumerConfig = QUICK) -> Iterator[PushConsumer]:
+    """Run an application's handlers in this process."""
+    consumer = PushConsumer(store, app.handlers, config=config)
+    consumer.start()
+    try:
+        yield consumer
+    finally:
+        consumer.stop_taking()
+        assert consumer.drain(10) == 0
+        consumer.close()
+
+
+def wait_for(condition: Callable[[], object], what: str, *, timeout_s: float = 10.0) -> None:
+    """Return when ``condition`` is true; fail after the time limit."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"never came: {what}"
+        time.sleep(0.002)

@@ -1,0 +1,310 @@
+"""Handling: acknowledgement, retries in place, filters, threads, coroutines and flow control, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient.admin import lag
+from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.process_queue import FlowControl
+from store import MessageStore
+from tests.client.conftest import QUICK, consuming, wait_for
+
+
+class Flight(msgspec.Struct):
+    carrier: str
+    minutes: int
+
+
+@dataclass
+class Order:
+    total: float
+
+
+def is_finished(store: MessageStore, group: str = "g") -> bool:
+    queues = lag(store, group)
+    return bool(queues) and all(queue.lag == 0 for queue in queues)
+
+
+def test_a_handler_gets_every_message_once_and_acknowledges_it(store: MessageStore, producer: Producer) -> None:
+    app, seen = App(store.root), Counter[bytes]()
+
+    @app.handler("t", group="g")
+    def handle(message: ReceivedMessage) -> None:
+        assert message.delivery_attempt == 1
+        seen[message.body] += 1
+
+    for number in range(500):
+        producer.send(Message("t", b"%d" % number))
+    with consuming(store, app):
+        wait_for(lambda: is_finished(store), "all are acknowledged")
+        producer.send(Message("t", b"500"))
+        wait_for(lambda: len(seen) == 501, "one more arrives while it sleeps")
+    assert set(seen.values()) == {1}
+
+
+def test_a_consumer_that_starts_before_its_topic_exists_gets_its_first_message(
+    store: MessageStore, producer: Producer
+) -> None:
+    app, arrived = App(store.root), threading.Event()
+
+    @app.handler("later", group="g")
+    def handle(message: ReceivedMessage) -> None:
+        arrived.set()
+
+    with consuming(store, app):
+        producer.send(Message("later", b""))
+        assert arrived.wait(5)
+
+
+def test_a_failed_message_comes_again_and_the_others_go_on(store: MessageStore, producer: Producer) -> None:
+    app, attempts = App(store.root), Counter[tuple[bytes, int]]()
+
+    @app.handler("t", group="g")
+    def handle(message: ReceivedMessage) -> None:
+        attempts[message.body, message.delivery_attempt] += 1
+        if message.body == b"13" and message.delivery_attempt < 4:
+            raise RuntimeError("not yet")
+
+    for number in range(100):
+        producer.send(Message("t", b"%d" % number), "one queue")
+    with consuming(store, app) as consumer:
+        wait_for(lambda: is_finished(store), "all are acknowledged")
+        assert consumer.counters.failed == 3
+    assert [attempts[b"13", attempt] for attempt in (1, 2, 3, 4, 5)] == [1, 1, 1, 1, 0]
+    assert sum(attempts.values()) == 103
+
+
+def test_a_handler_that_calls_sys_exit_fails_its_message_and_not_its_thread(
+    store: MessageStore, producer: Producer
+) -> None:
+    app, attempts = App(store.root), []
+
+    @app.handler("t", group="g")
+    def handle(message: ReceivedMessage) -> None:
+        attempts.append(message.delivery_attempt)
+        if message.delivery_attempt == 1:
+            raise SystemExit(3)
+
+    producer.send(Message("t", b""))
+    with consuming(store, app):
+        wait_for(lambda: is_finished(store), "the second attempt is acknowledged")
+    assert attempts == [1, 2]
+
+
+def test_tags_choose_the_messages_and_the_others_do_not_hold_the_offset(
+    store: MessageStore, producer: Producer
+) -> None:
+    app, seen = App(store.root), Counter[str | None]()
+
+    @app.handler("t", group="g", tags="departed || cancelled")
+    def handle(message: ReceivedMessage) -> None:
+        seen[message.tags] += 1
+
+    for number in range(3_000):
+        producer.send(Message("t", b"", tags=("departed", "landed", None)[number % 3]), "one queue")
+    producer.send(Message("t", b"", tags="cancelled"))
+    # "Aa" and "BB" have one Java hash: the exact tag decides
+    producer.send(Message("t", b"", tags="depBBrted"))
+    with consuming(store, app):
+        wait_for(lambda: is_finished(store), "all are finished or passed over")
+    assert seen == {"departed": 1_000, "cancelled": 1}
+
+
+def test_two_tags_with_one_hash_are_told_apart(store: MessageStore, producer: Producer) -> None:
+    app, seen = App(store.root), []
+
+    @app.handler("t", group="g", tags="Aa")
+    def handle(message: ReceivedMessage) -> None:
+        seen.append(message.tags)
+
+    for tag in ("BB", "Aa", "BB"):
+        producer.send(Message("t", b"", tags=tag))
+    with consuming(store, app):
+        wait_for(lambda: is_finished(store), "all are finished or passed over")
+    assert seen == ["Aa"]
+
+
+def test_every_group_gets_every_message(store: MessageStore, producer: Producer) -> None:
+    app, seen = App(store.root), Counter[str]()
+
+    @app.handler("t", group="one")
+    def first(message: ReceivedMessage) -> None:
+        seen["one"] += 1
+
+    @app.handler("t", group="two")
+    def second(message: ReceivedMessage) -> None:
+        seen["two"] += 1
+
+    for _ in range(50):
+        producer.send(Message("t", b""))
+    with consuming(store, app):
+        wait_for(lambda: is_finished(store, "one") and is_finished(store, "two"), "both have everything")
+    assert seen == {"one": 50, "two": 50}
+
+
+def test_a_pool_of_threads_works_side_by_side(store: MessageStore, producer: Producer) -> None:
+    app, together = App(store.root), threading.Barrier(4)
+
+    @app.handler("t", group="g", threads=4)
+    def handle(message: ReceivedMessage) -> None:
+        together.wait(10)
+
+    producer.create_topic("t", 4)
+    for _ in range(4):
+        producer.send(Message("t", b""))
+    with consuming(store, app):
+        wait_for(lambda: is_finished(store), "four handlers met")
+
+
+def test_coroutine_handlers_of_a_batch_run_side_by_side(store: MessageStore, producer: Producer) -> None:
+    app = App(store.root)
+    running, most = 0, 0
+
+    @app.handler("t", group="g")
+    async def handle(message: ReceivedMessage) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        if message.body == b"3" and message.delivery_attempt == 1:
+            raise RuntimeError("not yet")
+
+    for number in range(20):
+        producer.send(Message("t", b"%d" % number), "one queue")
+    with consuming(store, app) as consumer:
+        wait_for(lambda: is_finished(store), "all are acknowledged")
+        assert consumer.counters.failed == 1
+    assert most == 20
+
+
+def test_a_handler_gets_what_its_annotation_asks_for(store: MessageStore, producer: Producer) -> None:
+    app, got = App(store.root), []
+
+    @app.handler("structs", group="g")
+    def one(flight: Flight) -> None:
+        got.append(flight)
+
+    @app.handler("dataclasses", group="g")
+    def two(order: Order) -> None:
+        got.append(order)
+
+    @app.handler("texts", group="g")
+    async def three(text: str) -> None:
+        got.append(text)
+
+    producer.send(Message("structs", Flight("UA", 90)))
+    producer.send(Message("dataclasses", Order(2.5)))
+    producer.send(Message("texts", "hello"))
+    with consuming(store, app):
+        wait_for(lambda: len(got) == 3, "each handler was called")
+    assert {type(item): item for item in got} == {Flight: Flight("UA", 90), Order: Order(2.5), str: "hello"}
+
+
+def test_a_body_that_does_not_decode_is_a_failure_of_its_message(store: MessageStore, producer: Producer) -> None:
+    app, got = App(store.root), []
+
+    @app.handler("t", group="g")
+    def handle(flight: Flight) -> None:
+        got.append(flight)
+
+    producer.send(Message("t", b"[" * 100_000))
+    producer.send(Message("t", Flight("UA", 1)))
+    with consuming(store, app) as consumer:
+        wait_for(lambda: consumer.counters.failed >= 2 and got, "the bad one is tried again, the good one handled")
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (ConsumerConfig(max_span=10, batch_messages=4), FlowControl.SPAN),
+        (
+            ConsumerConfig(max_messages=8, batch_messages=4, first_retry_ms=60_000, longest_retry_ms=60_000),
+            FlowControl.MESSAGES,
+        ),
+        (
+            ConsumerConfig(max_bytes=1_000, batch_messages=4, first_retry_ms=60_000, longest_retry_ms=60_000),
+            FlowControl.BYTES,
+        ),
+    ],
+)
+def test_a_queue_at_a_limit_takes_no_more(
+    store: MessageStore, producer: Producer, limits: ConsumerConfig, reason: FlowControl
+) -> None:
+    app, begun, go_on = App(store.root), [], threading.Event()
+
+    @app.handler("t", group="g", threads=2)
+    def handle(message: ReceivedMessage) -> None:
+        begun.append(message.queue_offset)
+        if reason is FlowControl.SPAN:
+            if message.queue_offset == 0:
+                go_on.wait(10)
+        elif not go_on.is_set():
+            raise RuntimeError("stays unfinished")
+
+    producer.create_topic("t", 1)
+    for _ in range(200):
+        producer.send(Message("t", bytes(100)))
+    with consuming(store, app, limits) as consumer:
+        (subscription,) = consumer.subscriptions
+        wait_for(lambda: [queue.flow_control for queue in subscription.delivery.queues] == [reason], "the limit is met")
+        most = max(begun)
+        go_on.set()
+        if reason is FlowControl.SPAN:
+            wait_for(lambda: is_finished(store), "all are finished once the slow one is")
+    assert most < 20
+
+
+def test_a_slow_message_holds_the_offset_and_no_other_message(store: MessageStore, producer: Producer) -> None:
+    app, go_on, handled = App(store.root), threading.Event(), Counter[int]()
+
+    @app.handler("t", group="g", threads=2)
+    def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 0:
+            go_on.wait(10)
+        handled[message.queue_offset] += 1
+
+    producer.create_topic("t", 1)
+    for _ in range(100):
+        producer.send(Message("t", b""))
+    one_by_one = ConsumerConfig(batch_messages=1)
+    with consuming(store, app, one_by_one):
+        wait_for(lambda: len(handled) == 99, "all others are handled")
+        (queue,) = lag(store, "g")
+        assert (queue.committed_offset, queue.acknowledged_ahead) == (0, 99)
+        go_on.set()
+        wait_for(lambda: is_finished(store), "the offset jumps over all")
+    assert set(handled.values()) == {1}
+
+
+def test_what_is_acknowledged_out_of_order_stays_so_over_a_close(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from store import open_store
+
+    root = tmp_path_factory.mktemp("kept") / "store"
+    app, handled = App(root), Counter[int]()
+    failing = True
+
+    @app.handler("t", group="g")
+    def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 0 and failing:
+            raise RuntimeError("not yet")
+        handled[message.queue_offset] += 1
+
+    with open_store(root) as store, Producer(store) as producer:
+        producer.create_topic("t", 1)
+        for _ in range(50):
+            producer.send(Message("t", b""))
+        with consuming(store, app):
+            wait_for(lambda: len(handled) == 49, "all but the failing one are handled")
+    failing = False
+    with open_store(root) as store, consuming(store, app, QUICK):
+        wait_for(lambda: is_finished(store), "the last one is handled")
+    assert handled == dict.fromkeys(range(50), 1)
