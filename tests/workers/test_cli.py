@@ -1,0 +1,138 @@
+"""The command line in this process: usage, exit codes, and a round trip through a store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.workers.supervised import environment
+from workers.cli import rmq
+from workers.parameters import duration, name_and_value, start
+
+
+def run(*arguments: str, stdin: bytes | None = None, **variables: str | None) -> Result:
+    return CliRunner().invoke(rmq, arguments, input=stdin, env={"RMQ_STORE": None, **variables})
+
+
+def data(result: Result) -> object:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("code", ["0", "1", "2", "3", "5", "130"])
+def test_help_documents_every_exit_code(code: str) -> None:
+    for arguments in (["--help"], ["run", "--help"]):
+        lines = run(*arguments).stdout.partition("Exit codes:")[2].splitlines()
+        assert any(line.split()[:1] == [code] for line in lines)
+
+
+def test_help_loads_neither_the_store_nor_rich() -> None:
+    program = (
+        "import sys, workers.cli\n"
+        "try: workers.cli.rmq(['--help'])\n"
+        "except SystemExit: print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=30, check=True
+    )
+    assert {"rmqclient", "store", "rich", "multiprocess", "orjson"}.isdisjoint(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "ls"],
+        ["topic", "create", "orders", "--queues", "0", "--store", "x"],
+        ["run"],
+        ["run", "shop:app", "--processes", "0"],
+        ["run", "shop:app", "--time-limit", "soon"],
+        ["run", "no_such_module_anywhere:app"],
+        ["send", "orders", "body", "--property", "nothing", "--store", "x"],
+        ["tail", "orders", "--from", "tomorrow", "--store", "x"],
+        ["tail", "orders", "-o", "json", "--store", "x"],
+        ["nonsense"],
+    ],
+)
+def test_wrong_usage_is_2_and_nothing_on_standard_output(arguments: list[str], tmp_path: Path) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_store_that_is_not_there_is_3_and_is_not_made(tmp_path: Path) -> None:
+    result = run("topic", "ls", "--store", str(tmp_path / "nothing"))
+    assert result.exit_code == 3
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"rmq: cannot open the store {tmp_path / 'nothing'}: ")
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30", 30.0), ("500ms", 0.5), ("1.5s", 1.5), ("5m", 300.0), ("2h", 7200.0), ("0", 0.0)]
+)
+def test_durations_as_people_write_them(text: str, seconds: float) -> None:
+    assert duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "1d", "s"])
+def test_other_text_is_no_duration(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is no duration"):
+        duration(text)
+
+
+def test_starting_points_and_properties_as_people_write_them() -> None:
+    assert [start(text) for text in ("earliest", "latest", "-100")] == ["earliest", "latest", "-100"]
+    assert name_and_value("colour=deep=red") == ("colour", "deep=red")
+    assert name_and_value("colour=") == ("colour", "")
+
+
+def test_a_message_that_is_sent_can_be_read_and_counted(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+
+    # Given a topic with two queues
+    assert run("topic", "create", "orders", "--queues", "2", "--store", store).exit_code == 0
+
+    # When messages are sent, one of them from standard input with everything that can be said about it
+    sent = data(run("send", "orders", "plain", "--count", "2", "-o", "json", "--store", store))
+    assert isinstance(sent, list)
+    assert len(sent) == 2
+    full = ["--tags", "paid", "--key", "7", "--key", "8", "--property", "colour=red", "--sharding-key", "k"]
+    assert run("send", "orders", "-", *full, "-o", "json", "--store", store, stdin=b"\xff\x00").exit_code == 0
+
+    # Then the last one is read with all of that
+    read = data(run("tail", "orders", "--from", "earliest", "--no-follow", "-o", "json", "--store", store))
+    assert isinstance(read, list)
+    (last,) = [row for row in read if row["body"] is None]
+    assert (last["body_base64"], last["tags"], last["keys"]) == ("/wA=", "paid", ["7", "8"])
+    assert last["properties"]["colour"] == "red"
+    assert sorted(row["body"] for row in read if row["body"] is not None) == ["plain", "plain"]
+
+    # And the topic counts all three, found by the option or by the environment
+    assert data(run("topic", "ls", "-o", "json", "--query", "[?topic == 'orders'].messages", "--store", store)) == [3]
+    detail = data(run("topic", "info", "orders", "-o", "json", RMQ_STORE=store))
+    assert isinstance(detail, dict)
+    assert [queue["queue_id"] for queue in detail["queues"]] == [0, 1]
+
+    # And a person reads one line for each
+    lines = run("tail", "orders", "--from", "-1", "--no-follow", "--store", store)
+    assert lines.exit_code == 0
+    assert lines.stdout
+
+
+def test_an_unknown_topic_is_1_and_one_line(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    assert run("topic", "create", "orders", "--store", store).exit_code == 0
+    result = run("topic", "info", "nothing", "--store", store)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("rmq: ")
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,32 @@
+"""The end of a worker in words."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from workers.exit_codes import WorkerExit, in_words
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (-signal.SIGKILL, "killed by SIGKILL: perhaps out of memory"),
+        (-signal.SIGBUS, "killed by SIGBUS: a mapped file was cut short, or the disk failed"),
+        (-signal.SIGTERM, "killed by SIGTERM"),
+        (-(signal.SIGRTMIN + 3), f"killed by signal {signal.SIGRTMIN + 3}"),
+        (0, "stopped, nothing left in flight"),
+        (WorkerExit.UNFINISHED, "stopped at its deadline with messages in flight"),
+        (WorkerExit.CANNOT_BOOT, "its handlers cannot be loaded"),
+        (7, "exit code 7"),
+        (255, "exit code 255, or its fork server was killed"),
+        (None, "could not be started"),
+    ],
+)
+def test_an_exit_code_in_words(code: int | None, words: str) -> None:
+    assert in_words(code) == words
+
+
+def test_every_exit_of_a_worker_has_words_of_its_own() -> None:
+    assert not any(in_words(code).startswith("exit code") for code in WorkerExit)

@@ -1,0 +1,140 @@
+"""From what a person types to an App: what is found, and one line with a cure for what is not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from workers.loading import TargetError, load_app
+
+SHOP = """
+from rmqclient import App
+
+class holder:
+    app = App("here")
+
+app = holder.app
+number = 7
+
+@app.handler("orders", group="billing")
+def bill(message):
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory; what is imported from it is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and Path(file).is_relative_to(tmp_path):
+            del sys.modules[name]
+
+
+def write(path: Path, text: str = SHOP) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "target", ["shop_one:app", "shop_one:holder.app", "shop_one", "shop_one.py:app", "./shop_one.py"]
+)
+def test_an_app_of_the_working_directory_is_found(directory: Path, target: str) -> None:
+    write(directory / "shop_one.py")
+    app = load_app(target)
+    assert [handler.topic for handler in app.handlers] == ["orders"]
+
+
+def test_a_file_elsewhere_is_imported_under_a_name_that_workers_can_import_too(directory: Path) -> None:
+    write(directory / "src" / "shop_two.py")
+    app = load_app("src/shop_two.py:app")
+    assert app.handlers[0].function.__module__ == "shop_two"
+    assert str(directory / "src") in sys.path
+
+
+def test_a_file_in_a_package_keeps_the_name_of_its_package(directory: Path) -> None:
+    write(directory / "src" / "firm" / "__init__.py", "")
+    write(directory / "src" / "firm" / "shop.py", "from firm import other\n" + SHOP)
+    write(directory / "src" / "firm" / "other.py", "")
+    app = load_app("src/firm/shop.py:app")
+    assert app.handlers[0].function.__module__ == "firm.shop"
+
+
+def cure(target: str) -> str:
+    with pytest.raises(TargetError) as caught:
+        load_app(target)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_a_module_that_is_not_there(directory: Path) -> None:
+    write(directory / "shop_three.py")
+    assert "no module shop_tree" in cure("shop_tree:app")
+    assert "did you mean shop_three?" in cure("shop_tree:app")
+
+
+def test_a_file_that_is_not_there(directory: Path) -> None:
+    write(directory / "shop_four.py")
+    assert "did you mean shop_four.py?" in cure("shop_for.py:app")
+
+
+def test_a_name_that_is_none() -> None:
+    assert "write module:attribute" in cure(":app")
+    assert "write module:attribute" in cure(".shop:app")
+
+
+def test_an_import_inside_the_module_that_is_not_there(directory: Path) -> None:
+    write(directory / "shop_five.py", "import not_installed_anywhere\n")
+    text = cure("shop_five:app")
+    assert "importing shop_five failed: ModuleNotFoundError: No module named 'not_installed_anywhere'" in text
+    assert "install it" in text
+
+
+def test_a_module_that_fails_says_where(directory: Path) -> None:
+    path = write(directory / "shop_six.py", "\n\nraise KeyError('ORDERS_URL')\n")
+    assert cure("shop_six:app") == f"importing shop_six failed: KeyError: 'ORDERS_URL' ({path}, line 3)"
+
+
+def test_a_module_that_exits_is_a_module_that_fails(directory: Path) -> None:
+    write(directory / "shop_seven.py", "raise SystemExit(0)\n")
+    assert "importing shop_seven failed: SystemExit" in cure("shop_seven:app")
+
+
+def test_a_syntax_error_says_where(directory: Path) -> None:
+    path = write(directory / "shop_eight.py", "\ndef (\n")
+    assert f"({path}, line 2)" in cure("shop_eight:app")
+
+
+def test_an_attribute_that_is_not_there_and_one_like_it(directory: Path) -> None:
+    write(directory / "shop_nine.py")
+    assert cure("shop_nine:ap") == "shop_nine has no attribute ap; did you mean app?"
+    assert cure("shop_nine:zzz") == "shop_nine has no attribute zzz; its Apps: app"
+
+
+def test_an_attribute_that_is_no_app(directory: Path) -> None:
+    write(directory / "shop_ten.py")
+    assert cure("shop_ten:number") == "shop_ten:number is a int, not an App; its Apps: app"
+
+
+def test_two_apps_and_no_attribute(directory: Path) -> None:
+    write(directory / "shop_eleven.py", SHOP + "\nother = App('there')\n")
+    assert cure("shop_eleven") == "shop_eleven has 2 Apps: write shop_eleven:attribute; its Apps: app, other"
+
+
+def test_an_app_without_a_handler(directory: Path) -> None:
+    write(directory / "shop_twelve.py", "from rmqclient import App\napp = App('here')\n")
+    assert "has no handler: decorate a function" in cure("shop_twelve:app")
+
+
+def test_a_file_whose_name_belongs_to_another_module(directory: Path) -> None:
+    write(directory / "sub" / "json.py")
+    assert "rename the file" in cure("sub/json.py:app")

@@ -1,0 +1,59 @@
+"""What a person reads: the banner, and messages that cannot drive a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqclient.app import Handler
+from rmqclient.worker_table import WorkerState, WorkerStatus
+from workers import status
+
+
+def handler(topic: str, threads: int = 1) -> Handler:
+    return Handler(topic=topic, group="billing", tags="paid", threads=threads, function=print)
+
+
+def test_the_banner_tells_store_durability_workers_and_handlers() -> None:
+    text = status.banner(Path("data"), [handler("orders", 4)], processes=2, durability="sync")
+    assert "data  (durability: sync)" in text
+    assert "workers     2" in text
+    assert "orders -> billing  tags paid  4 threads" in text
+
+
+def test_the_banner_stays_under_ten_lines() -> None:
+    text = status.banner(Path("data"), [handler(f"t{n}") for n in range(30)], processes=2, durability="async")
+    assert len(text.splitlines()) < 10
+    assert "and 25 more" in text
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"plain", "plain"),
+        ("Grüße".encode(), "Grüße"),
+        (b"\x1b[2Jgone", "\\x1b[2Jgone"),
+        (b"two\nlines", "two\\nlines"),
+        (b"\xff\x00", "\\xff\\x00"),
+    ],
+)
+def test_a_body_cannot_drive_a_terminal(body: bytes, text: str) -> None:
+    assert status.printable(body) == text
+
+
+def test_a_worker_without_a_beat_or_a_message_has_no_ages() -> None:
+    row = status.worker_row(
+        WorkerStatus(
+            slot=3,
+            pid=10,
+            supervisor_pid=9,
+            state=WorkerState.STARTING,
+            beat_age_ms=None,
+            message_age_ms=12.345,
+            in_flight=1,
+            handled=0,
+            failed=0,
+        )
+    )
+    assert (row["state"], row["beat_age_ms"], row["message_age_ms"]) == ("starting", None, 12.3)

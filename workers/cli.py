@@ -1,0 +1,337 @@
+"""The command ``rmq``.
+
+Commands are a noun and a verb. What touches the store is imported inside the command that needs it: help is quick.
+This is the only module that reads the environment (an :class:`rmqclient.App` reads RMQ_STORE for itself): every option
+is also a variable, ``RMQ_RUN_PROCESSES`` for ``rmq run --processes``.
+"""
+
+# ruff: noqa: PLC0415 - imports inside commands, for the reason above
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from workers import status
+from workers.exit_codes import ExitCode
+from workers.output import write
+from workers.parameters import DIRECTORY, duration, name_and_value, start, with_output, with_store
+
+if TYPE_CHECKING:
+    from rmqclient import App
+    from workers.worker_life import Limits
+
+T = TypeVar("T")
+
+EPILOG = """\b
+Exit codes:
+  0    ok
+  1    failed
+  2    wrong usage, or the application cannot be imported
+  3    the store cannot be opened
+  5    every worker is in a crash loop
+  130  interrupted: the second Ctrl-C of run, the first of any other command
+
+\b
+Examples:
+  rmq run shop:app --processes 4
+  rmq send orders '{"id": 7}' --tags paid --key 7
+  rmq tail orders --from -100 --no-follow -o jsonl
+  rmq group ls -o json --query '[?lag > `1000`].group'
+"""
+
+
+class StoreCannotBeOpened(Exception):
+    """Whatever the reason was: exit code 3."""
+
+
+class _OneLineErrors(click.Group):
+    """Turns what is raised on purpose into one line and an exit code; anything else is a bug and shows its trace."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(ExitCode.INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            code = _exit_code_of(error)
+            if code is None:
+                raise
+            click.echo(f"rmq: {_one_line(error)}", err=True)
+            ctx.exit(code)
+
+
+def _exit_code_of(error: Exception) -> ExitCode | None:
+    from rmqclient import HandlerError, InvalidName, QueueError
+    from workers.loading import TargetError
+
+    if isinstance(error, StoreCannotBeOpened):
+        return ExitCode.STORE_CANNOT_BE_OPENED
+    if isinstance(error, TargetError | HandlerError | InvalidName):
+        return ExitCode.USAGE
+    return ExitCode.FAILED if isinstance(error, QueueError) else None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@contextlib.contextmanager
+def _opening(root: Path, make: Callable[[], contextlib.AbstractContextManager[T]]) -> Iterator[T]:
+    """Enter what ``make`` returns. What fails until then means that the store cannot be opened; later it does not."""
+    from rmqclient import QueueError
+
+    with contextlib.ExitStack() as stack:
+        try:
+            opened = stack.enter_context(make())
+        except (QueueError, OSError) as error:
+            raise StoreCannotBeOpened(f"cannot open the store {root}: {_one_line(error)}") from error
+        yield opened
+
+
+def main() -> None:
+    """Run the command line; leaves by ``SystemExit`` with an :class:`~workers.exit_codes.ExitCode`."""
+    rmq(prog_name="rmq")
+
+
+@click.group(
+    cls=_OneLineErrors,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "RMQ", "max_content_width": 100},
+)
+@click.version_option(package_name="rmqclient", prog_name="rmq")
+def rmq() -> None:
+    """A message queue without a server: run handlers, look at topics and groups, send and read messages."""
+
+
+@rmq.command(epilog=EPILOG)
+@click.argument("target")
+@click.option("--processes", type=click.IntRange(min=1), help="Worker processes.  [default: one per usable CPU]")
+@click.option("--store", "root", type=DIRECTORY, help="Instead of the App's own.")
+@click.option("--shutdown-timeout", type=duration, default="30s", show_default=True, help="To finish after TERM.")
+@click.option("--time-limit", type=duration, default="15m", show_default=True, help="For one message; 0 for none.")
+@click.option("--beat-timeout", type=duration, default="30s", show_default=True, help="For a worker that is silent.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+    default="info",
+    show_default=True,
+)
+def run(
+    target: str,
+    processes: int | None,
+    root: Path | None,
+    shutdown_timeout: float,
+    time_limit: float,
+    beat_timeout: float,
+    log_level: str,
+) -> None:
+    """Run the handlers of TARGET in worker processes.
+
+    TARGET is module:attribute, with the working directory on the path, or file.py:attribute.
+
+    TERM and the first Ctrl-C let the messages in flight finish; the second Ctrl-C kills the workers. A worker that dies
+    or hangs is replaced. TTIN and TTOU add and remove a worker.
+    """
+    from workers.loading import load_app
+    from workers.worker import configure_logging
+    from workers.worker_life import Limits
+
+    configure_logging(log_level.upper())
+    app = load_app(target)
+    limits = Limits(
+        shutdown_timeout_s=shutdown_timeout,
+        message_time_limit_s=time_limit or float("inf"),
+        beat_timeout_s=beat_timeout,
+    )
+    sys.exit(_supervise(app, root or app.root, processes or _usable_cpus(), limits, log_level.upper()))
+
+
+def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: str) -> ExitCode:
+    from rmqclient import admin, handler_transfer
+    from rmqclient.worker_table import WorkerTable
+    from workers import supervisor, worker
+    from workers.child import start_fork_server
+    from workers.signals import SignalPipe
+
+    boot = worker.Boot(
+        root=root,
+        config=app.config,
+        transfer=handler_transfer.transfer(app.handlers),
+        slot=0,
+        drain_timeout_s=limits.drain_timeout_s,
+        log_level=log_level,
+    )
+    start_fork_server()  # before the store and the housekeeper, which may start threads
+    with (
+        SignalPipe(*supervisor.SIGNALS) as signal_pipe,
+        _opening(root, lambda: admin.open_store(root, app.config)) as store,
+    ):
+        durability = store.config.durability.value
+        click.echo(status.banner(store.root, app.handlers, processes=processes, durability=durability), err=True)
+        signal_pipe.install()  # from here until the store is closed no signal interrupts anything
+        admin.prefer_as_housekeeper(store)
+        return supervisor.Supervisor(WorkerTable(store), boot, signal_pipe, processes=processes, limits=limits).run()
+
+
+def _usable_cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@rmq.group()
+def topic() -> None:
+    """List, describe and make topics."""
+
+
+@topic.command("ls")
+@with_store
+@with_output
+def topic_ls(root: Path, output: str, query: str | None) -> None:
+    """All topics with their number of queues and messages."""
+    from rmqclient import admin
+
+    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+        write([status.topic_row(info) for info in admin.topics(store)], output=output, query=query)
+
+
+@topic.command("info")
+@click.argument("topic_name", metavar="TOPIC")
+@with_store
+@with_output
+def topic_info(topic_name: str, root: Path, output: str, query: str | None) -> None:
+    """The queues of TOPIC and their offsets."""
+    from rmqclient import admin
+
+    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+        info = admin.topic_info(store, topic_name)
+        write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
+
+
+@topic.command("create")
+@click.argument("topic_name", metavar="TOPIC")
+@click.option("--queues", type=click.IntRange(min=1), default=4, show_default=True)
+@with_store
+@with_output
+def topic_create(topic_name: str, queues: int, root: Path, output: str, query: str | None) -> None:
+    """Make TOPIC; the store is made too if there is none."""
+    from rmqclient import admin
+
+    with _opening(root, lambda: admin.open_store(root)) as store:
+        info = admin.create_topic(store, topic_name, queues)
+        write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
+
+
+@rmq.group()
+def group() -> None:
+    """List groups and how far they are behind."""
+
+
+@group.command("ls")
+@with_store
+@with_output
+def group_ls(root: Path, output: str, query: str | None) -> None:
+    """All groups with their topics, members and lag."""
+    from rmqclient import admin
+
+    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+        write([status.group_row(info) for info in admin.groups(store)], output=output, query=query)
+
+
+@group.command("lag")
+@click.argument("group_name", metavar="GROUP")
+@with_store
+@with_output
+def group_lag(group_name: str, root: Path, output: str, query: str | None) -> None:
+    """Offsets, lag and owner of every queue of GROUP."""
+    from rmqclient import admin
+
+    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+        write([status.lag_row(lag) for lag in admin.lag(store, group_name)], output=output, query=query)
+
+
+@rmq.group()
+def worker() -> None:
+    """List worker processes."""
+
+
+@worker.command("ls")
+@with_store
+@with_output
+def worker_ls(root: Path, output: str, query: str | None) -> None:
+    """All workers of all supervisors: state, age of the last beat and of the oldest message in flight."""
+    from rmqclient import admin
+    from rmqclient.worker_table import WorkerTable
+
+    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+        write([status.worker_row(row) for row in WorkerTable(store).all()], output=output, query=query)
+
+
+@rmq.command()
+@click.argument("topic_name", metavar="TOPIC")
+@click.argument("body", required=False)
+@click.option("--tags", help="Tag of the message.")
+@click.option("--key", "keys", multiple=True, help="Key to find it by; may be repeated.")
+@click.option("--sharding-key", help="Messages with the same one keep their order.")
+@click.option("--property", "properties", type=name_and_value, multiple=True, help="May be repeated.")
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Send it this often.")
+@with_store
+@with_output
+def send(
+    topic_name: str,
+    body: str | None,
+    tags: str | None,
+    keys: tuple[str, ...],
+    sharding_key: str | None,
+    properties: tuple[tuple[str, str], ...],
+    count: int,
+    root: Path,
+    output: str,
+    query: str | None,
+) -> None:
+    """Send BODY to TOPIC; without BODY, or with -, standard input. The store is made if there is none."""
+    from rmqclient import Message, Producer
+
+    message = Message(topic_name, _body(body), tags=tags, keys=keys, properties=dict(properties))
+    with _opening(root, lambda: Producer(root, group="rmq-cli")) as producer:
+        results = [producer.send(message, sharding_key) for _ in range(count)]
+    write([status.sent_row(result) for result in results], output=output, query=query)
+
+
+def _body(argument: str | None) -> bytes:
+    if argument is not None and argument != "-":
+        return os.fsencode(argument)  # the bytes of the command line, whatever their encoding
+    if argument is None and sys.stdin.isatty():
+        raise click.UsageError("no BODY: give it as an argument, or - to type it")
+    return sys.stdin.buffer.read()
+
+
+@rmq.command()
+@click.argument("topic_name", metavar="TOPIC")
+@click.option("--from", "begin", type=start, default="latest", show_default=True, help="earliest, latest or -100.")
+@click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more at the end.")
+@with_store
+@with_output
+def tail(topic_name: str, begin: str, follow: bool, root: Path, output: str, query: str | None) -> None:
+    """Print the messages of TOPIC, one per line. Takes part in no group and changes no offset."""
+    from rmqclient import admin
+
+    if output == "json" and follow:
+        raise click.UsageError("a JSON document has an end: use -o jsonl, or --no-follow")
+    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+        messages = admin.tail(store, topic_name, start=begin, follow=follow)
+        if output == "json":
+            write([status.message_row(message) for message in messages], output=output, query=query)
+            return
+        for message in messages:
+            if output == "table" and query is None:
+                click.echo(status.message_line(message))
+            else:
+                write(status.message_row(message), output=output, query=query)

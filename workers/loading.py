@@ -1,0 +1,128 @@
+"""From what a person types to an :class:`rmqclient.App`.
+
+A target is ``module:attribute``, with the working directory on the path::
+
+    shop.queue:app          attribute app of the module shop.queue
+    shop.queue:apps.main    a dotted attribute
+    shop.queue              the only App of that module
+    src/shop/queue.py:app   a file: its module name is made from the packages it stands in
+
+A file is imported under the name by which the workers can import it again, so its directory (above its outermost
+package) joins the path too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rmqclient import App
+
+
+class TargetError(Exception):
+    """A target names no usable App. The text is one line and says what to do."""
+
+
+def load_app(target: str) -> App:
+    """Import what ``target`` names.
+
+    Raises :class:`TargetError` when the module cannot be found or fails, when the attribute is not there or is no App,
+    and when the App has no handler. Puts a directory at the head of ``sys.path``.
+    """
+    place, _, attribute = target.partition(":")
+    module = _import_file(Path(place)) if _is_file_name(place) else _import_module(place, Path.cwd())
+    app = _attribute(module, attribute) if attribute else _only_app(module)
+    if not isinstance(app, App):
+        raise TargetError(f"{target} is a {type(app).__name__}, not an App{_apps_hint(module)}")
+    if not app.handlers:
+        raise TargetError(f"{target} has no handler: decorate a function with @app.handler(topic, group=...)")
+    return app
+
+
+def _is_file_name(place: str) -> bool:
+    return place.endswith(".py") or "/" in place
+
+
+def _import_file(path: Path) -> ModuleType:
+    path = path.resolve()
+    if not path.is_file():
+        raise TargetError(f"no file {path}{_near(path.name, _python_files(path.parent))}")
+    names, root = [path.stem], path.parent
+    while (root / "__init__.py").is_file():
+        names.insert(0, root.name)
+        root = root.parent
+    if names[-1] == "__init__":
+        names.pop()
+    module = _import_module(".".join(names), root)
+    found = getattr(module, "__file__", None)
+    if found is None or Path(found).resolve() != path:
+        raise TargetError(f"{path} cannot be imported: the name {module.__name__} belongs to {found}; rename the file")
+    return module
+
+
+def _import_module(name: str, root: Path) -> ModuleType:
+    if not name or name.startswith("."):
+        raise TargetError(f"{name!r} is no module name: write module:attribute or file.py:attribute")
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            near = _near(name, [Path(file).stem for file in _python_files(root)])
+            raise TargetError(
+                f"no module {error.name} from {root}{near}; or name the file: path/to/file.py:app"
+            ) from error
+        raise TargetError(_failure(name, error) + "; install it, or correct the import") from error
+    except (Exception, SystemExit) as error:
+        raise TargetError(_failure(name, error)) from error
+
+
+def _failure(name: str, error: BaseException) -> str:
+    """One line about an exception that a module raised while it was imported, with the place of its last frame."""
+    if isinstance(error, SyntaxError):
+        return f"importing {name} failed: {error.msg} ({error.filename}, line {error.lineno})"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"importing {name} failed: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+
+
+def _attribute(module: ModuleType, dotted: str) -> Any:
+    found: Any = module
+    for name in dotted.split("."):
+        if not hasattr(found, name):
+            near = _near(name, [known for known in dir(found) if not known.startswith("_")])
+            raise TargetError(f"{module.__name__} has no attribute {dotted}{near or _apps_hint(module)}")
+        found = getattr(found, name)
+    return found
+
+
+def _only_app(module: ModuleType) -> App:
+    apps = _apps(module)
+    if len(apps) != 1:
+        raise TargetError(
+            f"{module.__name__} has {len(apps)} Apps: write {module.__name__}:attribute{_apps_hint(module)}"
+        )
+    return next(iter(apps.values()))
+
+
+def _apps(module: ModuleType) -> dict[str, App]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, App)}
+
+
+def _apps_hint(module: ModuleType) -> str:
+    apps = _apps(module)
+    return f"; its Apps: {', '.join(apps)}" if apps else "; it has no App"
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _python_files(directory: Path) -> list[str]:
+    return sorted(file.name for file in directory.glob("*.py"))

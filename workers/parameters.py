@@ -1,0 +1,60 @@
+"""What a person may write after an option, and the options that many commands share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from workers.output import FORMATS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DIRECTORY = click.Path(path_type=Path, file_okay=False)
+
+_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def duration(text: str) -> float:
+    """``30``, ``500ms``, ``10s``, ``5m``, ``2h``, zero or more, in seconds; raises ``click.BadParameter``."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is no duration: write 30s, 500ms, 5m or 2h")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def start(text: str) -> str:
+    """``earliest``, ``latest``, or ``-100`` for the last hundred; raises ``click.BadParameter``."""
+    if not re.fullmatch(r"earliest|latest|-\d+", text):
+        raise click.BadParameter(f"{text!r}: write earliest, latest or -100")
+    return text
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    """``name=value``; the value may be empty and may contain another ``=``; raises ``click.BadParameter``."""
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise click.BadParameter(f"{text!r}: write name=value")
+    return name, value
+
+
+def with_store(command: Command) -> Command:
+    """Add ``--store``, which the command gets as ``root``."""
+    return click.option(
+        "--store",
+        "root",
+        type=DIRECTORY,
+        envvar="RMQ_STORE",
+        required=True,
+        help="Directory of the store.  [env: RMQ_STORE]",
+    )(command)
+
+
+def with_output(command: Command) -> Command:
+    """Add ``-o`` and ``--query``, which the command gets as ``output`` and ``query``."""
+    query = click.option("--query", help="JMESPath expression on the output.")
+    output = click.option("-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True)
+    return output(query(command))

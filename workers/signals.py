@@ -1,0 +1,92 @@
+"""Signals as bytes in a pipe that a loop can wait for, together with its other descriptors.
+
+A Python signal handler runs between two bytecodes of the main thread, wherever that is, so it can do almost nothing
+safely. Here the handlers do nothing at all: the interpreter's C handler writes the signal's number to a pipe
+(``signal.set_wakeup_fd``), and the loop reads it when it comes round.
+
+A signal that a terminal or a service manager sends to the whole process group must not end the fork server, whose
+death nobody could tell from the death of all its children. So these signals are *blocked* while the fork server is
+started; it and the processes it forks inherit the mask, and a worker unblocks them when its own handlers stand.
+A signal that came before is then delivered: none is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+GROUP_WIDE = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+"""Signals that arrive at every process of the group at once: Ctrl-C, a service manager's stop, a closed terminal."""
+
+
+class SignalPipe:
+    """The read end of a pipe with one byte for each of the wanted signals that arrived. Main thread only.
+
+    Makes the pipe at once and changes nothing else until :meth:`install`. As a context manager it puts the former
+    handlers back at the end.
+    """
+
+    def __init__(self, *wanted: signal.Signals) -> None:
+        self._wanted = frozenset(wanted)
+        self._former: dict[signal.Signals, Any] = {}
+        self._former_fd: int | None = None
+        self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def install(self) -> None:
+        """Take over the wanted signals."""
+        self._former_fd = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        for number in self._wanted:
+            self._former[number] = signal.signal(number, _do_nothing)
+
+    def fileno(self) -> int:
+        """Readable when a wanted signal has arrived."""
+        return self._read_fd
+
+    def read(self) -> list[signal.Signals]:
+        """The signals since the last call, oldest first; empty when there were none. Does not wait."""
+        try:
+            numbers = os.read(self._read_fd, 4096)
+        except BlockingIOError:
+            return []
+        # The wake-up descriptor is told of every signal that has a Python handler, also of those not ours.
+        return [signal.Signals(number) for number in numbers if number in self._wanted]
+
+    def close(self) -> None:
+        """Put the former handlers back and close the pipe."""
+        if self._former_fd is not None:
+            signal.set_wakeup_fd(self._former_fd)
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+        os.close(self._read_fd)
+        os.close(self._write_fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def blocked() -> Iterator[None]:
+    """Hold back the group-wide signals, for this thread and for every process started meanwhile."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_WIDE)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def unblock() -> None:
+    """In a process that was started while they were blocked: let the group-wide signals arrive."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_WIDE)
+
+
+def _do_nothing(_number: int, _frame: FrameType | None) -> None:
+    """Its presence makes the interpreter write to the wake-up descriptor."""

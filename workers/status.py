@@ -1,0 +1,156 @@
+"""What a person reads: the banner of a supervisor, and rows of topics, groups and workers.
+
+A row is a mapping with stable keys: the same for the table, for JSON and for ``--query``. Units are in the keys.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqclient import ReceivedMessage, SendResult
+    from rmqclient.admin import GroupInfo, QueueLag, TopicInfo
+    from rmqclient.app import Handler
+    from rmqclient.worker_table import WorkerStatus
+
+Row = Mapping[str, Any]
+
+_BANNER_HANDLERS = 5
+
+
+def banner(root: Path, handlers: Sequence[Handler], *, processes: int, durability: str) -> str:
+    """Under ten lines: where the data is, what runs, and how much a send promises."""
+    lines = [f"store       {root}  (durability: {durability})", f"workers     {processes}"]
+    for number, handler in enumerate(handlers[:_BANNER_HANDLERS]):
+        lines.append(f"{'' if number else 'handlers':<12}{_handler_line(handler)}")
+    if len(handlers) > _BANNER_HANDLERS:
+        lines.append(f"{'':<12}and {len(handlers) - _BANNER_HANDLERS} more")
+    lines.append("Ctrl-C stops after the messages in flight")
+    return "\n".join(lines)
+
+
+def _handler_line(handler: Handler) -> str:
+    threads = "1 thread" if handler.threads == 1 else f"{handler.threads} threads"
+    return f"{handler.topic} -> {handler.group}  tags {handler.tags}  {threads}"
+
+
+def topic_row(info: TopicInfo) -> Row:
+    """One topic of a list."""
+    return {"topic": info.topic, "queues": len(info.queues), "messages": info.messages}
+
+
+def topic_detail(info: TopicInfo) -> Row:
+    """One topic with its queues."""
+    return {"topic": info.topic, "messages": info.messages, "queues": queue_rows(info)}
+
+
+def queue_rows(info: TopicInfo) -> list[Row]:
+    """The queues of one topic; ``max_offset`` is the ``queue_offset`` that the next message gets."""
+    return [
+        {
+            "queue_id": queue.queue_id,
+            "min_offset": queue.min_offset,
+            "max_offset": queue.max_offset,
+            "messages": queue.max_offset - queue.min_offset,
+        }
+        for queue in info.queues
+    ]
+
+
+def group_row(info: GroupInfo) -> Row:
+    """One group of a list."""
+    return {"group": info.group, "topics": list(info.topics), "members": info.members, "lag": info.lag}
+
+
+def lag_row(lag: QueueLag) -> Row:
+    """How far one group is behind in one message queue."""
+    return {
+        "group": lag.group,
+        "topic": lag.topic,
+        "queue_id": lag.queue_id,
+        "committed_offset": lag.committed_offset,
+        "max_offset": lag.max_offset,
+        "lag": lag.lag,
+        "acknowledged_ahead": lag.acknowledged_ahead,
+        "owner": lag.owner,
+        "epoch": lag.epoch,
+    }
+
+
+def worker_row(status: WorkerStatus) -> Row:
+    """One worker; ages are None before its first beat and when no message is in flight."""
+    return {
+        "slot": status.slot,
+        "pid": status.pid,
+        "supervisor_pid": status.supervisor_pid,
+        "state": status.state.name.lower(),
+        "beat_age_ms": _rounded(status.beat_age_ms),
+        "message_age_ms": _rounded(status.message_age_ms),
+        "in_flight": status.in_flight,
+        "handled": status.handled,
+        "failed": status.failed,
+    }
+
+
+def sent_row(result: SendResult) -> Row:
+    """Where a sent message is."""
+    return {
+        "message_id": result.message_id,
+        "topic": result.queue.topic,
+        "queue_id": result.queue.queue_id,
+        "queue_offset": result.queue_offset,
+        "commit_log_offset": result.commit_log_offset,
+    }
+
+
+def message_row(message: ReceivedMessage) -> Row:
+    """A message; a body that is not UTF-8 stands under ``body_base64``, and ``body`` is then None."""
+    text = _as_text(message.body)
+    row: dict[str, Any] = {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "message_id": message.message_id,
+        "tags": message.tags,
+        "keys": list(message.keys),
+        "sharding_key": message.sharding_key,
+        "properties": dict(message.properties),
+        "born_timestamp": message.born_timestamp,
+        "store_timestamp": message.store_timestamp,
+        "body": text,
+    }
+    if text is None:
+        row["body_base64"] = base64.b64encode(message.body).decode("ascii")
+    return row
+
+
+def message_line(message: ReceivedMessage) -> str:
+    """A message as one line of text: queue and offset, local time, tags, keys, body. Control characters are escaped."""
+    stored = datetime.datetime.fromtimestamp(message.store_timestamp / 1000, datetime.UTC).astimezone()
+    when = stored.isoformat(" ", "milliseconds")
+    labels = " ".join([message.tags or "-", *message.keys])
+    return f"{message.queue_id}:{message.queue_offset}  {when}  {labels}  {printable(message.body)}"
+
+
+def printable(body: bytes) -> str:
+    """Text that cannot drive a terminal: control characters and bytes that are not UTF-8 become escapes."""
+    text = body.decode("utf-8", errors="backslashreplace")
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def _as_text(body: bytes) -> str | None:
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _rounded(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else round(milliseconds, 1)
