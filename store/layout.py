@@ -157,7 +157,7 @@ RUNTIME_HEADER = Layout(
     Field("group_queue_count", "Q", "slots of the group-queue table in use; grows only"),
     Field("offsets_digest", "Q", "of consumerOffset.json as last written or read here"),
     Field("offsets_digest_next", "Q", "of the one being written; a crash leaves the file with one of the two"),
-    Field("closed", "Q", "1 after a clean close, so that a crash can be told from one"),
+    Field("lock_mtime", "Q", "ns, of the lock file, which a broker writes to whenever it starts"),
     Field("_pad1", "48s", ""),
     Field("append_mutex", "64s", "robust, process-shared; guards the fields down to last_store_timestamp"),
     Field("append_stage", "Q", "0 idle, 1 copying records, 2 records whole and entries due"),

@@ -225,7 +225,6 @@ class MessageStore:
         for base in self.log_files.bases():
             if base > self.state.published_to:
                 self.log_files.remove(base)
-        self.state.closed = 1
         (self.root / ABORT).unlink(missing_ok=True)
 
     def _start_housekeeper(self) -> Housekeeper:
@@ -385,7 +384,7 @@ def _build(
         flusher.wait_until_flushed(log_end)
         flusher.flush_queues()
         flusher.write_checkpoint()
-    shared_state.finish(state)
+    shared_state.finish(state, root)
     return state
 
 

@@ -35,8 +35,9 @@ class Preparer:
     def close(self) -> None:
         """Stop; returns when the thread has ended."""
         self._closed = True
-        self._appender.wake_ahead()
-        self._thread.join()
+        while self._thread.is_alive():  # it may have looked at _closed, and not sleep yet
+            self._appender.wake_ahead()
+            self._thread.join(0.01)
 
     def step(self) -> None:
         """Populate pages from the writer to as far ahead as it went since the last step, doubled."""
@@ -61,4 +62,5 @@ class Preparer:
     def _run(self) -> None:
         while not self._closed:
             self.step()
-            self._appender.wait_ahead(self._wake_at, _IDLE_MS)
+            if not self._closed:
+                self._appender.wait_ahead(self._wake_at, _IDLE_MS)

@@ -184,12 +184,12 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
 def believable(leftover: SharedState, root: Path) -> bool:
     """Tell whether nobody but this library wrote to the store since the runtime file was last used.
 
-    A broker removes or leaves ``abort`` and rewrites ``consumerOffset.json``; either shows.
+    A broker writes to the lock file when it starts (DefaultMessageStore.start), which this library does only when it
+    makes the file, and rewrites ``consumerOffset.json``.
     """
-    closed_cleanly = not (root / ABORT).exists()
     digest = config_file.consumer_offsets_digest(root)
     same_offsets = digest in (leftover.offsets_digest, leftover.offsets_digest_next)
-    return bool(leftover.closed) == closed_cleanly and same_offsets
+    return same_offsets and leftover.lock_mtime == (root / "lock").stat().st_mtime_ns
 
 
 def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> Progress:

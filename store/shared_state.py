@@ -35,6 +35,7 @@ from store.errors import ConfigMismatch, StoreFull, TableFull
 from store.mapped_file import allocate, map_file
 
 FILE_NAME = "shared"
+_BUILDING = "shared.building"
 
 
 def boot_id() -> str:
@@ -58,7 +59,7 @@ class _Word:
 class SharedState:
     """The mapped runtime file."""
 
-    closed = _Word("closed")
+    lock_mtime = _Word("lock_mtime")
     queue_count = _Word("queue_count")
     group_queue_count = _Word("group_queue_count")
     offsets_digest = _Word("offsets_digest")
@@ -140,12 +141,12 @@ def worker_slot_at(number: int) -> int:
 
 
 def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int) -> SharedState:
-    """Make a new runtime file in place of any old one. Only for the process that holds the store exclusively.
+    """Make a new runtime file beside the old one. Only for the process that holds the store exclusively.
 
-    The file is a new inode, so that a process which still maps the old one cannot disturb it. Its magic is written by
-    :func:`finish`, when its tables are filled. Raises StoreFull.
+    It takes the place of the old one by :func:`finish`, when its tables are filled: until then a crash leaves the old
+    one to the next opener. Raises StoreFull.
     """
-    path = root / FILE_NAME
+    path = root / _BUILDING
     path.unlink(missing_ok=True)
     if not allocate(path, layout.RUNTIME_SIZE, root):
         raise StoreFull(f"{path} was made by somebody else meanwhile")
@@ -157,6 +158,7 @@ def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int)
         "device": status.st_dev,
         "inode": status.st_ino,
         "init_epoch": secrets.randbits(63),
+        "lock_mtime": (root / "lock").stat().st_mtime_ns,
         "commit_log_file_bytes": commit_log_file_bytes,
         "consume_queue_file_bytes": consume_queue_file_bytes,
     }
@@ -168,9 +170,10 @@ def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int)
     return state
 
 
-def finish(state: SharedState) -> None:
-    """Declare a built file whole."""
+def finish(state: SharedState, root: Path) -> None:
+    """Declare a built file whole, and put it in place."""
     state.words.store(layout.RUNTIME_HEADER.at["magic"], layout.RUNTIME_MAGIC)
+    (root / _BUILDING).replace(root / FILE_NAME)
 
 
 def attach(root: Path) -> SharedState:

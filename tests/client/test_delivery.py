@@ -14,7 +14,7 @@ from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import lag
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.process_queue import FlowControl
-from store import MessageStore
+from store import MessageStore, open_store
 from tests.client.conftest import QUICK, consuming, wait_for
 
 
@@ -286,7 +286,6 @@ def test_a_slow_message_holds_the_offset_and_no_other_message(store: MessageStor
 
 
 def test_what_is_acknowledged_out_of_order_stays_so_over_a_close(tmp_path_factory: pytest.TempPathFactory) -> None:
-    from store import open_store
 
     root = tmp_path_factory.mktemp("kept") / "store"
     app, handled = App(root), Counter[int]()
