@@ -1,0 +1,93 @@
+"""Who does the housekeeping, and that it is done."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from rmqclient import Message, Producer, StoreConfig
+from rmqclient.admin import prefer_as_housekeeper
+from store import MessageStore, checkpoint, config_file, open_store
+from tests.client.conftest import wait_for
+
+QUICK = StoreConfig(
+    commit_log_file_bytes=1 << 20,
+    max_body_bytes=100_000,
+    flush_interval_ms=20,
+    flush_thorough_interval_ms=40,
+    offset_persist_interval_ms=20,
+)
+
+
+def has_role(store: MessageStore) -> bool:
+    return store.housekeeper is not None and store.housekeeper.has_role
+
+
+def test_one_of_several_openers_is_the_housekeeper_and_another_takes_over(tmp_path: Path) -> None:
+    first, second = open_store(tmp_path, QUICK), open_store(tmp_path, QUICK)
+    wait_for(lambda: has_role(first) or has_role(second), "one has the role")
+    holder, other = (first, second) if has_role(first) else (second, first)
+    assert not has_role(other)
+    holder.close()
+    wait_for(lambda: has_role(other), "the other one takes the role over")
+    other.close()
+
+
+def test_the_role_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+    code = (
+        "import sys, signal, time; from store import open_store; s = open_store(sys.argv[1])\n"
+        "while not s.housekeeper.has_role: time.sleep(0.01)\n"
+        "print('has it', flush=True); signal.pause()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "has it\n"
+        with open_store(tmp_path) as store:
+            assert not has_role(store)
+            child.send_signal(signal.SIGKILL)
+            wait_for(lambda: has_role(store), "the role is taken over")
+
+
+def test_a_supervisor_is_preferred(tmp_path: Path) -> None:
+    with open_store(tmp_path, QUICK) as producer:
+        wait_for(lambda: has_role(producer), "a producer alone has the role")
+        with open_store(tmp_path, QUICK) as supervisor:
+            prefer_as_housekeeper(supervisor)
+            wait_for(lambda: has_role(supervisor), "the supervisor takes it")
+            assert not has_role(producer)
+        wait_for(lambda: has_role(producer), "the producer has it back")
+
+
+def test_what_is_sent_becomes_durable_by_itself_and_the_checkpoint_says_so(tmp_path: Path) -> None:
+    with open_store(tmp_path, QUICK) as store, Producer(store) as producer:
+        end = producer.send(Message("t", b"x")).commit_log_end
+
+        def recorded() -> bool:
+            found, low_water = checkpoint.read(tmp_path)
+            return found.flushed_to == end and low_water is not None and low_water.dispatched_to == end
+
+        wait_for(recorded, "the checkpoint has the end of the message")
+        assert store.state.flushed_to == end
+
+
+def test_the_next_commit_log_file_is_made_ahead_of_the_writer(tmp_path: Path) -> None:
+    with open_store(tmp_path, QUICK) as store, Producer(store) as producer:
+        producer.send(Message("t", bytes(1_000)))
+        wait_for(lambda: len(store.log_files.bases()) == 2, "the second file is there")
+        while store.state.published_to < 1 << 20:
+            producer.send(Message("t", bytes(50_000)))
+        wait_for(lambda: len(store.log_files.bases()) == 3, "the third file follows the roll")
+    assert store.log_files.bases() == [0, 1 << 20], "a clean close leaves no empty file behind"
+
+
+def test_committed_offsets_are_written_while_consumers_run(tmp_path: Path) -> None:
+    with open_store(tmp_path, QUICK) as store, Producer(store) as producer:
+        queue = producer.create_topic("t", 1)[0]
+        slot = store.groups.find_or_add("g", store.topics.slot(queue), 0)
+        with slot.locked(1_000):
+            slot.restore(5, 0, 1)
+        wait_for(
+            lambda: config_file.read_consumer_offsets(tmp_path) == {("t", "g"): {0: 5}}, "consumerOffset.json has it"
+        )
