@@ -566,6 +566,9 @@ cdef int parse(const unsigned char *at, Py_ssize_t available, int64_t commit_log
     has_crc = check_crc_property(at, frame.size) if frame.properties_size >= CRC_PROPERTY_SIZE else 0
     if has_crc:
         return IS_RECORD if has_crc > 0 else BAD_CRC
+    if memchr(at + frame.topic_at, 0, frame.topic_size) != NULL or memchr(
+            at + frame.properties_at, 0, frame.properties_size) != NULL:
+        return BAD_SIZE  # torn behind the body, which is all that a record without our CRC protects
     body_crc = rmq_crc32(0, at + frame.body_at, frame.body_size) & 0x7FFFFFFF if frame.body_size else 0
     return IS_RECORD if body_crc == <uint32_t>get_i32(at + R_BODY_CRC) else BAD_BODY_CRC
 
@@ -1128,6 +1131,10 @@ cdef class Appender:
             return []
         if not isinstance(batch[0], Message):
             raise TypeError(f"a batch holds Message objects, not {type(batch[0]).__name__}")
+        if <uint64_t>count > self.entries_per_file:
+            raise BatchTooLarge(
+                f"{count} messages are over the limit of {self.entries_per_file} a batch, the entries of one consume "
+                "queue file: send a smaller batch")
         cdef Route route = self._route((<Message>batch[0]).topic)
         cdef int number = route.pick(sharding_key)
         cdef _Plan plan = self._take_plan(count)

@@ -66,7 +66,7 @@ def next_record(files: FileQueue, start: int, end: int) -> int | None:
         at = content.find(magic, max(0, start - base))
         while at != -1 and base + at - 4 < end:
             offset = base + at - 4
-            if offset >= start and isinstance(decode(content, at - 4, offset), Record):
+            if at >= 4 and offset >= start and isinstance(decode(content, at - 4, offset), Record):
                 return offset
             at = content.find(magic, at + 1)
         base += files.file_bytes

@@ -18,8 +18,9 @@ from store.mapped_file import allocate, map_file, sync_directory, sync_file
 class MappingCache:
     """Mappings of one process by path, at most ``limit`` of them."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, writable: bool = True) -> None:
         self._limit = limit
+        self._writable = writable
         self._mappings: OrderedDict[Path, Mapping] = OrderedDict()
         self._lock = Lock()
 
@@ -28,7 +29,7 @@ class MappingCache:
         with self._lock:
             mapping = self._mappings.get(path)
             if mapping is None:
-                mapping = self._mappings[path] = map_file(path, size)
+                mapping = self._mappings[path] = map_file(path, size, writable=self._writable)
                 if len(self._mappings) > self._limit:
                     self._mappings.popitem(last=False)
             else:

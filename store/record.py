@@ -39,7 +39,9 @@ A file ends with a blank record, of which only these bytes are written::
        8
 
 A record is valid when its sizes add up, ``commit_log_offset`` is where it stands, and its CRC matches: that of
-``__CRC32#``, or of the body alone for a record by a 4.9 broker.
+``__CRC32#``, or of the body alone for a record by a 4.9 broker. Such a record must also have no zero byte in topic and
+properties, and must not end with the right digits behind another name: that is what one of ours looks like that was torn
+behind its body, or whose name of the CRC was damaged.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ group-queue fields          mutex of the slot     only the owner with the presen
 member, worker slots        their owner           dead when the owner's byte lock is free (store/file_lock.py)
 ==========================  ====================  ==========================================================
 
-Invariant: ``flushed_to <= published_to <= written_to`` whenever the append mutex is free and the stage is idle.
+Invariant, checked by ``python -m store verify``:
+
+10. ``flushed_to <= published_to <= written_to`` whenever the append mutex is free and the stage is idle.
 """
 
 from __future__ import annotations
@@ -204,14 +206,14 @@ def what_differs(state: SharedState) -> str | None:
     return None
 
 
-def leftover(root: Path) -> SharedState | None:
+def leftover(root: Path, *, writable: bool = True) -> SharedState | None:
     """Map the runtime file that the last processes left, when this boot wrote it and it is no copy; else None."""
     path = root / FILE_NAME
     try:
         status = path.stat()
         if status.st_size != layout.RUNTIME_SIZE:
             return None
-        state = SharedState(map_file(path, layout.RUNTIME_SIZE))
+        state = SharedState(map_file(path, layout.RUNTIME_SIZE, writable=writable))
     except OSError:
         return None
     header = layout.RUNTIME_HEADER.read(state.mapping)

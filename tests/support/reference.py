@@ -170,7 +170,7 @@ def _decode_whole(frame: bytes) -> ReferenceRecord | None:
         return None
     before, last = properties[:-_CRC_PROPERTY_SIZE], properties[-_CRC_PROPERTY_SIZE:]
     has_crc = last.startswith(_CRC_NAME)
-    if has_crc and last != _crc_property(frame[:-_CRC_PROPERTY_SIZE]):
+    if _is_damaged(frame, topic + properties, has_crc):
         return None
     return ReferenceRecord(
         topic=topic.decode(),
@@ -192,6 +192,14 @@ def _decode_whole(frame: bytes) -> ReferenceRecord | None:
         size=len(frame),
         has_crc=has_crc,
     )
+
+
+def _is_damaged(frame: bytes, text: bytes, has_crc: bool) -> bool:
+    """Judge a record by its CRC; one without a CRC by what a torn or flipped one with a CRC would look like."""
+    right = _crc_property(frame[:-_CRC_PROPERTY_SIZE])
+    if has_crc:
+        return frame[-_CRC_PROPERTY_SIZE:] != right
+    return frame.endswith(right[len(_CRC_NAME) :]) or b"\0" in text
 
 
 def _sized(frame: bytes, at: int, size_format: str) -> tuple[bytes, int]:
