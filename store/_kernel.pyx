@@ -62,6 +62,7 @@ cdef extern from "_shared_memory.h" nogil:
     uint64_t add64(void *at, uint64_t value)
     uint32_t add32(void *at, uint32_t value)
     int replace64(void *at, uint64_t expected, uint64_t desired)
+    void keep_program_order()
     int64_t wall_clock_ms()
     int64_t boottime_ns()
     int futex_wait(void *word, uint32_t expected, int64_t timeout_ns)
@@ -839,9 +840,11 @@ cdef void write_entries(Section *section) noexcept nogil:
     for number in range(section.count):
         entry = entry_at(section, section.queue_offset + number)
         put_i64(entry, commit_log_offset)
+        keep_program_order()
         if number == 0:
             reach_point(AT_ENTRY_HALF_WRITTEN)
         put_i64(entry + E_TAGS_CODE, section.tags_codes[number])
+        keep_program_order()  # the size makes it an entry
         put_i32(entry + E_SIZE, section.sizes[number])
         commit_log_offset += section.sizes[number]
 
@@ -880,6 +883,7 @@ cdef int append_section(Section *section) noexcept nogil:
     store64(shared + H_APPEND_FROM, section.commit_log_offset)
     store64(shared + H_WRITTEN_TO, end)
     store64(shared + H_APPEND_STAGE, COPYING)
+    keep_program_order()
     reach_point(AT_APPEND_ANNOUNCED)
     if blank != NULL:
         put_i32(blank, <int32_t>left)
@@ -889,6 +893,7 @@ cdef int append_section(Section *section) noexcept nogil:
     reach_point(AT_RECORDS_COPIED)
 
     store64(shared + H_APPEND_STAGE, RECORDED)
+    keep_program_order()
     reach_point(AT_RECORDS_ANNOUNCED)
     write_entries(section)
     reach_point(AT_ENTRIES_WRITTEN)

@@ -92,6 +92,11 @@ static inline int replace64(void *at, uint64_t expected, uint64_t desired)
     return __atomic_compare_exchange_n((uint64_t *)at, &expected, desired, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
+/* A release store keeps what is written before it from moving behind it, not what is written after it from moving
+ * before it. A kill leaves every store up to some instruction, so for a crash the order of instructions is what counts,
+ * on any processor, and only the compiler has to be told. */
+static inline void keep_program_order(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+
 /* --- clocks ----------------------------------------------------------------------------------------- */
 
 static inline int64_t wall_clock_ms(void)

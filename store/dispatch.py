@@ -12,7 +12,7 @@ from store import commit_log
 from store.consume_queue import ConsumeQueues, Entry
 from store.file_queue import FileQueue
 from store.message_queue import MessageQueue
-from store.record import Record
+from store.record import ReceivedMessage, Record
 
 _TRANSACTION_MASK = 0xC
 _TRANSACTION_PREPARED = 0x4
@@ -32,8 +32,7 @@ class Dispatched:
 def dispatch(log_files: FileQueue, consume_queues: ConsumeQueues, ranges: list[tuple[int, int]]) -> Dispatched:
     """Write the consume queue entries of all records in ``ranges``, where they are not right already.
 
-    A range begins at a record. Records of a prepared or rolled back transaction have no entry (CommitLogDispatcher
-    BuildConsumeQueue).
+    A range begins at a record.
     """
     done = Dispatched()
     for start, end in ranges:
@@ -43,10 +42,18 @@ def dispatch(log_files: FileQueue, consume_queues: ConsumeQueues, ranges: list[t
     return done
 
 
+def has_entry(message: ReceivedMessage) -> bool:
+    """Tell whether a record has a consume queue entry: one of a prepared or rolled back transaction has none.
+
+    CommitLogDispatcherBuildConsumeQueue of DefaultMessageStore.
+    """
+    return message.sys_flag & _TRANSACTION_MASK not in (_TRANSACTION_PREPARED, _TRANSACTION_ROLLBACK)
+
+
 def _dispatch_record(consume_queues: ConsumeQueues, offset: int, record: Record, done: Dispatched) -> None:
     message = record.message
     done.records += 1
-    if message.sys_flag & _TRANSACTION_MASK in (_TRANSACTION_PREPARED, _TRANSACTION_ROLLBACK):
+    if not has_entry(message):
         return
     queue = MessageQueue(message.topic, message.queue_id)
     entry = Entry(offset, record.size, message.tags_code)
