@@ -110,7 +110,7 @@ def groups(store: MessageStore) -> list[GroupInfo]:
 def lag(store: MessageStore, group: str) -> list[QueueLag]:
     """Return the queues of a group, sorted by topic and queue id; empty for a group that never consumed."""
     check_group(group)
-    clients = {member.slot: member.client_id for member in MemberTable(store).all()}
+    clients = {(member.slot, member.incarnation): member.client_id for member in MemberTable(store).all()}
     slots = [slot for slot in store.groups if slot.group == group]
     return sorted((_queue_lag(store, slot, clients) for slot in slots), key=lambda found: (found.topic, found.queue_id))
 
@@ -163,7 +163,7 @@ def _group_info(store: MessageStore, group: str, members: int) -> GroupInfo:
     )
 
 
-def _queue_lag(store: MessageStore, slot: GroupQueueSlot, clients: dict[int, str]) -> QueueLag:
+def _queue_lag(store: MessageStore, slot: GroupQueueSlot, clients: dict[tuple[int, int], str]) -> QueueLag:
     queue = store.topics.queue(slot.queue_slot)
     committed = slot.committed_offset
     max_offset = store.topics.max_offset(queue)
@@ -175,6 +175,6 @@ def _queue_lag(store: MessageStore, slot: GroupQueueSlot, clients: dict[int, str
         max_offset=max_offset,
         lag=max_offset - committed,
         acknowledged_ahead=slot.acknowledged_bits().bit_count(),
-        owner=clients.get(slot.load("owner") - 1),
+        owner=clients.get((slot.load("owner") - 1, slot.load("owner_incarnation"))),
         epoch=slot.load("epoch"),
     )

@@ -139,11 +139,9 @@ def _encode_with_orjson(value: object) -> bytes:
     options = orjson.OPT_SERIALIZE_NUMPY
     try:
         return orjson.dumps(value, default=_plainer, option=options)
-    except orjson.JSONEncodeError as error:
-        if "OPT_NON_STR_KEYS" not in str(error):
-            raise
-    # The option costs every dict half as much again, so only those with other keys pay for it.
-    return orjson.dumps(value, default=_plainer, option=options | orjson.OPT_NON_STR_KEYS)
+    except orjson.JSONEncodeError:
+        # Keys that are not str: the option makes every dict half as dear again, so only those that need it pay for it.
+        return orjson.dumps(value, default=_plainer, option=options | orjson.OPT_NON_STR_KEYS)
 
 
 def _plainer(value: object) -> object:

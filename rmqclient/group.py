@@ -92,17 +92,19 @@ class MemberTable:
 
     def _free_slot(self) -> int:
         for slot in range(layout.MEMBER_SLOTS):
-            incarnation = self._words.load(member_slot_at(slot) + _AT["incarnation"])
-            in_use = incarnation % 2 == 1 and self.is_alive(slot, incarnation)
-            if slot not in self._own and not in_use and self._store.lock.try_exclusive(MEMBER_BYTES + slot):
+            at = member_slot_at(slot) + _AT["incarnation"]
+            incarnation = self._words.load(at)
+            if slot in self._own or (incarnation % 2 == 1 and self.is_alive(slot, incarnation)):
+                continue
+            if incarnation % 2 == 1:  # who died in it would seem to live again as soon as its byte is locked
+                self._words.store(at, incarnation + 1)
+            if self._store.lock.try_exclusive(MEMBER_BYTES + slot):
                 return slot
         raise TableFull(f"all {layout.MEMBER_SLOTS} member slots of {self._store.root} are in use")
 
     def _fill(self, slot: int, group: str, topic: str, client_id: str, subscription: str) -> int:
         at, words = member_slot_at(slot), self._words
         incarnation = words.load(at + _AT["incarnation"])
-        incarnation += incarnation % 2  # the last user died in it
-        words.store(at + _AT["incarnation"], incarnation)
         for name, text in (("group", group), ("topic", topic), ("client_id", client_id)):
             content = text.encode()[:127]
             self._store.state.put_bytes(at + _AT[name], content.ljust(128, b"\0"))

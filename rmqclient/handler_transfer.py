@@ -143,10 +143,11 @@ def load(transfer: Transfer) -> list[Handler]:
 
 def reference(function: Any) -> str | None:
     """Return ``module:qualname`` when another process that imports this gets the same object, else None."""
-    module_name = getattr(function, "__module__", None)
-    if module_name == "__main__" or not _is_there(function) or not _can_be_imported(sys.modules[module_name]):
+    if not _is_there(function) or function.__module__ == "__main__":
         return None
-    return f"{module_name}:{function.__qualname__}"
+    if not _can_be_imported(sys.modules[function.__module__]):
+        return None
+    return f"{function.__module__}:{function.__qualname__}"
 
 
 def captured(function: Callable[..., Any]) -> dict[str, object]:
@@ -191,9 +192,11 @@ def _attribute(module: ModuleType, qualname: str) -> Any:
 
 def _can_be_imported(module: ModuleType) -> bool:
     """Search for the module afresh, as another process does: it may be made by hand, or from a file elsewhere."""
-    parent = module.__name__.rpartition(".")[0]
+    parent, _, _ = module.__name__.rpartition(".")
     path = getattr(sys.modules.get(parent), "__path__", None)
     spec = getattr(module, "__spec__", None)
+    if spec is not None and spec.origin in ("built-in", "frozen"):
+        return True
     if spec is None or (parent and path is None):
         return False
     found = (finder.find_spec(module.__name__, path) for finder in sys.meta_path if hasattr(finder, "find_spec"))
@@ -284,8 +287,8 @@ def _dump(value: object) -> bytes:
 
 def _inspection() -> Callable[[object], None]:
     """Return what looks at everything that enters one copy: it raises _Refused, or the pickler goes on."""
-    why_not_of_kind = functools.cache(_why_not_of_kind)
-    why_not_named = functools.cache(_why_not_named)
+    why_not_of_kind: Callable[[type], str | None] = functools.cache(_why_not_of_kind)
+    why_not_named: Callable[[type | FunctionType], str | None] = functools.cache(_why_not_named)
 
     def look_at(value: object) -> None:
         if refused := why_not_named(value) if isinstance(value, (type, FunctionType)) else why_not_of_kind(type(value)):
@@ -299,7 +302,7 @@ def _why_not_of_kind(kind: type) -> str | None:
 
 
 def _why_not_named(value: type | FunctionType) -> str | None:
-    """Say why a class or function cannot be found by its name nor be copied. dill looks for names in this process only."""
+    """Say why a class or function can neither be found by its name nor copied: dill looks for names here only."""
     if reference(value) is not None:
         return None
     top = sys.modules.get(value.__module__.partition(".")[0])

@@ -34,7 +34,7 @@ class Producer:
         settings = config or self._store.config
         self._flusher = self._store.flusher if settings.durability is Durability.SYNC else None
         self._queue_count = settings.default_queue_count
-        appender = self._store.appender(self._make_topic, encode_body)
+        appender = self._store.appender(self._make_topic, encode_body, prepare=self._flusher is None)
         self._append: Callable[[Message, str | None], SendResult] = appender.append
         self._append_batch: Callable[[Sequence[Message], str | None], list[SendResult]] = appender.append_batch
         _producers.add(self)

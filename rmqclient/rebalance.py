@@ -101,11 +101,11 @@ class Rebalancer:
             self._publish()
 
     def _move(self, allocated: set[MessageQueue]) -> None:
-        for queue in set(self._held) - allocated:
-            self._revoke(queue)
+        for queue in (set(self._held) - allocated) | set(self._drain_until):
+            self._revoke(queue)  # also one that was allocated again meanwhile: only a new grant begins where it stopped
         for queue in sorted(allocated - set(self._held)):
             self._take(queue)
-        self._settled = set(self._held) == allocated
+        self._settled = set(self._held) == allocated and not self._drain_until
         self._next_at = time.monotonic() + self._config.rebalance_interval_ms / 1000
         self._publish()
 

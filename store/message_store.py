@@ -101,11 +101,16 @@ class MessageStore:
             raise StoreClosed(f"the store in {self.root} was opened by process {self._pid}: open it again after a fork")
 
     def appender(
-        self, make_topic: Callable[[str], list[MessageQueue]], encode_body: Callable[[object], bytes]
+        self,
+        make_topic: Callable[[str], list[MessageQueue]],
+        encode_body: Callable[[object], bytes],
+        *,
+        prepare: bool = True,
     ) -> Appender:
         """Return what appends messages for one producer.
 
-        ``make_topic`` returns the queues of a topic that the appender does not know yet.
+        ``make_topic`` returns the queues of a topic that the appender does not know yet. ``prepare=False`` populates no
+        pages ahead: for a producer that waits for a flush of each message, and would wait for these pages, too.
         """
         self.check_usable()
 
@@ -131,7 +136,8 @@ class MessageStore:
             store_host=_HOST + _BROKER_PORT.to_bytes(4, "big"),
             unique_prefix=process_start_unique(),
         )
-        self._preparers.append(Preparer(self.state, self.log_files, appender))
+        if prepare:
+            self._preparers.append(Preparer(self.state, self.log_files, appender))
         return appender
 
     def grant(self, slot: GroupQueueSlot, epoch: int, tags: TagSet) -> QueueGrant:

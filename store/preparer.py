@@ -16,7 +16,8 @@ from store.file_queue import FileQueue
 from store.shared_state import SharedState
 
 LEAST_AHEAD_BYTES = 1 << 20
-MOST_AHEAD_BYTES = 64 << 20
+MOST_AHEAD_BYTES = 16 << 20
+"""More would be written to the disk as zeros by the next flush, and be write-protected again before its use."""
 _IDLE_MS = 1_000
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import multiprocess
@@ -52,11 +53,11 @@ def answers(transfer: Transfer, body: bytes) -> list[Answer]:
         child.start()
         there.close()
         try:
-            answered: list[Answer] | BaseException = here.recv()  # EOFError when the child dies before it answers
+            answered: list[Answer] | Exception = here.recv()  # EOFError when the child dies before it answers
         finally:
             child.join()
             child.close()
-    if isinstance(answered, BaseException):
+    if isinstance(answered, Exception):
         raise answered
     return answered
 
@@ -64,7 +65,7 @@ def answers(transfer: Transfer, body: bytes) -> list[Answer]:
 def _answer(connection: Connection, transfer: Transfer, body: bytes) -> None:
     try:
         connection.send([_call(handler, body) for handler in load(transfer)])
-    except BaseException as error:
+    except Exception as error:  # noqa: BLE001 - it is raised again in the parent
         connection.send(error)
 
 
@@ -77,8 +78,8 @@ def _call(handler: Any, body: bytes) -> Answer:
 def _without_main_module() -> Iterator[None]:
     """Keep the child from running this process's main module again, as the supervisor does for its workers."""
     main = sys.modules["__main__"]
-    hidden = {name: vars(main).pop(name) for name in ("__file__", "__spec__") if name in vars(main)}
+    sys.modules["__main__"] = ModuleType("__main__")
     try:
         yield
     finally:
-        vars(main).update(hidden)
+        sys.modules["__main__"] = main

@@ -1,0 +1,131 @@
+"""Stores with something in them, and copies of them to be damaged.
+
+Run as ``python -m tests.support.written ROOT`` it appends to a store until its standard input ends, and says on standard
+output when it has begun.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+from store import Message, MessageStore, StoreConfig, TagSet, layout, open_store, shared_state
+from store._kernel import Appender
+
+SMALL = StoreConfig(commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=64)
+"""Files of nine pages and of 64 entries."""
+
+ORDERS, PAYMENTS = "orders", "payments"
+QUEUES = {ORDERS: 1, PAYMENTS: 2}
+GROUP = "billing"
+
+
+def message(number: int) -> Message:
+    """Return message ``number``: two of three are orders, some have a tag, keys, a property or no body."""
+    return Message(
+        PAYMENTS if number % 3 == 2 else ORDERS,
+        b"body %d " % number * (number * 7 % 130),
+        tags=f"tag{number % 4}" if number % 5 else None,
+        keys=[f"k{number}", "ключ"] if number % 2 else (),
+        properties={"number": str(number)} if number % 7 else None,
+    )
+
+
+def appender_of(store: MessageStore) -> Appender:
+    """Return what appends to the topics above."""
+    return store.appender(lambda topic: store.topics.create(topic, QUEUES[topic]), lambda body: str(body).encode())
+
+
+def fill(store: MessageStore, messages: int = 180) -> None:
+    """Append messages: more than two files of the log and of a consume queue."""
+    appender = appender_of(store)
+    for number in range(messages):
+        appender.append(message(number))
+
+
+def acknowledge(store: MessageStore, offsets: list[int]) -> None:
+    """Finish orders for the group, as a member does that was granted the queue."""
+    (queue,) = store.topics.queues(ORDERS)
+    slot = store.groups.find_or_add(GROUP, store.topics.slot(queue), 0)
+    with slot.locked(store.config.lock_timeout_ms):
+        epoch = slot.load("epoch") + 1
+        slot.store("epoch", epoch)
+    grant = store.grant(slot, epoch, TagSet(()))
+    grant.take(64, 2_000)
+    assert grant.acknowledge_offsets(offsets)
+
+
+def written_store(root: Path) -> Path:
+    """Make a store, closed: files of every kind, and a group that has finished some messages out of order."""
+    with open_store(root, SMALL, housekeeping=False) as store:
+        fill(store)
+        acknowledge(store, [*range(20), 25, 26])
+    return root
+
+
+def copy_with_runtime_file(root: Path, target: Path) -> Path:
+    """Copy a store as if it were the original: its runtime file is believed."""
+    shutil.copytree(root, target)
+    path = target / shared_state.FILE_NAME
+    with path.open("r+b") as file:
+        for name, value in (("device", path.stat().st_dev), ("inode", path.stat().st_ino)):
+            file.seek(layout.RUNTIME_HEADER.at[name])
+            file.write(value.to_bytes(8, sys.byteorder))
+    return target
+
+
+def copy_of_files(root: Path, target: Path) -> Path:
+    """Copy a store; the runtime file of a copy is not believed, the durable mark is."""
+    return Path(shutil.copytree(root, target))
+
+
+def copy_as_of_a_broker(root: Path, target: Path) -> Path:
+    """Copy only what a RocketMQ broker knows."""
+    return Path(shutil.copytree(root, target, ignore=shutil.ignore_patterns("shared", "store.json", "checkpoint")))
+
+
+COPIES: dict[str, Callable[[Path, Path], Path]] = {
+    "with its runtime file": copy_with_runtime_file,
+    "without": copy_of_files,
+    "as of a broker": copy_as_of_a_broker,
+}
+"""Ways to copy a store, by what a reader then goes by."""
+
+
+def overwrite(path: Path, position: int, content: bytes) -> None:
+    """Write into a file in place."""
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(content)
+
+
+def state_of_files(root: Path) -> dict[str, tuple[int, ...]]:
+    """Return what would differ after somebody wrote to a file, made one or removed one."""
+    return {
+        str(path): (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        for path in [root, *root.rglob("*")]
+        if (status := path.stat())
+    }
+
+
+def append_until_told(root: str) -> None:
+    """Append until standard input ends."""
+    with open_store(root) as store:
+        appender = appender_of(store)
+        for number in count():
+            if number % 50 == 0:
+                appender.append_batch([message(0)] * 20)
+                if select.select([sys.stdin], [], [], 0)[0]:
+                    break
+            appender.append(message(number))
+            if number == 200:
+                os.write(1, b"begun\n")
+
+
+if __name__ == "__main__":
+    append_until_told(sys.argv[1])
