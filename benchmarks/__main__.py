@@ -1,0 +1,67 @@
+"""The command ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from benchmarks import append, consume, latency, report, scale, start, sync
+from benchmarks.machine import REPOSITORY, file_system
+from benchmarks.measure import Benchmark, Size
+
+BENCHMARKS: dict[str, Benchmark[Any]] = {
+    module.BENCHMARK.name: module.BENCHMARK for module in (append, consume, latency, sync, scale, start)
+}
+RENDER = "render"
+
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice([*BENCHMARKS, RENDER]), metavar="[NAME]...")
+@click.option("--quick", is_flag=True, help="Some seconds each; the results go into a directory of their own.")
+@click.option("--directory", type=_DIRECTORY, help="Work inside of it.  [default: a temporary one, on a disk]")
+@click.option("--results", type=_DIRECTORY, default=report.RESULTS, help="Where results are.  [default: with the code]")
+@click.option("--page", type=click.Path(path_type=Path), default=report.PAGE, help="What `render` writes.")
+def main(names: tuple[str, ...], *, quick: bool, directory: Path | None, results: Path, page: Path) -> None:
+    """Run the benchmarks of these names: append, consume, latency, sync, scale, start; all without a name.
+
+    The name render writes docs/benchmarks.md from the results of the last full runs.
+    """
+    console = Console()
+    if quick:
+        results /= "quick"
+    wanted = [name for name in names if name != RENDER] or ([] if names else list(BENCHMARKS))
+    with _working_directory(directory) as path:
+        for name in wanted:
+            measured = report.measured(BENCHMARKS[name], Size.QUICK if quick else Size.FULL, Path(path))
+            report.write(measured, results)
+            report.show(measured, console)
+    if RENDER in names:
+        render(results, page)
+
+
+def render(results: Path, page: Path) -> None:
+    """Write the page from the results that are there, in the order of the benchmarks."""
+    paths = [path for name in BENCHMARKS if (path := results / f"{name}.json").exists()]
+    page.write_text(report.page([report.read(path) for path in paths]), encoding="utf-8")
+
+
+def _working_directory(directory: Path | None) -> tempfile.TemporaryDirectory[str]:
+    """Make a directory, removed at the end; by default where files are on a disk, as those of a store should be."""
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        parent = directory
+    else:
+        parent = Path(tempfile.gettempdir())
+        if file_system(parent) in {"tmpfs", "ramfs"}:
+            parent = REPOSITORY
+    return tempfile.TemporaryDirectory(prefix="rmq-benchmarks-", dir=parent)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks")

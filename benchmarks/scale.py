@@ -1,0 +1,111 @@
+"""Scale: whether a message costs more in a topic of many queues, or behind a long log.
+
+Costs are nanoseconds for one message of 100 B, sent by one process and consumed by one thread of another.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import traffic
+from benchmarks.child import Child, alone
+from benchmarks.measure import WARMED, Benchmark, Samples, Size, at_most, cost_ns, scratch, touch_pages
+
+SENT = "send"
+CONSUMED = "consume"
+EMPTY = "empty log"
+FLAT = at_most(1.25)
+"""A quarter is the scatter of such a figure between two runs."""
+
+_BODY_BYTES = 100
+_QUEUES_OF_A_LONG_LOG = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """How far it is scaled, and how often it is measured."""
+
+    repetitions: int
+    messages: int
+    queues: tuple[int, ...]
+    log_bytes: int
+    """How long the long log is."""
+
+
+def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
+    """Measure every number of queues in each turn, and then both logs in each turn."""
+    samples.note(WARMED)
+    samples.note(
+        "The sharding keys spread the messages over all queues; a first send of each key comes before the clock "
+        "starts, so that the files of all queues are there."
+    )
+    for _ in range(parameters.repetitions):
+        for queues in parameters.queues:
+            with scratch(directory, _writes(parameters)) as root:
+                _measure(parameters, root, queues, traffic.TOPIC, _queues(queues), samples)
+    _compare(samples, _queues(parameters.queues[-1]), _queues(parameters.queues[0]))
+    if _has_room(parameters, directory, samples):
+        _measure_long_log(parameters, directory, samples)
+
+
+def _measure_long_log(parameters: Parameters, directory: Path, samples: Samples) -> None:
+    """Send into two stores in turns: an empty one, and one that holds the bulk of another topic."""
+    long_log = _amount(parameters.log_bytes)
+    with scratch(directory, parameters.log_bytes) as root:
+        alone(Child(traffic.send_bulk, root, parameters.log_bytes, "bulk"))
+        for turn in range(parameters.repetitions):
+            with scratch(directory, _writes(parameters)) as empty_root:
+                _measure(parameters, empty_root, _QUEUES_OF_A_LONG_LOG, traffic.TOPIC, EMPTY, samples)
+            topic = f"{traffic.TOPIC}-{turn}"
+            touch_pages(directory / "touched", _writes(parameters))
+            _measure(parameters, root, _QUEUES_OF_A_LONG_LOG, topic, long_log, samples)
+    _compare(samples, long_log, EMPTY)
+
+
+def _measure(parameters: Parameters, root: Path, queues: int, topic: str, case: str, samples: Samples) -> None:
+    sent = alone(Child(traffic.send, root, parameters.messages, _BODY_BYTES, queue_count=queues, topic=topic))
+    consumed = alone(Child(traffic.consume, root, topic=topic))
+    samples.add(SENT, case, "ns", cost_ns(sent))
+    samples.add(CONSUMED, case, "ns", cost_ns(consumed))
+
+
+def _compare(samples: Samples, large: str, small: str) -> None:
+    for name in (SENT, CONSUMED):
+        samples.add_ratio(f"{name}, to {small}", large, (name, large), (name, small), FLAT)
+
+
+def _has_room(parameters: Parameters, directory: Path, samples: Samples) -> bool:
+    free, needed = shutil.disk_usage(directory).free, 2 * parameters.log_bytes
+    if free < needed:
+        samples.note(
+            f"Not measured behind {_amount(parameters.log_bytes)}: the disk has {_amount(free)} free, less than "
+            f"{_amount(needed)}."
+        )
+    return free >= needed
+
+
+def _writes(parameters: Parameters) -> int:
+    """Return somewhat more bytes than the messages take."""
+    return parameters.messages * (_BODY_BYTES + 256)
+
+
+def _queues(number: int) -> str:
+    return f"{number} queue{'s' * (number > 1)}"
+
+
+def _amount(byte_count: int) -> str:
+    return f"{byte_count / 2**30:.0f} GiB" if byte_count >= 1 << 30 else f"{byte_count / 2**20:.0f} MiB"
+
+
+BENCHMARK = Benchmark(
+    name="scale",
+    title="Many queues, a long log",
+    parameters={
+        Size.FULL: Parameters(repetitions=5, messages=300_000, queues=(1, 4, 16, 64), log_bytes=10 << 30),
+        Size.QUICK: Parameters(repetitions=1, messages=100_000, queues=(1, 4, 16, 64), log_bytes=512 << 20),
+        Size.SMALLEST: Parameters(repetitions=1, messages=100, queues=(1, 4), log_bytes=1 << 20),
+    },
+    run=run,
+)

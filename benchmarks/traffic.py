@@ -1,0 +1,136 @@
+"""Traffic: what the producer and consumer processes of the benchmarks do. Each function is run in a child."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import cycle, islice
+from pathlib import Path
+
+from benchmarks.child import Begin
+from benchmarks.measure import Span
+from rmqclient import App, Message, Producer, SendResult, admin
+from rmqclient.push_consumer import PushConsumer
+
+TOPIC = "benchmark"
+TAG = "created"
+KEYS = tuple(f"order-{number:04}" for number in range(1_024))
+"""Keys, and sharding keys: enough for every queue to get its share."""
+
+BATCH = 100
+_PREBUILT_BATCHES = 100
+_LOOK_INTERVAL_S = 0.01
+_LONGEST_STALL_S = 30.0
+
+
+def send(begin: Begin, root: Path, messages: int, body_bytes: int, queue_count: int = 4, topic: str = TOPIC) -> Span:
+    """Send one by one, each message made for its send, with tag, key and sharding key."""
+    body = bytes(body_bytes)
+    with Producer(root) as producer:
+        producer.create_topic(topic, queue_count)
+        first, *_ = [producer.send(Message(topic, body, tags=TAG, keys=(key,)), key) for key in KEYS]
+        begin()
+        begun_ns = time.monotonic_ns()
+        for key in islice(cycle(KEYS), messages):
+            producer.send(Message(topic, body, tags=TAG, keys=(key,)), key)
+        ended_ns = time.monotonic_ns()
+    return _span(messages, first, begun_ns, ended_ns)
+
+
+def send_prebuilt(begin: Begin, root: Path, messages: int, body_bytes: int) -> Span:
+    """Send batches of messages that were made before: 100 batches in turn, 10,000 messages."""
+    batches = list(islice(_batches(body_bytes), _PREBUILT_BATCHES))
+    with Producer(root) as producer:
+        first = producer.send_batch(batches[0], KEYS[0])[0]
+        begin()
+        begun_ns = time.monotonic_ns()
+        for batch, key in islice(zip(cycle(batches), cycle(KEYS), strict=False), messages // BATCH):
+            producer.send_batch(batch, key)
+        ended_ns = time.monotonic_ns()
+    return _span(messages // BATCH * BATCH, first, begun_ns, ended_ns)
+
+
+def send_built(begin: Begin, root: Path, messages: int, body_bytes: int) -> Span:
+    """Send batches of messages that are made for their batch."""
+    batches = _batches(body_bytes)
+    with Producer(root) as producer:
+        first = producer.send_batch(next(batches), KEYS[0])[0]
+        begin()
+        begun_ns = time.monotonic_ns()
+        for batch, key in islice(zip(batches, cycle(KEYS), strict=False), messages // BATCH):
+            producer.send_batch(batch, key)
+        ended_ns = time.monotonic_ns()
+    return _span(messages // BATCH * BATCH, first, begun_ns, ended_ns)
+
+
+def send_bulk(begin: Begin, root: Path, log_bytes: int, topic: str) -> None:
+    """Send bodies of 1 KiB to 64 KiB in batches until the log has grown by so many bytes."""
+    batch = [Message(topic, bytes(1024 << step)) for step in range(7)] * 2
+    with Producer(root) as producer:
+        begin()
+        first = last = producer.send_batch(batch, KEYS[0])[0]
+        keys = cycle(KEYS)
+        while last.commit_log_end - first.commit_log_offset < log_bytes:
+            last = producer.send_batch(batch, next(keys))[-1]
+
+
+def consume(begin: Begin, root: Path, threads: int = 1, topic: str = TOPIC) -> Span:
+    """Handle all messages of a topic with a handler that does nothing; each is acknowledged by itself."""
+    app = App(root)
+    app.handler(topic, group="readers", threads=threads)(ignore)
+    with admin.open_store(root) as store:
+        total = admin.topic_info(store, topic).messages
+        consumer = PushConsumer(store, app.handlers)
+        begin()
+        consumer.start()
+        span = _watch(consumer, total)
+        consumer.stop_taking()
+        consumer.drain(_LONGEST_STALL_S)
+        consumer.close()
+    return span
+
+
+def call(begin: Begin, messages: int) -> Span:
+    """Call the same handler in a loop, for what nobody can be quicker than."""
+    arguments = [Message(TOPIC, b"", tags=TAG, keys=(key,)) for key in KEYS]
+    handler: Callable[[object], None] = ignore
+    begin()
+    begun_ns = time.monotonic_ns()
+    for message in islice(cycle(arguments), messages):
+        handler(message)
+    return Span(messages=messages, record_bytes=0, begun_ns=begun_ns, ended_ns=time.monotonic_ns())
+
+
+def ignore(_message: object) -> None:
+    """Handle a message by doing nothing."""
+
+
+def _batches(body_bytes: int) -> Iterator[list[Message]]:
+    body = bytes(body_bytes)
+    keys = cycle(KEYS)
+    while True:
+        yield [Message(TOPIC, body, tags=TAG, keys=(key,)) for key in islice(keys, BATCH)]
+
+
+def _span(messages: int, example: SendResult, begun_ns: int, ended_ns: int) -> Span:
+    record_bytes = example.commit_log_end - example.commit_log_offset
+    return Span(messages=messages, record_bytes=record_bytes, begun_ns=begun_ns, ended_ns=ended_ns)
+
+
+def _watch(consumer: PushConsumer, total: int) -> Span:
+    """Look at the counter from time to time; return the span from the first progress seen to the last before the end.
+
+    Raises TimeoutError when nothing goes on.
+    """
+    looks = [(time.monotonic_ns(), 0)]
+    progress_at = time.monotonic()
+    while looks[-1][1] < total:
+        time.sleep(_LOOK_INTERVAL_S)
+        looks.append((time.monotonic_ns(), consumer.counters.handled))
+        if looks[-1][1] > looks[-2][1]:
+            progress_at = time.monotonic()
+        elif time.monotonic() > progress_at + _LONGEST_STALL_S:
+            raise TimeoutError(f"{looks[-1][1]} of {total} messages handled, and no more for {_LONGEST_STALL_S} s")
+    under_way = [look for look in looks if 0 < look[1] < total]
+    first, last = (under_way[0], under_way[-1]) if len(under_way) > 1 else (looks[0], looks[-1])
+    return Span(messages=last[1] - first[1], record_bytes=0, begun_ns=first[0], ended_ns=last[0])

@@ -1,0 +1,29 @@
+"""Each benchmark runs, and what it measured can be read back and rendered. How fast it was does not matter here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import report
+from benchmarks.__main__ import BENCHMARKS, render
+from benchmarks.measure import Size
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_the_smallest_run_of_a_benchmark_is_written_read_and_rendered(name: str, tmp_path: Path) -> None:
+    # Given the result of a benchmark
+    working, results, page = tmp_path / "working", tmp_path / "results", tmp_path / "benchmarks.md"
+    working.mkdir()
+    measured = report.measured(BENCHMARKS[name], Size.SMALLEST, working)
+
+    # When it is written and rendered
+    path = report.write(measured, results)
+    render(results, page)
+
+    # Then nothing is lost on the way, every figure is on the page, and nothing is left in the directory
+    assert report.read(path) == measured
+    assert measured.figures
+    assert all(figure.name in page.read_text(encoding="utf-8") for figure in measured.figures)
+    assert list(working.iterdir()) == []
