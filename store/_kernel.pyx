@@ -1620,7 +1620,8 @@ cdef class QueueGrant:
         if end > last:
             end = last
         while offset < end and len(messages) < limit:
-            if is_acknowledged(self.slot, offset):
+            # A bit is cleared when the committed offset is about to pass it, which advance_to has said before.
+            if is_acknowledged(self.slot, offset) or offset < load64(self.slot + G_ADVANCE_TO):
                 offset += 1
                 continue
             entry = self._entry(offset)

@@ -12,6 +12,7 @@ pages and reports the next one as a success.
 from __future__ import annotations
 
 import errno
+import os
 import time
 from pathlib import Path
 
@@ -53,6 +54,7 @@ class Flusher:
         self._named_to = 0  # files below it have durable names
         self._flushed_queues: list[int] = []  # max offset at the last flush, by slot
         self.dispatched_to = 0
+        self._had_followers = False
 
     def wait_until_flushed(self, end: int) -> None:
         """Return when every byte below ``end`` is durable. Raises StorePoisoned, or StoreBusy after the time limit."""
@@ -85,13 +87,13 @@ class Flusher:
 
     def flush_queues(self) -> None:
         """Flush the consume queue files with new entries; ``dispatched_to`` then says how far they are durable."""
-        published_to = self._state.published_to
+        dispatched_to = self._counted_to()
         try:
             for slot in range(len(self._topics)):
                 self._flush_queue(slot)
         except OSError as error:
             self._poison(error)
-        self.dispatched_to = max(self.dispatched_to, published_to)
+        self.dispatched_to = max(self.dispatched_to, dispatched_to)
 
     def write_checkpoint(self) -> None:
         """Record on disk what is durable. Raises StorePoisoned."""
@@ -99,7 +101,8 @@ class Flusher:
         sequence = low_water.sequence + 1 if low_water else 1
         timestamp = self._state.last_store_timestamp
         flushed_to = self._state.flushed_to
-        dispatched_to = min(self.dispatched_to, flushed_to)
+        known = low_water.dispatched_to if low_water else 0  # another process may have flushed more queues
+        dispatched_to = min(max(self.dispatched_to, known), flushed_to)
         try:
             checkpoint.write(
                 self._root,
@@ -108,6 +111,14 @@ class Flusher:
             )
         except OSError as error:
             self._poison(error)
+
+    def _counted_to(self) -> int:
+        """Return a commit log offset below which every record is counted in the max offset of its queue.
+
+        An append under way, or one whose process died, may have advanced ``published_to`` and not yet that.
+        """
+        published_to = self._state.published_to
+        return min(published_to, self._state.append_from) if self._state.append_stage else published_to
 
     def _try_flush(self) -> bool:
         """Be the leader, unless somebody is."""
@@ -123,6 +134,8 @@ class Flusher:
     def _flush_published(self) -> None:
         if self._state.poisoned:
             self._raise_poisoned()
+        if self._had_followers:
+            os.sched_yield()  # those just woken publish their next messages first, and this flush is theirs, too
         start, end = self._state.flushed_to, self._state.published_to
         try:
             self._sync(start, end)
@@ -145,6 +158,9 @@ class Flusher:
         if words.load32(_FLUSH_WAITERS):
             words.store32(_FLUSH_WAITERS, 0)
             words.signal(_FLUSH_WORD)
+            self._had_followers = True
+        else:
+            self._had_followers = False
 
     def _flush_queue(self, slot: int) -> None:
         while slot >= len(self._flushed_queues):

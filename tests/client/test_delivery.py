@@ -187,7 +187,8 @@ def test_coroutine_handlers_of_a_batch_run_side_by_side(store: MessageStore, pro
 
 
 def test_a_handler_gets_what_its_annotation_asks_for(store: MessageStore, producer: Producer) -> None:
-    app, got = App(store.root), []
+    app = App(store.root)
+    got: list[object] = []
 
     @app.handler("structs", group="g")
     def one(flight: Flight) -> None:

@@ -180,10 +180,10 @@ def test_every_flipped_bit_of_a_record_is_noticed(store: MessageStore, producer:
     message = Message("topic", b"a body", tags="tag", keys=["one", "two"], properties={"name": "value"})
     result = producer.send(message, "key")
     content = bytearray(bytes_at(store, result.commit_log_offset, result.commit_log_end))
-    assert isinstance(decode(content, 0, result.commit_log_offset), ReceivedMessage)
+    assert isinstance(decode(bytes(content), 0, result.commit_log_offset), ReceivedMessage)
     for bit in range(8 * len(content)):
         content[bit // 8] ^= 1 << bit % 8
-        assert isinstance(decode(content, 0, result.commit_log_offset), int), f"bit {bit} flipped unnoticed"
+        assert isinstance(decode(bytes(content), 0, result.commit_log_offset), int), f"bit {bit} flipped unnoticed"
         content[bit // 8] ^= 1 << bit % 8
 
 
