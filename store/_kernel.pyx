@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
 """The compiled part of the store: loops over bytes, atomics, the append section, acknowledgements, futexes.
 
 Rules of this file
