@@ -42,7 +42,7 @@ bench: $(STAMP) ## run the benchmarks
 	@$(PYTHON) -m benchmarks
 
 clean: ## remove everything that make has made
-	@rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) build dist demo-output *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -f store/_kernel.c store/_kernel*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

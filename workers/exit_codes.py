@@ -39,7 +39,7 @@ class WorkerExit(enum.IntEnum):
 
 
 _HINTS = {
-    signal.SIGKILL: "perhaps out of memory",
+    signal.SIGKILL: "by somebody, or because memory ran out",
     signal.SIGSEGV: "a crash in compiled code",
     signal.SIGBUS: "a mapped file was cut short, or the disk failed",
     signal.SIGABRT: "the stacks of its threads are in the log above",

@@ -12,7 +12,7 @@ from workers.exit_codes import WorkerExit, in_words
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (-signal.SIGKILL, "killed by SIGKILL: perhaps out of memory"),
+        (-signal.SIGKILL, "killed by SIGKILL: by somebody, or because memory ran out"),
         (-signal.SIGBUS, "killed by SIGBUS: a mapped file was cut short, or the disk failed"),
         (-signal.SIGTERM, "killed by SIGTERM"),
         (-(signal.SIGRTMIN + 3), f"killed by signal {signal.SIGRTMIN + 3}"),

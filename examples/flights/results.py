@@ -1,0 +1,96 @@
+"""Results: what the handlers have counted, in SQLite, so that a message counts once however often it is delivered.
+
+Delivery is at least once. A handler that was killed between its effect and its acknowledgement runs again, most likely
+in another process, so the effect is keyed by the message id, and the second delivery must find the first one's row.
+
+**One database for each group and queue**, ``<directory>/<group>-<queue id>.sqlite``. A queue has one owner in a group
+at a time, so a database has one writer at a time, and nobody waits for a lock; whoever takes the queue over opens the
+same file and finds what the one before it has counted. A database for each worker process would be as quick and wrong:
+the row of the first delivery would lie in the database of the dead process. One database for all would be right and
+slow: SQLite has one writer at a time and lets the others sleep. A worker that was stopped, lost its queue and wakes up
+in the middle of a handler may still write beside the new owner; the busy timeout and the key make that harmless.
+
+**One transaction for each message, no batches.** To return is to acknowledge, so what a handler did must survive the
+death of its process before it returns. In WAL mode a commit has handed its bytes to the kernel, where ``kill -9``
+cannot reach them. ``synchronous=NORMAL`` does not flush at a commit, which would only matter to a power cut, where
+SQLite then loses the last commits and the store, with its default durability, the last half second.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+_BUSY_TIMEOUT_S = 30.0
+
+_DELAYS = """
+CREATE TABLE IF NOT EXISTS delays (
+    message_id    TEXT PRIMARY KEY,
+    name          TEXT NOT NULL,                -- of the flight
+    origin        TEXT NOT NULL,
+    carrier       TEXT NOT NULL,
+    hour          INTEGER NOT NULL,             -- scheduled, New York time
+    delay_minutes INTEGER,                      -- NULL: cancelled
+    worker        INTEGER NOT NULL,             -- process id of the worker that counted it
+    deliveries    INTEGER NOT NULL DEFAULT 1    -- how often the message was delivered; it counts once
+) WITHOUT ROWID
+"""
+
+_MINUTES = """
+CREATE TABLE IF NOT EXISTS minutes (
+    message_id    TEXT PRIMARY KEY,
+    name          TEXT NOT NULL,
+    tail_number   TEXT,                         -- NULL: not known
+    air_minutes   INTEGER,                      -- NULL: cancelled or diverted
+    worker        INTEGER NOT NULL,
+    deliveries    INTEGER NOT NULL DEFAULT 1
+) WITHOUT ROWID
+"""
+
+_ONCE = "ON CONFLICT (message_id) DO UPDATE SET deliveries = deliveries + 1"
+
+_SCHEMAS = {"delays": _DELAYS, "minutes": _MINUTES}
+_INSERTS = {
+    "delays": f"INSERT INTO delays VALUES (?, ?, ?, ?, ?, ?, ?, 1) {_ONCE}",
+    "minutes": f"INSERT INTO minutes VALUES (?, ?, ?, ?, ?, 1) {_ONCE}",
+}
+
+
+class Results:
+    """The databases of one group, as one handler thread writes them; each is opened when its first message comes.
+
+    The table of a group has its name.
+    """
+
+    def __init__(self, directory: Path, group: str) -> None:
+        self._directory = directory
+        self._group = group
+        self._worker = os.getpid()
+        self._insert = _INSERTS[group]
+        self._databases: dict[int, sqlite3.Connection] = {}
+
+    def count(self, queue_id: int, *row: str | int | None) -> None:
+        """Store a row of the group's table, up to ``worker``, in a transaction of its own. Raises sqlite3.Error."""
+        database = self._databases.get(queue_id) or self._open(queue_id)
+        database.execute(self._insert, (*row, self._worker))
+
+    def _open(self, queue_id: int) -> sqlite3.Connection:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        path = self._directory / f"{self._group}-{queue_id}.sqlite"
+        database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)  # None: each statement commits
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+        database.execute(_SCHEMAS[self._group])
+        self._databases[queue_id] = database
+        return database
+
+
+def select(directory: Path, group: str, query: str) -> Iterator[tuple[Any, ...]]:
+    """Yield what ``query`` gives in each database of a group. Raises sqlite3.Error."""
+    for path in sorted(directory.glob(f"{group}-*.sqlite")):
+        with closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S)) as database:
+            yield from database.execute(query)

@@ -1,0 +1,198 @@
+"""Stage: the processes of the demonstration, and what can be seen of them through the store.
+
+The supervisor with its workers is one process tree, the replay another. Nothing is asked of them directly: how far they
+are, and who has which queue, stands in the store.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Self
+
+from examples.flights.app import GROUPS, TOPIC
+from rmqclient import admin
+from rmqclient.worker_table import WorkerState, WorkerTable
+from store import MessageStore
+
+REPOSITORY = Path(__file__).parents[2]
+STALL_LIMIT_S = 60.0
+"""Nothing here takes so long without any progress, unless something is broken."""
+
+_LOOK_INTERVAL_S = 0.02
+_STOP_TIMEOUT_S = 40.0
+
+
+class DemoFailed(Exception):
+    """The demonstration did not go as it must. The text says what happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How far everybody is."""
+
+    sent: int
+    acknowledged: dict[str, int]
+    """By group."""
+
+    @property
+    def slowest(self) -> int:
+        """What every group has reached."""
+        return min(self.acknowledged.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A worker that will be killed."""
+
+    pid: int
+    epochs: dict[tuple[str, int], int]
+    """Of the queues that it has, by group and queue id. The next owner has a greater one."""
+
+    def queues(self, group: str) -> list[int]:
+        """Return the ids of the queues that it has in a group."""
+        return sorted(queue_id for name, queue_id in self.epochs if name == group)
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """What became of the queues of a killed worker."""
+
+    victim: Victim
+    heirs: tuple[int, ...]
+    """Process ids of the workers that had them next."""
+
+    seconds: float
+    """From the kill until the last of them had a new owner."""
+
+
+class Processes:
+    """The processes that must not end before they are told to; and a clock that notices when nothing moves."""
+
+    def __init__(self, **running: subprocess.Popen[bytes]) -> None:
+        self._running = running
+        self._seen: object = None
+        self._moved_at = time.monotonic()
+
+    def look(self, seen: object) -> None:
+        """Wait a moment. Raises DemoFailed when a process failed, or when ``seen`` was the same for a minute."""
+        for name, process in self._running.items():
+            if process.poll() not in {None, 0}:
+                raise DemoFailed(f"the {name} ended with exit code {process.returncode}")
+        now = time.monotonic()
+        if seen != self._seen:
+            self._seen, self._moved_at = seen, now
+        elif now - self._moved_at > STALL_LIMIT_S:
+            raise DemoFailed(f"nothing moved for {STALL_LIMIT_S:g} s: {seen}")
+        time.sleep(_LOOK_INTERVAL_S)
+
+    def including(self, **running: subprocess.Popen[bytes]) -> Self:
+        """Watch these, too."""
+        self._running |= running
+        return self
+
+
+@contextmanager
+def workers_running(store: Path, results: Path, log: Path, *, processes: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the application under a supervisor, which is told to stop at the end and is waited for."""
+    command = ["-m", "workers", "run", "examples.flights.app:app", "--processes", str(processes), "--store", str(store)]
+    environment = {**os.environ, "FLIGHTS_RESULTS": str(results)}
+    with log.open("wb") as output, _process(command, output, environment) as supervisor:
+        try:
+            yield supervisor
+        finally:
+            _stop(supervisor)
+
+
+@contextmanager
+def replay_running(store: Path, log: Path, flights: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Send the first so many flights from a process of its own, which is ended if it still runs at the end."""
+    command = ["-m", "examples.flights.replay", "--store", str(store), "--flights", str(flights)]
+    with log.open("wb") as output, _process(command, output, dict(os.environ)) as replay:
+        try:
+            yield replay
+        finally:
+            replay.terminate()
+
+
+def counts(store: MessageStore) -> Counts:
+    """Return how far the replay and the groups are. Raises UnknownTopic before the topic is made."""
+    acknowledged = {
+        group: sum(queue.committed_offset + queue.acknowledged_ahead for queue in admin.lag(store, group))
+        for group in GROUPS
+    }
+    return Counts(admin.topic_info(store, TOPIC).messages, acknowledged)
+
+
+def lag(store: MessageStore) -> int:
+    """Return how many messages the groups together have not acknowledged."""
+    return sum(queue.lag for group in GROUPS for queue in admin.lag(store, group))
+
+
+def ready_workers(store: MessageStore) -> list[int]:
+    """Return the process ids of the workers that deliver messages."""
+    return [status.pid for status in WorkerTable(store).all() if status.state is WorkerState.READY]
+
+
+def queues_by_owner(store: MessageStore) -> dict[tuple[str, int], tuple[int | None, int]]:
+    """Return the owner's process id, None without one, and the epoch of each group's queues."""
+    return {
+        (group, queue.queue_id): (_pid(queue.owner), queue.epoch)
+        for group in GROUPS
+        for queue in admin.lag(store, group)
+    }
+
+
+def choose_victim(store: MessageStore) -> Victim:
+    """Return a worker that has queues in every group. Raises DemoFailed when there is none."""
+    owners = queues_by_owner(store)
+    for pid in ready_workers(store):
+        epochs = {queue: epoch for queue, (owner, epoch) in owners.items() if owner == pid}
+        if {group for group, _ in epochs} == set(GROUPS):
+            return Victim(pid, epochs)
+    raise DemoFailed(f"no worker has queues in every group: {owners}")
+
+
+def kill(store: MessageStore, victim: Victim, processes: Processes) -> Takeover:
+    """Kill a worker, and wait until others have taken all of its queues over. Raises DemoFailed when nobody does."""
+    begin = time.monotonic()
+    os.kill(victim.pid, signal.SIGKILL)
+    while True:
+        now = queues_by_owner(store)
+        heirs = {now[queue][0] for queue, epoch in victim.epochs.items() if now[queue][1] > epoch}
+        if None not in heirs and all(now[queue][1] > epoch for queue, epoch in victim.epochs.items()):
+            pids = tuple(sorted(heir for heir in heirs if heir is not None))
+            return Takeover(victim, pids, time.monotonic() - begin)
+        processes.look(now)
+
+
+def _pid(client_id: str | None) -> int | None:
+    """Return the process id in ``host@pid#...``."""
+    return None if client_id is None else int(client_id.rpartition("@")[2].partition("#")[0])
+
+
+def _stop(supervisor: subprocess.Popen[bytes]) -> None:
+    """Let the messages in flight finish; a supervisor that cannot stop is killed, and its workers then notice."""
+    supervisor.terminate()
+    try:
+        supervisor.wait(_STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        supervisor.kill()
+
+
+def _process(arguments: list[str], output: IO[bytes], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=REPOSITORY,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+    )
