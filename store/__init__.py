@@ -6,7 +6,7 @@ Reading order, each file uses only what stands above it:
 - ``record``, ``mapped_file``, ``file_lock``, ``shared_state``, ``config_file``
 - ``file_queue``, ``topic_table``, ``group_table``
 - ``commit_log``, ``consume_queue``, ``checkpoint``
-- ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``
+- ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``
 - ``message_store``, ``dump``, ``verify``, ``__main__``
 """
 

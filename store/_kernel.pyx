@@ -472,15 +472,22 @@ cdef enum:  # what stands at a position; store/record.py gives them their types
     IS_END = 2           # zeros: nothing was written here
     IS_SHORT = 3         # the bytes end before the record does
     BAD_MAGIC = 4
-    BAD_SIZE = 5
+    BAD_SIZE = 5         # or another number that no record has
     BAD_OFFSET = 6
     BAD_BODY_CRC = 7
     BAD_CRC = 8
+    BAD_TOPIC = 9        # a topic is the name of a directory: no record may choose one elsewhere
 
 FOUND = {
     "RECORD": IS_RECORD, "BLANK": IS_BLANK, "END": IS_END, "SHORT": IS_SHORT, "BAD_MAGIC": BAD_MAGIC,
-    "BAD_SIZE": BAD_SIZE, "BAD_OFFSET": BAD_OFFSET, "BAD_BODY_CRC": BAD_BODY_CRC, "BAD_CRC": BAD_CRC,
+    "BAD_SIZE": BAD_SIZE, "BAD_OFFSET": BAD_OFFSET, "BAD_BODY_CRC": BAD_BODY_CRC, "BAD_CRC": BAD_CRC, "BAD_TOPIC": BAD_TOPIC,
 }
+
+cdef unsigned char TOPIC_BYTES[256]  # 1 for what RocketMQ allows in a topic (TopicValidator)
+memset(TOPIC_BYTES, 0, 256)
+for _allowed in bytearray(b"%|_-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"):
+    TOPIC_BYTES[_allowed] = 1
+
 
 cdef struct Frame:
     Py_ssize_t size
@@ -526,6 +533,7 @@ cdef int parse(const unsigned char *at, Py_ssize_t available, int64_t commit_log
     cdef int32_t magic, sys_flag
     cdef uint32_t body_crc
     cdef int has_crc
+    cdef Py_ssize_t number
     if available < BLANK_SIZE:
         return IS_SHORT if available > 0 else IS_END
     frame.size = get_i32(at)
@@ -564,14 +572,31 @@ cdef int parse(const unsigned char *at, Py_ssize_t available, int64_t commit_log
         return BAD_SIZE
     if get_i64(at + R_COMMIT_LOG_OFFSET) != commit_log_offset:
         return BAD_OFFSET
+    if get_i32(at + R_QUEUE_ID) < 0 or get_i64(at + R_QUEUE_OFFSET) < 0:
+        return BAD_SIZE
+    if frame.topic_size == 0:
+        return BAD_TOPIC
+    for number in range(frame.topic_size):
+        if not TOPIC_BYTES[at[frame.topic_at + number]]:
+            return BAD_TOPIC
     has_crc = check_crc_property(at, frame.size) if frame.properties_size >= CRC_PROPERTY_SIZE else 0
     if has_crc:
         return IS_RECORD if has_crc > 0 else BAD_CRC
-    if memchr(at + frame.topic_at, 0, frame.topic_size) != NULL or memchr(
-            at + frame.properties_at, 0, frame.properties_size) != NULL:
+    if memchr(at + frame.properties_at, 0, frame.properties_size) != NULL:
         return BAD_SIZE  # torn behind the body, which is all that a record without our CRC protects
     body_crc = rmq_crc32(0, at + frame.body_at, frame.body_size) & 0x7FFFFFFF if frame.body_size else 0
     return IS_RECORD if body_crc == <uint32_t>get_i32(at + R_BODY_CRC) else BAD_BODY_CRC
+
+
+cdef int attempt_of(const unsigned char *record) noexcept nogil:
+    """Number of the delivery attempt; the field stands 12 bytes further on for each address that is IPv6."""
+    cdef int32_t flags = get_i32(record + R_SYS_FLAG)
+    cdef int at = R_RECONSUME_TIMES
+    if flags & SYS_FLAG_BORN_HOST_V6:
+        at += 12
+    if flags & SYS_FLAG_STORE_HOST_V6:
+        at += 12
+    return get_i32(record + at) + 1
 
 
 cdef const unsigned char *find_property(const unsigned char *at, Py_ssize_t size, const char *name,
@@ -650,7 +675,7 @@ cdef class ReceivedMessage:
     @property
     def keys(self):
         text = self._property(b"KEYS", 4)
-        return () if text is None else tuple(text.split())
+        return () if text is None else tuple([key for key in text.split(" ") if key])
 
     @property
     def sharding_key(self):
@@ -746,7 +771,7 @@ def decode(buffer, Py_ssize_t position, int64_t commit_log_offset, object queue=
     # The bytes can change under a hostile writer; what was checked must be what is kept.
     at = <const unsigned char *>PyBytes_AS_STRING(record)
     found = parse(at, frame.size, commit_log_offset, &frame)
-    return received(record, 0, &frame, queue, get_i32(at + R_RECONSUME_TIMES) + 1) if found == IS_RECORD else found
+    return received(record, 0, &frame, queue, attempt_of(at)) if found == IS_RECORD else found
 
 
 # --- append ----------------------------------------------------------------------------------------------------
@@ -1293,7 +1318,7 @@ cdef class Appender:
         cdef const char *name
         cdef bint first = True
         if message.keys:
-            used += 6
+            used += 5
             for key in message.keys:
                 text = text_of(<str?>key, "key", True, &size)
                 used += size + 1
@@ -1729,4 +1754,4 @@ cdef class QueueGrant:
             return None
         if not self.tags.matches(at, &frame):
             return None
-        return received(record, 0, &frame, self.queue, get_i32(at + R_RECONSUME_TIMES) + 1)
+        return received(record, 0, &frame, self.queue, attempt_of(at))

@@ -43,7 +43,8 @@ from typing import Any
 import orjson
 
 from store.crash_points import CrashPoint, reach
-from store.errors import ConfigMismatch, InvalidName, StoreCorrupt, StoreFull, StoreUnusable
+from store.errors import NO_ROOM, ConfigMismatch, InvalidName, StoreCorrupt, StoreFull, StoreUnusable
+from store.mapped_file import sync_directory
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +56,6 @@ STORE_FORMAT_VERSION = 1
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _LARGEST_INT = 2**31 - 1
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_OURS_TO_OPEN = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ENXIO)
 
 # --- topics ---------------------------------------------------------------------------------------
@@ -329,12 +329,12 @@ def write(path: Path, text: bytes) -> None:
     """
     if not path.parent.is_dir():
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        _sync_directory(path.parent.parent)
+        sync_directory(path.parent.parent)
     old = _content(path)
     if old.strip() and _parses(old, path):
         _replace(_beside(path, ".bak"), old)
     _replace(path, text)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -344,7 +344,7 @@ def replace_file(path: Path, content: bytes) -> None:
         StoreFull: no room; ``path`` is untouched.
     """
     _replace(path, content)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def parse(text: bytes, path: Path) -> dict[str, Any]:
@@ -470,14 +470,6 @@ def _replace(path: Path, content: bytes) -> None:
         temporary.rename(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             raise StoreFull(f"{path}: no room: {error.strerror}") from error
         raise
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

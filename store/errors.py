@@ -30,8 +30,12 @@ All of them survive pickling, because workers send them to their supervisor.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
+
+NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""What the kernel says when there is no room; it becomes :class:`StoreFull`."""
 
 
 class QueueError(Exception):

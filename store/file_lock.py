@@ -50,7 +50,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from store.errors import StoreBusy, StoreClosed, StoreFull, StoreUnusable
+from store.errors import NO_ROOM, StoreBusy, StoreClosed, StoreFull, StoreUnusable
 from store.layout import MEMBER_SLOTS, WORKER_SLOTS
 
 BROKER_BYTE = 0
@@ -72,7 +72,6 @@ _NAMES = {
     SUPERVISOR_BYTE: "the supervisors",
 }
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NOT_OURS_TO_OPEN = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EISDIR, errno.ENOENT, errno.ENOTDIR, errno.ENXIO
 )  # fmt: skip
@@ -216,7 +215,7 @@ def _open(path: Path) -> io.FileIO:
         # The mode of FileIO does not matter: the opener chooses the flags.
         file = io.FileIO(path, "r+", opener=_open_descriptor)
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             raise StoreFull(f"{path}: no room for the lock file") from error
         if error.errno in _NOT_OURS_TO_OPEN:
             raise StoreUnusable(f"{path}: {error.strerror}") from error
@@ -242,7 +241,7 @@ def _check_and_fill(path: Path, file: io.FileIO) -> None:
             # Whoever else sees it empty writes the same bytes.
             os.pwrite(file.fileno(), CONTENT, 0)
         except OSError as error:
-            if error.errno in _NO_ROOM:
+            if error.errno in NO_ROOM:
                 raise StoreFull(f"{path}: no room for the lock file") from error
             raise
 

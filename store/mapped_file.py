@@ -18,11 +18,10 @@ from pathlib import Path
 
 from store._kernel import Mapping
 from store.crash_points import CrashPoint, reach
-from store.errors import StoreCorrupt, StoreFull, StoreUnusable
+from store.errors import NO_ROOM, StoreCorrupt, StoreFull, StoreUnusable
 
 SCRATCH_PREFIX = ".allocating-"
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -41,7 +40,7 @@ def allocate(path: Path, size: int, scratch: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in NO_ROOM:
             raise StoreFull(f"no room for {path} of {size} bytes ({error.strerror}); nothing was written") from error
         raise
     finally:

@@ -258,6 +258,8 @@ class MessageStore:
         self.flusher.write_checkpoint()
 
     def _announce_digest(self, digest: int) -> None:
+        # Whoever wrote it last may have died before it could say so.
+        self.state.offsets_digest = config_file.consumer_offsets_digest(self.root)
         self.state.offsets_digest_next = digest
 
     def _rolled(self) -> None:

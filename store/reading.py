@@ -1,14 +1,14 @@
 """Reading: a store as it stands, without locks and without changing a byte.
 
 It may be closed, open in other processes, or one that a RocketMQ broker wrote. Files are opened read-only, and nothing
-is made: no lock file, no missing directory. File sizes come from ``store.json``, or off the files when a broker made them.
+is made: no lock file, no missing directory. File sizes come from ``store.json``, or off the files of a broker's store.
 
 How far the log goes:
 
 - To ``published_to``, when the runtime file is this boot's and nobody but this library wrote to the store since. What
   other processes append meanwhile is not looked at.
-- Otherwise to the first zeros above the durable mark of the checkpoint. Zeros that are followed by a file which begins
-  with a record are no end: a blank record is missing there.
+- Otherwise to the first zeros above the durable mark of the checkpoint, unless a later file begins with a record: then
+  records, or a blank record, are missing there.
 
 What is no record is stepped over, by looking for the next one. What is no record and has none behind it is the tail.
 """
@@ -17,24 +17,28 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from store import checkpoint, commit_log, config_file, consume_queue, layout, shared_state
+from store._kernel import Mapping
 from store.commit_log import describe
 from store.config import StoreConfig
 from store.config_file import StoreSettings
-from store.consume_queue import ConsumeQueues
+from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
+from store.dispatch import has_entry
 from store.errors import StoreCorrupt, StoreUnusable
 from store.file_queue import FileQueue, MappingCache
 from store.message_queue import MessageQueue
 from store.record import Blank, Corrupt, End, Outcome, Record, decode
 from store.recovery import Quarantined, believable
-from store.shared_state import SharedState, queue_slot_at
+from store.shared_state import SharedState
 
+_ENTRY = layout.CONSUME_QUEUE_ENTRY
+_PRE_BLANK = Entry(*layout.PRE_BLANK_ENTRY)
+_ZEROS = bytes(1 << 20)
 _MAPPINGS = 64
 _FILES = "[0-9]" * layout.FILE_NAME_DIGITS
-_QUEUE = layout.QUEUE_SLOT.at
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +53,33 @@ class Tail:
 Step = tuple[int, Record | Blank | Quarantined | Tail]
 
 
+@dataclass(slots=True)
+class Log:
+    """What one walk over the commit log found, without the records."""
+
+    end: int
+    """Behind the last record, blank record or damaged range."""
+    damaged: list[Quarantined] = field(default_factory=list)
+    tail: Tail | None = None
+    blanks: list[tuple[int, int]] = field(default_factory=list)
+    """Offset and size of every blank record."""
+    full: list[int] = field(default_factory=list)
+    """Where a record ends exactly with its file."""
+    numbers: dict[MessageQueue, range] = field(default_factory=dict)
+    """From the lowest to the highest queue offset of a record that has an entry."""
+
+
 class StoreReader:
     """The files of one store, and how far they were filled when it was made. Use :func:`open_reader`.
 
-    ``state`` is None when the runtime file is not to be believed. ``queues`` holds (min, max) offset of each message
-    queue as the runtime file had them, after ``published_to`` was read; it is empty without one.
+    ``state`` is None when the runtime file is not to be believed. It is mapped read-only: its words must not be
+    written, nor its mutexes taken. ``begin`` and ``limit`` are the commit log offsets between which anything is looked
+    at; below ``trusted_to`` everything must be whole.
     """
 
     def __init__(self, root: Path, settings: StoreSettings, state: SharedState | None) -> None:
         mappings = MappingCache(_MAPPINGS, writable=False)
-        queue_bytes = settings.consume_queue_file_entries * layout.CONSUME_QUEUE_ENTRY.size
+        queue_bytes = settings.consume_queue_file_entries * _ENTRY.size
         self.root = root
         self.state = state
         self.log_files = FileQueue(
@@ -69,12 +90,10 @@ class StoreReader:
         if state is not None:
             self.begin = state.min_offset
             self.trusted_to = self.limit = state.published_to
-            self.queues = dict(_queues(state))
         else:
             self.begin = self._bases[0] if self._bases else 0
             self.trusted_to = _durable_mark(root, self.begin)
             self.limit = max(self.trusted_to, self._bases[-1] + self.log_files.file_bytes if self._bases else 0)
-            self.queues = {}
 
     def steps(self) -> Iterator[Step]:
         """Yield what stands in the log from its begin to its end, each with its commit log offset."""
@@ -95,6 +114,27 @@ class StoreReader:
                     return
                 offset = found.end
 
+    def read_log(self) -> Log:
+        """Walk over the log once."""
+        log = Log(self.begin)
+        file_bytes = self.log_files.file_bytes
+        for offset, step in self.steps():
+            match step:
+                case Record():
+                    log.end = offset + step.size
+                    if log.end % file_bytes == 0:
+                        log.full.append(log.end)
+                    _count(log, step)
+                case Blank():
+                    log.blanks.append((offset, step.size))
+                    log.end = self.log_files.base_of(offset) + file_bytes
+                case Quarantined():
+                    log.damaged.append(step)
+                    log.end = step.end
+                case Tail():
+                    log.tail = step
+        return log
+
     def outcome(self, offset: int) -> Outcome:
         """Return what stands at an offset of the log, which may be any number."""
         base = self.log_files.base_of(offset)
@@ -104,8 +144,6 @@ class StoreReader:
             return Corrupt("the file is missing")
         except StoreCorrupt as error:
             return Corrupt(error.reason)
-        if isinstance(outcome, Record) and not _has_topic(outcome):
-            return Corrupt("the topic is no name")
         return outcome
 
     def place(self, offset: int) -> tuple[Path, int]:
@@ -124,8 +162,9 @@ class StoreReader:
 
     def _next_record(self, offset: int, outcome: Outcome) -> int | None:
         if isinstance(outcome, End) and offset >= self.trusted_to:
-            later = (base for base in self._bases if base > offset)
-            return next((base for base in later if isinstance(self.outcome(base), Record)), None)
+            later = (self.outcome(base) for base in self._bases if base > offset)
+            if not any(isinstance(head, Record) for head in later):
+                return None
         return commit_log.next_record(self.log_files, offset + 1, self.limit)
 
 
@@ -142,12 +181,117 @@ def open_reader(root: Path) -> StoreReader:
     return StoreReader(root, recorded or _sizes_of_files(root), _shared_state(root))
 
 
+# --- files that may be missing or damaged ---------------------------------------------------------
+
+
+def set_bytes(files: FileQueue, start: int) -> tuple[int, int] | None:
+    """Return the first and the last byte at or above ``start`` that is not zero, None when all are."""
+    first = last = -1
+    for base in files.bases():
+        mapping = _mapping(files, base) if base + files.file_bytes > start else None
+        if mapping is None:
+            continue
+        view = memoryview(mapping)
+        for at in range(max(0, start - base), len(view), len(_ZEROS)):
+            part = bytes(view[at : at + len(_ZEROS)])
+            if not _ZEROS.startswith(part):
+                last = base + at + len(part.rstrip(b"\0")) - 1
+                first = first if first >= 0 else base + at + len(part) - len(part.lstrip(b"\0"))
+    return (first, last) if last >= 0 else None
+
+
+def of_another_size(files: FileQueue, start: int) -> Iterator[StoreCorrupt]:
+    """Yield an error for each file at or above ``start`` that has not the size that all have."""
+    for base in files.bases():
+        if base >= start:
+            try:
+                files.mapping(base)
+            except FileNotFoundError:
+                continue  # removed meanwhile
+            except StoreCorrupt as error:
+                yield error
+
+
+def entries_of(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, Entry]]:
+    """Yield (queue offset, entry) for those of ``wanted`` whose file can be mapped."""
+    for first, part in _by_file(queue, wanted):
+        mapping = _mapping(queue.files, first * _ENTRY.size)
+        if mapping is not None:
+            for number in part:
+                yield number, Entry(*_ENTRY.unpack_from(mapping, (number - first) * _ENTRY.size))
+
+
+def without_file(queue: ConsumeQueue, wanted: range) -> Iterator[range]:
+    """Yield those of ``wanted`` that have no file."""
+    start = wanted.start
+    for _, part in _by_file(queue, wanted):
+        if part.start > start:
+            yield range(start, part.start)
+        start = part.stop
+    if wanted.stop > start:
+        yield range(start, wanted.stop)
+
+
+def entries_below(queue: ConsumeQueue, begin: int, end: int) -> range:
+    """Return the queue offsets from the first to the last entry for records between two commit log offsets.
+
+    By the files alone; entries without holes are not assumed.
+    """
+    stop = _stop_below(queue, end)
+    for number, entry in entries_of(queue, range(stop)):
+        is_older = entry.size > 0 and entry.commit_log_offset < begin
+        if entry != _PRE_BLANK and not is_older:
+            return range(number, stop)
+    return range(stop, stop)
+
+
+def _stop_below(queue: ConsumeQueue, end: int) -> int:
+    for base in reversed(queue.files.bases()):
+        mapping = _mapping(queue.files, base)
+        if mapping is None:
+            continue
+        written = len(bytes(mapping).rstrip(b"\0"))
+        for number in reversed(range(-(-written // _ENTRY.size))):
+            entry = Entry(*_ENTRY.unpack_from(mapping, number * _ENTRY.size))
+            if entry.size > 0 and entry.commit_log_offset < end:
+                return base // _ENTRY.size + number + 1
+    return 0
+
+
+def _by_file(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, range]]:
+    """Yield (first entry, part of ``wanted``) for the files that are there."""
+    for base in queue.files.bases():
+        first = base // _ENTRY.size
+        part = range(max(wanted.start, first), min(wanted.stop, first + queue.entries_per_file))
+        if part:
+            yield first, part
+
+
+def _mapping(files: FileQueue, base: int) -> Mapping | None:
+    try:
+        return files.mapping(base)
+    except (FileNotFoundError, StoreCorrupt):
+        return None
+
+
+# --- how a reader is made -------------------------------------------------------------------------
+
+
+def _count(log: Log, record: Record) -> None:
+    message = record.message
+    if has_entry(message):
+        queue, number = MessageQueue(message.topic, message.queue_id), message.queue_offset
+        seen = log.numbers.get(queue, range(number, number))
+        if number not in seen:
+            log.numbers[queue] = range(min(seen.start, number), max(seen.stop, number + 1))
+
+
 def _sizes_of_files(root: Path) -> StoreSettings:
     """Read the fixed settings off the files: the size that most of them have, so that a short one is found out."""
     usual = StoreConfig()
     log_bytes = _most_common_size((root / commit_log.DIRECTORY).glob(_FILES))
     queue_bytes = _most_common_size((root / consume_queue.DIRECTORY).glob(f"*/*/{_FILES}"))
-    entries = queue_bytes // layout.CONSUME_QUEUE_ENTRY.size
+    entries = queue_bytes // _ENTRY.size
     return StoreSettings(log_bytes or usual.commit_log_file_bytes, entries or usual.consume_queue_file_entries)
 
 
@@ -164,23 +308,6 @@ def _shared_state(root: Path) -> SharedState | None:
         return None
 
 
-def _queues(state: SharedState) -> Iterator[tuple[MessageQueue, tuple[int, int]]]:
-    for slot in range(state.queue_count):
-        at = queue_slot_at(slot)
-        topic = state.text(at + _QUEUE["topic"], state.words.load32(at + _QUEUE["topic_size"]))
-        bounds = state.words.load(at + _QUEUE["min_offset"]), state.words.load(at + _QUEUE["max_offset"])
-        yield MessageQueue(topic, state.words.load32(at + _QUEUE["queue_id"])), bounds
-
-
 def _durable_mark(root: Path, begin: int) -> int:
     _, low_water = checkpoint.read(root)
     return max(low_water.flushed_to, begin) if low_water is not None else begin
-
-
-def _has_topic(record: Record) -> bool:
-    """Tell whether the topic can be a directory. Only this library's CRC covers it, that of a broker does not."""
-    try:
-        topic = record.message.topic
-    except UnicodeDecodeError:
-        return False
-    return topic not in {"", ".", ".."} and "/" not in topic and "\0" not in topic

@@ -39,9 +39,9 @@ A file ends with a blank record, of which only these bytes are written::
        8
 
 A record is valid when its sizes add up, ``commit_log_offset`` is where it stands, and its CRC matches: that of
-``__CRC32#``, or of the body alone for a record by a 4.9 broker. Such a record must also have no zero byte in topic and
-properties, and must not end with the right digits behind another name: that is what one of ours looks like that was torn
-behind its body, or whose name of the CRC was damaged.
+``__CRC32#``, or of the body alone for a record by a 4.9 broker. Its topic must be a name, because a directory gets it.
+A record without our CRC must also have no zero byte in its properties, and must not end with the right digits behind
+another name: that is what one of ours looks like that was torn behind its body, or whose name of the CRC was damaged.
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ __all__ = ["Blank", "Corrupt", "End", "Message", "Outcome", "ReceivedMessage", "
 
 _REASONS = {
     FOUND["BAD_MAGIC"]: "no magic code of a record",
-    FOUND["BAD_SIZE"]: "sizes of header, body, topic and properties do not add up",
+    FOUND["BAD_SIZE"]: "sizes do not add up, or a number is negative",
     FOUND["BAD_OFFSET"]: "the stored commit_log_offset is not where the record stands",
     FOUND["BAD_BODY_CRC"]: "the CRC of the body does not match",
     FOUND["BAD_CRC"]: "the CRC of the record does not match",
+    FOUND["BAD_TOPIC"]: "the topic is no name",
 }
 
 

@@ -9,9 +9,10 @@ How far the log is believed:
   file says how far records are whole (``published_to``), after an append under way was finished or undone.
 - After a reboot, records below the durable mark of the checkpoint must be whole. Above it the first thing that is no
   valid record is a torn tail, and the log is cut there.
+- A store of a broker has no such mark. A torn tail is then what no valid record follows.
 
-A record that is damaged below that mark is corruption: it is quarantined (kept as it is, reported, stepped over), and
-what follows it is kept. Nothing else is ever deleted.
+A record that is damaged and not in the tail is corruption: it is quarantined (kept as it is, reported, stepped over),
+and what follows it is kept. Nothing else is ever deleted.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from store.file_queue import FileQueue
 from store.group_table import GroupTable
 from store.mapped_file import remove_scratch
 from store.message_queue import MessageQueue
-from store.record import Blank, Record
+from store.record import Blank, End, Record
 from store.shared_state import SharedState
 from store.topic_table import TopicTable
 
 ABORT = "abort"
+_NOTHING = describe(End())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +62,13 @@ Progress = dict[tuple[str, MessageQueue], GroupProgress]
 class Survey:
     """What stands in the directory."""
 
-    clean: bool
-    """The last process closed the store: ``abort`` is missing."""
     same_boot: bool
     """The runtime file is this boot's and fits the files: its frontiers are believed."""
     bases: tuple[int, ...]
     """First byte of every commit log file."""
     file_bytes: int
-    trusted_to: int
-    """Every byte below must be whole: a bad record there is corruption, not a torn tail."""
+    trusted_to: int | None
+    """Every byte below must be whole: a bad record there is corruption, not a torn tail. None when nobody said so."""
     scan_from: int
     """Records from here on were looked at."""
     steps_end: int
@@ -126,13 +126,11 @@ def survey(root: Path, log_files: FileQueue, queues: ConsumeQueues, leftover: Sh
     scan_from = begin
     if low_water is not None and not missing and begin <= low_water.dispatched_to <= low_water.flushed_to:
         scan_from = low_water.dispatched_to
+    trusted_to = low_water.flushed_to if low_water is not None else None
     if leftover is not None and same_boot:
         trusted_to = leftover.published_to
-    else:
-        trusted_to = low_water.flushed_to if low_water is not None else begin
     end, tail, damaged = _scan(log_files, scan_from, trusted_to)
     return Survey(
-        clean=not (root / ABORT).exists(),
         same_boot=same_boot,
         bases=bases,
         file_bytes=log_files.file_bytes,
@@ -154,7 +152,7 @@ def plan(found: Survey) -> RecoveryPlan:
     return RecoveryPlan(
         log_begin=begin,
         log_end=end,
-        cut_reason=None if found.tail == "nothing was written here" else found.tail,
+        cut_reason=None if found.tail == _NOTHING else found.tail,
         remove_files=tuple(base for base in found.bases if base > kept_base),
         quarantined=tuple(found.damaged),
         dispatch_ranges=ranges,
@@ -213,30 +211,39 @@ def progress_on_disk(root: Path) -> Progress:
     }
 
 
-def _scan(files: FileQueue, start: int, trusted_to: int) -> tuple[int, str, list[Quarantined]]:
+def _scan(files: FileQueue, start: int, trusted_to: int | None) -> tuple[int, str, list[Quarantined]]:
     """Walk from ``start``; return the end of the last good step, what stands there, and what was stepped over."""
     damaged: list[Quarantined] = []
-    offset, end = start, start
+    bases = files.bases()
+    sure_to = trusted_to if trusted_to is not None else (bases[-1] + files.file_bytes if bases else 0)
+    end = start
     while True:
-        stopped, reason = end, "nothing was written here"
-        for step, outcome in walk(files, offset):
-            if isinstance(outcome, Record):
-                end = step + outcome.size
-            elif isinstance(outcome, Blank):
-                end = files.base_of(step) + files.file_bytes
-            else:
-                stopped, reason = step, describe(outcome)
-        if stopped >= trusted_to:
+        end, stopped, reason = _scan_on(files, end)
+        if stopped >= sure_to:
             return end, reason, damaged
-        resumed = commit_log.next_record(files, stopped + 1, trusted_to)
-        offset = end = resumed if resumed is not None else trusted_to
-        damaged.append(Quarantined(stopped, offset, reason))
-        if resumed is None and not _has_file(files, offset):
-            return offset, "nothing was written here", damaged
+        resumed = commit_log.next_record(files, stopped + 1, sure_to)
+        if resumed is None:
+            if trusted_to is None:
+                return end, reason, damaged
+            resumed = trusted_to  # what must be there is not: it stays missed, and the log goes on behind it
+        damaged.append(Quarantined(stopped, resumed, reason))
+        end = resumed
+        if not files.path(files.base_of(resumed)).exists():
+            return resumed, _NOTHING, damaged
 
 
-def _has_file(files: FileQueue, offset: int) -> bool:
-    return files.path(files.base_of(offset)).exists()
+def _scan_on(files: FileQueue, start: int) -> tuple[int, int, str]:
+    """Walk over what is valid; return its end, where the walk stopped, and why."""
+    end = stopped = start
+    reason = _NOTHING
+    for step, outcome in walk(files, start):
+        if isinstance(outcome, Record):
+            end = stopped = step + outcome.size
+        elif isinstance(outcome, Blank):
+            end = stopped = files.base_of(step) + files.file_bytes
+        else:
+            stopped, reason = step, describe(outcome)
+    return end, stopped, reason
 
 
 def _between(start: int, end: int, damaged: tuple[Quarantined, ...]) -> tuple[tuple[int, int], ...]:

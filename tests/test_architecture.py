@@ -20,7 +20,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("record", "mapped_file", "file_lock", "shared_state", "config_file"),
     ("file_queue", "topic_table", "group_table"),
     ("commit_log", "consume_queue", "checkpoint"),
-    ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending"),
+    ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending", "reading"),
     ("message_store", "verify", "dump", "__main__"),
 )
 """The files of the store. One imports from the levels above its own."""
@@ -28,10 +28,12 @@ LEVELS: tuple[tuple[str, ...], ...] = (
 SAME_LEVEL: dict[str, set[str]] = {
     "_kernel": {"errors"},
     "config": {"layout"},
+    "config_file": {"mapped_file"},
     "crash_points": {"_kernel"},
+    "reading": {"dispatch", "recovery"},
     "recovery": {"dispatch"},
     "shared_state": {"mapped_file"},
-    "__main__": {"message_store", "verify", "dump"},
+    "__main__": {"verify", "dump"},
 }
 """What a file may import besides, from its own level."""
 

@@ -12,6 +12,7 @@ import pytest
 from rmqclient import (
     ConfigMismatch,
     Message,
+    MessageQueue,
     Producer,
     StoreClosed,
     StoreConfig,
@@ -22,6 +23,7 @@ from rmqclient import (
     admin,
 )
 from store import layout, open_store
+from tests.support import reference
 
 SMALL = StoreConfig(commit_log_file_bytes=1 << 20, consume_queue_file_entries=100, max_body_bytes=100_000)
 
@@ -153,6 +155,25 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
 def test_an_unknown_topic_is_named(tmp_path: Path) -> None:
     with open_store(tmp_path) as store, pytest.raises(UnknownTopic, match="nowhere"):
         admin.topic_info(store, "nowhere")
+
+
+@pytest.mark.guarantee("G5")
+def test_a_hostile_record_names_no_directory_and_the_records_around_it_are_served(tmp_path: Path) -> None:
+    # Given a store without our checkpoint and CRCs, as a broker writes it, with a topic that leads out of it
+    log = b""
+    for topic in ("orders", "../../../up", "payments"):
+        record = reference.ReferenceRecord(topic=topic, body=b"body", commit_log_offset=len(log))
+        log += reference.encode(record, crc_property=False)
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    (root / "commitlog" / ("0" * 20)).write_bytes(log.ljust(150_000, b"\0"))
+
+    # When it is opened, then nothing outside was made, nothing was cut, and the good messages are there
+    with open_store(root) as store:
+        assert store.topics.topics() == ["orders", "payments"]
+        assert store.message_at(MessageQueue("payments", 0), 0).body == b"body"
+        assert store.state.published_to == len(log)
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
 def test_a_symbolic_link_in_place_of_a_file_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Stores with something in them, and copies of them to be damaged.
 
-Run as ``python -m tests.support.written ROOT`` it appends to a store until its standard input ends, and says on standard
-output when it has begun.
+``python -m tests.support.written ROOT`` appends to a store until its standard input ends, and says on standard output
+when it has begun.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from store._kernel import Appender
 
 SMALL = StoreConfig(commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=64)
 """Files of nine pages and of 64 entries."""
+
+TOP = Path(__file__).parents[2]
 
 ORDERS, PAYMENTS = "orders", "payments"
 QUEUES = {ORDERS: 1, PAYMENTS: 2}
@@ -106,11 +110,32 @@ def overwrite(path: Path, position: int, content: bytes) -> None:
 
 def state_of_files(root: Path) -> dict[str, tuple[int, ...]]:
     """Return what would differ after somebody wrote to a file, made one or removed one."""
-    return {
-        str(path): (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        for path in [root, *root.rglob("*")]
-        if (status := path.stat())
-    }
+    found: dict[str, tuple[int, ...]] = {}
+    for path in [root, *root.rglob("*")]:
+        status = path.stat()
+        found[str(path)] = (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return found
+
+
+@contextmanager
+def appending(root: Path) -> Iterator[None]:
+    """Let another process append to a store meanwhile."""
+    command = [sys.executable, "-m", "tests.support.written", str(root)]
+    with subprocess.Popen(command, cwd=TOP, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdin is not None
+        try:
+            assert child.stdout.readline() == b"begun\n"
+            yield
+        finally:
+            child.stdin.close()
+            assert child.wait(30) == 0
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m store`` to its end."""
+    command = [sys.executable, "-m", "store", *map(str, arguments)]
+    return subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=30, check=False)
 
 
 def append_until_told(root: str) -> None:
@@ -118,13 +143,13 @@ def append_until_told(root: str) -> None:
     with open_store(root) as store:
         appender = appender_of(store)
         for number in count():
-            if number % 50 == 0:
-                appender.append_batch([message(0)] * 20)
-                if select.select([sys.stdin], [], [], 0)[0]:
-                    break
             appender.append(message(number))
-            if number == 200:
+            appender.append_batch([message(0)] * 20)
+            if number == 20:
                 os.write(1, b"begun\n")
+            # Not at full speed, because a reader would never get to the end of the first look
+            if select.select([sys.stdin], [], [], 0.002)[0]:
+                break
 
 
 if __name__ == "__main__":

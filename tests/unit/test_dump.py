@@ -1,0 +1,272 @@
+"""A dump has every record of the log, in its order, and a sentence for what is no record."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+from base64 import b64decode
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from store import open_store
+from store.__main__ import main
+from store.dump import dump
+from tests.support import reference
+from tests.support.reference import ReferenceRecord
+from tests.support.written import (
+    COPIES,
+    ORDERS,
+    PAYMENTS,
+    SMALL,
+    TOP,
+    appending,
+    copy_as_of_a_broker,
+    copy_of_files,
+    copy_with_runtime_file,
+    fill,
+    message,
+    overwrite,
+    run,
+    state_of_files,
+    written_store,
+)
+
+FILE_BYTES = SMALL.commit_log_file_bytes
+PLACE = ("topic", "queue_id", "queue_offset", "commit_log_offset", "store_timestamp")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written_store(tmp_path_factory.mktemp("written") / "store")
+
+
+@pytest.fixture(params=COPIES)
+def copy(written: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    return COPIES[request.param](written, tmp_path / "copy")
+
+
+def dumped(root: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the lines and the sentences."""
+    lines = io.BytesIO()
+    damages = list(dump(root, lines))
+    return [orjson.loads(line) for line in lines.getvalue().splitlines()], damages
+
+
+def offsets(lines: list[dict[str, Any]]) -> list[int]:
+    return [line["commit_log_offset"] for line in lines]
+
+
+def stored_offsets(root: Path) -> list[int]:
+    return [offset for offset, _ in reference.read_commit_log(root)]
+
+
+def log_path(root: Path, number: int) -> Path:
+    return root / "commitlog" / f"{number * FILE_BYTES:020d}"
+
+
+# --- whole stores ---------------------------------------------------------------------------------
+
+
+def test_every_message_is_there_as_it_was_sent(copy: Path) -> None:
+    lines, damages = dumped(copy)
+    assert damages == []
+    assert len(lines) == 180
+    for number, line in enumerate(lines):
+        sent = message(number)
+        properties = dict(line["properties"])
+        assert len(properties.pop("UNIQ_KEY")) == 32
+        assert properties.pop("TAGS", None) == sent.tags == line["tags"]
+        assert properties.pop("KEYS", "").split() == list(sent.keys) == line["keys"]
+        assert properties == (sent.properties or {})
+        assert (line["topic"], b64decode(line["body"])) == (sent.topic, sent.body)
+    assert set(lines[0]) == {*PLACE, "tags", "keys", "properties", "body"}
+
+
+def test_every_line_says_where_its_record_stands(copy: Path) -> None:
+    lines, _ = dumped(copy)
+    stored = [record for _, record in reference.read_commit_log(copy)]
+    assert [[line[name] for name in PLACE] for line in lines] == [
+        [getattr(record, name) for name in PLACE] for record in stored
+    ]
+
+
+def test_a_dump_changes_nothing(copy: Path) -> None:
+    before = state_of_files(copy)
+    dumped(copy)
+    assert state_of_files(copy) == before
+
+
+def test_a_store_without_a_message_gives_no_line(tmp_path: Path) -> None:
+    with open_store(tmp_path, SMALL, housekeeping=False):
+        assert dumped(tmp_path) == ([], [])
+    assert dumped(tmp_path) == ([], [])
+
+
+def test_an_open_store_gives_what_is_published(tmp_path: Path) -> None:
+    with open_store(tmp_path, SMALL, housekeeping=False) as store:
+        for messages in (1, 99):
+            fill(store, messages)
+            lines, damages = dumped(tmp_path)
+            assert damages == []
+            assert offsets(lines) == stored_offsets(tmp_path)
+
+
+def test_a_store_that_another_process_appends_to_gives_ever_more_lines(tmp_path: Path) -> None:
+    with open_store(tmp_path, SMALL, housekeeping=False):
+        pass
+    seen: list[list[int]] = []
+    with appending(tmp_path):
+        while len({len(found) for found in seen}) < 4:
+            lines, damages = dumped(tmp_path)
+            assert damages == []
+            seen.append(offsets(lines))
+    every = stored_offsets(tmp_path)
+    for found in seen:
+        assert found == every[: len(found)]
+
+
+# --- damaged stores -------------------------------------------------------------------------------
+
+
+def test_a_damaged_record_is_stepped_over_with_a_sentence(copy: Path) -> None:
+    every = reference.read_commit_log(copy)
+    offset, record = every[100]
+    overwrite(log_path(copy, offset // FILE_BYTES), offset % FILE_BYTES + 88, b"\xff")
+    lines, damages = dumped(copy)
+    assert offsets(lines) == [other for other, _ in every if other != offset]
+    place = f"{log_path(copy, offset // FILE_BYTES)}, byte {offset % FILE_BYTES}"
+    assert damages == [f"{place}: {record.size} bytes are damaged (the CRC of the record does not match): stepped over"]
+
+
+def test_a_file_is_stepped_over_when_it_is_missing(copy: Path) -> None:
+    every = stored_offsets(copy)
+    log_path(copy, 1).unlink()
+    lines, (damage,) = dumped(copy)
+    assert offsets(lines) == [offset for offset in every if offset // FILE_BYTES != 1]
+    assert damage.startswith(f"{log_path(copy, 1)}, byte 0: {FILE_BYTES} bytes are damaged (the file is missing)")
+
+
+def test_a_file_is_stepped_over_when_it_has_another_size(copy: Path) -> None:
+    every = stored_offsets(copy)
+    with log_path(copy, 1).open("ab") as file:
+        file.write(b"x")
+    lines, (damage,) = dumped(copy)
+    assert offsets(lines) == [offset for offset in every if offset // FILE_BYTES != 1]
+    assert f"the file has {FILE_BYTES + 1} bytes instead of {FILE_BYTES}" in damage
+
+
+def test_a_missing_blank_record_does_not_end_the_dump(copy: Path) -> None:
+    every = reference.read_commit_log(copy)
+    end = max(offset + record.size for offset, record in every if offset < FILE_BYTES)
+    overwrite(log_path(copy, 0), end, bytes(8))
+    lines, (damage,) = dumped(copy)
+    assert offsets(lines) == [offset for offset, _ in every]
+    assert f"byte {end}: {FILE_BYTES - end} bytes" in damage
+
+
+def test_a_file_may_begin_with_the_magic_code_where_a_size_should_stand(copy: Path) -> None:
+    every = reference.read_commit_log(copy)
+    end = max(offset + record.size for offset, record in every if offset < FILE_BYTES)
+    overwrite(log_path(copy, 0), end, b"\xff" * 8)
+    overwrite(log_path(copy, 1), 0, bytes.fromhex("daa320a7"))
+    lines, (damage,) = dumped(copy)
+    assert offsets(lines) == [offset for offset, _ in every if offset != FILE_BYTES]
+    assert "no magic code" in damage
+
+
+def test_half_a_record_at_the_end_is_told(written: Path, tmp_path: Path) -> None:
+    root = copy_of_files(written, tmp_path / "copy")
+    offset, last = reference.read_commit_log(root)[-1]
+    end = offset + last.size
+    half = reference.encode(replace(last, commit_log_offset=end))[: last.size // 2]
+    overwrite(log_path(root, end // FILE_BYTES), end % FILE_BYTES, half)
+    lines, (damage,) = dumped(root)
+    assert len(lines) == 180
+    assert damage.endswith("no record follows")
+
+
+def test_a_topic_that_is_no_name_is_damage(tmp_path: Path) -> None:
+    # Given records by a broker, whose CRC covers the body alone
+    records = [ReferenceRecord(topic=topic, body=b"body") for topic in (ORDERS, "../../up", "bröken", PAYMENTS)]
+    log = b""
+    for record in records:
+        log += reference.encode(replace(record, commit_log_offset=len(log)), crc_property=False)
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(log.replace("ö".encode(), b"\xc3o").ljust(4096, b"\0"))
+    lines, (damage,) = dumped(tmp_path)
+    assert [line["topic"] for line in lines] == [ORDERS, PAYMENTS]
+    assert "the topic is no name" in damage
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_ends_with_0_and_prints_a_line_for_each_record(written: Path) -> None:
+    done = run("dump", written)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [orjson.loads(line) for line in done.stdout.splitlines()] == dumped(written)[0]
+    assert run("dump", written, "-o", "jsonl").stdout == done.stdout
+
+
+def test_the_command_ends_with_6_after_damage_and_prints_the_rest(written: Path, tmp_path: Path) -> None:
+    root = copy_with_runtime_file(written, tmp_path / "copy")
+    log_path(root, 1).unlink()
+    done = run("dump", root)
+    lines, damages = dumped(root)
+    assert done.returncode == 6
+    assert len(done.stdout.splitlines()) == len(lines)
+    assert done.stderr.splitlines() == damages
+
+
+def test_the_command_ends_with_3_when_there_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dump", str(tmp_path / "nowhere")]) == 3
+    assert "is not a directory" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["dump"], ["dump", "root", "-o", "table"], ["repair", "root"]])
+def test_the_command_ends_with_2_when_it_is_wrong(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+
+
+def test_the_command_stops_quietly_when_nobody_reads_on(tmp_path: Path) -> None:
+    # Given more than fits into a pipe
+    with open_store(tmp_path, SMALL, housekeeping=False) as store:
+        for _ in range(3):
+            fill(store)
+    command = [sys.executable, "-m", "store", "dump", str(tmp_path)]
+    with subprocess.Popen(command, cwd=TOP, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert orjson.loads(child.stdout.readline())["commit_log_offset"] == 0
+        child.stdout.close()
+        assert child.stderr.read() == b""
+        assert child.wait(30) == -signal.SIGPIPE
+
+
+def test_lines_are_written_while_the_log_is_read(written: Path) -> None:
+    class Full(io.BytesIO):
+        def write(self, content: Any, /) -> int:
+            if self.tell():
+                raise OSError("no more")
+            return super().write(content)
+
+    lines = Full()
+    with pytest.raises(OSError, match="no more"):
+        list(dump(written, lines))
+    assert len(lines.getvalue().splitlines()) == 1
+
+
+def test_the_next_file_that_a_broker_allocated_is_no_damage(written: Path, tmp_path: Path) -> None:
+    root = copy_as_of_a_broker(written, tmp_path / "copy")
+    count = len(list((root / "commitlog").iterdir()))
+    log_path(root, count).write_bytes(bytes(FILE_BYTES))
+    lines, damages = dumped(root)
+    assert (len(lines), damages) == (180, [])
