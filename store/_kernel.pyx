@@ -63,6 +63,7 @@ cdef extern from "_shared_memory.h" nogil:
     uint32_t add32(void *at, uint32_t value)
     int replace64(void *at, uint64_t expected, uint64_t desired)
     void keep_program_order()
+    void expect_write(void *at, uint64_t size)
     int64_t wall_clock_ms()
     int64_t boottime_ns()
     int futex_wait(void *word, uint32_t expected, int64_t timeout_ns)
@@ -76,7 +77,7 @@ cdef extern from "_shared_memory.h" nogil:
     int armed_signal
     long armed_passes
     void reach_point "reach"(int point)
-    int MADV_POPULATE_WRITE
+    int MADV_POPULATE_WRITE, MADV_DONTNEED
 
 cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)
@@ -124,7 +125,7 @@ cdef enum:
     H_APPEND_FROM = 264
     H_WRITTEN_TO = 272
     H_LAST_STORE_TIMESTAMP = 280
-    H_PUBLISHED_TO = 320
+    H_PUBLISHED_TO = 288
     H_POISONED = 392
     H_PREPARE_WORD = 528
     ARRIVAL_LANES_AT = 4096
@@ -275,6 +276,14 @@ cdef class Mapping:
 
     def __len__(self):
         return self.size
+
+    def populate(self):
+        """Make every page of the file now, in one call instead of a fault for each."""
+        cdef int failure
+        with nogil:
+            failure = madvise(self.address, self.size, MADV_POPULATE_WRITE)
+        if failure and errno != EINVAL:  # EINVAL: a kernel before 5.14; pages are then made at first touch
+            raise OSError(errno, os.strerror(errno))
 
 
 # --- words and mutex: for what is written in Python ------------------------------------------------------------
@@ -887,6 +896,7 @@ cdef int append_section(Section *section) noexcept nogil:
     cdef uint64_t end
     cdef int64_t timestamp
     cdef int outcome
+    expect_write(section.slot + Q_MAX_OFFSET, 1)
     if load64(shared + H_APPEND_STAGE) != IDLE:
         return NEED_REPAIR
     if load64(shared + H_POISONED):
@@ -894,9 +904,11 @@ cdef int append_section(Section *section) noexcept nogil:
     outcome = place(section, &target, &blank, &left)
     if outcome != DONE:
         return outcome
+    expect_write(target, section.staged_size + BLANK_SIZE)
     section.queue_offset = load64(section.slot + Q_MAX_OFFSET)
     if entry_at(section, section.queue_offset) == NULL or entry_at(section, section.queue_offset + section.count - 1) == NULL:
         return NEED_QUEUE_FILE
+    expect_write(entry_at(section, section.queue_offset), ENTRY_SIZE)
     reach_point(AT_APPEND_LOCKED)
 
     timestamp = load64(shared + H_LAST_STORE_TIMESTAMP)
@@ -927,7 +939,8 @@ cdef int append_section(Section *section) noexcept nogil:
     reach_point(AT_RECORDS_PUBLISHED)
     store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + section.count)
     reach_point(AT_QUEUE_PUBLISHED)
-    store64(shared + H_LAST_STORE_TIMESTAMP, timestamp)
+    if timestamp != <int64_t>load64(shared + H_LAST_STORE_TIMESTAMP):
+        store64(shared + H_LAST_STORE_TIMESTAMP, timestamp)
     store64(shared + H_APPEND_STAGE, IDLE)
 
     section.rolled = blank != NULL
@@ -1099,9 +1112,10 @@ cdef class Appender:
     cdef uint64_t month_end
     cdef unsigned int counter
     cdef _Plan spare
-    cdef readonly uint64_t ahead_mark   # past it, the preparer is woken
+    cdef uint64_t ahead_mark            # an append past it wakes the preparer, if it waits
     cdef uint32_t ahead_word
-    cdef bint ahead_waiting
+    cdef uint32_t ahead_waiting
+    cdef uint32_t ahead_stopped
 
     def __init__(self, Mapping shared not None, object files, object make_route, object encode_body, *,
                  uint64_t log_file_bytes, uint64_t entries_per_file, Py_ssize_t max_body_bytes, int64_t timeout_ms,
@@ -1126,7 +1140,6 @@ cdef class Appender:
         prefix = unique_prefix.hex().upper().encode()
         memcpy(self.unique_prefix, PyBytes_AS_STRING(prefix), 20)
         self.counter = int.from_bytes(os.urandom(2), "little")
-        self.ahead_mark = <uint64_t>-1
 
     def add_route(self, Route route not None):
         self.routes[route.topic] = route
@@ -1199,43 +1212,81 @@ cdef class Appender:
             self.spare = plan
         return results
 
-    def wait_ahead(self, uint64_t mark, int64_t timeout_ms):
-        """Sleep until an append of this process has passed ``mark``, or the time is up."""
-        cdef uint32_t seen = load32(&self.ahead_word)
-        cdef int woken
-        self.ahead_waiting = True
-        self.ahead_mark = mark
-        if load64(self.shared.address + H_PUBLISHED_TO) > mark:
-            self.ahead_waiting = False
-            return True
-        with nogil:
-            woken = futex_wait(&self.ahead_word, seen, timeout_ms * 1000000)
-        self.ahead_waiting = False
-        return bool(woken)
+    def populate_file(self, Mapping mapping not None, uint64_t base, uint64_t start, uint64_t least, uint64_t most,
+                      Mapping behind=None):
+        """Populate the pages of one file ahead of the writer, until its end; return how far that is.
 
-    def populate_ahead(self, Mapping mapping not None, uint64_t base, uint64_t start, uint64_t stop):
-        """Populate the pages of ``[start, stop)`` of a file mapped from ``base``, in steps that leave out what the
-        writer has passed meanwhile."""
-        cdef uint64_t step = 256 << 10
-        cdef uint64_t published_to, end
+        Lets go of those behind the writer, and of those of the file ``behind`` this one when the writer has left it: the
+        flush would take each of them from this process by itself, with an interrupt of the other processors.
+
+        Stays ahead by as much as the writer went since the last step, doubled, between ``least`` and ``most`` bytes. The
+        GIL is not needed meanwhile: a writer in full run would give it back every 5 ms only. Returns also when the writer
+        has left the file, or after :meth:`stop_ahead`.
+        """
+        cdef uint64_t end = base + mapping.size
+        cdef uint64_t populated_to = start
+        cdef uint64_t released_to = base
+        cdef bint left = behind is not None  # pages of the file behind are still to be let go
+        cdef uint64_t seen = load64(self.shared.address + H_PUBLISHED_TO)
+        cdef uint64_t published_to, ahead, target
         cdef int failure = 0
-        if start < base or stop > base + mapping.size:
-            raise ValueError(f"[{start}:{stop}] is not inside the file at {base}")
+        if not base <= start <= end:
+            raise ValueError(f"{start} is not inside the file at {base}")
         with nogil:
-            while start < stop and failure == 0:
+            while populated_to < end and failure == 0 and not load32(&self.ahead_stopped):
                 published_to = load64(self.shared.address + H_PUBLISHED_TO)
-                if published_to > start:
-                    start = base + ((published_to - base + step) & ~(step - 1))
-                    continue
-                end = min(stop, base + ((start - base + step) & ~(step - 1)))
-                failure = madvise(mapping.address + ((start - base) & ~<uint64_t>4095),
-                                  end - base - ((start - base) & ~<uint64_t>4095), MADV_POPULATE_WRITE)
-                start = end
-        if failure and errno != EINVAL:  # EINVAL: a kernel before 5.14; pages are then made at first touch
-            raise OSError(errno, os.strerror(errno))
+                if published_to >= end:
+                    populated_to = end
+                    break
+                if left and published_to > base:
+                    madvise(behind.address, behind.size, MADV_DONTNEED)
+                    left = False
+                if published_to > released_to + 2 * least:
+                    release(mapping, base, &released_to, published_to - least)
+                ahead = max(least, min(most, 2 * (published_to - seen)))
+                seen = published_to
+                target = min(end, published_to + ahead)
+                failure = self.populate(mapping, base, &populated_to, target)
+                if populated_to < end:
+                    self.sleep_ahead(published_to + ahead // 2)
+        if failure and failure != EINVAL:  # EINVAL: a kernel before 5.14; pages are then made at first touch
+            raise OSError(failure, os.strerror(failure))
+        return populated_to
 
-    def wake_ahead(self):
-        """Wake the thread that sleeps in ``wait_ahead``."""
+    cdef int populate(self, Mapping mapping, uint64_t base, uint64_t *populated_to, uint64_t target) noexcept nogil:
+        """In steps, which leave out what the writer has passed meanwhile. Returns an errno."""
+        cdef uint64_t step = 256 << 10
+        cdef uint64_t start, end, published_to
+        while populated_to[0] < target:
+            published_to = load64(self.shared.address + H_PUBLISHED_TO)
+            start = max(populated_to[0], published_to) - base & ~<uint64_t>4095
+            end = min(target - base, (start + step) & ~(step - 1))
+            if start < end and madvise(mapping.address + start, end - start, MADV_POPULATE_WRITE):
+                return errno
+            populated_to[0] = base + max(start, end)
+        return 0
+
+    cdef void sleep_ahead(self, uint64_t mark) noexcept nogil:
+        """Sleep until an append of this process has passed ``mark``, or for a second."""
+        cdef uint32_t seen = load32(&self.ahead_word)
+        store64(&self.ahead_mark, mark)
+        store32(&self.ahead_waiting, 1)
+        if load64_seq(self.shared.address + H_PUBLISHED_TO) <= mark and not load32(&self.ahead_stopped):
+            futex_wait(&self.ahead_word, seen, 1000000000)
+        store32(&self.ahead_waiting, 0)
+
+    def wait_for_append(self):
+        """Sleep until this process appends, or for a second."""
+        with nogil:
+            self.sleep_ahead(load64(self.shared.address + H_PUBLISHED_TO))
+
+    def stop_ahead(self):
+        """End :meth:`populate_file` and :meth:`wait_for_append` in the thread that is in one."""
+        store32(&self.ahead_stopped, 1)
+        self.wake_ahead()
+
+    cdef void wake_ahead(self) noexcept nogil:
+        store32(&self.ahead_waiting, 0)
         add32(&self.ahead_word, 1)
         futex_wake(&self.ahead_word, 2147483647)
 
@@ -1412,8 +1463,7 @@ cdef class Appender:
                 wake_lanes(section.shared, section.lanes)
         if section.rolled:
             self.files.rolled()
-        if self.ahead_waiting and section.commit_log_offset + section.staged_size > self.ahead_mark:
-            self.ahead_waiting = False
+        if load32(&self.ahead_waiting) and section.commit_log_offset + section.staged_size > load64(&self.ahead_mark):
             self.wake_ahead()
         return 0
 
@@ -1458,6 +1508,15 @@ cdef class Appender:
                 f"waited {self.timeout_ns // 1000000} ms for the append lock, held by thread {owner}; nothing was "
                 "written. The holder is stopped or starved: try again, or continue or kill it")
         raise OSError(failure, os.strerror(failure))
+
+
+cdef void release(Mapping mapping, uint64_t base, uint64_t *released_to, uint64_t target) noexcept nogil:
+    """Take pages out of this process's page table. They stay in the page cache, dirty as they are."""
+    cdef uint64_t start = released_to[0] - base
+    cdef uint64_t end = (target - base) & ~<uint64_t>4095
+    if end > start:
+        madvise(mapping.address + start, end - start, MADV_DONTNEED)
+        released_to[0] = base + end
 
 
 cdef int32_t get_queue_id(const unsigned char *slot) noexcept nogil:
@@ -1738,6 +1797,9 @@ cdef class QueueGrant:
         cdef const unsigned char *at = NULL
         cdef int found = BAD_SIZE
         cdef uint64_t base
+        if commit_log_offset < 0 or commit_log_offset > <int64_t>load64(self.shared.address + H_PUBLISHED_TO) - size:
+            self.damaged.append((offset, commit_log_offset, BAD_OFFSET))  # the entry: there is no such record
+            return None
         if self.log_file is None or not self.log_file[1] <= commit_log_offset < <int64_t>self.log_file[1] + <int64_t>self.log_file_bytes:
             self.log_file = self.files.log_file(commit_log_offset)
         base = self.log_file[1]

@@ -97,6 +97,15 @@ static inline int replace64(void *at, uint64_t expected, uint64_t desired)
  * on any processor, and only the compiler has to be told. */
 static inline void keep_program_order(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
+/* Ask for cache lines that will be written, while there is other work: another process may have them, and each would be
+ * waited for by itself. */
+static inline void expect_write(void *at, uint64_t size)
+{
+    unsigned char *line = (unsigned char *)at;
+    unsigned char *end = line + (size < 2048 ? size : 2048);
+    for (; line < end; line += 64) __builtin_prefetch(line, 1);
+}
+
 /* --- clocks ----------------------------------------------------------------------------------------- */
 
 static inline int64_t wall_clock_ms(void)
@@ -147,15 +156,18 @@ static inline int mutex_settle(pthread_mutex_t *mutex, int failure)
     return failure == EOWNERDEAD ? pthread_mutex_consistent(mutex) : failure;
 }
 
-/* Tries for a few microseconds, which is longer than any critical section here. Never sleeps. */
+/* Tries for a few microseconds, which is longer than any critical section here. Never sleeps. Looks at the lock word
+ * before each attempt, because an attempt takes the cache line away from the holder, who needs it to let go. */
 static inline int mutex_try(void *at, int spins)
 {
     pthread_mutex_t *mutex = (pthread_mutex_t *)at;
     int failure = pthread_mutex_trylock(mutex);
-    while (failure == EBUSY && spins-- > 0) {
+    while (failure == EBUSY && spins > 0) {
+        while (__atomic_load_n(&mutex->__data.__lock, __ATOMIC_RELAXED) && spins-- > 0) {
 #if defined(__x86_64__) || defined(__i386__)
-        __builtin_ia32_pause();
+            __builtin_ia32_pause();
 #endif
+        }
         failure = pthread_mutex_trylock(mutex);
     }
     return mutex_settle(mutex, failure);

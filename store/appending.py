@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from store import commit_log, layout
 from store._kernel import Mapping
-from store.consume_queue import ConsumeQueues, Entry
+from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from store.crash_points import CrashPoint, reach
 from store.errors import StoreCorrupt
 from store.file_queue import FileQueue
@@ -77,13 +77,19 @@ class AppendFiles:
         start = self._topics.max_offset(queue)
         first = consume_queue.first_entry_of(start)
         last = consume_queue.first_entry_of(start + count - 1)
-        entry_size = layout.CONSUME_QUEUE_ENTRY.size
-        for number in {first, last}:
-            consume_queue.files.allocate(number * entry_size)
-        mapping = consume_queue.files.mapping(first * entry_size)
+        mapping = self._queue_file(consume_queue, first)
         if last == first:
             return mapping, first, None, 0
-        return mapping, first, consume_queue.files.mapping(last * entry_size), last
+        return mapping, first, self._queue_file(consume_queue, last), last
+
+    @staticmethod
+    def _queue_file(consume_queue: ConsumeQueue, first: int) -> Mapping:
+        base = first * layout.CONSUME_QUEUE_ENTRY.size
+        is_new = consume_queue.files.allocate(base)
+        mapping = consume_queue.files.mapping(base)
+        if is_new and first:  # a queue that has filled a file will fill this one, too
+            mapping.populate()
+        return mapping
 
     def repair(self) -> None:
         """Finish or undo the append of a process that died in it. Raises StoreBusy, StoreCorrupt."""

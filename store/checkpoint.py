@@ -19,9 +19,10 @@ Our own durable low-water mark stands in two slots, at bytes 1024 and 2048::
        0     8  sequence       the higher one of two valid slots counts
        8     8  flushed_to     every record below it is on disk
       16     8  dispatched_to  every consume queue entry for a record below it is on disk
-      24     4  crc            CRC-32 of the fields before
+      24     8  queue_ends     sum of the max offsets that all queues had there, or a little less
+      32     4  crc            CRC-32 of the fields before
     ----  ----
-      28
+      36
 
 Invariants:
 
@@ -74,6 +75,10 @@ class LowWater:
 
     dispatched_to: int
     """Every consume queue entry for a record below this commit log offset is on disk."""
+
+    queue_ends: int = 0
+    """Sum of the max offsets of all queues at ``dispatched_to``, or a little less: when the files say less, some of
+    them were deleted."""
 
 
 def read(root: Path) -> tuple[Checkpoint, LowWater | None]:

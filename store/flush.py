@@ -53,7 +53,7 @@ class Flusher:
         self._lock_timeout_ms = lock_timeout_ms
         self._named_to = 0  # files below it have durable names
         self._flushed_queues: list[int] = []  # max offset at the last flush, by slot
-        self.dispatched_to = 0
+        self._dispatched = (0, 0)  # how far, and the sum of the queues' max offsets there
         self._had_followers = False
 
     def wait_until_flushed(self, end: int) -> None:
@@ -86,14 +86,15 @@ class Flusher:
         return self._try_flush()
 
     def flush_queues(self) -> None:
-        """Flush the consume queue files with new entries; ``dispatched_to`` then says how far they are durable."""
+        """Flush the consume queue files with new entries; the next checkpoint says how far they are durable."""
+        queue_ends = sum(self._topics.max_offset(queue) for queue in self._topics.all_queues())
         dispatched_to = self._counted_to()
         try:
             for slot in range(len(self._topics)):
                 self._flush_queue(slot)
         except OSError as error:
             self._poison(error)
-        self.dispatched_to = max(self.dispatched_to, dispatched_to)
+        self._dispatched = max(self._dispatched, (dispatched_to, queue_ends))
 
     def write_checkpoint(self) -> None:
         """Record on disk what is durable. Raises StorePoisoned."""
@@ -101,13 +102,15 @@ class Flusher:
         sequence = low_water.sequence + 1 if low_water else 1
         timestamp = self._state.last_store_timestamp
         flushed_to = self._state.flushed_to
-        known = low_water.dispatched_to if low_water else 0  # another process may have flushed more queues
-        dispatched_to = min(max(self.dispatched_to, known), flushed_to)
+        # Another process may have flushed more queues; and queues can be ahead of the log, which then is flushed next.
+        known = (low_water.dispatched_to, low_water.queue_ends) if low_water else (0, 0)
+        is_newer = known[0] <= self._dispatched[0] <= flushed_to
+        dispatched_to, queue_ends = self._dispatched if is_newer else known
         try:
             checkpoint.write(
                 self._root,
                 Checkpoint(timestamp, timestamp, timestamp, flushed_to),
-                LowWater(sequence, flushed_to, dispatched_to),
+                LowWater(sequence, flushed_to, dispatched_to, queue_ends),
             )
         except OSError as error:
             self._poison(error)

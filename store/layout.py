@@ -134,6 +134,7 @@ LOW_WATER = Layout(
     Field("sequence", "q", "the higher one of two valid slots counts"),
     Field("flushed_to", "q", "every record below it is on disk"),
     Field("dispatched_to", "q", "every consume queue entry for a record below it is on disk"),
+    Field("queue_ends", "q", "sum of the max offsets that all queues had there, or a little less"),
     Field("crc", "I", "CRC-32 of the fields before"),
 )
 
@@ -164,9 +165,8 @@ RUNTIME_HEADER = Layout(
     Field("append_from", "Q", "first byte of the append under way"),
     Field("written_to", "Q", "exclusive end of the append under way; holds bytes nobody may read yet"),
     Field("last_store_timestamp", "Q", "ms; store timestamps do not go back by small clock steps"),
-    Field("_pad2", "32s", ""),
     Field("published_to", "Q", "exclusive end of whole records; a reader never looks past it"),
-    Field("_pad3", "56s", ""),
+    Field("_pad2", "88s", ""),
     Field("flushed_to", "Q", "exclusive end of what fdatasync has made durable"),
     Field("poisoned", "Q", "errno of the first failed flush, 0 while all is well"),
     Field("flush_word", "I", "futex: +1 after each flush"),

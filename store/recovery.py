@@ -22,7 +22,7 @@ from pathlib import Path
 
 from store import checkpoint, commit_log, config_file, layout
 from store.commit_log import describe, walk
-from store.consume_queue import ConsumeQueues
+from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from store.crash_points import CrashPoint, reach
 from store.dispatch import dispatch
 from store.file_queue import FileQueue
@@ -77,7 +77,7 @@ class Survey:
     """What stands there, in words."""
     damaged: tuple[Quarantined, ...]
     missing_queues: bool
-    """A queue of a known topic has no directory: consume queues were deleted."""
+    """Consume queues hold fewer entries than were once durable: some were deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def survey(root: Path, log_files: FileQueue, queues: ConsumeQueues, leftover: Sh
     bases = tuple(log_files.bases())
     begin = bases[0] if bases else 0
     _, low_water = checkpoint.read(root)
-    missing = _has_missing_queue(root, queues)
+    missing = low_water is not None and _queue_ends(queues, low_water.dispatched_to) < low_water.queue_ends
     last_byte = (bases[-1] if bases else 0) + log_files.file_bytes
     same_boot = leftover is not None and begin <= leftover.published_to <= last_byte
     scan_from = begin
@@ -168,6 +168,8 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
     commit_log.zero(log_files, chosen.log_end, log_files.base_of(chosen.log_end) + log_files.file_bytes)
     reach(CrashPoint.RECOVERY_TAIL_CUT)
     done = dispatch(log_files, queues, list(chosen.dispatch_ranges))
+    for queue, end in done.ends.items():
+        _fill_gaps(queues[queue], end, chosen.quarantined)
     recovered = Recovered(chosen)
     dispatched_from = chosen.dispatch_ranges[0][0] if chosen.dispatch_ranges else chosen.log_end
     for queue in sorted({*queues.on_disk(), *done.ends}):
@@ -177,6 +179,25 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
     recovered.last_store_timestamp = checkpoint.read(root)[0].commit_log_timestamp
     reach(CrashPoint.RECOVERY_APPLIED)
     return recovered
+
+
+def _fill_gaps(queue: ConsumeQueue, end: int, quarantined: tuple[Quarantined, ...]) -> None:
+    """Point the entries of damaged records to the damage where they were lost, so that a queue has no holes.
+
+    A hole would be taken for the end of the queue by the next recovery. Whoever takes such an entry finds the damage,
+    reports it, and steps over it.
+    """
+    if not quarantined:
+        return
+    first = min(queue.files.bases()) // layout.CONSUME_QUEUE_ENTRY.size
+    before = 0
+    for number in range(first, end):
+        entry = queue.entry(number)
+        if entry.size:
+            before = entry.commit_log_offset
+        else:
+            bad = next((bad for bad in quarantined if bad.start >= before), quarantined[-1])
+            queue.write(number, Entry(bad.start, min(bad.end - bad.start, 2**31 - 1), 0))
 
 
 def believable(leftover: SharedState, root: Path) -> bool:
@@ -258,8 +279,6 @@ def _between(start: int, end: int, damaged: tuple[Quarantined, ...]) -> tuple[tu
     return tuple(ranges)
 
 
-def _has_missing_queue(root: Path, queues: ConsumeQueues) -> bool:
-    """Tell whether a group has progress in a queue that has no directory any more."""
-    present = set(queues.on_disk())
-    known = progress_on_disk(root).items()
-    return any(queue not in present and progress.committed_offset for (_, queue), progress in known)
+def _queue_ends(queues: ConsumeQueues, commit_log_offset: int) -> int:
+    """Return the sum of the max offsets, as far as the entries on disk are for records below ``commit_log_offset``."""
+    return sum(queues[queue].end_below(commit_log_offset) for queue in queues.on_disk())

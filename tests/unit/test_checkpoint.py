@@ -18,10 +18,10 @@ BROKER_CHECKPOINT = bytes.fromhex("000001a1fabe67cb 000001a1fabe6c0a 00000000000
 """From a RocketMQ 4.9.8 store that was closed cleanly."""
 
 SLOTS = (1024, 2048)
-SLOT_SIZE = 28
+SLOT_SIZE = 36
 
-OLD = LowWater(sequence=0x0102030405060708, flushed_to=0x1112131415161718, dispatched_to=0x2122232425262728)
-NEW = LowWater(sequence=0x4142434445464748, flushed_to=0x5152535455565758, dispatched_to=0x6162636465666768)
+OLD = LowWater(0x0102030405060708, 0x1112131415161718, 0x2122232425262728, 0x3132333435363738)
+NEW = LowWater(0x4142434445464748, 0x5152535455565758, 0x6162636465666768, 0x7172737475767779)
 
 
 @pytest.fixture
@@ -55,12 +55,12 @@ def test_a_file_of_another_size_is_not_believed_and_replaced(tmp_path: Path, pat
 
 
 def test_every_byte_of_the_file_is_where_the_layout_says(tmp_path: Path, path: Path) -> None:
-    checkpoint.write(tmp_path, Checkpoint(1, 2, 3, 4), LowWater(1, 50, 40))
-    checkpoint.write(tmp_path, Checkpoint(5, 6, 7, 8), LowWater(2, 70, 60))
+    checkpoint.write(tmp_path, Checkpoint(1, 2, 3, 4), LowWater(1, 50, 40, 30))
+    checkpoint.write(tmp_path, Checkpoint(5, 6, 7, 8), LowWater(2, 70, 60, 35))
     expected = bytearray(4096)
     struct.pack_into(">qqqq", expected, 0, 5, 6, 7, 8)
-    for position, fields in zip(SLOTS, ((1, 50, 40), (2, 70, 60)), strict=True):
-        packed = struct.pack(">qqq", *fields)
+    for position, fields in zip(SLOTS, ((1, 50, 40, 30), (2, 70, 60, 35)), strict=True):
+        packed = struct.pack(">qqqq", *fields)
         expected[position : position + SLOT_SIZE] = packed + struct.pack(">I", zlib.crc32(packed))
     assert path.read_bytes() == expected
 
