@@ -1,0 +1,243 @@
+"""What a child process of a crash test does until it is killed: one function for each scenario.
+
+A child says what has happened by single writes to a file outside of the store, one line for each operation that has
+returned, so that a kill cannot take back what was said. Everything else the tests must find out by themselves.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+from store import (
+    Durability,
+    Message,
+    MessageQueue,
+    MessageStore,
+    QueueGrant,
+    StoreConfig,
+    TagSet,
+    crash_points,
+    open_store,
+)
+from store._kernel import Appender
+from store.crash_points import CrashPoint, arm
+
+TOPIC = "orders"
+QUEUE = MessageQueue(TOPIC, 0)
+GROUP = "billing"
+SPAN = 2_000
+
+SMALL = StoreConfig(
+    commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=64, lock_timeout_ms=2_000
+)
+"""Files of nine pages and of 64 entries: some twenty large messages roll to the next file."""
+
+LONGEST_LIFE_S = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What one child is to do."""
+
+    scenario: str
+    root: str
+    notes: str
+    """File for what has returned."""
+
+    point: str = ""
+    """Name of the crash point to die at; empty for none."""
+
+    survive: int = 0
+    """How often to pass it first."""
+
+    signal_number: int = signal.SIGKILL
+    kill_at_line: int = 0
+    """Die at the so many-th line of the store's Python that is reached for the first time; 0 for none."""
+
+    rounds: int = 0
+    """How often to open and close; 0 for without end."""
+
+    batch: int = 1
+    """Messages of one append; offsets of one acknowledgement."""
+
+    body_bytes: int = 60
+    pattern: str = "in order"
+    """In which order to acknowledge, a key of ``PATTERNS``."""
+
+    def text(self) -> str:
+        """Return the order as one line."""
+        return json.dumps(asdict(self))
+
+    def arm(self) -> None:
+        """From now on, die at the point."""
+        if self.point:
+            arm(CrashPoint[self.point], passes=self.survive, signal_number=self.signal_number)
+        if self.kill_at_line:
+            die_at_line(self.kill_at_line)
+
+
+Note = Callable[[object], None]
+TraceFunction = Callable[[FrameType, str, object], object]
+
+
+def die_at_line(number: int) -> None:
+    """Kill this process when its main thread reaches the so many-th line of the store for the first time."""
+    package = str(Path(crash_points.__file__).parent)
+    seen: set[tuple[str, int]] = set()
+
+    def trace(frame: FrameType, event: str, _: object) -> TraceFunction | None:
+        if not frame.f_code.co_filename.startswith(package):
+            return None
+        if event == "line":
+            seen.add((frame.f_code.co_filename, frame.f_lineno))
+            if len(seen) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    sys.settrace(cast("Any", trace))  # typeshed asks for a return of its own protocol
+
+
+def body_of(number: int, size: int = 60) -> bytes:
+    """Return the only right body of a message: at least ``size`` bytes that all depend on its number."""
+    text = b"message %d; " % number
+    return text * -(-size // len(text))
+
+
+def number_of(body: bytes) -> int:
+    """Return the number of a message; raises ValueError for a body that is damaged."""
+    number = int(body.partition(b";")[0].removeprefix(b"message "))
+    if body != body_of(number, len(body)):
+        raise ValueError(f"the body of message {number} is damaged")
+    return number
+
+
+def appender_of(store: MessageStore) -> Appender:
+    """Return what appends to the one queue of the topic."""
+    return store.appender(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8"))
+
+
+def grant_of(store: MessageStore, group: str = GROUP, queue: MessageQueue = QUEUE) -> QueueGrant:
+    """Become the next owner of a queue in a group, as a member does."""
+    slot = store.groups.find_or_add(group, store.topics.slot(queue), 0)
+    with slot.locked(store.config.lock_timeout_ms):
+        epoch = slot.load("epoch") + 1
+        slot.store("epoch", epoch)
+    return store.grant(slot, epoch, TagSet(()))
+
+
+# --- scenarios ------------------------------------------------------------------------------------
+
+
+def append(order: Order, note: Note) -> None:
+    """Append batches of consecutive messages; note the number after the last one of each."""
+    store = open_store(order.root, housekeeping=False)
+    appender = appender_of(store)
+    order.arm()
+    for first in itertools.count(0, order.batch):
+        messages = [Message(TOPIC, body_of(first + step, order.body_bytes)) for step in range(order.batch)]
+        if order.batch == 1:
+            appender.append(messages[0])
+        else:
+            appender.append_batch(messages)
+        note(first + order.batch)
+
+
+def append_durably(order: Order, note: Note) -> None:
+    """Append with SYNC durability; note the number after each message and how far the log was flushed."""
+    store = open_store(order.root, replace(SMALL, durability=Durability.SYNC), housekeeping=False)
+    appender = appender_of(store)
+    order.arm()
+    for number in itertools.count():
+        result = appender.append(Message(TOPIC, body_of(number, order.body_bytes)))
+        store.flusher.wait_until_flushed(result.commit_log_end)
+        note(f"{number + 1} {store.state.flushed_to - result.commit_log_end}")
+
+
+def acknowledge(order: Order, note: Note) -> None:
+    """Take everything there is and acknowledge it; note the offsets whose acknowledgement was taken."""
+    grant = grant_of(open_store(order.root, housekeeping=False))
+    taken = [message.queue_offset for message in grant.take(SPAN, SPAN)]
+    order.arm()
+    for offsets in chunks(PATTERNS[order.pattern](taken), order.batch):
+        if grant.acknowledge_offsets(offsets):
+            note(" ".join(map(str, offsets)))
+
+
+def write_offsets(order: Order, note: Note) -> None:
+    """Acknowledge message after message and write ``consumerOffset.json`` each time; note what it then says."""
+    store = open_store(order.root, housekeeping=False)
+    grant = grant_of(store)
+    taken = [message.queue_offset for message in grant.take(SPAN, SPAN)]
+    order.arm()
+    for offset in taken:
+        assert grant.acknowledge_offsets([offset])
+        store.persist_offsets()
+        note(grant.committed_offset)
+
+
+def open_and_close(order: Order, note: Note) -> None:
+    """Open the store, append one message, close the store, again and again; note the number after each message."""
+    order.arm()
+    for number in range(order.rounds) if order.rounds else itertools.count():
+        with open_store(order.root, SMALL, housekeeping=False) as store:
+            appender_of(store).append(Message(TOPIC, body_of(number, order.body_bytes)))
+            note(number + 1)
+
+
+SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
+    function.__name__: function for function in (append, append_durably, acknowledge, write_offsets, open_and_close)
+}
+
+
+def chunks(offsets: list[int], size: int) -> Iterator[list[int]]:
+    """Split into lists of ``size``."""
+    return (offsets[at : at + size] for at in range(0, len(offsets), size))
+
+
+def _blocks_reversed(offsets: list[int]) -> list[int]:
+    """Each hundredth message is late, and the committed offset then moves over whole words of the bitmap."""
+    return [offset for block in chunks(offsets, 100) for offset in reversed(block)]
+
+
+def _pairs_swapped(offsets: list[int]) -> list[int]:
+    return [offset for pair in chunks(offsets, 2) for offset in reversed(pair)]
+
+
+def _first_one_never(offsets: list[int]) -> list[int]:
+    """The committed offset does not move at all: everything is known from the bitmap alone."""
+    return offsets[1:]
+
+
+PATTERNS: dict[str, Callable[[list[int]], list[int]]] = {
+    "in order": lambda offsets: offsets,
+    "pairs swapped": _pairs_swapped,
+    "blocks reversed": _blocks_reversed,
+    "first one never": _first_one_never,
+}
+
+
+# --- running one ----------------------------------------------------------------------------------
+
+
+def run(order: Order) -> None:
+    """Do what the order says, in this process."""
+    signal.alarm(LONGEST_LIFE_S)  # a child that hangs must not outlive its test
+    notes = os.open(order.notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    SCENARIOS[order.scenario](order, lambda said: _write(notes, said))
+
+
+def _write(descriptor: int, said: object) -> None:
+    os.write(descriptor, f"{said}\n".encode())
+
+
+if __name__ == "__main__":
+    run(Order(**json.loads(sys.argv[1])))

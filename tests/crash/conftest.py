@@ -1,0 +1,56 @@
+"""Fixtures of the crash tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store import Message, MessageStore, open_store
+from tests.crash.child import SMALL, TOPIC, appender_of
+from tests.crash.nursery import Nursery
+
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Where children come from."""
+    with Nursery() as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make no disk work in this process: a kill loses nothing that the page cache has, and disks are slow."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(os, "fdatasync", lambda _: None)
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """Use memory where there is enough: a kill does not lose what the page cache has, so a disk proves nothing more."""
+    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < 512 << 20:
+        yield tmp_path
+    else:
+        with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+            yield Path(directory)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return where the store stands; what children say stands beside it."""
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(root: Path) -> Iterator[MessageStore]:
+    """Open a store, in this process, with one flushed message of no test in it; whoever dies, this process stays."""
+    with open_store(root, SMALL, housekeeping=False) as opened:
+        appender_of(opened).append(Message(TOPIC, b"first"))
+        opened.flush_thorough()
+        yield opened

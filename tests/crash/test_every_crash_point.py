@@ -1,0 +1,58 @@
+"""Every crash point is reached by a scenario of these tests: one that no process reaches proves nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from store import Message, MessageStore, open_store
+from store.crash_points import CrashPoint
+from tests.crash.child import SMALL, TOPIC, Order, appender_of
+from tests.crash.nursery import Nursery
+from tests.crash.views import abandon, stored_bodies
+from tests.support import reference
+
+ROLLING = 1_500
+"""Bytes of a body so large that a commit log file is soon full."""
+
+
+def scenario_of(point: CrashPoint) -> Order:
+    """Return what reaches a point; where the store and the notes are is left open."""
+    order = Order(scenario="append", root="", notes="", point=point.name)
+    if point is CrashPoint.BLANK_WRITTEN or point is CrashPoint.FILE_ALLOCATED:
+        return replace(order, body_bytes=ROLLING)
+    if CrashPoint.ACK_LOCKED <= point <= CrashPoint.ACK_FINISHED:
+        return replace(order, scenario="acknowledge")
+    if point is CrashPoint.FLUSH_SYNCED:
+        return replace(order, scenario="append_durably")
+    if point is CrashPoint.OFFSETS_TEMPORARY:
+        return replace(order, scenario="write_offsets")
+    if point >= CrashPoint.RECOVERY_PLANNED:
+        return replace(order, scenario="open_and_close")
+    return order
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", CrashPoint, ids=lambda point: point.name.lower())
+def test_a_process_dies_there_and_the_store_is_whole_afterwards(
+    store: MessageStore, root: Path, nursery: Nursery, point: CrashPoint
+) -> None:
+    # Given, for a repair, an append that is due to be repaired, and for an opening that nobody has the store open
+    notes = str(root.with_name("notes"))
+    if CrashPoint.REPAIR_STARTED <= point <= CrashPoint.REPAIR_ENTRY_WRITTEN:
+        before = CrashPoint.RECORDS_COPIED if point is CrashPoint.REPAIR_ZEROED else CrashPoint.RECORDS_ANNOUNCED
+        nursery.kill_at_its_point(Order(scenario="append", root=str(root), notes=notes, point=before.name))
+    if point >= CrashPoint.RECOVERY_PLANNED:
+        abandon(store)
+
+    # When a process is killed at the point
+    nursery.kill_at_its_point(replace(scenario_of(point), root=str(root), notes=notes))
+
+    # Then the store is whole
+    abandon(store)
+    with open_store(root, SMALL, housekeeping=False) as again:
+        appender_of(again).append(Message(TOPIC, b"after"))
+    assert reference.check_store(root) == []
+    assert stored_bodies(root)[-1] == b"after"

@@ -1,0 +1,159 @@
+"""A process that is stopped, and not dead, while it holds a lock that others need: they are told; nothing breaks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from store import Message, MessageStore, QueueGrant, open_store
+from store.crash_points import CrashPoint
+from store.errors import StoreBusy
+from tests.crash.child import SMALL, SPAN, TOPIC, Order, appender_of, body_of, grant_of
+from tests.crash.nursery import ROOT, notes_of
+from tests.crash.views import bodies, queued_records
+
+LOCK_TIMEOUT_MS = 150
+
+HOLDS_THE_APPEND_LOCK = [
+    point for point in CrashPoint if point < CrashPoint.APPEND_FINISHED and point is not CrashPoint.BLANK_WRITTEN
+]
+HOLDS_THE_GROUP_QUEUE = [
+    CrashPoint.ACK_LOCKED,
+    CrashPoint.ACK_MARKED,
+    CrashPoint.ACK_ADVANCING,
+    CrashPoint.ACK_CLEARED,
+]
+
+
+@pytest.fixture
+def impatient(store: MessageStore, root: Path) -> Iterator[MessageStore]:
+    """The same store through a second handle, that waits for locks for a short time only."""
+    with open_store(root, replace(SMALL, lock_timeout_ms=LOCK_TIMEOUT_MS), housekeeping=False) as opened:
+        yield opened
+    store.close()
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", HOLDS_THE_APPEND_LOCK, ids=lambda point: point.name.lower())
+def test_an_append_by_a_stopped_process_makes_others_busy_until_it_goes_on(
+    impatient: MessageStore, root: Path, point: CrashPoint
+) -> None:
+    appender = appender_of(impatient)
+    with stopped_child(order_of("append", root, point, survive=3)) as child:
+        # Given a sender stopped inside of its append, when another one sends, then it is told in time
+        started = time.monotonic()
+        with pytest.raises(StoreBusy, match="nothing was written"):
+            appender.append(Message(TOPIC, b"refused"))
+        assert LOCK_TIMEOUT_MS / 1000 <= time.monotonic() - started < LOCK_TIMEOUT_MS / 1000 + 2
+
+        # And consumers are not stopped by it
+        grant = grant_of(impatient)
+        delivered = [message.body for message in grant.take(SPAN, SPAN)]
+        assert delivered[:4] == [b"first", *map(body_of, range(3))]
+        assert grant.acknowledge_offsets([0, 1, 2, 3])
+
+        # And when the stopped one goes on, so do all
+        child.send_signal(signal.SIGCONT)
+        retry_until_sent(impatient, b"after")
+
+    # And nothing was lost, torn, or written twice
+    found = bodies(queued_records(impatient))
+    sent_by_child = [body for body in found[1:] if body != b"after"]
+    assert sent_by_child == [body_of(number) for number in range(len(sent_by_child))]
+    assert len(sent_by_child) >= len(notes_of(order_of("append", root, point, survive=3)))
+    assert found.count(b"after") == 1
+    impatient.close()
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G1")
+def test_a_stopped_sender_can_be_killed_and_the_others_go_on(impatient: MessageStore, root: Path) -> None:
+    order = order_of("append", root, CrashPoint.RECORD_HALF_COPIED, survive=3)
+    with stopped_child(order), pytest.raises(StoreBusy):
+        appender_of(impatient).append(Message(TOPIC, b"refused"))
+    appender_of(impatient).append(Message(TOPIC, b"after"))
+    assert bodies(queued_records(impatient)) == [b"first", *map(body_of, range(3)), b"after"]
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G8")
+@pytest.mark.parametrize("point", HOLDS_THE_GROUP_QUEUE, ids=lambda point: point.name.lower())
+def test_an_acknowledgement_by_a_stopped_process_does_not_stop_other_groups(
+    impatient: MessageStore, root: Path, point: CrashPoint
+) -> None:
+    # Given a consumer stopped inside of its acknowledgement
+    appender_of(impatient).append_batch([Message(TOPIC, body_of(number)) for number in range(50)])
+    with stopped_child(order_of("acknowledge", root, point, survive=3)) as child:
+        # Then nobody else can have its queue for its group, and is told in time
+        with pytest.raises(StoreBusy):
+            grant_of(impatient)
+
+        # And other groups and senders are not stopped by it
+        other = grant_of(impatient, "other")
+        assert other.acknowledge_offsets([message.queue_offset for message in other.take(SPAN, SPAN)])
+        appender_of(impatient).append(Message(TOPIC, b"after"))
+
+        # And once it goes on the queue can be granted, and it is refused from then on
+        child.send_signal(signal.SIGCONT)
+        following = granted_in_the_end(impatient)
+        assert child.wait() == 0
+
+    # And no acknowledgement that was taken is lost
+    taken = {int(note) for note in notes_of(order_of("acknowledge", root, point, survive=3))}
+    assert taken >= {0, 1, 2}
+    assert {message.queue_offset for message in following.take(SPAN, SPAN)} == set(range(52)) - taken
+
+
+def order_of(scenario: str, root: Path, point: CrashPoint, survive: int) -> Order:
+    return Order(
+        scenario=scenario,
+        root=str(root),
+        notes=str(root.with_name("notes")),
+        point=point.name,
+        survive=survive,
+        signal_number=signal.SIGSTOP,
+    )
+
+
+@contextmanager
+def stopped_child(order: Order) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a child, wait until it has stopped itself; it is killed in the end, stopped or not."""
+    with subprocess.Popen([sys.executable, "-m", "tests.crash.child", order.text()], cwd=ROOT) as child:
+        try:
+            _, status = os.waitpid(child.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status), f"no {order.scenario} reaches {order.point}: {status}"
+            yield child
+        finally:
+            child.kill()
+
+
+def retry_until_sent(store: MessageStore, body: bytes) -> None:
+    """Send as a patient application does: StoreBusy is retryable."""
+    appender = appender_of(store)
+    for _ in range(50):
+        try:
+            appender.append(Message(TOPIC, body))
+        except StoreBusy as error:
+            assert error.retryable
+            assert not error.stored
+        else:
+            return
+    pytest.fail("the store stayed busy")
+
+
+def granted_in_the_end(store: MessageStore) -> QueueGrant:
+    for _ in range(50):
+        try:
+            return grant_of(store)
+        except StoreBusy as error:
+            assert error.retryable
+    pytest.fail("the queue stayed busy")

@@ -1,0 +1,104 @@
+"""How the crash tests look at a store: as a reader that repairs nothing, and after everybody has left.
+
+Both read the bytes with the slow reference codec; of the store's own words only the frontiers are taken, because how
+far a reader may look is what they say.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from store import MessageQueue, MessageStore, layout
+from tests.crash.child import QUEUE
+from tests.support import reference
+from tests.support.reference import ReferenceRecord
+
+
+def published_records(store: MessageStore) -> list[ReferenceRecord]:
+    """Return every record below ``published_to``; fails when anything else stands there."""
+    end = store.state.published_to
+    log = log_bytes(store.root)
+    records = []
+    position = 0
+    while position < end:
+        found = reference.decode(log, position)
+        assert found is not None, f"published up to {end}, but no whole record stands at {position}"
+        if isinstance(found, ReferenceRecord):
+            assert found.commit_log_offset == position
+            records.append(found)
+        else:
+            assert (position + found.size) % store.config.commit_log_file_bytes == 0
+        position += found.size
+    assert position == end
+    return records
+
+
+def queued_records(
+    store: MessageStore, queue: MessageQueue = QUEUE, published: list[ReferenceRecord] | None = None
+) -> list[ReferenceRecord]:
+    """Return the records of the entries below ``max_offset``; fails when an entry is not whole or not right."""
+    count = store.topics.max_offset(queue)
+    if published is None:
+        published = published_records(store)
+    records = {record.commit_log_offset: record for record in published}
+    entries = entry_bytes(store.root, queue)
+    found = []
+    for number in range(count):
+        offset, size, tags_code = reference.ENTRY.unpack_from(entries, number * reference.ENTRY.size)
+        record = records.get(offset)
+        assert record is not None, f"entry {number} of {count} points to {offset}, where no published record stands"
+        assert (number, queue.topic, queue.queue_id) == (record.queue_offset, record.topic, record.queue_id)
+        assert (size, tags_code) == (record.size, record.tags_code)
+        found.append(record)
+    return found
+
+
+def bodies(records: list[ReferenceRecord]) -> list[bytes]:
+    """Return the bodies alone."""
+    return [record.body for record in records]
+
+
+def stored_bodies(root: Path) -> list[bytes]:
+    """Return the bodies of every record of a store that nobody has open, in the order of the log."""
+    return [record.body for _, record in reference.read_commit_log(root)]
+
+
+def log_bytes(root: Path) -> bytes:
+    """Return all commit log files, one behind the other."""
+    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").glob("*")))
+
+
+def entry_bytes(root: Path, queue: MessageQueue) -> bytes:
+    """Return all files of a consume queue, one behind the other."""
+    directory = root / "consumequeue" / queue.topic / str(queue.queue_id)
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("*")))
+
+
+def abandon(store: MessageStore) -> None:
+    """Leave the store as a killed process does: its locks go, and nothing else is done."""
+    for preparer in store._preparers:
+        preparer.close()
+    store._preparers.clear()
+    store._closed = True
+    store.lock.close()
+
+
+def power_cut_image(root: Path, target: Path, end: int, file_bytes: int) -> Path:
+    """Copy a store as it can stand after a power cut: of the log nothing at ``end`` or above has reached the disk,
+    of everything else all, and the runtime file is no longer this boot's."""
+    shutil.copytree(root, target, ignore=shutil.ignore_patterns("shared"))
+    for path in (target / "commitlog").iterdir():
+        keep = min(max(end - int(path.name), 0), file_bytes)
+        content = path.read_bytes()
+        path.write_bytes(content[:keep] + bytes(file_bytes - keep))
+    return target
+
+
+def acknowledged_bits(store: MessageStore, group: str) -> set[int]:
+    """Return the queue offsets above the committed one that the group-queue table has as finished."""
+    slot = store.groups.find(group, store.topics.slot(QUEUE))
+    assert slot is not None
+    committed, bits = slot.committed_offset, slot.acknowledged_bits()
+    window = range(committed, committed + layout.ACK_WINDOW)
+    return {offset for offset in window if bits >> offset % layout.ACK_WINDOW & 1}

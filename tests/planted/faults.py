@@ -1,0 +1,186 @@
+"""Faults that were made on purpose: one changed piece of text each, and the tests that must notice it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+KILLED_APPEND = "tests/crash/test_killed_append.py"
+KILLED_ACKNOWLEDGEMENT = "tests/crash/test_killed_acknowledgement.py"
+KILLED_OPENING = "tests/crash/test_killed_opening.py"
+ACKNOWLEDGEMENT = "tests/unit/test_acknowledgement.py"
+RECOVERY = "tests/unit/test_recovery.py"
+FLUSH = "tests/unit/test_flush.py"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """``old`` stands in ``file`` exactly once and is replaced by ``new``."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+    """File with the tests that must fail."""
+
+    select: str = ""
+    """Which of them, as for pytest's ``-k``; empty for all."""
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the kernel has to be built again."""
+        return Path(self.file).suffix in {".pyx", ".h"}
+
+
+KERNEL = "store/_kernel.pyx"
+
+FAULTS = [
+    # --- the order of the stores in an append -----------------------------------------------------
+    Fault(
+        name="records are published before they are copied",
+        file=KERNEL,
+        old="    copy_records(section, target)\n",
+        new="    store64(shared + H_PUBLISHED_TO, end)\n    copy_records(section, target)\n",
+        tests=KILLED_APPEND,
+        select="record_half_copied",
+    ),
+    Fault(
+        name="records are announced before they are copied",
+        file=KERNEL,
+        old="    store64(shared + H_APPEND_STAGE, COPYING)\n",
+        new="    store64(shared + H_APPEND_STAGE, RECORDED)\n",
+        tests=KILLED_APPEND,
+        select="record_half_copied",
+    ),
+    Fault(
+        name="the queue is published before its entries are written",
+        file=KERNEL,
+        old="    write_entries(section)\n",
+        new="    store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + section.count)\n    write_entries(section)\n",
+        tests=KILLED_APPEND,
+        select="entry_half_written",
+    ),
+    Fault(
+        name="the size of an entry is written before its offset",
+        file=KERNEL,
+        old="        put_i64(entry, commit_log_offset)\n        keep_program_order()\n        if number == 0:\n",
+        new="        put_i32(entry + E_SIZE, section.sizes[number])\n        if number == 0:\n",
+        tests=KILLED_APPEND,
+        select="entry_half_written",
+    ),
+    Fault(
+        name="a file ends without a blank record",
+        file=KERNEL,
+        old="        put_i32(blank + R_MAGIC, BLANK_MAGIC)\n",
+        new="        pass\n",
+        tests=KILLED_APPEND,
+        select="rolls and append_finished",
+    ),
+    # --- acknowledgements -------------------------------------------------------------------------
+    Fault(
+        name="an acknowledgement with an old epoch is taken",
+        file=KERNEL,
+        old="    if load64(slot + G_EPOCH) != epoch:\n        return 0\n",
+        new="",
+        tests=KILLED_ACKNOWLEDGEMENT,
+        select="refused",
+    ),
+    Fault(
+        name="the committed offset moves before the bits below it are cleared",
+        file=KERNEL,
+        old="    cdef uint64_t bit\n    while offset < target:\n        bit = offset % ACK_WINDOW\n",
+        new="    cdef uint64_t bit\n    store64(slot + G_COMMITTED, target)\n    reach_point(AT_ACK_CLEARED)\n"
+        "    while offset < target:\n        bit = offset % ACK_WINDOW\n",
+        tests=KILLED_ACKNOWLEDGEMENT,
+        select="ack_cleared and hand_over",
+    ),
+    Fault(
+        name="a message that the committed offset has passed is taken",
+        file=KERNEL,
+        old=" or offset < load64(self.slot + G_ADVANCE_TO)",
+        new="",
+        tests=ACKNOWLEDGEMENT,
+    ),
+    # --- repair -----------------------------------------------------------------------------------
+    Fault(
+        name="a repair leaves the bytes of a torn record",
+        file="store/appending.py",
+        old="    commit_log.zero(log_files, state.append_from, state.written_to)\n",
+        new="",
+        tests=KILLED_APPEND,
+        select="record_half_copied",
+    ),
+    Fault(
+        name="a repair writes no entries",
+        file="store/appending.py",
+        old="        consume_queues[queue].write(message.queue_offset, Entry(offset, outcome.size, message.tags_code))\n",
+        new="",
+        tests=KILLED_APPEND,
+        select="records_announced",
+    ),
+    Fault(
+        name="a repair does not count what it has written",
+        file="store/appending.py",
+        old="        topics.advance_max_offset(queue, end)\n",
+        new="        pass\n",
+        tests=KILLED_APPEND,
+        select="records_announced",
+    ),
+    # --- opening and recovery ---------------------------------------------------------------------
+    Fault(
+        name="recovery leaves what stands behind the last record",
+        file="store/recovery.py",
+        old="    commit_log.zero(log_files, chosen.log_end, log_files.base_of(chosen.log_end) + log_files.file_bytes)\n",
+        new="",
+        tests=RECOVERY,
+        select="torn or rubbish",
+    ),
+    Fault(
+        name="recovery leaves entries without a record",
+        file="store/recovery.py",
+        old="        queues[queue].cut(end)\n",
+        new="",
+        tests=KILLED_APPEND,
+        select="entries_written",
+    ),
+    Fault(
+        name="the runtime file is built in place of the old one",
+        file="store/shared_state.py",
+        old='_BUILDING = "shared.building"\n',
+        new="_BUILDING = FILE_NAME\n",
+        tests=KILLED_OPENING,
+        select="file_allocated",
+    ),
+    Fault(
+        name="acknowledgements ahead of the committed offset are forgotten when everybody dies",
+        file="store/recovery.py",
+        old='GroupProgress(advance_to, bits, slot.load("epoch"))',
+        new='GroupProgress(advance_to, 0, slot.load("epoch"))',
+        tests=KILLED_ACKNOWLEDGEMENT,
+        select="never and reopen",
+    ),
+    Fault(
+        name="a file of offsets is written before its digest is announced",
+        file="store/config_file.py",
+        old="    announce(_digest(text))\n    write(path, text)\n",
+        new="    write(path, text)\n    announce(_digest(text))\n",
+        tests=KILLED_ACKNOWLEDGEMENT,
+        select="killed_write",
+    ),
+    # --- flushing ---------------------------------------------------------------------------------
+    Fault(
+        name="a flush is recorded before it has happened",
+        file="store/flush.py",
+        old="        try:\n            self._sync(start, end)\n",
+        new="        self._state.flushed_to = max(end, self._state.flushed_to)\n        try:\n            self._sync(start, end)\n",
+        tests=FLUSH,
+    ),
+    Fault(
+        name="a failed flush poisons nothing",
+        file="store/flush.py",
+        old="        self._state.poisoned = error.errno or errno.EIO\n",
+        new="",
+        tests=FLUSH,
+    ),
+]
