@@ -10,13 +10,18 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 STORE = Path(__file__).parents[1] / "store"
 
 # How long one example takes says nothing on a machine that others use too.
 settings.register_profile("repository", deadline=None, print_blob=True)
 settings.load_profile("repository")
+
+# For a fault that somebody planted: that it is found is enough, and the smallest example would take minutes.
+settings.register_profile(
+    "planted", parent=settings.get_profile("repository"), phases=(Phase.explicit, Phase.generate), database=None
+)
 
 
 def pytest_configure() -> None:
