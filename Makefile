@@ -14,7 +14,7 @@ CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14
 KERNEL_SOURCES := store/_kernel.pyx $(wildcard store/*.h)
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 
-.PHONY: install demo test lint bench clean help no-kernel
+.PHONY: install demo test lint torture bench clean help no-kernel
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -37,6 +37,9 @@ lint: $(STAMP) ## check style, formatting, types, the kernel's stub and its warn
 	    --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist store._kernel || failed=1
 	$(PYTHON) -m cython -Wextra -Werror -o $(VENV)/kernel-lint.c store/_kernel.pyx || failed=1
 	exit $$failed
+
+torture: $(STAMP) ## run every rig at full size, for hours; ARGS="kills --rounds 100" for less
+	@$(PYTHON) -m tests.torture $(ARGS)
 
 bench: $(STAMP) ## run the benchmarks
 	@$(PYTHON) -m benchmarks
