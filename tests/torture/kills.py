@@ -14,7 +14,9 @@ CLAIM = "No kill loses, invents, damages or reorders a message, and only what wa
 def run(seed: int, rounds: int, scratch: Path) -> Result:
     """Do so many rounds of bursts and kills over one store."""
     figures = Campaign(scratch, seed).run(rounds)
-    counts = {name.replace("_", " "): count for name, count in asdict(figures).items() if isinstance(count, int)}
+    counts: dict[str, int | float | str] = {
+        name.replace("_", " "): count for name, count in asdict(figures).items() if isinstance(count, int)
+    }
     problems = [f"{name}: {count}" for name, count in figures.faults.items() if count]
     return Result(CLAIM, counts, problems + figures.problems)
 

@@ -12,9 +12,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "reliability-results.md"
 _HEAD = """\
 # What the rigs found
 
-Written by `make torture` (`python -m tests.torture`) from `tests/torture/results/`; a quick part of every rig is in `make
-test`. A run is repeated with `python -m tests.torture RIG --seed SEED --rounds ROUNDS`. Each rig tries to refute a claim;
-figures that would refute it are 0 or stand under "Refuted".
+Written by `make torture` (`python -m tests.torture`) from `tests/torture/results/`; a quick part of every rig is in
+`make test`. A run is repeated with `python -m tests.torture RIG --seed SEED --rounds ROUNDS`. Each rig tries to refute a
+claim; figures that would refute it are 0 or stand under "Refuted".
 """
 
 
@@ -38,12 +38,8 @@ def _section(result: dict[str, Any]) -> str:
         return "\n".join([*lines, f"Skipped: {result['skipped']}", ""])
     lines += ["| figure | value |", "| --- | ---: |"]
     lines += [f"| {name} | {_shown(value)} |" for name, value in result["figures"].items()]
-    lines += [
-        "",
-        f"Seed {result['seed']}, rounds {result['rounds']:,}, {result['seconds']:,} s on {result['day']}, Linux "
-        f"{result['kernel']}, Python {result['python']}.",
-        "",
-    ]
+    run = f"Seed {result['seed']}, rounds {result['rounds']:,}, {result['seconds']:,} s on {result['day']}"
+    lines += ["", f"{run}, Linux {result['kernel']}, Python {result['python']}.", ""]
     if result["problems"]:
         lines += ["Refuted:", "", *(f"- {problem}" for problem in result["problems"][:20]), ""]
     return "\n".join(lines)
