@@ -19,6 +19,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
 from libc.errno cimport EBUSY, EINVAL, ETIMEDOUT, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -253,6 +254,7 @@ cdef class Mapping:
     """A shared mapping of a whole file. It keeps no descriptor, and is unmapped when the last reference goes."""
 
     cdef unsigned char *address
+    cdef object __weakref__
     cdef readonly Py_ssize_t size
     cdef readonly bint writable
 
@@ -284,6 +286,24 @@ cdef class Mapping:
             failure = madvise(self.address, self.size, MADV_POPULATE_WRITE)
         if failure and errno != EINVAL:  # EINVAL: a kernel before 5.14; pages are then made at first touch
             raise OSError(errno, os.strerror(errno))
+
+
+cdef tuple borrowed(tuple files):
+    """Return (Mapping, begin[, Mapping or None, begin]) with weak references: the mapping cache may let go of them.
+
+    A process may use more files than it can map. Who uses one from time to time borrows it, and asks again when it is
+    gone, so that the cache's limit is a limit of all.
+    """
+    return tuple([PyWeakref_NewRef(part, None) if isinstance(part, Mapping) else part for part in files])
+
+
+cdef Mapping lent(tuple files, int number):
+    """Return a borrowed mapping, None when it is gone. Whoever points into it holds what this returns."""
+    cdef PyObject *found
+    if files is None or files[number] is None:
+        return None
+    found = PyWeakref_GetObject(files[number])
+    return None if found == <PyObject *>None else <Mapping>found
 
 
 # --- words and mutex: for what is written in Python ------------------------------------------------------------
@@ -1098,7 +1118,7 @@ cdef class Appender:
     cdef object encode_body
     cdef dict routes
     cdef tuple log_files                # (Mapping, base, Mapping or None, base)
-    cdef list queue_files               # per slot: (Mapping, first entry, Mapping or None, first entry) or None
+    cdef list queue_files               # per slot: (Mapping, first entry, Mapping or None, first entry), borrowed, or None
     cdef uint64_t log_file_bytes
     cdef uint64_t entries_per_file
     cdef Py_ssize_t max_body_bytes
@@ -1290,11 +1310,6 @@ cdef class Appender:
         add32(&self.ahead_word, 1)
         futex_wake(&self.ahead_word, 2147483647)
 
-    def forget_queue_files(self, int slot):
-        """Let go of the mappings of one queue; the next append to it asks for them again."""
-        if slot < len(self.queue_files):
-            self.queue_files[slot] = None
-
     cdef Route _route(self, str topic):
         cdef PyObject *found = PyDict_GetItem(self.routes, topic)
         if found != NULL:
@@ -1431,6 +1446,8 @@ cdef class Appender:
         cdef int outcome = NEED_LOG_FILE
         cdef tuple log_files
         cdef tuple queue_files
+        cdef tuple provided = None
+        cdef Mapping entries, more_entries
         section.shared = self.shared.address
         section.slot = self.shared.address + self.queue_table_at + number * self.queue_slot_size
         section.log_file_bytes = self.log_file_bytes
@@ -1444,7 +1461,8 @@ cdef class Appender:
         while True:
             log_files = self.log_files  # held while the section runs: rule 5
             queue_files = self._queue_files(number)
-            self._point(log_files, queue_files, section)
+            entries, more_entries = lent(queue_files, 0), lent(queue_files, 2)
+            self._point(log_files, queue_files, entries, more_entries, section)
             failure = mutex_try(section.shared + H_APPEND_MUTEX, 200)
             if failure == 0:
                 outcome = append_section(section)
@@ -1456,7 +1474,7 @@ cdef class Appender:
                 self._raise_lock_failure(failure)
             if outcome == DONE:
                 break
-            self._provide(outcome, number, plan)
+            provided = self._provide(outcome, number, plan)  # held until it is used, were the cache ever so small
         reach_point(AT_APPEND_FINISHED)
         if section.lanes:
             with nogil:
@@ -1472,7 +1490,7 @@ cdef class Appender:
             self.queue_files.append(None)
         return self.queue_files[slot]
 
-    cdef void _point(self, tuple log_files, tuple queue_files, Section *section):
+    cdef void _point(self, tuple log_files, tuple queue_files, Mapping entries, Mapping more_entries, Section *section):
         section.log[0] = section.log[1] = NULL
         section.entries[0] = section.entries[1] = NULL
         if log_files is not None:
@@ -1481,25 +1499,27 @@ cdef class Appender:
             if log_files[2] is not None:
                 section.log[1] = (<Mapping>log_files[2]).address
                 section.log_base[1] = log_files[3]
-        if queue_files is not None:
-            section.entries[0] = (<Mapping>queue_files[0]).address
+        if entries is not None:
+            section.entries[0] = entries.address
             section.first_entry[0] = queue_files[1]
-            if queue_files[2] is not None:
-                section.entries[1] = (<Mapping>queue_files[2]).address
-                section.first_entry[1] = queue_files[3]
+        if more_entries is not None:
+            section.entries[1] = more_entries.address
+            section.first_entry[1] = queue_files[3]
 
-    cdef int _provide(self, int outcome, int slot, _Plan plan) except -1:
+    cdef tuple _provide(self, int outcome, int slot, _Plan plan):
         if outcome == POISONED:
             raise StorePoisoned(
                 f"a flush failed with errno {load64(self.shared.address + H_POISONED)}; nothing was written. "
                 "Look at the disk, then restart every process that uses the store")
         if outcome == NEED_REPAIR:
             self.files.repair()
-        elif outcome == NEED_LOG_FILE:
+            return None
+        if outcome == NEED_LOG_FILE:
             self.log_files = self.files.log_files(plan.size)
-        else:
-            self.queue_files[slot] = self.files.queue_files(slot, plan.count)
-        return 0
+            return self.log_files
+        provided = self.files.queue_files(slot, plan.count)
+        self.queue_files[slot] = borrowed(provided)
+        return provided
 
     cdef int _raise_lock_failure(self, int failure) except -1:
         if failure == ETIMEDOUT:
@@ -1623,6 +1643,12 @@ cdef class TagSet:
         return value != NULL and PyBytes_FromStringAndSize(<char *>value, size) in self.tags
 
 
+cdef struct Entry:
+    int64_t commit_log_offset
+    int32_t size
+    int64_t tags_code
+
+
 @cython.final
 cdef class QueueGrant:
     """One message queue, granted to one consumer of a group under one epoch.
@@ -1640,8 +1666,8 @@ cdef class QueueGrant:
     cdef readonly uint64_t epoch
     cdef readonly uint64_t next_offset
     cdef TagSet tags
-    cdef tuple queue_file
-    cdef tuple log_file
+    cdef tuple queue_file               # borrowed
+    cdef tuple log_file                 # borrowed
     cdef uint64_t entries_per_file
     cdef uint64_t log_file_bytes
     cdef int64_t timeout_ns
@@ -1695,8 +1721,7 @@ cdef class QueueGrant:
         cdef list unwanted = None
         cdef list messages = []
         cdef object message
-        cdef int64_t commit_log_offset
-        cdef const unsigned char *entry
+        cdef Entry entry
         if load64(self.slot + G_EPOCH) != self.epoch:
             return messages
         if offset < load64(self.queue_slot + Q_MIN_OFFSET):
@@ -1708,11 +1733,10 @@ cdef class QueueGrant:
             if is_acknowledged(self.slot, offset) or offset < load64(self.slot + G_ADVANCE_TO):
                 offset += 1
                 continue
-            entry = self._entry(offset)
-            commit_log_offset = get_i64(entry)
+            self._read_entry(offset, &entry)
             message = None
-            if self.tags.may_match(get_i64(entry + E_TAGS_CODE)):
-                message = self._message(offset, commit_log_offset, get_i32(entry + E_SIZE))
+            if self.tags.may_match(entry.tags_code):
+                message = self._message(offset, entry.commit_log_offset, entry.size)
             if message is not None:
                 messages.append(message)
             else:
@@ -1785,10 +1809,19 @@ cdef class QueueGrant:
                 mutex_release(self.slot + G_MUTEX)
         return failure, outcome
 
-    cdef const unsigned char *_entry(self, uint64_t offset) except NULL:
-        if self.queue_file is None or not self.queue_file[1] <= offset < <uint64_t>self.queue_file[1] + self.entries_per_file:
-            self.queue_file = self.files.queue_file(self.queue_slot_number, offset)
-        return (<Mapping>self.queue_file[0]).address + (offset - <uint64_t>self.queue_file[1]) * ENTRY_SIZE
+    cdef int _read_entry(self, uint64_t offset, Entry *entry) except -1:
+        cdef Mapping mapping = lent(self.queue_file, 0)
+        cdef tuple provided
+        cdef const unsigned char *at
+        if mapping is None or not self.queue_file[1] <= offset < <uint64_t>self.queue_file[1] + self.entries_per_file:
+            provided = self.files.queue_file(self.queue_slot_number, offset)
+            self.queue_file = borrowed(provided)
+            mapping = provided[0]
+        at = mapping.address + (offset - <uint64_t>self.queue_file[1]) * ENTRY_SIZE
+        entry.commit_log_offset = get_i64(at)
+        entry.size = get_i32(at + E_SIZE)
+        entry.tags_code = get_i64(at + E_TAGS_CODE)
+        return 0
 
     cdef object _message(self, uint64_t offset, int64_t commit_log_offset, int32_t size):
         """The record of an entry, checked against it; None when it is damaged or the tag differs after all."""
@@ -1797,14 +1830,19 @@ cdef class QueueGrant:
         cdef const unsigned char *at = NULL
         cdef int found = BAD_SIZE
         cdef uint64_t base
+        cdef Mapping mapping
+        cdef tuple provided
         if commit_log_offset < 0 or commit_log_offset > <int64_t>load64(self.shared.address + H_PUBLISHED_TO) - size:
             self.damaged.append((offset, commit_log_offset, BAD_OFFSET))  # the entry: there is no such record
             return None
-        if self.log_file is None or not self.log_file[1] <= commit_log_offset < <int64_t>self.log_file[1] + <int64_t>self.log_file_bytes:
-            self.log_file = self.files.log_file(commit_log_offset)
+        mapping = lent(self.log_file, 0)
+        if mapping is None or not self.log_file[1] <= commit_log_offset < <int64_t>self.log_file[1] + <int64_t>self.log_file_bytes:
+            provided = self.files.log_file(commit_log_offset)
+            self.log_file = borrowed(provided)
+            mapping = provided[0]
         base = self.log_file[1]
         if RECORD_FIXED_SIZE <= size <= <int64_t>(base + self.log_file_bytes) - commit_log_offset:
-            at = (<Mapping>self.log_file[0]).address + (commit_log_offset - base)
+            at = mapping.address + (commit_log_offset - base)
             record = PyBytes_FromStringAndSize(<const char *>at, size)
             at = <const unsigned char *>PyBytes_AS_STRING(record)
             found = parse(at, size, commit_log_offset, &frame)

@@ -56,8 +56,8 @@ class StoreConfig:
     default_queue_count: int = 4
     """Queues of a topic that is made by its first message. [defaultTopicQueueNums]"""
 
-    max_mapped_files: int = 1_024
-    """Mappings one process keeps; the least recently used goes first."""
+    max_mapped_files: int = 32_768
+    """Mappings one process keeps, half of what Linux allows it; the least recently used goes first."""
 
     def __post_init__(self) -> None:
         smallest = self.max_body_bytes + layout.MAX_RECORD_OVERHEAD + layout.BLANK_RECORD.size

@@ -77,8 +77,8 @@ class MessageStore:
         self.lock = lock
         self._pid = os.getpid()
         self._closed = False
-        mappings = MappingCache(config.max_mapped_files)
-        self.log_files, self.consume_queues = _files(root, config, mappings)
+        self._mappings = MappingCache(config.max_mapped_files)
+        self.log_files, self.consume_queues = _files(root, config, self._mappings)
         self.topics = TopicTable(root, state, lock, config.lock_timeout_ms)
         self.groups = GroupTable(state, config.lock_timeout_ms)
         self.flusher = Flusher(root, state, self.log_files, self.consume_queues, self.topics, config.lock_timeout_ms)
@@ -216,6 +216,7 @@ class MessageStore:
                 if self.lock.try_exclusive(BROKER_BYTE):
                     self._close_last()
         finally:
+            self._mappings.cold.clear()
             self.lock.close()
 
     def _close_last(self) -> None:
