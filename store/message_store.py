@@ -183,7 +183,16 @@ class MessageStore:
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
         """Return a message by its place in a queue, which must be between min and max offset. Raises StoreCorrupt."""
-        return self.read(self.consume_queues[queue].entry(queue_offset).commit_log_offset)
+        self.check_usable()
+        consume_queue = self.consume_queues[queue]
+        try:
+            entry = consume_queue.entry(queue_offset)
+        except FileNotFoundError:
+            first = consume_queue.first_entry_of(queue_offset)
+            path = consume_queue.files.path(first * layout.CONSUME_QUEUE_ENTRY.size)
+            position = (queue_offset - first) * layout.CONSUME_QUEUE_ENTRY.size
+            raise StoreCorrupt(path, position, "the file is missing") from None
+        return self.read(entry.commit_log_offset)
 
     def persist_offsets(self) -> None:
         """Write ``consumerOffset.json`` from the group-queue table."""
