@@ -241,7 +241,7 @@ def test_what_a_disk_cannot_read_is_reported_by_verify_and_stepped_over_by_dump(
         sentences = [*dump.dump(bad_disk, lines)]
         steps = [*reading.open_reader(bad_disk).steps()]
         records = [offset for offset, step in steps if isinstance(step, Record)]
-        bad = [step for _, step in steps if isinstance(step, recovery.Quarantined)][0]
+        bad = next(step for _, step in steps if isinstance(step, recovery.Quarantined))
         assert bad.start <= BAD_PAGE * PAGE
         assert bad.end == min(offset for offset in records if offset >= (BAD_PAGE + 1) * PAGE)
         assert lines.getvalue().count(b"\n") == len(records)
