@@ -270,7 +270,9 @@ cdef class Mapping:
         self.writable = writable
 
     def __dealloc__(self):
+        global unmapped
         if self.address != NULL:
+            unmapped += 1
             munmap(self.address, self.size)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
@@ -286,6 +288,9 @@ cdef class Mapping:
             failure = madvise(self.address, self.size, MADV_POPULATE_WRITE)
         if failure and errno != EINVAL:  # EINVAL: a kernel before 5.14; pages are then made at first touch
             raise OSError(errno, os.strerror(errno))
+
+
+cdef uint64_t unmapped = 1  # by this process, counted under the GIL: an address noted at the same count is still one
 
 
 cdef tuple borrowed(tuple files):
@@ -1007,19 +1012,31 @@ cdef class Route:
     cdef readonly str topic
     cdef bytes name
     cdef list queues
-    cdef list slots
+    cdef int *slots
+    cdef int *queue_ids
     cdef int count
     cdef unsigned int turn
 
     def __init__(self, str topic not None, list queues not None, list slots not None):
+        cdef int number
         self.topic = topic
         self.name = topic.encode()
         self.queues = list(queues)
-        self.slots = list(slots)
-        self.count = len(slots)
         self.turn = int.from_bytes(os.urandom(2), "little")
-        if not self.count or len(self.queues) != self.count:
-            raise ValueError(f"topic {topic}: {len(self.queues)} queues for {self.count} slots")
+        if not slots or len(queues) != len(slots):
+            raise ValueError(f"topic {topic}: {len(queues)} queues for {len(slots)} slots")
+        self.slots = <int *>realloc(self.slots, len(slots) * sizeof(int))
+        self.queue_ids = <int *>realloc(self.queue_ids, len(slots) * sizeof(int))
+        if self.slots == NULL or self.queue_ids == NULL:
+            raise MemoryError()
+        self.count = <int>len(slots)
+        for number in range(self.count):
+            self.slots[number] = slots[number]
+            self.queue_ids[number] = queues[number].queue_id
+
+    def __dealloc__(self):
+        free(self.slots)
+        free(self.queue_ids)
 
     cdef int pick(self, str sharding_key) except -1:
         """Number of the queue: by key as SelectMessageQueueByHash, else one after the other."""
@@ -1104,6 +1121,12 @@ cdef const char *text_of(str text, str what, bint word, Py_ssize_t *size) except
     return <const char *>at
 
 
+cdef struct NotedFile:  # where the last append to a queue found its consume queue file
+    unsigned char *entries
+    uint64_t first_entry
+    uint64_t unmapped
+
+
 @cython.final
 cdef class Appender:
     """Appends messages for one process. What it needs from files it asks ``files`` for, outside of the mutex.
@@ -1119,6 +1142,8 @@ cdef class Appender:
     cdef dict routes
     cdef tuple log_files                # (Mapping, base, Mapping or None, base)
     cdef list queue_files               # per slot: (Mapping, first entry, Mapping or None, first entry), borrowed, or None
+    cdef NotedFile *noted               # by slot, for as long as nothing was unmapped
+    cdef int noted_count
     cdef uint64_t log_file_bytes
     cdef uint64_t entries_per_file
     cdef Py_ssize_t max_body_bytes
@@ -1348,8 +1373,7 @@ cdef class Appender:
         start = plan.staged + plan.size
         memset(start, 0, RECORD_HEADER_SIZE)
         put_i32(start + R_MAGIC, RECORD_MAGIC)
-        put_i32(start + R_QUEUE_ID, get_queue_id(self.shared.address + self.queue_table_at
-                                                 + <Py_ssize_t>route.slots[number] * self.queue_slot_size))
+        put_i32(start + R_QUEUE_ID, route.queue_ids[number])
         put_i32(start + R_FLAG, message.flag)
         put_i64(start + R_BORN_TIMESTAMP, now)
         memcpy(start + R_BORN_HOST, self.born_host, 8)
@@ -1439,10 +1463,14 @@ cdef class Appender:
         self.counter += 1
         put_hex(at + 28, self.counter, 4)
 
-    cdef int _commit(self, _Plan plan, object slot, int64_t now, Section *section) except -1:
-        """Run the append section, getting what it needs between the attempts."""
-        cdef int number = slot
+    cdef int _commit(self, _Plan plan, int number, int64_t now, Section *section) except -1:
+        """Run the append section, getting what it needs between the attempts.
+
+        The first attempt takes the address that the last one to this queue has noted: with 10,000 queues each object on
+        the way to it would have to come from main memory. It holds no reference, and so it keeps the GIL.
+        """
         cdef int failure
+        cdef bint noted = self._point_noted(number, section)
         cdef int outcome = NEED_LOG_FILE
         cdef tuple log_files
         cdef tuple queue_files
@@ -1460,13 +1488,18 @@ cdef class Appender:
         section.now = now
         while True:
             log_files = self.log_files  # held while the section runs: rule 5
-            queue_files = self._queue_files(number)
-            entries, more_entries = lent(queue_files, 0), lent(queue_files, 2)
-            self._point(log_files, queue_files, entries, more_entries, section)
+            self._point_log(log_files, section)
+            if not noted:
+                queue_files = self._queue_files(number)
+                entries, more_entries = lent(queue_files, 0), lent(queue_files, 2)
+                self._point_queue(queue_files, entries, more_entries, section)
             failure = mutex_try(section.shared + H_APPEND_MUTEX, 200)
             if failure == 0:
                 outcome = append_section(section)
                 mutex_release(section.shared + H_APPEND_MUTEX)
+            elif failure == EBUSY and noted:
+                noted = False
+                continue
             elif failure == EBUSY:
                 with nogil:
                     failure = locked_append(section, self.timeout_ns, &outcome)
@@ -1474,7 +1507,10 @@ cdef class Appender:
                 self._raise_lock_failure(failure)
             if outcome == DONE:
                 break
+            noted = False
             provided = self._provide(outcome, number, plan)  # held until it is used, were the cache ever so small
+        if not noted:
+            self._note(number, section)
         reach_point(AT_APPEND_FINISHED)
         if section.lanes:
             with nogil:
@@ -1490,15 +1526,43 @@ cdef class Appender:
             self.queue_files.append(None)
         return self.queue_files[slot]
 
-    cdef void _point(self, tuple log_files, tuple queue_files, Mapping entries, Mapping more_entries, Section *section):
+    cdef bint _point_noted(self, int number, Section *section):
+        if number >= self.noted_count or self.noted[number].unmapped != unmapped:
+            return False
+        section.entries[0] = self.noted[number].entries
+        section.first_entry[0] = self.noted[number].first_entry
+        section.entries[1] = NULL
+        return True
+
+    cdef int _note(self, int number, Section *section) except -1:
+        cdef int file = 0 if section.entries[1] == NULL else 1
+        cdef void *grown
+        if number >= self.noted_count:
+            grown = realloc(self.noted, (number + 1024) * sizeof(NotedFile))
+            if grown == NULL:
+                raise MemoryError()
+            self.noted = <NotedFile *>grown
+            memset(self.noted + self.noted_count, 0, (number + 1024 - self.noted_count) * sizeof(NotedFile))
+            self.noted_count = number + 1024
+        self.noted[number].entries = section.entries[file]
+        self.noted[number].first_entry = section.first_entry[file]
+        self.noted[number].unmapped = unmapped
+        return 0
+
+    def __dealloc__(self):
+        free(self.noted)
+
+    cdef void _point_log(self, tuple log_files, Section *section):
         section.log[0] = section.log[1] = NULL
-        section.entries[0] = section.entries[1] = NULL
         if log_files is not None:
             section.log[0] = (<Mapping>log_files[0]).address
             section.log_base[0] = log_files[1]
             if log_files[2] is not None:
                 section.log[1] = (<Mapping>log_files[2]).address
                 section.log_base[1] = log_files[3]
+
+    cdef void _point_queue(self, tuple queue_files, Mapping entries, Mapping more_entries, Section *section):
+        section.entries[0] = section.entries[1] = NULL
         if entries is not None:
             section.entries[0] = entries.address
             section.first_entry[0] = queue_files[1]

@@ -263,7 +263,9 @@ def test_what_is_appended_while_the_queues_are_counted_is_flushed_with_them(
         monkeypatch.setattr(store.flusher, "_counted_to", lambda: (producer.send(Message("t", b"body")), count())[1])
 
         # When they are flushed, then its entry, which the mark is above, is on the disk
-        store.flush_thorough()
+        store.flusher.flush_queues()
+        store.flusher.flush()
+        store.flusher.write_checkpoint()
         assert mark(store).dispatched_to == store.state.published_to
         assert mark(store).queue_ends == 0
         assert [path.parent.name for path in flushed] == ["0"]
