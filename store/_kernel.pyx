@@ -79,7 +79,7 @@ cdef extern from "_shared_memory.h" nogil:
     int armed_signal
     long armed_passes
     void reach_point "reach"(int point)
-    int MADV_POPULATE_WRITE, MADV_DONTNEED
+    int MADV_POPULATE_WRITE, MADV_DONTNEED, MADV_RANDOM
 
 cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)
@@ -284,6 +284,11 @@ cdef class Mapping:
 
     def __len__(self):
         return self.size
+
+    def read_no_further(self):
+        """Let the first touch of a page bring in that page only, and not 128 KiB around it, which may be all zeros."""
+        if madvise(self.address, self.size, MADV_RANDOM):
+            raise OSError(errno, os.strerror(errno))
 
     def populate(self):
         """Make every page of the file now, in one call instead of a fault for each."""
