@@ -1,6 +1,7 @@
-"""Scale: whether a message costs more in a topic of many queues, or behind a long log.
+"""Scale: whether a message costs more in a topic of many queues, in a store of very many, or behind a long log.
 
-Costs are nanoseconds for one message of 100 B, sent by one process and consumed by one thread of another.
+Costs are nanoseconds for one message of 100 B, sent by one process and consumed by one thread of another. A store of
+very many queues is also opened, by a process of its own, after everybody left it.
 """
 
 from __future__ import annotations
@@ -11,15 +12,27 @@ from pathlib import Path
 
 from benchmarks import traffic
 from benchmarks.child import Child, alone
-from benchmarks.measure import WARMED, Benchmark, Samples, Size, at_most, cost_ns, scratch, touch_pages
+from benchmarks.measure import WARMED, Benchmark, Samples, Size, at_least, at_most, cost_ns, rate, scratch, touch_pages
+from rmqclient import StoreConfig
 
 SENT = "send"
 CONSUMED = "consume"
+APPENDED = "append in turns"
+OPENED = "open after a clean close"
+ATTACHED = "open beside another process"
+RESIDENT = "resident memory of a sender"
+DISK = "disk space of the consume queues"
 EMPTY = "empty log"
 FLAT = at_most(1.25)
 """A quarter is the scatter of such a figure between two runs."""
 
+STEADY = at_least(0.7)
+SOON = at_most(5.0)
+"""A few seconds."""
+
 _BODY_BYTES = 100
+_FEW_QUEUES = 8
+_QUEUES_OF_A_TOPIC = 100
 _QUEUES_OF_A_LONG_LOG = 4
 
 
@@ -32,6 +45,8 @@ class Parameters:
     queues: tuple[int, ...]
     log_bytes: int
     """How long the long log is."""
+    very_many: int = 10_000
+    """Queues of a whole store, in topics of 100."""
 
 
 def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
@@ -46,8 +61,35 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
             with scratch(directory, _writes(parameters)) as root:
                 _measure(parameters, root, queues, traffic.TOPIC, _queues(queues), samples)
     _compare(samples, _queues(parameters.queues[-1]), _queues(parameters.queues[0]))
-    if _has_room(parameters, directory, samples):
+    if _has_room(_queue_bytes(parameters.very_many), _queues(parameters.very_many), directory, samples):
+        _measure_very_many(parameters, directory, samples)
+    if _has_room(2 * parameters.log_bytes, f"behind {_amount(parameters.log_bytes)}", directory, samples):
         _measure_long_log(parameters, directory, samples)
+
+
+def _measure_very_many(parameters: Parameters, directory: Path, samples: Samples) -> None:
+    """Append in turns to the queues of two stores, one with few and one with very many; then open both."""
+    few, many = _queues(_FEW_QUEUES), _queues(parameters.very_many)
+    samples.note(
+        f"{many}: in topics of {_QUEUES_OF_A_TOPIC}, each with its consume queue file, of which every byte is reserved "
+        "on the disk; the messages go to all queues in turns, and each queue has had one before the clock starts."
+    )
+    with scratch(directory) as few_root, scratch(directory) as many_root:
+        for turn in range(parameters.repetitions):
+            for case, root, queues in ((few, few_root, _FEW_QUEUES), (many, many_root, parameters.very_many)):
+                if turn == 0:
+                    alone(Child(traffic.send_in_turns, root, 0, _BODY_BYTES, queues, _QUEUES_OF_A_TOPIC))
+                touch_pages(directory / "touched", _writes(parameters))
+                opened_s = alone(Child(traffic.opening, root))
+                sent, resident = alone(
+                    Child(traffic.send_in_turns, root, parameters.messages, _BODY_BYTES, queues, _QUEUES_OF_A_TOPIC)
+                )
+                samples.add(APPENDED, case, "/s", rate(sent))
+                samples.add(OPENED, case, "s", opened_s.alone, SOON)
+                samples.add(ATTACHED, case, "s", opened_s.beside, SOON)
+                samples.add(RESIDENT, case, "MiB", resident / 2**20)
+                samples.add(DISK, case, "MiB", _disk_bytes(root / "consumequeue") / 2**20)
+    samples.add_ratio(f"{APPENDED}, to {few}", many, (APPENDED, many), (APPENDED, few), STEADY)
 
 
 def _measure_long_log(parameters: Parameters, directory: Path, samples: Samples) -> None:
@@ -76,14 +118,20 @@ def _compare(samples: Samples, large: str, small: str) -> None:
         samples.add_ratio(f"{name}, to {small}", large, (name, large), (name, small), FLAT)
 
 
-def _has_room(parameters: Parameters, directory: Path, samples: Samples) -> bool:
-    free, needed = shutil.disk_usage(directory).free, 2 * parameters.log_bytes
+def _has_room(needed: int, what: str, directory: Path, samples: Samples) -> bool:
+    free = shutil.disk_usage(directory).free
     if free < needed:
-        samples.note(
-            f"Not measured behind {_amount(parameters.log_bytes)}: the disk has {_amount(free)} free, less than "
-            f"{_amount(needed)}."
-        )
+        samples.note(f"Not measured, {what}: the disk has {_amount(free)} free, less than {_amount(needed)}.")
     return free >= needed
+
+
+def _queue_bytes(queues: int) -> int:
+    """Return somewhat more bytes than the consume queue files of so many queues reserve."""
+    return queues * (StoreConfig().consume_queue_file_bytes + 4096) + (1 << 30)
+
+
+def _disk_bytes(directory: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
 
 
 def _writes(parameters: Parameters) -> int:
@@ -92,7 +140,7 @@ def _writes(parameters: Parameters) -> int:
 
 
 def _queues(number: int) -> str:
-    return f"{number} queue{'s' * (number > 1)}"
+    return f"{number:,} queue{'s' * (number > 1)}"
 
 
 def _amount(byte_count: int) -> str:
@@ -105,7 +153,7 @@ BENCHMARK = Benchmark(
     parameters={
         Size.FULL: Parameters(repetitions=5, messages=300_000, queues=(1, 4, 16, 64), log_bytes=10 << 30),
         Size.QUICK: Parameters(repetitions=1, messages=100_000, queues=(1, 4, 16, 64), log_bytes=512 << 20),
-        Size.SMALLEST: Parameters(repetitions=1, messages=100, queues=(1, 4), log_bytes=1 << 20),
+        Size.SMALLEST: Parameters(repetitions=1, messages=100, queues=(1, 4), log_bytes=1 << 20, very_many=20),
     },
     run=run,
 )

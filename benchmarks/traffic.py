@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Iterator
 from itertools import cycle, islice
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.child import Begin
 from benchmarks.measure import Span
 from rmqclient import App, Message, Producer, SendResult, admin
 from rmqclient.push_consumer import PushConsumer
+from store import open_store
 
 TOPIC = "benchmark"
 TAG = "created"
@@ -21,6 +24,13 @@ BATCH = 100
 _PREBUILT_BATCHES = 100
 _LOOK_INTERVAL_S = 0.01
 _LONGEST_STALL_S = 30.0
+
+
+class Opened(NamedTuple):
+    """Seconds that openings took."""
+
+    alone: float
+    beside: float
 
 
 def send(begin: Begin, root: Path, messages: int, body_bytes: int, queue_count: int = 4, topic: str = TOPIC) -> Span:
@@ -35,6 +45,41 @@ def send(begin: Begin, root: Path, messages: int, body_bytes: int, queue_count: 
             producer.send(Message(topic, body, tags=TAG, keys=(key,)), key)
         ended_ns = time.monotonic_ns()
     return _span(messages, first, begun_ns, ended_ns)
+
+
+def send_in_turns(
+    begin: Begin, root: Path, messages: int, body_bytes: int, queue_count: int, queues_of_a_topic: int
+) -> tuple[Span, int]:
+    """Send one by one to all queues in turns, without sharding keys; return also the resident bytes at the end."""
+    body = bytes(body_bytes)
+    counts = [min(queues_of_a_topic, queue_count - made) for made in range(0, queue_count, queues_of_a_topic)]
+    topics = [f"{TOPIC}-{number}" for number in range(len(counts))]
+    with Producer(root) as producer:
+        for topic, count in zip(topics, counts, strict=True):
+            producer.create_topic(topic, count)
+        first, *_ = [
+            producer.send(Message(topic, body, tags=TAG, keys=KEYS[:1])) for topic in islice(cycle(topics), queue_count)
+        ]
+        begin()
+        begun_ns = time.monotonic_ns()
+        for key, topic in islice(zip(cycle(KEYS), cycle(topics), strict=False), messages):
+            producer.send(Message(topic, body, tags=TAG, keys=(key,)))
+        ended_ns = time.monotonic_ns()
+        resident = _resident_bytes()
+    return _span(messages, first, begun_ns, ended_ns), resident
+
+
+def opening(begin: Begin, root: Path) -> Opened:
+    """Open a store that nobody has open, and then once more beside."""
+    begin()
+    begun = time.monotonic()
+    with open_store(root, housekeeping=False) as store:
+        alone = time.monotonic() - begun
+        begun = time.monotonic()
+        with open_store(root, housekeeping=False) as other:
+            beside = time.monotonic() - begun
+            assert len(other.topics) == len(store.topics)
+    return Opened(alone, beside)
 
 
 def send_prebuilt(begin: Begin, root: Path, messages: int, body_bytes: int) -> Span:
@@ -110,6 +155,11 @@ def _batches(body_bytes: int) -> Iterator[list[Message]]:
     keys = cycle(KEYS)
     while True:
         yield [Message(TOPIC, body, tags=TAG, keys=(key,)) for key in islice(keys, BATCH)]
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize()
 
 
 def _span(messages: int, example: SendResult, begun_ns: int, ended_ns: int) -> Span:

@@ -43,6 +43,7 @@ from store.errors import (
     StorePoisoned,
     StoreUnusable,
     TableFull,
+    TooManyMappings,
     UnknownTopic,
 )
 
@@ -72,5 +73,6 @@ __all__ = [
     "StorePoisoned",
     "StoreUnusable",
     "TableFull",
+    "TooManyMappings",
     "UnknownTopic",
 ]

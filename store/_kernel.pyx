@@ -20,6 +20,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
 from libc.errno cimport EBUSY, EINVAL, ETIMEDOUT, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -78,7 +79,7 @@ cdef extern from "_shared_memory.h" nogil:
     int armed_signal
     long armed_passes
     void reach_point "reach"(int point)
-    int MADV_POPULATE_WRITE, MADV_DONTNEED
+    int MADV_POPULATE_WRITE, MADV_DONTNEED, MADV_RANDOM
 
 cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)
@@ -257,6 +258,7 @@ cdef class Mapping:
     """A shared mapping of a whole file. It keeps no descriptor, and is unmapped when the last reference goes."""
 
     cdef unsigned char *address
+    cdef object __weakref__
     cdef readonly Py_ssize_t size
     cdef readonly bint writable
 
@@ -272,7 +274,9 @@ cdef class Mapping:
         self.writable = writable
 
     def __dealloc__(self):
+        global unmapped
         if self.address != NULL:
+            unmapped += 1
             munmap(self.address, self.size)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
@@ -281,6 +285,11 @@ cdef class Mapping:
     def __len__(self):
         return self.size
 
+    def read_no_further(self):
+        """Let the first touch of a page bring in that page only, and not 128 KiB around it, which may be all zeros."""
+        if madvise(self.address, self.size, MADV_RANDOM):
+            raise OSError(errno, os.strerror(errno))
+
     def populate(self):
         """Make every page of the file now, in one call instead of a fault for each."""
         cdef int failure
@@ -288,6 +297,27 @@ cdef class Mapping:
             failure = madvise(self.address, self.size, MADV_POPULATE_WRITE)
         if failure and errno != EINVAL:  # EINVAL: a kernel before 5.14; pages are then made at first touch
             raise OSError(errno, os.strerror(errno))
+
+
+cdef uint64_t unmapped = 1  # by this process, counted under the GIL: an address noted at the same count is still one
+
+
+cdef tuple borrowed(tuple files):
+    """Return (Mapping, begin[, Mapping or None, begin]) with weak references: the mapping cache may let go of them.
+
+    A process may use more files than it can map. Who uses one from time to time borrows it, and asks again when it is
+    gone, so that the cache's limit is a limit of all.
+    """
+    return tuple([PyWeakref_NewRef(part, None) if isinstance(part, Mapping) else part for part in files])
+
+
+cdef Mapping lent(tuple files, int number):
+    """Return a borrowed mapping, None when it is gone. Whoever points into it holds what this returns."""
+    cdef PyObject *found
+    if files is None or files[number] is None:
+        return None
+    found = PyWeakref_GetObject(files[number])
+    return None if found == <PyObject *>None else <Mapping>found
 
 
 # --- words and mutex: for what is written in Python ------------------------------------------------------------
@@ -1039,19 +1069,31 @@ cdef class Route:
     cdef readonly str topic
     cdef bytes name
     cdef list queues
-    cdef list slots
+    cdef int *slots
+    cdef int *queue_ids
     cdef int count
     cdef unsigned int turn
 
     def __init__(self, str topic not None, list queues not None, list slots not None):
+        cdef int number
         self.topic = topic
         self.name = topic.encode()
         self.queues = list(queues)
-        self.slots = list(slots)
-        self.count = len(slots)
         self.turn = int.from_bytes(os.urandom(2), "little")
-        if not self.count or len(self.queues) != self.count:
-            raise ValueError(f"topic {topic}: {len(self.queues)} queues for {self.count} slots")
+        if not slots or len(queues) != len(slots):
+            raise ValueError(f"topic {topic}: {len(queues)} queues for {len(slots)} slots")
+        self.slots = <int *>realloc(self.slots, len(slots) * sizeof(int))
+        self.queue_ids = <int *>realloc(self.queue_ids, len(slots) * sizeof(int))
+        if self.slots == NULL or self.queue_ids == NULL:
+            raise MemoryError()
+        self.count = <int>len(slots)
+        for number in range(self.count):
+            self.slots[number] = slots[number]
+            self.queue_ids[number] = queues[number].queue_id
+
+    def __dealloc__(self):
+        free(self.slots)
+        free(self.queue_ids)
 
     cdef int pick(self, str sharding_key) except -1:
         """Number of the queue: by key as SelectMessageQueueByHash, else one after the other."""
@@ -1136,6 +1178,12 @@ cdef const char *text_of(str text, str what, bint word, Py_ssize_t *size) except
     return <const char *>at
 
 
+cdef struct NotedFile:  # where the last append to a queue found its consume queue file
+    unsigned char *entries
+    uint64_t first_entry
+    uint64_t unmapped
+
+
 @cython.final
 cdef class Appender:
     """Appends messages for one process. What it needs from files it asks ``files`` for, outside of the mutex.
@@ -1150,7 +1198,9 @@ cdef class Appender:
     cdef object encode_body
     cdef dict routes
     cdef tuple log_files                # (Mapping, base, Mapping or None, base)
-    cdef list queue_files               # per slot: (Mapping, first entry, Mapping or None, first entry) or None
+    cdef list queue_files               # per slot: (Mapping, first entry, Mapping or None, first entry), borrowed, or None
+    cdef NotedFile *noted               # by slot, for as long as nothing was unmapped
+    cdef int noted_count
     cdef uint64_t log_file_bytes
     cdef uint64_t entries_per_file
     cdef Py_ssize_t max_body_bytes
@@ -1342,11 +1392,6 @@ cdef class Appender:
         add32(&self.ahead_word, 1)
         futex_wake(&self.ahead_word, 2147483647)
 
-    def forget_queue_files(self, int slot):
-        """Let go of the mappings of one queue; the next append to it asks for them again."""
-        if slot < len(self.queue_files):
-            self.queue_files[slot] = None
-
     cdef Route _route(self, str topic):
         cdef PyObject *found = PyDict_GetItem(self.routes, topic)
         if found != NULL:
@@ -1385,8 +1430,7 @@ cdef class Appender:
         start = plan.staged + plan.size
         memset(start, 0, RECORD_HEADER_SIZE)
         put_i32(start + R_MAGIC, RECORD_MAGIC)
-        put_i32(start + R_QUEUE_ID, get_queue_id(self.shared.address + self.queue_table_at
-                                                 + <Py_ssize_t>route.slots[number] * self.queue_slot_size))
+        put_i32(start + R_QUEUE_ID, route.queue_ids[number])
         put_i32(start + R_FLAG, message.flag)
         put_i64(start + R_BORN_TIMESTAMP, now)
         memcpy(start + R_BORN_HOST, self.born_host, 8)
@@ -1476,13 +1520,19 @@ cdef class Appender:
         self.counter += 1
         put_hex(at + 28, self.counter, 4)
 
-    cdef int _commit(self, _Plan plan, object slot, int64_t now, Section *section) except -1:
-        """Run the append section, getting what it needs between the attempts."""
-        cdef int number = slot
+    cdef int _commit(self, _Plan plan, int number, int64_t now, Section *section) except -1:
+        """Run the append section, getting what it needs between the attempts.
+
+        The first attempt takes the address that the last one to this queue has noted: with 10,000 queues each object on
+        the way to it would have to come from main memory. It holds no reference, and so it keeps the GIL.
+        """
         cdef int failure
+        cdef bint noted = self._point_noted(number, section)
         cdef int outcome = NEED_LOG_FILE
         cdef tuple log_files
         cdef tuple queue_files
+        cdef tuple provided = None
+        cdef Mapping entries, more_entries
         section.shared = self.shared.address
         section.slot = self.shared.address + self.queue_table_at + number * self.queue_slot_size
         section.log_file_bytes = self.log_file_bytes
@@ -1495,12 +1545,18 @@ cdef class Appender:
         section.now = now
         while True:
             log_files = self.log_files  # held while the section runs: rule 5
-            queue_files = self._queue_files(number)
-            self._point(log_files, queue_files, section)
+            self._point_log(log_files, section)
+            if not noted:
+                queue_files = self._queue_files(number)
+                entries, more_entries = lent(queue_files, 0), lent(queue_files, 2)
+                self._point_queue(queue_files, entries, more_entries, section)
             failure = mutex_try(section.shared + H_APPEND_MUTEX, 200)
             if failure == 0:
                 outcome = append_section(section)
                 mutex_release(section.shared + H_APPEND_MUTEX)
+            elif failure == EBUSY and noted:
+                noted = False
+                continue
             elif failure == EBUSY:
                 with nogil:
                     failure = locked_append(section, self.timeout_ns, &outcome)
@@ -1508,7 +1564,10 @@ cdef class Appender:
                 self._raise_lock_failure(failure)
             if outcome == DONE:
                 break
-            self._provide(outcome, number, plan)
+            noted = False
+            provided = self._provide(outcome, number, plan)  # held until it is used, were the cache ever so small
+        if not noted:
+            self._note(number, section)
         reach_point(AT_APPEND_FINISHED)
         if section.lanes:
             with nogil:
@@ -1524,34 +1583,64 @@ cdef class Appender:
             self.queue_files.append(None)
         return self.queue_files[slot]
 
-    cdef void _point(self, tuple log_files, tuple queue_files, Section *section):
+    cdef bint _point_noted(self, int number, Section *section):
+        if number >= self.noted_count or self.noted[number].unmapped != unmapped:
+            return False
+        section.entries[0] = self.noted[number].entries
+        section.first_entry[0] = self.noted[number].first_entry
+        section.entries[1] = NULL
+        return True
+
+    cdef int _note(self, int number, Section *section) except -1:
+        cdef int file = 0 if section.entries[1] == NULL else 1
+        cdef void *grown
+        if number >= self.noted_count:
+            grown = realloc(self.noted, (number + 1024) * sizeof(NotedFile))
+            if grown == NULL:
+                raise MemoryError()
+            self.noted = <NotedFile *>grown
+            memset(self.noted + self.noted_count, 0, (number + 1024 - self.noted_count) * sizeof(NotedFile))
+            self.noted_count = number + 1024
+        self.noted[number].entries = section.entries[file]
+        self.noted[number].first_entry = section.first_entry[file]
+        self.noted[number].unmapped = unmapped
+        return 0
+
+    def __dealloc__(self):
+        free(self.noted)
+
+    cdef void _point_log(self, tuple log_files, Section *section):
         section.log[0] = section.log[1] = NULL
-        section.entries[0] = section.entries[1] = NULL
         if log_files is not None:
             section.log[0] = (<Mapping>log_files[0]).address
             section.log_base[0] = log_files[1]
             if log_files[2] is not None:
                 section.log[1] = (<Mapping>log_files[2]).address
                 section.log_base[1] = log_files[3]
-        if queue_files is not None:
-            section.entries[0] = (<Mapping>queue_files[0]).address
-            section.first_entry[0] = queue_files[1]
-            if queue_files[2] is not None:
-                section.entries[1] = (<Mapping>queue_files[2]).address
-                section.first_entry[1] = queue_files[3]
 
-    cdef int _provide(self, int outcome, int slot, _Plan plan) except -1:
+    cdef void _point_queue(self, tuple queue_files, Mapping entries, Mapping more_entries, Section *section):
+        section.entries[0] = section.entries[1] = NULL
+        if entries is not None:
+            section.entries[0] = entries.address
+            section.first_entry[0] = queue_files[1]
+        if more_entries is not None:
+            section.entries[1] = more_entries.address
+            section.first_entry[1] = queue_files[3]
+
+    cdef tuple _provide(self, int outcome, int slot, _Plan plan):
         if outcome == POISONED:
             raise StorePoisoned(
                 f"a flush failed with errno {load64(self.shared.address + H_POISONED)}; nothing was written. "
                 "Look at the disk, then restart every process that uses the store")
         if outcome == NEED_REPAIR:
             self.files.repair()
-        elif outcome == NEED_LOG_FILE:
+            return None
+        if outcome == NEED_LOG_FILE:
             self.log_files = self.files.log_files(plan.size)
-        else:
-            self.queue_files[slot] = self.files.queue_files(slot, plan.count)
-        return 0
+            return self.log_files
+        provided = self.files.queue_files(slot, plan.count)
+        self.queue_files[slot] = borrowed(provided)
+        return provided
 
     cdef int _raise_lock_failure(self, int failure) except -1:
         if failure == ETIMEDOUT:
@@ -1675,6 +1764,12 @@ cdef class TagSet:
         return value != NULL and PyBytes_FromStringAndSize(<char *>value, size) in self.tags
 
 
+cdef struct Entry:
+    int64_t commit_log_offset
+    int32_t size
+    int64_t tags_code
+
+
 @cython.final
 cdef class QueueGrant:
     """One message queue, granted to one consumer of a group under one epoch.
@@ -1692,8 +1787,8 @@ cdef class QueueGrant:
     cdef readonly uint64_t epoch
     cdef readonly uint64_t next_offset
     cdef TagSet tags
-    cdef tuple queue_file
-    cdef tuple log_file
+    cdef tuple queue_file               # borrowed
+    cdef tuple log_file                 # borrowed
     cdef uint64_t entries_per_file
     cdef uint64_t log_file_bytes
     cdef int64_t timeout_ns
@@ -1747,8 +1842,7 @@ cdef class QueueGrant:
         cdef list unwanted = None
         cdef list messages = []
         cdef object message
-        cdef int64_t commit_log_offset
-        cdef const unsigned char *entry
+        cdef Entry entry
         if load64(self.slot + G_EPOCH) != self.epoch:
             return messages
         if offset < load64(self.queue_slot + Q_MIN_OFFSET):
@@ -1760,11 +1854,10 @@ cdef class QueueGrant:
             if is_acknowledged(self.slot, offset) or offset < load64(self.slot + G_ADVANCE_TO):
                 offset += 1
                 continue
-            entry = self._entry(offset)
-            commit_log_offset = get_i64(entry)
+            self._read_entry(offset, &entry)
             message = None
-            if self.tags.may_match(get_i64(entry + E_TAGS_CODE)):
-                message = self._message(offset, commit_log_offset, get_i32(entry + E_SIZE))
+            if self.tags.may_match(entry.tags_code):
+                message = self._message(offset, entry.commit_log_offset, entry.size)
             if message is not None:
                 messages.append(message)
             else:
@@ -1837,10 +1930,19 @@ cdef class QueueGrant:
                 mutex_release(self.slot + G_MUTEX)
         return failure, outcome
 
-    cdef const unsigned char *_entry(self, uint64_t offset) except NULL:
-        if self.queue_file is None or not self.queue_file[1] <= offset < <uint64_t>self.queue_file[1] + self.entries_per_file:
-            self.queue_file = self.files.queue_file(self.queue_slot_number, offset)
-        return (<Mapping>self.queue_file[0]).address + (offset - <uint64_t>self.queue_file[1]) * ENTRY_SIZE
+    cdef int _read_entry(self, uint64_t offset, Entry *entry) except -1:
+        cdef Mapping mapping = lent(self.queue_file, 0)
+        cdef tuple provided
+        cdef const unsigned char *at
+        if mapping is None or not self.queue_file[1] <= offset < <uint64_t>self.queue_file[1] + self.entries_per_file:
+            provided = self.files.queue_file(self.queue_slot_number, offset)
+            self.queue_file = borrowed(provided)
+            mapping = provided[0]
+        at = mapping.address + (offset - <uint64_t>self.queue_file[1]) * ENTRY_SIZE
+        entry.commit_log_offset = get_i64(at)
+        entry.size = get_i32(at + E_SIZE)
+        entry.tags_code = get_i64(at + E_TAGS_CODE)
+        return 0
 
     cdef object _message(self, uint64_t offset, int64_t commit_log_offset, int32_t size):
         """The record of an entry, checked against it; None when it is damaged or the tag differs after all."""
@@ -1849,14 +1951,19 @@ cdef class QueueGrant:
         cdef const unsigned char *at = NULL
         cdef int found = BAD_SIZE
         cdef uint64_t base
+        cdef Mapping mapping
+        cdef tuple provided
         if commit_log_offset < 0 or commit_log_offset > <int64_t>load64(self.shared.address + H_PUBLISHED_TO) - size:
             self.damaged.append((offset, commit_log_offset, BAD_OFFSET))  # the entry: there is no such record
             return None
-        if self.log_file is None or not self.log_file[1] <= commit_log_offset < <int64_t>self.log_file[1] + <int64_t>self.log_file_bytes:
-            self.log_file = self.files.log_file(commit_log_offset)
+        mapping = lent(self.log_file, 0)
+        if mapping is None or not self.log_file[1] <= commit_log_offset < <int64_t>self.log_file[1] + <int64_t>self.log_file_bytes:
+            provided = self.files.log_file(commit_log_offset)
+            self.log_file = borrowed(provided)
+            mapping = provided[0]
         base = self.log_file[1]
         if RECORD_FIXED_SIZE <= size <= <int64_t>(base + self.log_file_bytes) - commit_log_offset:
-            at = (<Mapping>self.log_file[0]).address + (commit_log_offset - base)
+            at = mapping.address + (commit_log_offset - base)
             record = PyBytes_FromStringAndSize(<const char *>at, size)
             at = <const unsigned char *>PyBytes_AS_STRING(record)
             found = parse(at, size, commit_log_offset, &frame)

@@ -87,6 +87,7 @@ class AppendFiles:
         base = first * layout.CONSUME_QUEUE_ENTRY.size
         is_new = consume_queue.files.allocate(base)
         mapping = consume_queue.files.mapping(base)
+        mapping.read_no_further()  # 10,000 queues would fill a gigabyte of memory with zeros
         if is_new and first:  # a queue that has filled a file will fill this one, too
             mapping.populate()
         return mapping

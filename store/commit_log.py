@@ -15,36 +15,82 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from store import layout
 from store.errors import StoreCorrupt
 from store.file_queue import FileQueue
-from store.mapped_file import zero_view
 from store.record import Blank, Corrupt, End, Outcome, ReceivedMessage, Record, Torn, decode
 
 DIRECTORY = "commitlog"
 
+PAGE_BYTES = 4096
+_MOST_READ = 1 << 20
+_MAGIC = layout.RECORD_MAGIC.to_bytes(4, "big", signed=True)
+
 Step = tuple[int, Outcome]
+
+
+class LogReader:
+    """Reads what stands in the log, without mappings: a step at a time, or further ahead where the steps follow.
+
+    For one thread. It keeps some bytes of the log; what is no record there is looked at again, in case it has become
+    one.
+    """
+
+    def __init__(self, files: FileQueue) -> None:
+        self._files = files
+        self._content = b""
+        self._start = 0
+        self._count = PAGE_BYTES
+
+    def outcome(self, offset: int) -> Outcome:
+        """Return what stands at an offset of the log, which may be any number.
+
+        Raises FileNotFoundError, and StoreCorrupt for a file of another size or a byte that cannot be read.
+        """
+        at = offset - self._start
+        if 0 <= at < len(self._content):
+            outcome = decode(self._content, at, offset)
+            if isinstance(outcome, Record | Blank):
+                return outcome
+        follows = 0 <= at <= len(self._content)
+        try:
+            self._read(offset, min(2 * self._count, _MOST_READ) if follows else PAGE_BYTES)
+        except StoreCorrupt:  # perhaps only further on
+            self._read(offset, PAGE_BYTES - offset % PAGE_BYTES)
+        outcome = decode(self._content, 0, offset)
+        if isinstance(outcome, Torn):
+            base = self._files.base_of(offset)
+            size = int.from_bytes(self._files.read(base, offset - base, 4), "big")
+            if size <= base + self._files.file_bytes - offset:
+                self._read(offset, size)
+                outcome = decode(self._content, 0, offset)
+        return outcome
+
+    def _read(self, offset: int, count: int) -> None:
+        base = self._files.base_of(offset)
+        self._content = self._files.read(base, offset - base, count)
+        self._start, self._count = offset, count
 
 
 def walk(files: FileQueue, start: int, end: int | None = None) -> Iterator[Step]:
     """Yield (commit_log_offset, outcome) for what stands from ``start`` on, up to ``end`` or the last file.
 
     Goes over records and blank records. Anything else is yielded as the last step: the caller decides what it means.
-    A missing file ends the walk with ``End``.
+    A missing file ends the walk with ``End``. Raises StoreCorrupt for a file of another size, or that cannot be read.
     """
+    reader = LogReader(files)
     offset = start
     while end is None or offset < end:
-        base = files.base_of(offset)
         try:
-            mapping = files.mapping(base)
+            outcome = reader.outcome(offset)
         except FileNotFoundError:
             yield offset, End()
             return
-        outcome = decode(mapping, offset - base, offset)
         yield offset, outcome
         if isinstance(outcome, Record):
             offset += outcome.size
         elif isinstance(outcome, Blank):
-            offset = base + files.file_bytes
+            offset = files.base_of(offset) + files.file_bytes
         else:
             return
 
@@ -55,22 +101,40 @@ def next_record(files: FileQueue, start: int, end: int) -> int | None:
     Every byte is tried at which the magic code of a record could belong to one; a record also says where it stands,
     so that a copy of a record inside a body is not taken for one.
     """
-    magic = (0xDAA320A7).to_bytes(4, "big")
-    base = files.base_of(start)
-    while base < end:
+    reader = LogReader(files)
+    for offset in _magic_codes(files, start, end):
         try:
-            content = bytes(memoryview(files.mapping(base)))
-        except (FileNotFoundError, StoreCorrupt):
-            base += files.file_bytes
-            continue
-        at = content.find(magic, max(0, start - base))
-        while at != -1 and base + at - 4 < end:
-            offset = base + at - 4
-            if at >= 4 and offset >= start and isinstance(decode(content, at - 4, offset), Record):
+            if isinstance(reader.outcome(offset), Record):
                 return offset
-            at = content.find(magic, at + 1)
-        base += files.file_bytes
+        except (FileNotFoundError, StoreCorrupt):
+            continue
     return None
+
+
+def _magic_codes(files: FileQueue, start: int, end: int) -> Iterator[int]:
+    """Yield where a record would begin, by its magic code; pages that cannot be read are left out."""
+    count, before = _MOST_READ, b""
+    while start < end:
+        base = files.base_of(start)
+        position = start - base
+        try:
+            content = before + files.read(base, position, count)
+        except FileNotFoundError:
+            start, before = base + files.file_bytes, b""
+            continue
+        except StoreCorrupt:
+            rest_of_page = min(PAGE_BYTES - position % PAGE_BYTES, files.file_bytes - position)
+            if count == rest_of_page:
+                start, before = start + count, b""
+            count = rest_of_page
+            continue
+        at = content.find(_MAGIC, 4)
+        while at != -1 and start - len(before) + at - 4 < end:
+            yield start - len(before) + at - 4
+            at = content.find(_MAGIC, at + 1)
+        start += len(content) - len(before)
+        before = content[-7:] if start < base + files.file_bytes else b""
+        count = _MOST_READ
 
 
 def read(files: FileQueue, commit_log_offset: int) -> ReceivedMessage:
@@ -78,7 +142,7 @@ def read(files: FileQueue, commit_log_offset: int) -> ReceivedMessage:
     base = files.base_of(commit_log_offset)
     position = commit_log_offset - base
     try:
-        outcome = decode(files.mapping(base), position, commit_log_offset)
+        outcome = LogReader(files).outcome(commit_log_offset)
     except FileNotFoundError:
         raise StoreCorrupt(files.path(base), position, "the file is missing") from None
     if isinstance(outcome, Record):
@@ -108,9 +172,8 @@ def zero(files: FileQueue, start: int, end: int) -> int:
         base = files.base_of(start)
         stop = min(end, base + files.file_bytes)
         try:
-            view = memoryview(files.mapping(base))[start - base : stop - base]
+            changed += files.zero(base, start - base, stop - base)
         except FileNotFoundError:
             return changed
-        changed += zero_view(view)
         start = stop
     return changed

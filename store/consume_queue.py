@@ -28,18 +28,21 @@ RocketMQ's own diagram calls the second field the body size. It is not: the brok
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from store import layout
 from store._kernel import Mapping
 from store.file_queue import FileQueue, MappingCache
-from store.mapped_file import zero_view
 from store.message_queue import MessageQueue
 
 DIRECTORY = "consumequeue"
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
+_NEAR = 256
+"""A search reads so many entries at once when it has come that near."""
 
 
 class Entry(NamedTuple):
@@ -48,6 +51,9 @@ class Entry(NamedTuple):
     commit_log_offset: int
     size: int
     tags_code: int
+
+
+_PRE_BLANK = Entry(*layout.PRE_BLANK_ENTRY)
 
 
 class ConsumeQueue:
@@ -62,10 +68,14 @@ class ConsumeQueue:
         return queue_offset - queue_offset % self.entries_per_file
 
     def entry(self, queue_offset: int) -> Entry:
-        """Return an entry. Raises FileNotFoundError when its file is missing."""
+        """Return an entry. Raises FileNotFoundError when its file is missing, StoreCorrupt when it cannot be read."""
         first = self.first_entry_of(queue_offset)
-        mapping = self.files.mapping(first * _ENTRY.size)
-        return Entry(*_ENTRY.unpack_from(mapping, (queue_offset - first) * _ENTRY.size))
+        position = (queue_offset - first) * _ENTRY.size
+        return Entry(*_ENTRY.unpack_from(self.files.read(first * _ENTRY.size, position, _ENTRY.size)))
+
+    def entries(self, first: int, stop: int) -> list[Entry]:
+        """Return the entries from ``first`` up to ``stop``, all of which stand in one file. Raises as :meth:`entry`."""
+        return [Entry(*fields) for fields in _ENTRY.iter_unpack(self._bytes(first, stop))]
 
     def write(self, queue_offset: int, entry: Entry) -> None:
         """Write an entry, making its file when it is missing."""
@@ -79,10 +89,9 @@ class ConsumeQueue:
         """
         first = self.first_entry_of(queue_offset)
         base = first * _ENTRY.size
-        is_first_file = not self.files.bases()
-        self.files.allocate(base)
+        is_new = self.files.allocate(base)
         mapping = self.files.mapping(base)
-        if is_first_file:
+        if is_new and self.files.bases() == [base]:
             for number in range(queue_offset - first):
                 _ENTRY.pack_into(mapping, number * _ENTRY.size, *layout.PRE_BLANK_ENTRY)
         return mapping, first
@@ -92,18 +101,15 @@ class ConsumeQueue:
 
         Entries for such records stand without holes, so a binary search in the last file that has one finds it.
         """
-        for base in reversed(self.files.bases()):
-            first = base // _ENTRY.size
-            low, high = 0, self.entries_per_file
-            while low < high:
-                middle = (low + high) // 2
-                if self._is_below(first + middle, commit_log_offset):
-                    low = middle + 1
-                else:
-                    high = middle
-            if low:
-                return first + low
         bases = self.files.bases()
+        for base in reversed(bases):
+            first = base // _ENTRY.size
+            stop = first - -self.files.data_end(base) // _ENTRY.size
+            end = self._search(
+                first, stop, lambda entry: entry.size > 0 and entry.commit_log_offset < commit_log_offset
+            )
+            if end > first:
+                return end
         return bases[0] // _ENTRY.size if bases else 0
 
     def begin(self, min_commit_log_offset: int) -> int:
@@ -112,18 +118,15 @@ class ConsumeQueue:
         A pre-blank entry is none, whatever the commit log's minimum is (ConsumeQueue.correctMinOffset takes it for
         one when that is 0).
         """
-        end = self.end_below(1 << 62)
+
+        def is_gone(entry: Entry) -> bool:
+            return entry == _PRE_BLANK or entry.commit_log_offset < min_commit_log_offset
+
         bases = self.files.bases()
         low = bases[0] // _ENTRY.size if bases else 0
-        high = end
-        while low < high:
-            middle = (low + high) // 2
-            entry = self.entry(middle)
-            if entry == Entry(*layout.PRE_BLANK_ENTRY) or entry.commit_log_offset < min_commit_log_offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        if not bases or not is_gone(self.entry(low)):
+            return low
+        return self._search(low, self.end_below(1 << 62), is_gone)
 
     def cut(self, queue_offset: int) -> None:
         """Zero every entry at and above ``queue_offset``; files wholly above it are removed."""
@@ -132,12 +135,27 @@ class ConsumeQueue:
             if first > queue_offset or (first == queue_offset and first):
                 self.files.remove(base)
             else:
-                start = max(0, queue_offset - first) * _ENTRY.size
-                zero_view(memoryview(self.files.mapping(base))[start:])
+                self.files.zero(base, max(0, queue_offset - first) * _ENTRY.size, self.files.file_bytes)
 
-    def _is_below(self, queue_offset: int, commit_log_offset: int) -> bool:
-        entry = self.entry(queue_offset)
-        return entry.size > 0 and entry.commit_log_offset < commit_log_offset
+    def _search(self, low: int, high: int, is_before: Callable[[Entry], bool]) -> int:
+        """Return the first entry from ``low`` on that ``is_before`` is false for; those it is true for stand first."""
+        near, content = 0, b""
+        while low < high:
+            if not content and high - low <= _NEAR and self.first_entry_of(low) == self.first_entry_of(high - 1):
+                near, content = low, self._bytes(low, high)
+            middle = (low + high) // 2
+            entry = (
+                Entry(*_ENTRY.unpack_from(content, (middle - near) * _ENTRY.size)) if content else self.entry(middle)
+            )
+            if is_before(entry):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _bytes(self, first: int, stop: int) -> bytes:
+        base = self.first_entry_of(first) * _ENTRY.size
+        return self.files.read(base, first * _ENTRY.size - base, (stop - first) * _ENTRY.size)
 
 
 class ConsumeQueues:
@@ -160,15 +178,16 @@ class ConsumeQueues:
     def on_disk(self) -> list[MessageQueue]:
         """Return the queues that have a directory, sorted; entries that are no queue are passed over."""
         found = []
-        for topic in _directories(self._root / DIRECTORY):
+        for topic in _directories(str(self._root / DIRECTORY)):
             found += [
-                MessageQueue(topic.name, int(queue.name)) for queue in _directories(topic) if queue.name.isdigit()
+                MessageQueue(topic.name, int(queue.name)) for queue in _directories(topic.path) if queue.name.isdigit()
             ]
         return sorted(found)
 
 
-def _directories(path: Path) -> list[Path]:
+def _directories(path: str) -> list[os.DirEntry[str]]:
     try:
-        return sorted(entry for entry in path.iterdir() if entry.is_dir())
+        with os.scandir(path) as entries:
+            return [entry for entry in entries if entry.is_dir()]
     except FileNotFoundError:
         return []

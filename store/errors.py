@@ -8,6 +8,7 @@
     │   ├── StoreInUse            a RocketMQ broker has this directory open
     │   ├── StoreBusy             a lock was held longer than the time allowed for it
     │   ├── StoreFull             no room for another file; nothing was written
+    │   ├── TooManyMappings       this process cannot map another file; nothing was written
     │   ├── StorePoisoned         a flush failed in some process; no append is believed any more
     │   ├── StoreUnusable         the directory cannot be opened: permission, file system, kind
     │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
@@ -67,6 +68,12 @@ class StoreBusy(StoreError):
 
 class StoreFull(StoreError):
     """The file system, a quota or a limit leaves no room for the next file."""
+
+    retryable = True
+
+
+class TooManyMappings(StoreError):
+    """The kernel refuses this process another mapping: too many of them, or too little address space."""
 
     retryable = True
 

@@ -87,11 +87,16 @@ class Flusher:
 
     def flush_queues(self) -> None:
         """Flush the consume queue files with new entries; the next checkpoint says how far they are durable."""
-        queue_ends = sum(self._topics.max_offset(queue) for queue in self._topics.all_queues())
+        queue_ends = sum(self._topics.max_offsets())
         dispatched_to = self._counted_to()
+        ends = self._topics.max_offsets()  # again: every entry for a record below dispatched_to is to be flushed
+        if not self._flushed_queues:
+            self._flushed_queues = self._durable_queues()
+        self._flushed_queues += [0] * (len(ends) - len(self._flushed_queues))
         try:
-            for slot in range(len(self._topics)):
-                self._flush_queue(slot)
+            for slot, (start, end) in enumerate(zip(self._flushed_queues, ends, strict=False)):
+                if start != end:
+                    self._flush_queue(slot, start, end)
         except OSError as error:
             self._poison(error)
         self._dispatched = max(self._dispatched, (dispatched_to, queue_ends))
@@ -165,16 +170,16 @@ class Flusher:
         else:
             self._had_followers = False
 
-    def _flush_queue(self, slot: int) -> None:
-        while slot >= len(self._flushed_queues):
-            self._flushed_queues.append(0)
-        queue = self._topics.queue(slot)
-        start, end = self._flushed_queues[slot], self._topics.max_offset(queue)
-        if start == end:
-            return
-        files = self._consume_queues[queue].files
+    def _durable_queues(self) -> list[int]:
+        """Return the max offsets if the checkpoint says that all entries are on disk, as after a clean close."""
+        ends = self._topics.max_offsets()
+        published_to = self._state.published_to  # after those: no entry below them is for a record above it
+        _, low_water = checkpoint.read(self._root)
+        return ends if low_water is not None and low_water.dispatched_to == published_to else []
+
+    def _flush_queue(self, slot: int, start: int, end: int) -> None:
         entry_size = layout.CONSUME_QUEUE_ENTRY.size
-        files.sync(start * entry_size, end * entry_size)
+        self._consume_queues[self._topics.queue(slot)].files.sync(start * entry_size, end * entry_size)
         self._flushed_queues[slot] = end
 
     def _poison(self, error: OSError) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from threading import Lock
 
 from store import layout
@@ -21,7 +22,10 @@ _AT = layout.GROUP_QUEUE_SLOT.at
 
 
 class GroupQueueSlot:
-    """One slot, for the rare steps that are written in Python. Words are read without the mutex for display."""
+    """One slot, for the rare steps that are written in Python. Words are read without the mutex for display.
+
+    Its group and its queue never change.
+    """
 
     def __init__(self, state: SharedState, number: int) -> None:
         self.number = number
@@ -30,12 +34,12 @@ class GroupQueueSlot:
         self._words = state.words
         self.mutex = RobustMutex(state.mapping, self.at + _AT["mutex"])
 
-    @property
+    @cached_property
     def group(self) -> str:
         """Name of the consumer group."""
         return self._state.text(self.at + _AT["group"], self._words.load32(self.at + _AT["group_size"]))
 
-    @property
+    @cached_property
     def queue_slot(self) -> int:
         """Slot of the message queue in the queue table."""
         return self._words.load32(self.at + _AT["queue_slot"])

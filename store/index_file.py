@@ -158,7 +158,7 @@ class IndexFiles:
 
     def open(self, path: Path) -> IndexFile:
         """Map a file. Raises FileNotFoundError, and StoreCorrupt for one of another size."""
-        return IndexFile(path, self._mappings.get(path, self.file_bytes), self.slots, self.entries)
+        return IndexFile(path, self._mappings.get(str(path), self.file_bytes), self.slots, self.entries)
 
     def newest(self) -> IndexFile | None:
         """Map the newest file. Raises StoreCorrupt for one of another size."""
@@ -192,7 +192,7 @@ class IndexFiles:
 
     def remove(self, path: Path) -> None:
         """Remove a file, if it is there. Mappings in use stay valid."""
-        self._mappings.drop(path)
+        self._mappings.drop(str(path))
         path.unlink(missing_ok=True)
 
     def sync(self, file: IndexFile) -> None:

@@ -45,6 +45,7 @@ class Layout:
         self.pack = self._struct.pack
         self.pack_into = self._struct.pack_into
         self.unpack_from = self._struct.unpack_from
+        self.iter_unpack = self._struct.iter_unpack
 
     def read(self, buffer: Any, position: int = 0) -> dict[str, Any]:
         """Return the fields that stand at ``position``, by name."""

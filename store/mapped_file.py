@@ -18,10 +18,11 @@ from pathlib import Path
 
 from store._kernel import Mapping
 from store.crash_points import CrashPoint, reach
-from store.errors import NO_ROOM, StoreCorrupt, StoreFull, StoreUnusable
+from store.errors import NO_ROOM, StoreCorrupt, StoreFull, StoreUnusable, TooManyMappings
 
 SCRATCH_PREFIX = ".allocating-"
 
+_MAPPING_LIMIT = Path("/proc/sys/vm/max_map_count")
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -58,18 +59,44 @@ def _allocate_at(path: Path, size: int) -> None:
 
 
 def map_file(path: Path, size: int, *, writable: bool = True) -> Mapping:
-    """Map the whole of ``path``. Raises StoreCorrupt when it is not a regular file of exactly ``size`` bytes."""
+    """Map the whole of ``path``. Raises as :func:`open_file`, and TooManyMappings when the kernel refuses to."""
+    descriptor = open_file(path, size, os.O_RDWR if writable else os.O_RDONLY)
     try:
-        descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | _OPEN_FLAGS)
+        return Mapping(descriptor, size, writable=writable)
+    except OSError as error:
+        if error.errno == errno.ENOMEM:
+            raise TooManyMappings(
+                f"{path} cannot be mapped: this process has {_mapping_count()} mappings of at most "
+                f"{_MAPPING_LIMIT.read_text().strip()} ({_MAPPING_LIMIT}), or no address space left (ulimit -v): "
+                "lower max_mapped_files, or raise the limit"
+            ) from error
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def open_file(path: Path, size: int, mode: int) -> int:
+    """Open ``path`` and return its descriptor.
+
+    Raises StoreCorrupt when it is not a regular file of exactly ``size`` bytes, StoreUnusable for a symbolic link.
+    """
+    try:
+        descriptor = os.open(path, mode | _OPEN_FLAGS)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise StoreUnusable(f"{path} is a symbolic link: a store holds plain files only") from error
         raise
     try:
         check_file(path, descriptor, size)
-        return Mapping(descriptor, size, writable=writable)
-    finally:
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _mapping_count() -> int:
+    with Path("/proc/self/maps").open("rb") as maps:
+        return sum(1 for _ in maps)
 
 
 def check_file(path: Path, descriptor: int, size: int) -> None:
@@ -103,19 +130,3 @@ def remove_scratch(root: Path) -> None:
     """Remove what processes killed during :func:`allocate` left behind. Only while nobody else has the store open."""
     for path in root.glob(SCRATCH_PREFIX + "*"):
         path.unlink(missing_ok=True)
-
-
-def zero_view(view: memoryview, step: int = 1 << 20) -> int:
-    """Zero a view in steps, leaving untouched what is zero: touching makes pages dirty. Returns bytes changed."""
-    changed = 0
-    for at in range(0, len(view), step):
-        part = view[at : at + step]
-        if any_set(part):
-            part[:] = bytes(len(part))
-            changed += len(part)
-    return changed
-
-
-def any_set(view: memoryview) -> bool:
-    """Tell whether any byte is not zero."""
-    return bytes(view).count(0) != len(view)

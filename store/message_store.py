@@ -81,11 +81,11 @@ class MessageStore:
         self.lock = lock
         self._pid = os.getpid()
         self._closed = False
-        mappings = MappingCache(config.max_mapped_files)
-        self.log_files, self.consume_queues = _files(root, config, mappings)
+        self._mappings = MappingCache(config.max_mapped_files)
+        self.log_files, self.consume_queues = _files(root, config, self._mappings)
         self.topics = TopicTable(root, state, lock, config.lock_timeout_ms)
         self.groups = GroupTable(state, config.lock_timeout_ms)
-        self.index_files = IndexFiles(root, config.index_slots, config.index_entries, mappings)
+        self.index_files = IndexFiles(root, config.index_slots, config.index_entries, self._mappings)
         self._index = IndexDispatch(state, lock, self.log_files, self.index_files)
         self.flusher = Flusher(root, state, self.log_files, self.consume_queues, self.topics, config.lock_timeout_ms)
         self.housekeeper = self._start_housekeeper() if housekeeping else None
@@ -189,7 +189,16 @@ class MessageStore:
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
         """Return a message by its place in a queue, which must be between min and max offset. Raises StoreCorrupt."""
-        return self.read(self.consume_queues[queue].entry(queue_offset).commit_log_offset)
+        self.check_usable()
+        consume_queue = self.consume_queues[queue]
+        try:
+            entry = consume_queue.entry(queue_offset)
+        except FileNotFoundError:
+            first = consume_queue.first_entry_of(queue_offset)
+            path = consume_queue.files.path(first * layout.CONSUME_QUEUE_ENTRY.size)
+            position = (queue_offset - first) * layout.CONSUME_QUEUE_ENTRY.size
+            raise StoreCorrupt(path, position, "the file is missing") from None
+        return self.read(entry.commit_log_offset)
 
     def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
         """Return a message by its id, the unique one or the offset message id; None when there is none.
@@ -265,6 +274,7 @@ class MessageStore:
                 if self.lock.try_exclusive(BROKER_BYTE):
                     self._close_last()
         finally:
+            self._mappings.cold.clear()
             self.lock.close()
 
     def _close_last(self) -> None:

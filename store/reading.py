@@ -1,7 +1,8 @@
 """Reading: a store as it stands, without locks and without changing a byte.
 
-It may be closed, open in other processes, or one that a RocketMQ broker wrote. Files are opened read-only, and nothing
-is made: no lock file, no missing directory. File sizes come from ``store.json``, or off the files of a broker's store.
+It may be closed, open in other processes, or one that a RocketMQ broker wrote. Files are opened read-only and not
+mapped (store/cold_reads.py), so that a page that the disk cannot read is one more thing found damaged. Nothing is
+made: no lock file, no missing directory. File sizes come from ``store.json``, or off the files of a broker's store.
 
 How far the log goes:
 
@@ -17,12 +18,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from store import checkpoint, commit_log, config_file, consume_queue, index_file, layout, shared_state
-from store._kernel import Mapping
-from store.commit_log import describe
+from store.commit_log import LogReader, describe
 from store.config import StoreConfig
 from store.config_file import StoreSettings
 from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
@@ -31,14 +32,14 @@ from store.errors import StoreCorrupt, StoreUnusable
 from store.file_queue import FileQueue, MappingCache
 from store.index_file import IndexFiles
 from store.message_queue import MessageQueue
-from store.record import Blank, Corrupt, End, Outcome, Record, decode
+from store.record import Blank, Corrupt, End, Outcome, Record
 from store.recovery import Quarantined, believable
 from store.shared_state import SharedState
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _PRE_BLANK = Entry(*layout.PRE_BLANK_ENTRY)
-_ZEROS = bytes(1 << 20)
-_MAPPINGS = 64
+_AT_ONCE = 1_024
+"""So many entries are read by one call."""
 _FILES = "[0-9]" * layout.FILE_NAME_DIGITS
 
 
@@ -79,7 +80,7 @@ class StoreReader:
     """
 
     def __init__(self, root: Path, settings: StoreSettings, state: SharedState | None) -> None:
-        mappings = MappingCache(_MAPPINGS, writable=False)
+        mappings = MappingCache(1, writable=False)
         queue_bytes = settings.consume_queue_file_entries * _ENTRY.size
         self.root = root
         self.state = state
@@ -88,6 +89,7 @@ class StoreReader:
         )
         self.consume_queues = ConsumeQueues(root, queue_bytes, mappings)
         self.index_files = IndexFiles(root, settings.index_slots, settings.index_entries, mappings)
+        self._records = LogReader(self.log_files)
         self._bases = self.log_files.bases()
         if state is not None:
             self.begin = state.min_offset
@@ -139,14 +141,12 @@ class StoreReader:
 
     def outcome(self, offset: int) -> Outcome:
         """Return what stands at an offset of the log, which may be any number."""
-        base = self.log_files.base_of(offset)
         try:
-            outcome = decode(self.log_files.mapping(base), offset - base, offset)
+            return self._records.outcome(offset)
         except FileNotFoundError:
             return Corrupt("the file is missing")
         except StoreCorrupt as error:
             return Corrupt(error.reason)
-        return outcome
 
     def place(self, offset: int) -> tuple[Path, int]:
         """Return the file that holds an offset of the log, and the position in it."""
@@ -190,24 +190,22 @@ def set_bytes(files: FileQueue, start: int) -> tuple[int, int] | None:
     """Return the first and the last byte at or above ``start`` that is not zero, None when all are."""
     first = last = -1
     for base in files.bases():
-        mapping = _mapping(files, base) if base + files.file_bytes > start else None
-        if mapping is None:
+        if base + files.file_bytes <= start:
             continue
-        view = memoryview(mapping)
-        for at in range(max(0, start - base), len(view), len(_ZEROS)):
-            part = bytes(view[at : at + len(_ZEROS)])
-            if not _ZEROS.startswith(part):
+        with suppress(FileNotFoundError, StoreCorrupt):  # which `damaged_files` tells
+            for at, part in files.set_parts(base, max(0, start - base), files.file_bytes):
                 last = base + at + len(part.rstrip(b"\0")) - 1
                 first = first if first >= 0 else base + at + len(part) - len(part.lstrip(b"\0"))
     return (first, last) if last >= 0 else None
 
 
-def of_another_size(files: FileQueue, start: int) -> Iterator[StoreCorrupt]:
-    """Yield an error for each file at or above ``start`` that has not the size that all have."""
+def damaged_files(files: FileQueue, start: int) -> Iterator[StoreCorrupt]:
+    """Yield an error for each file at or above ``start`` that has another size than all have, or cannot be read."""
     for base in files.bases():
         if base >= start:
             try:
-                files.mapping(base)
+                for _ in files.set_parts(base, 0, files.file_bytes):
+                    pass
             except FileNotFoundError:
                 continue  # removed meanwhile
             except StoreCorrupt as error:
@@ -215,12 +213,11 @@ def of_another_size(files: FileQueue, start: int) -> Iterator[StoreCorrupt]:
 
 
 def entries_of(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, Entry]]:
-    """Yield (queue offset, entry) for those of ``wanted`` whose file can be mapped."""
-    for first, part in _by_file(queue, wanted):
-        mapping = _mapping(queue.files, first * _ENTRY.size)
-        if mapping is not None:
-            for number in part:
-                yield number, Entry(*_ENTRY.unpack_from(mapping, (number - first) * _ENTRY.size))
+    """Yield (queue offset, entry) for those of ``wanted`` whose file can be read."""
+    for _, part in _by_file(queue, wanted):
+        for start in range(part.start, part.stop, _AT_ONCE):
+            with suppress(FileNotFoundError, StoreCorrupt):
+                yield from enumerate(queue.entries(start, min(start + _AT_ONCE, part.stop)), start)
 
 
 def without_file(queue: ConsumeQueue, wanted: range) -> Iterator[range]:
@@ -249,14 +246,13 @@ def entries_below(queue: ConsumeQueue, begin: int, end: int) -> range:
 
 def _stop_below(queue: ConsumeQueue, end: int) -> int:
     for base in reversed(queue.files.bases()):
-        mapping = _mapping(queue.files, base)
-        if mapping is None:
-            continue
-        written = len(bytes(mapping).rstrip(b"\0"))
-        for number in reversed(range(-(-written // _ENTRY.size))):
-            entry = Entry(*_ENTRY.unpack_from(mapping, number * _ENTRY.size))
-            if entry.size > 0 and entry.commit_log_offset < end:
-                return base // _ENTRY.size + number + 1
+        with suppress(FileNotFoundError, StoreCorrupt):
+            *_, (at, part) = [(0, b""), *queue.files.set_parts(base, 0, queue.files.file_bytes)]
+            first, written = base // _ENTRY.size, at + len(part.rstrip(b"\0"))
+            for number in reversed(range(first, first - -written // _ENTRY.size)):
+                entry = queue.entry(number)
+                if entry.size > 0 and entry.commit_log_offset < end:
+                    return number + 1
     return 0
 
 
@@ -267,13 +263,6 @@ def _by_file(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, range]]:
         part = range(max(wanted.start, first), min(wanted.stop, first + queue.entries_per_file))
         if part:
             yield first, part
-
-
-def _mapping(files: FileQueue, base: int) -> Mapping | None:
-    try:
-        return files.mapping(base)
-    except (FileNotFoundError, StoreCorrupt):
-        return None
 
 
 # --- how a reader is made -------------------------------------------------------------------------

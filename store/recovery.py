@@ -39,6 +39,9 @@ from store.topic_table import TopicTable
 
 ABORT = "abort"
 _NOTHING = describe(End())
+_FIRST_READ = 64 << 10
+_MOST_READ = 16 << 20
+"""Bytes of the log that are read at once: more and more while there are records, and a longer record as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,20 +300,24 @@ def _scan(files: FileQueue, start: int, trusted_to: int | None) -> tuple[int, st
 
 
 def _scan_on(files: FileQueue, start: int) -> tuple[int, int, str]:
-    """Walk over what is valid; return its end, where the walk stopped, and why."""
-    offset = start
+    """Walk over what is valid; return its end, where the walk stopped, and why. Raises StoreCorrupt as a cold read."""
+    offset, count = start, _FIRST_READ
     while True:
         base = files.base_of(offset)
         following = base + files.file_bytes
         try:
-            content = files.mapping(base)
+            content = files.read(base, offset - base, count)
         except FileNotFoundError:
             return offset, offset, _NOTHING
-        offset, found, _, _ = scan(content, base, offset, following)
+        begin, end = offset, offset + len(content)
+        offset, found, _, _ = scan(content, begin, begin, end)
+        is_cut = found == FOUND["SHORT"] and end < following
         if found == FOUND["BLANK"]:
             offset = following
-        elif offset < following:
-            return offset, offset, describe(decode(content, offset - base, offset))
+        elif offset < end and not is_cut:
+            return offset, offset, describe(decode(content, offset - begin, offset))
+        if count < _MOST_READ or offset == begin:
+            count *= 2
 
 
 def _between(start: int, end: int, damaged: tuple[Quarantined, ...]) -> tuple[tuple[int, int], ...]:

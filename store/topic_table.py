@@ -6,6 +6,7 @@ process killed in between leaves a topic that the next one who asks for it compl
 
 from __future__ import annotations
 
+from bisect import insort
 from pathlib import Path
 from threading import Lock
 
@@ -29,6 +30,7 @@ class TopicTable:
         self._lock_timeout_ms = lock_timeout_ms
         self._queues: list[MessageQueue] = []
         self._slots: dict[MessageQueue, Slot] = {}
+        self._by_topic: dict[str, list[MessageQueue]] = {}
         self._reading = Lock()
 
     def __len__(self) -> int:
@@ -52,10 +54,10 @@ class TopicTable:
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic in order of their ids. Raises UnknownTopic."""
         self._read_on()
-        found = [queue for queue in self._queues if queue.topic == topic]
+        found = self._by_topic.get(topic)
         if not found:
             raise UnknownTopic(f"topic {topic!r} does not exist in {self._root}; it is made by its first message")
-        return sorted(found)
+        return list(found)
 
     def all_queues(self) -> list[MessageQueue]:
         """Return every message queue, by slot."""
@@ -65,7 +67,7 @@ class TopicTable:
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
         self._read_on()
-        return sorted({queue.topic for queue in self._queues})
+        return sorted(self._by_topic)
 
     def create(self, topic: str, queue_count: int) -> list[MessageQueue]:
         """Make a topic with ``queue_count`` queues, unless it is there; return its queues. Raises TableFull."""
@@ -94,6 +96,12 @@ class TopicTable:
     def min_offset(self, queue: MessageQueue) -> int:
         """Return the queue offset of the oldest message."""
         return self._state.words.load(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["min_offset"])
+
+    def max_offsets(self) -> list[int]:
+        """Return the max offset of every queue, by slot."""
+        self._read_on()
+        load, field = self._state.words.load, layout.QUEUE_SLOT.at["max_offset"]
+        return [load(queue_slot_at(slot) + field) for slot in range(len(self._queues))]
 
     def max_offset(self, queue: MessageQueue) -> int:
         """Return the queue offset that the next message will get."""
@@ -129,6 +137,7 @@ class TopicTable:
                 queue = MessageQueue(topic, words.load32(at + fields["queue_id"]))
                 self._slots[queue] = slot
                 self._queues.append(queue)
+                insort(self._by_topic.setdefault(topic, []), queue)
 
 
 def queues_of(config: TopicConfig) -> int:

@@ -56,9 +56,9 @@ from store.message_queue import MessageQueue
 from store.reading import (
     Log,
     StoreReader,
+    damaged_files,
     entries_below,
     entries_of,
-    of_another_size,
     open_reader,
     set_bytes,
     without_file,
@@ -167,7 +167,7 @@ def check_log_ends_in_zeros(found: Found) -> Iterator[Problem]:
     if tail is not None:
         yield Problem(3, *reader.place(tail.start), f"{tail.reason}: no record follows")
         return
-    for error in of_another_size(files, files.base_of(found.log.end)):
+    for error in damaged_files(files, files.base_of(found.log.end)):
         yield Problem(3, error.path, error.position, error.reason)
     explained_to, span = 0, None
     for _ in range(_LOOKS):
@@ -186,7 +186,7 @@ def check_log_ends_in_zeros(found: Found) -> Iterator[Problem]:
 def check_entries_are_there(found: Found) -> Iterator[Problem]:
     """4: each has a file of the right size, and is not empty."""
     for _, files, expected in found.queues():
-        for error in of_another_size(files.files, 0):
+        for error in damaged_files(files.files, 0):
             yield Problem(4, error.path, error.position, error.reason)
         for missing in without_file(files, expected):
             path = files.files.path(files.first_entry_of(missing.start) * _ENTRY.size)

@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {"store": set(), "rmqclient": {"store"}, "work
 
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("errors", "layout", "config", "crash_points", "message_queue", "_kernel"),
-    ("record", "mapped_file", "file_lock", "shared_state", "config_file"),
+    ("record", "mapped_file", "cold_reads", "file_lock", "shared_state", "config_file"),
     ("file_queue", "topic_table", "group_table"),
     ("commit_log", "consume_queue", "index_file", "checkpoint"),
     ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending", "reading", "query"),
@@ -27,6 +27,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
 
 SAME_LEVEL: dict[str, set[str]] = {
     "_kernel": {"errors"},
+    "cold_reads": {"mapped_file"},
     "config": {"layout"},
     "config_file": {"mapped_file"},
     "crash_points": {"_kernel"},

@@ -32,6 +32,7 @@ PUBLIC = {
     "StorePoisoned",
     "StoreUnusable",
     "TableFull",
+    "TooManyMappings",
     "UnknownTopic",
 }
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import mapped_file
 from store.errors import StoreCorrupt
 from store.file_queue import FileQueue, MappingCache
 
@@ -107,4 +106,19 @@ def test_all_mappings_can_be_forgotten(files: FileQueue) -> None:
     first = files.mapping(0)
     files._mappings.clear()
     assert files.mapping(0) is not first
-    assert mapped_file.any_set(memoryview(first)) is False
+    assert bytes(first) == bytes(FILE_BYTES)
+
+
+def test_zeroing_changes_only_what_is_not_zero(tmp_path: Path) -> None:
+    size = 4 << 20
+    files = FileQueue(tmp_path / "files", size, scratch=tmp_path, mappings=MappingCache(3))
+    files.allocate(0)
+    view = memoryview(files.mapping(0))
+    view[100] = view[size - 1] = 1
+    first_mib = len(range(100, 101 + (1 << 20)))
+    assert [position for position, _ in files.set_parts(0, 0, size)]
+    assert files.zero(0, 101, size - 1) == 0
+    assert view[100] == view[size - 1] == 1
+    assert 2 <= files.zero(0, 0, size) <= 2 * first_mib
+    assert bytes(view) == bytes(size)
+    assert files.zero(0, 0, size) == 0

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Producer
-from store import Durability, Message, MessageStore, StoreConfig, checkpoint, flush, open_store
+from store import Durability, Message, MessageStore, StoreConfig, checkpoint, file_queue, flush, open_store
 from store.errors import StoreBusy, StorePoisoned
 from store.recovery import ABORT
 from tests.crash.child import SMALL, Order
@@ -226,6 +226,50 @@ def test_a_housekeeper_that_has_flushed_no_queue_keeps_the_mark_of_the_last_one(
     producer_of(store).send(Message("t", b"body"))
     other.flusher.write_checkpoint()
     assert mark(store).dispatched_to == result.commit_log_end
+
+
+def test_only_queues_with_new_entries_are_flushed_and_none_after_a_clean_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[str] = []
+    named: list[str] = []
+    monkeypatch.setattr(file_queue, "sync_file", lambda path: flushed.append(path.parent.name))
+    monkeypatch.setattr(file_queue, "sync_directory", lambda path: named.append(path.name))
+    for opening, queue_names in enumerate([["0", "1", "2", "3"], []]):
+        with open_store(tmp_path, SMALL, housekeeping=False) as store, Producer(store) as producer:
+            producer.create_topic("t", 4)
+            for _ in range(0 if opening else 4):
+                producer.send(Message("t", b"body"))
+            store.flush_thorough()
+            assert (flushed, named) == (queue_names, queue_names)
+            sent_to = str(producer.send(Message("t", b"body")).queue.queue_id)
+            store.flush_thorough()
+            assert flushed == [*queue_names, sent_to]
+            assert named == queue_names + [sent_to] * opening  # a name that this process knows is durable stays so
+        flushed.clear()
+        named.clear()
+
+
+def test_what_is_appended_while_the_queues_are_counted_is_flushed_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given an append that comes between the counting of the queues and the mark that a checkpoint will have
+    flushed: list[Path] = []
+    with open_store(tmp_path, SMALL, housekeeping=False) as store, Producer(store) as producer:
+        producer.create_topic("t", 1)
+        store.flush_thorough()
+        monkeypatch.setattr(file_queue, "sync_file", flushed.append)
+        count = store.flusher._counted_to
+        monkeypatch.setattr(store.flusher, "_counted_to", lambda: (producer.send(Message("t", b"body")), count())[1])
+
+        # When they are flushed, then its entry, which the mark is above, is on the disk
+        store.flusher.flush_queues()
+        store.flusher.flush()
+        store.flusher.write_checkpoint()
+        assert mark(store).dispatched_to == store.state.published_to
+        assert mark(store).queue_ends == 0
+        assert [path.parent.name for path in flushed] == ["0"]
+        monkeypatch.undo()
 
 
 def test_an_append_under_way_is_not_counted_as_dispatched(store: MessageStore) -> None:

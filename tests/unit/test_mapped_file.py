@@ -12,7 +12,7 @@ import pytest
 from store import mapped_file
 from store._kernel import Mapping
 from store.errors import StoreCorrupt, StoreFull, StoreUnusable
-from store.mapped_file import SCRATCH_PREFIX, allocate, any_set, map_file, remove_scratch, zero_view
+from store.mapped_file import SCRATCH_PREFIX, allocate, map_file, remove_scratch
 
 SIZE = 8_192
 
@@ -133,16 +133,6 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
         map_file(tmp_path / "missing", SIZE)
     with pytest.raises((StoreCorrupt, OSError)):
         map_file(tmp_path, SIZE, writable=False)
-
-
-def test_zeroing_changes_only_what_is_not_zero() -> None:
-    content = bytearray(10_000)
-    content[2_500] = content[9_999] = 1
-    assert any_set(memoryview(content))
-    assert zero_view(memoryview(content), step=1_000) == 2_000
-    assert content == bytes(10_000)
-    assert not any_set(memoryview(content))
-    assert zero_view(memoryview(content)) == 0
 
 
 def test_a_flush_goes_through_a_descriptor_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from workers.exit_codes import WorkerExit, in_words
     ("code", "words"),
     [
         (-signal.SIGKILL, "killed by SIGKILL: by somebody, or because memory ran out"),
-        (-signal.SIGBUS, "killed by SIGBUS: a mapped file was cut short, or the disk failed"),
+        (-signal.SIGBUS, "killed by SIGBUS: a store file was shortened or cannot be read"),
         (-signal.SIGTERM, "killed by SIGTERM"),
         (-(signal.SIGRTMIN + 3), f"killed by signal {signal.SIGRTMIN + 3}"),
         (0, "stopped, nothing left in flight"),
