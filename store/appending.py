@@ -23,7 +23,7 @@ from store import commit_log, layout
 from store._kernel import Mapping
 from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from store.crash_points import CrashPoint, reach
-from store.errors import StoreCorrupt
+from store.errors import StoreCorrupt, told_by_system
 from store.file_queue import FileQueue
 from store.message_queue import MessageQueue
 from store.record import Record
@@ -57,7 +57,7 @@ class AppendFiles:
     def log_files(self, size: int) -> FilePair:
         """Map the commit log file that takes ``size`` bytes next, and the one behind it when they need it.
 
-        Raises StoreFull when a file is missing and there is no room for it.
+        Raises StoreFull when a file is missing and there is no room for it, LimitReached, DiskFailed.
         """
         files, end = self._log_files, self._state.published_to
         base = files.base_of(end)
@@ -88,7 +88,8 @@ class AppendFiles:
         is_new = consume_queue.files.allocate(base)
         mapping = consume_queue.files.mapping(base)
         if is_new and first:  # a queue that has filled a file will fill this one, too
-            mapping.populate()
+            with told_by_system(f"{consume_queue.files.path(base)} cannot be populated"):
+                mapping.populate()
         return mapping
 
     def repair(self) -> None:

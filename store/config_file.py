@@ -28,12 +28,11 @@ Whatever a broker wrote and this module does not know, it keeps: topics, groups,
 from __future__ import annotations
 
 import bisect
-import errno
+import contextlib
 import hashlib
 import logging
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -43,8 +42,9 @@ from typing import Any
 import orjson
 
 from store.crash_points import CrashPoint, reach
-from store.errors import NO_ROOM, ConfigMismatch, InvalidName, StoreCorrupt, StoreFull, StoreUnusable
-from store.mapped_file import sync_directory
+from store.errors import ConfigMismatch, InvalidName, StoreCorrupt, told_by_system
+from store.file_system import check_plain
+from store.mapped_file import make_directory, sync_directory
 
 _log = logging.getLogger(__name__)
 
@@ -55,8 +55,6 @@ STORE_FORMAT_VERSION = 1
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _LARGEST_INT = 2**31 - 1
-
-_NOT_OURS_TO_OPEN = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ENXIO)
 
 # --- topics ---------------------------------------------------------------------------------------
 
@@ -327,14 +325,14 @@ def write(path: Path, text: bytes) -> None:
     Raises:
         StoreFull: no room; ``path`` is untouched.
     """
-    if not path.parent.is_dir():
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        sync_directory(path.parent.parent)
+    with told_by_system(f"{path} cannot be written"):
+        if not path.parent.is_dir():
+            make_directory(path.parent)
+            sync_directory(path.parent.parent)
     old = _content(path)
     if old.strip() and _parses(old, path):
         _replace(_beside(path, ".bak"), old)
-    _replace(path, text)
-    sync_directory(path.parent)
+    replace_file(path, text)
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -344,7 +342,8 @@ def replace_file(path: Path, content: bytes) -> None:
         StoreFull: no room; ``path`` is untouched.
     """
     _replace(path, content)
-    sync_directory(path.parent)
+    with told_by_system(f"{path} is replaced, and its name may be lost at a power cut"):
+        sync_directory(path.parent)
 
 
 def parse(text: bytes, path: Path) -> dict[str, Any]:
@@ -444,32 +443,29 @@ def _beside(path: Path, suffix: str) -> Path:
 def _content(path: Path, missing: bytes = b"") -> bytes:
     # Not blocking, because somebody may have put a pipe there.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    with told_by_system(f"{path} cannot be read"):
+        try:
+            with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+                check_plain(path, os.fstat(file.fileno()))
                 return file.read()
-    except FileNotFoundError:
-        return missing
-    except OSError as error:
-        if error.errno in _NOT_OURS_TO_OPEN:
-            raise StoreUnusable(f"{path}: {error.strerror}") from error
-        raise
-    raise StoreUnusable(f"{path}: not a regular file")
+        except FileNotFoundError:
+            return missing
 
 
 def _replace(path: Path, content: bytes) -> None:
     temporary = _beside(path, ".tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        with open(temporary, "wb", opener=lambda name, _: os.open(name, flags, 0o600)) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.name == CONSUMER_OFFSETS_FILE.name:
-            reach(CrashPoint.OFFSETS_TEMPORARY)
-        temporary.rename(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        if error.errno in NO_ROOM:
-            raise StoreFull(f"{path}: no room: {error.strerror}") from error
-        raise
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with told_by_system(f"{path} cannot be written"):
+        try:
+            temporary.unlink(missing_ok=True)  # never written through: it may be a link to another file
+            with open(temporary, "wb", opener=lambda name, _: os.open(name, flags, 0o600)) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if path.name == CONSUMER_OFFSETS_FILE.name:
+                reach(CrashPoint.OFFSETS_TEMPORARY)
+            temporary.rename(path)
+        except OSError:
+            with contextlib.suppress(OSError):  # it is overwritten by the next write
+                temporary.unlink(missing_ok=True)
+            raise

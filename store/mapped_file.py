@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
@@ -18,35 +19,45 @@ from pathlib import Path
 
 from store._kernel import Mapping
 from store.crash_points import CrashPoint, reach
-from store.errors import NO_ROOM, StoreCorrupt, StoreFull, StoreUnusable
+from store.errors import StoreCorrupt, StoreUnusable, of_system, told_by_system
+from store.file_system import check_owner
 
 SCRATCH_PREFIX = ".allocating-"
 
-_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+# Not blocking, because somebody may have put a pipe there.
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def allocate(path: Path, size: int, scratch: Path) -> bool:
     """Make ``path`` with ``size`` zero bytes, made first inside ``scratch``, a directory of the same file system.
 
-    Returns False when it was there already. Raises StoreFull when there is no room, and nothing is left behind.
+    Returns False when it was there already. Raises StoreFull when there is no room, or what else
+    :func:`store.errors.of_system` says, and nothing is left behind.
     """
-    if path.exists():
-        return False
-    temporary = scratch / f"{SCRATCH_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _allocate_at(temporary, size)
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno in NO_ROOM:
-            raise StoreFull(f"no room for {path} of {size} bytes ({error.strerror}); nothing was written") from error
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
+    with told_by_system(f"{path} of {size} bytes cannot be made"):
+        if path.exists():
+            return False
+        temporary = scratch / f"{SCRATCH_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+        try:
+            make_directory(path.parent)
+            _allocate_at(temporary, size)
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(OSError):  # the next recovery removes it
+                temporary.unlink(missing_ok=True)
     reach(CrashPoint.FILE_ALLOCATED)
     return True
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it that are missing, each for its owner alone whatever the umask is."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        make_directory(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 def _allocate_at(path: Path, size: int) -> None:
@@ -58,32 +69,48 @@ def _allocate_at(path: Path, size: int) -> None:
 
 
 def map_file(path: Path, size: int, *, writable: bool = True) -> Mapping:
-    """Map the whole of ``path``. Raises StoreCorrupt when it is not a regular file of exactly ``size`` bytes."""
-    try:
-        descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | _OPEN_FLAGS)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise StoreUnusable(f"{path} is a symbolic link: a store holds plain files only") from error
-        raise
+    """Map the whole of ``path``. Raises StoreCorrupt when it is not a regular file of exactly ``size`` bytes.
+
+    Raises FileNotFoundError, StoreUnusable when it is not permitted, a link or somebody else's, LimitReached, DiskFailed.
+    """
+    descriptor = _open(path, os.O_RDWR if writable else os.O_RDONLY)
     try:
         check_file(path, descriptor, size)
-        return Mapping(descriptor, size, writable=writable)
+        with told_by_system(f"{path} of {size} bytes cannot be mapped"):
+            return Mapping(descriptor, size, writable=writable)
     finally:
         os.close(descriptor)
 
 
+def _open(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags | _OPEN_FLAGS)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StoreUnusable(f"{path} is a symbolic link: a store holds plain files only") from error
+        raise of_system(error, f"{path} cannot be opened") from error
+
+
 def check_file(path: Path, descriptor: int, size: int) -> None:
     """Raise StoreCorrupt when the open file is not regular or has another size."""
-    status = os.fstat(descriptor)
+    with told_by_system(f"{path} cannot be looked at"):
+        status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise StoreCorrupt(path, 0, "not a regular file")
+    check_owner(path, status)
     if status.st_size != size:
         raise StoreCorrupt(path, status.st_size, f"the file has {status.st_size} bytes instead of {size}")
 
 
 def sync_file(path: Path) -> None:
-    """Make the file's pages durable, mapped stores included. ``mmap.flush`` would hold the GIL meanwhile."""
-    descriptor = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
+    """Make the file's pages durable, mapped stores included. ``mmap.flush`` would hold the GIL meanwhile.
+
+    Raises OSError only when it is missing, or the flush failed, and then no later one is to be believed; a typed error
+    when it could not begin.
+    """
+    descriptor = _open(path, os.O_RDONLY)
     try:
         os.fdatasync(descriptor)
     finally:
@@ -91,8 +118,8 @@ def sync_file(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    """Make the names in a directory durable. Raises as :func:`sync_file`."""
+    descriptor = _open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
