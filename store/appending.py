@@ -93,8 +93,9 @@ class AppendFiles:
         return mapping
 
     def repair(self) -> None:
-        """Finish or undo the append of a process that died in it. Raises StoreBusy, StoreCorrupt."""
-        with self._state.locked(self._state.append_mutex, self._lock_timeout_ms):
+        """Finish or undo the append of a process that died in it. Raises StoreBusy, StoreCorrupt, LimitReached."""
+        doing = "an append that was cut short cannot be repaired"
+        with told_by_system(doing), self._state.locked(self._state.append_mutex, self._lock_timeout_ms):
             repair(self._state, self._log_files, self._consume_queues, self._topics)
         for lane in range(layout.ARRIVAL_LANES):
             self._state.signal_arrival(lane)

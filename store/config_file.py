@@ -44,7 +44,7 @@ import orjson
 from store.crash_points import CrashPoint, reach
 from store.errors import ConfigMismatch, InvalidName, StoreCorrupt, told_by_system
 from store.file_system import check_plain
-from store.mapped_file import make_directory, sync_directory
+from store.mapped_file import make_directory, scratch_name, sync_directory
 
 _log = logging.getLogger(__name__)
 
@@ -332,16 +332,24 @@ def write(path: Path, text: bytes) -> None:
     old = _content(path)
     if old.strip() and _parses(old, path):
         _replace(_beside(path, ".bak"), old)
-    replace_file(path, text)
+    _replace(path, text)
+    _sync_name(path)
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Replace ``path`` by ``content`` so that a crash leaves the old or the new one; no ``.bak``, any content.
 
+    Any number of writers may do it at once; one of them is the last. ``path`` stands in the root of the store, where
+    :func:`store.mapped_file.remove_scratch` removes what a killed one leaves.
+
     Raises:
         StoreFull: no room; ``path`` is untouched.
     """
-    _replace(path, content)
+    _write_and_rename(scratch_name(path.parent), path, content)
+    _sync_name(path)
+
+
+def _sync_name(path: Path) -> None:
     with told_by_system(f"{path} is replaced, and its name may be lost at a power cut"):
         sync_directory(path.parent)
 
@@ -453,7 +461,10 @@ def _content(path: Path, missing: bytes = b"") -> bytes:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    temporary = _beside(path, ".tmp")
+    _write_and_rename(_beside(path, ".tmp"), path, content)
+
+
+def _write_and_rename(temporary: Path, path: Path, content: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with told_by_system(f"{path} cannot be written"):
         try:

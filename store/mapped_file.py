@@ -37,7 +37,7 @@ def allocate(path: Path, size: int, scratch: Path) -> bool:
     with told_by_system(f"{path} of {size} bytes cannot be made"):
         if path.exists():
             return False
-        temporary = scratch / f"{SCRATCH_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+        temporary = scratch_name(scratch)
         try:
             make_directory(path.parent)
             _allocate_at(temporary, size)
@@ -49,6 +49,11 @@ def allocate(path: Path, size: int, scratch: Path) -> bool:
                 temporary.unlink(missing_ok=True)
     reach(CrashPoint.FILE_ALLOCATED)
     return True
+
+
+def scratch_name(directory: Path) -> Path:
+    """Return a name in the root of a store that nobody else uses, for a file that is being made."""
+    return directory / f"{SCRATCH_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def make_directory(path: Path) -> None:

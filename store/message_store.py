@@ -210,9 +210,10 @@ class MessageStore:
     def prepare_next_file(self) -> None:
         """Make the commit log file that the next roll needs. Raises StoreFull."""
         following = self.log_files.base_of(self.state.published_to) + self.log_files.file_bytes
-        if self.log_files.bases():  # an empty store needs none yet
-            self.log_files.allocate(following)
-            self.state.allocated_to = following + self.log_files.file_bytes
+        with told_by_system(f"{self.log_files.path(following)} cannot be made"):
+            if self.log_files.bases():  # an empty store needs none yet
+                self.log_files.allocate(following)
+                self.state.allocated_to = following + self.log_files.file_bytes
 
     def close(self) -> None:
         """Leave the store; the last process leaves it clean. Closing twice, or in a forked child, does nothing.
