@@ -52,7 +52,9 @@ def check_file_system(root: Path, *, allow_network: bool) -> None:
     mount = mount_of(root)
     if mount is None or mount.is_shared_memory:
         return
-    text = f"{root} lies on {mount.point}, a file system of kind {mount.kind}, which may not share mapped files and locks"
+    text = (
+        f"{root} lies on {mount.point}, a file system of kind {mount.kind}, which may not share mapped files and locks"
+    )
     if not allow_network:
         raise StoreUnusable(
             f"{text}: use a disk of this host, or StoreConfig(allow_network_file_system=True) if you know that it does"

@@ -49,7 +49,9 @@ class Life:
             if store is None:
                 return
             appender = store.appender(
-                lambda topic, store=store: store.topics.create(topic, 1), bytes, prepare=False  # type: ignore[misc]
+                lambda topic, store=store: store.topics.create(topic, 1),
+                bytes,
+                prepare=False,  # type: ignore[misc]
             )
             self._send(appender, count)
             self._work(store)

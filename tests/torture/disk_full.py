@@ -306,7 +306,7 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
         directory = scratch / str(number)
         directory.mkdir()
         kind = KINDS[number % len(KINDS)]
-        cycles = min(CYCLES, left)
+        cycles = min(CYCLES, left, -(-rounds // len(KINDS)))
         try:
             with small_disk(kind, directory) as disk:
                 Episode(disk, directory, kind, chance.getrandbits(32), figures).run(cycles)

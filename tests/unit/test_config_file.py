@@ -364,9 +364,7 @@ def test_planted_links_and_pipes_are_refused(root: Path) -> None:
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])
-def test_a_link_at_the_temporary_name_is_not_written_through(
-    root: Path, link: Callable[[Path, Path], None]
-) -> None:
+def test_a_link_at_the_temporary_name_is_not_written_through(root: Path, link: Callable[[Path, Path], None]) -> None:
     path = root / "config/topics.json"
     (root / "elsewhere").write_bytes(b"{}")
     link(root / "elsewhere", path.with_name("topics.json.tmp"))
