@@ -76,7 +76,8 @@ def _allocate_at(path: Path, size: int) -> None:
 def map_file(path: Path, size: int, *, writable: bool = True) -> Mapping:
     """Map the whole of ``path``. Raises StoreCorrupt when it is not a regular file of exactly ``size`` bytes.
 
-    Raises FileNotFoundError, StoreUnusable when it is not permitted, a link or somebody else's, LimitReached, DiskFailed.
+    Raises FileNotFoundError, LimitReached, DiskFailed, and StoreUnusable when it is not permitted, a link or of
+    somebody else.
     """
     descriptor = _open(path, os.O_RDWR if writable else os.O_RDONLY)
     try:

@@ -78,6 +78,7 @@ class Life:
         self._try(store.prepare_next_file)
         self._try(lambda: self._consume(store))
         self._try(store.persist_offsets)
+        self._try(store.build_index)
         self._try(store.flush_thorough)
         self._try(lambda: store.topics.create("another", 2))
 

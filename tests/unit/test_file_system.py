@@ -255,7 +255,7 @@ def test_who_is_not_permitted_is_told_what_the_file_is(store: Path) -> None:
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("becoming somebody else needs root and setpriv")
     for path in [store, *store.parents]:
-        if path.stat().st_uid == 0 and path != Path("/") and not path.stat().st_mode & 0o005 == 0o005:
+        if path.stat().st_uid == 0 and path != Path("/") and path.stat().st_mode & 0o005 != 0o005:
             path.chmod(0o755)
     script = "import sys; from store import open_store; open_store(sys.argv[1], housekeeping=False)"
     command = ["setpriv", "--reuid=12345", "--clear-groups", "--regid=12345", sys.executable, "-c", script, str(store)]
