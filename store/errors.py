@@ -112,8 +112,10 @@ class StorePoisoned(StoreError):
 
 
 class StoreUnusable(StoreError):
-    """The directory, or a file in it, cannot be opened: not permitted, of another kind, or on a file system without
-    shared mappings."""
+    """The directory, or a file in it, cannot be opened.
+
+    It is not permitted, of another kind than expected, somebody else's, or on a file system without shared mappings.
+    """
 
 
 class ConfigMismatch(StoreError):
@@ -200,7 +202,7 @@ def of_system(error: OSError, doing: str) -> StoreError:
 
 def _room(code: int | None) -> str:
     if code == errno.EFBIG:
-        return f"Raise RLIMIT_FSIZE (ulimit -f), now {_limit(resource.RLIMIT_FSIZE)}, or use a file system for larger files"
+        return f"Raise RLIMIT_FSIZE (ulimit -f), now {_limit(resource.RLIMIT_FSIZE)}, or what the file system allows"
     if code == errno.EDQUOT:
         return "Raise the quota, or remove files of the same owner"
     return "Make room: see df, and df -i for inodes"

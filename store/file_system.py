@@ -125,12 +125,11 @@ def check_content(root: Path, scratch_prefix: str) -> None:
         if entry.name == _OF_THE_FILE_SYSTEM:
             continue
         status = entry.stat(follow_symlinks=False)
-        if stat.S_ISDIR(status.st_mode):
-            check_owner(Path(entry.path), status)
-        elif status.st_ino in being_made and stat.S_ISREG(status.st_mode):
-            check_owner(Path(entry.path), status)
+        path = Path(entry.path)
+        if stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_ino in being_made):
+            check_owner(path, status)
         else:
-            check_plain(Path(entry.path), status)
+            check_plain(path, status)
 
 
 def _entries(directory: Path | str) -> Iterator[os.DirEntry[str]]:

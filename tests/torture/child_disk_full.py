@@ -23,7 +23,14 @@ from store import Durability, boottime
 from store.errors import StoreFull
 from tests.crash.child_campaign import CONFIG, LARGEST_BATCH, QUEUES, TOPIC, body_of
 
-SMALL_FILES = replace(CONFIG, commit_log_file_bytes=65_536, max_body_bytes=2_048, consume_queue_file_entries=64)
+SMALL_FILES = replace(
+    CONFIG,
+    commit_log_file_bytes=65_536,
+    max_body_bytes=2_048,
+    consume_queue_file_entries=64,
+    index_slots=64,
+    index_entries=2_048,
+)
 BURST = 250
 PAUSE_S = 0.002
 

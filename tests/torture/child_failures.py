@@ -11,7 +11,7 @@ The child says what happened by lines of its notes::
     r number           the send was refused, and the error says that nothing was stored
     a offset           an acknowledgement was taken
     e class text       a step was refused with an error of store/errors.py
-    x text             a step ended with anything else
+    x text             a step ended with anything else, or an acknowledged message came again
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from store import Message, MessageStore, open_store
@@ -41,23 +42,30 @@ class Life:
         self._root = root
         self._notes = notes
         self._sent = 0
+        self._acknowledged: set[int] = set()
 
     def live(self) -> None:
         """Open, send, roll, flush, take, write offsets, close; twice, because the second opening finds things."""
         for count in (40, 8):
             store = self._open()
-            if store is None:
-                return
-            appender = store.appender(
-                lambda topic, store=store: store.topics.create(topic, 1),
-                bytes,
-                prepare=False,  # type: ignore[misc]
-            )
-            self._send(appender, count)
-            self._work(store)
-            self._send(appender, count // 4)
-            self._try(lambda store=store: store.flusher.wait_until_flushed(store.state.published_to))  # type: ignore[misc]
-            self._try(store.close)
+            if store is not None:
+                self._work(store, count)
+
+    def _work(self, store: MessageStore, count: int) -> None:
+        appender = store.appender(
+            lambda topic: store.topics.create(topic, 1), lambda body: str(body).encode(), prepare=False
+        )
+        self._send(appender, count)
+        self._try(store.flush_timed)
+        self._try(store.prepare_next_file)
+        self._try(lambda: self._consume(store))
+        self._try(store.persist_offsets)
+        self._try(store.build_index)
+        self._try(store.flush_thorough)
+        self._try(lambda: store.topics.create("another", 2))
+        self._send(appender, count // 4)
+        self._try(lambda: store.flusher.wait_until_flushed(store.state.published_to))
+        self._try(store.close)
 
     def _open(self) -> MessageStore | None:
         opened: list[MessageStore] = []
@@ -68,24 +76,19 @@ class Life:
 
     def _send(self, appender: Appender, count: int) -> None:
         for number in range(self._sent, self._sent + count):
+            message = Message(TOPIC, body_of(number, BODY_BYTES))
             self._say(f"i {number}")
-            if self._try(lambda number=number: appender.append(Message(TOPIC, body_of(number, BODY_BYTES))), number):  # type: ignore[misc]
+            if self._try(partial(appender.append, message), number):
                 self._say(f"o {number}")
         self._sent += count
-
-    def _work(self, store: MessageStore) -> None:
-        self._try(store.flush_timed)
-        self._try(store.prepare_next_file)
-        self._try(lambda: self._consume(store))
-        self._try(store.persist_offsets)
-        self._try(store.build_index)
-        self._try(store.flush_thorough)
-        self._try(lambda: store.topics.create("another", 2))
 
     def _consume(self, store: MessageStore) -> None:
         grant = grant_of(store)
         for message in grant.take(20, SPAN):
+            if message.queue_offset in self._acknowledged:
+                self._say(f"x delivered again: {message.queue_offset}")
             if message.queue_offset % 3 and grant.acknowledge(message):
+                self._acknowledged.add(message.queue_offset)
                 self._say(f"a {message.queue_offset}")
 
     def _try(self, step: Callable[[], object], number: int | None = None) -> bool:

@@ -188,7 +188,7 @@ def judge(root: Path, outcome: Run) -> list[str]:
         problems.append("it hung")
     elif outcome.status:
         problems.append(f"it ended with {outcome.status}")
-    problems += [f"not a typed error: {text}" for text in outcome.said("x") if not _is_pythons_own(outcome, text)]
+    problems += [f"said: {text}" for text in outcome.said("x") if not _is_pythons_own(outcome, text)]
     for check in (_what_is_delivered_again, _what_is_stored):
         problems += _attempt(lambda check=check: check(root, outcome))  # type: ignore[misc]
     return problems
