@@ -47,8 +47,7 @@ class Producer:
         process, and with SYNC durability a power cut.
 
         Raises MessageRejected, InvalidName, StoreFull, StoreBusy, StorePoisoned, StoreClosed, LimitReached, DiskFailed,
-        NotFlushed, StoreUnusable; nothing was written
-        unless the error's ``stored`` says so.
+        NotFlushed, StoreUnusable; nothing was written unless the error's ``stored`` says so.
         """
         result = self._append(message, sharding_key)
         if self._flusher is not None:

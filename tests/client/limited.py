@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
-from rmqclient import App, LimitReached, Message, Producer, QueueError, StoreConfig, StoreFull
+from rmqclient import App, Durability, LimitReached, Message, NotFlushed, Producer, QueueError, StoreConfig, StoreFull
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.message import ReceivedMessage
 from rmqclient.push_consumer import PushConsumer
@@ -55,6 +56,15 @@ def without_descriptors() -> Iterator[None]:
                 os.close(descriptor)
 
 
+def refused(action: Callable[[], object]) -> QueueError:
+    """Return the error of an action that must be refused."""
+    try:
+        action()
+    except QueueError as error:
+        return error
+    raise AssertionError("nothing was refused")
+
+
 def send_until_refused(producer: Producer) -> tuple[int, QueueError]:
     """Return how many messages were taken, and the error."""
     for sent in range(10_000):
@@ -91,6 +101,26 @@ def no_descriptors(root: Path) -> None:
         for _ in range(50):
             producer.send(Message("t", BODY))
     check_stored(root, sent + 51)
+
+
+def durable_sender_without_descriptors(root: Path) -> None:
+    """A flush that cannot begin poisons nothing: the sender is told that its message is stored, and not yet durable."""
+    config = replace(SMALL, durability=Durability.SYNC)
+    store = open_store(root, config, housekeeping=False)
+    producer = Producer(store, config=config)
+    producer.send(Message("t", b"body"), "key")
+    with without_descriptors():
+        error = refused(lambda: producer.send(Message("t", b"body"), "key"))
+        assert type(error) is NotFlushed, repr(error)
+        assert error.stored
+        assert not error.retryable
+        assert "RLIMIT_NOFILE" in str(error), error
+        for flush in (store.flush_thorough, store.flusher.flush_queues, store.flusher.write_checkpoint):
+            assert type(refused(flush)) is LimitReached
+    assert not store.state.poisoned
+    producer.send(Message("t", b"body"), "key")
+    store.close()
+    check_stored(root, 3)
 
 
 def no_address_space(root: Path) -> None:
@@ -182,7 +212,14 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 SCENARIOS: dict[str, Callable[[Path], None]] = {
     function.__name__: function
-    for function in (few_descriptors, no_descriptors, no_address_space, no_large_files, consumer_without_descriptors)
+    for function in (
+        few_descriptors,
+        no_descriptors,
+        durable_sender_without_descriptors,
+        no_address_space,
+        no_large_files,
+        consumer_without_descriptors,
+    )
 }
 
 if __name__ == "__main__":
