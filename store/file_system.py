@@ -93,7 +93,7 @@ def find_mount(mountinfo: str, number: int) -> Mount | None:
     return None
 
 
-def check_plain(path: Path, status: os.stat_result) -> None:
+def check_plain(path: Path | str, status: os.stat_result) -> None:
     """Raise StoreUnusable when an open file is not regular, has another name too, or belongs to somebody else."""
     if stat.S_ISLNK(status.st_mode):
         raise StoreUnusable(f"{path} is a symbolic link: a store holds plain files only")
@@ -104,11 +104,11 @@ def check_plain(path: Path, status: os.stat_result) -> None:
     check_owner(path, status)
 
 
-def check_owner(path: Path, status: os.stat_result) -> None:
+def check_owner(path: Path | str, status: os.stat_result) -> None:
     """Raise StoreUnusable when a file belongs neither to this process's user nor to the owner of its directory."""
     if status.st_uid == os.geteuid():
         return
-    owner = path.parent.stat().st_uid
+    owner = Path(path).parent.stat().st_uid
     if status.st_uid != owner:
         raise StoreUnusable(f"{path}: belongs to user {status.st_uid}, its directory to user {owner}: a planted file?")
 
@@ -125,11 +125,10 @@ def check_content(root: Path, scratch_prefix: str) -> None:
         if entry.name == _OF_THE_FILE_SYSTEM:
             continue
         status = entry.stat(follow_symlinks=False)
-        path = Path(entry.path)
         if stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_ino in being_made):
-            check_owner(path, status)
+            check_owner(entry.path, status)
         else:
-            check_plain(path, status)
+            check_plain(entry.path, status)
 
 
 def _entries(directory: Path | str) -> Iterator[os.DirEntry[str]]:
