@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.message import ReceivedMessage
 from store import MessageQueue, QueueGrant
-from store.errors import StoreCorrupt
+from store.errors import DiskFailed, LimitReached, StoreBusy, StoreCorrupt, StoreUnusable
 from store.group_table import GroupQueueSlot
 
 _log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class ProcessQueue:
             return []
         try:
             batch = self.grant.take(min(room, self._config.batch_messages), self._config.max_span)
-        except StoreCorrupt as error:
+        except (StoreCorrupt, StoreUnusable, DiskFailed, LimitReached, StoreBusy) as error:
             _log.error("queue %d of %s cannot be read, trying again: %s", self.queue.queue_id, self.queue.topic, error)
             self._block(FlowControl.UNREADABLE, _UNREADABLE_PAUSE_MS)
             return []

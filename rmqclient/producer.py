@@ -46,8 +46,8 @@ class Producer:
         take turns. A topic is made by its first message. When this returns the message survives ``kill -9`` of any
         process, and with SYNC durability a power cut.
 
-        Raises MessageRejected, InvalidName, StoreFull, StoreBusy, StorePoisoned, StoreClosed; nothing was written
-        unless the error's ``stored`` says so.
+        Raises MessageRejected, InvalidName, StoreFull, StoreBusy, StorePoisoned, StoreClosed, LimitReached, DiskFailed,
+        NotFlushed, StoreUnusable; nothing was written unless the error's ``stored`` says so.
         """
         result = self._append(message, sharding_key)
         if self._flusher is not None:

@@ -1531,7 +1531,7 @@ cdef class Appender:
         cdef int outcome = NEED_LOG_FILE
         cdef tuple log_files
         cdef tuple queue_files
-        cdef tuple provided = None
+        cdef tuple provided
         cdef Mapping entries, more_entries
         section.shared = self.shared.address
         section.slot = self.shared.address + self.queue_table_at + number * self.queue_slot_size

@@ -23,7 +23,7 @@ from store import commit_log, layout
 from store._kernel import Mapping
 from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from store.crash_points import CrashPoint, reach
-from store.errors import StoreCorrupt
+from store.errors import StoreCorrupt, told_by_system
 from store.file_queue import FileQueue
 from store.message_queue import MessageQueue
 from store.record import Record
@@ -57,7 +57,7 @@ class AppendFiles:
     def log_files(self, size: int) -> FilePair:
         """Map the commit log file that takes ``size`` bytes next, and the one behind it when they need it.
 
-        Raises StoreFull when a file is missing and there is no room for it.
+        Raises StoreFull when a file is missing and there is no room for it, LimitReached, DiskFailed.
         """
         files, end = self._log_files, self._state.published_to
         base = files.base_of(end)
@@ -89,12 +89,14 @@ class AppendFiles:
         mapping = consume_queue.files.mapping(base)
         mapping.read_no_further()  # 10,000 queues would fill a gigabyte of memory with zeros
         if is_new and first:  # a queue that has filled a file will fill this one, too
-            mapping.populate()
+            with told_by_system(f"{consume_queue.files.path(base)} cannot be populated"):
+                mapping.populate()
         return mapping
 
     def repair(self) -> None:
-        """Finish or undo the append of a process that died in it. Raises StoreBusy, StoreCorrupt."""
-        with self._state.locked(self._state.append_mutex, self._lock_timeout_ms):
+        """Finish or undo the append of a process that died in it. Raises StoreBusy, StoreCorrupt, LimitReached."""
+        doing = "an append that was cut short cannot be repaired"
+        with told_by_system(doing), self._state.locked(self._state.append_mutex, self._lock_timeout_ms):
             repair(self._state, self._log_files, self._consume_queues, self._topics)
         for lane in range(layout.ARRIVAL_LANES):
             self._state.signal_arrival(lane)

@@ -37,20 +37,18 @@ their marks whole, because each slot is written by one call.
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import zlib
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from store import config_file, layout
-from store.errors import StoreUnusable
+from store.errors import NO_ROOM, of_system, told_by_system
+from store.file_system import check_plain
 
 FILE_NAME = "checkpoint"
 
 _SLOT_WITHOUT_CRC = layout.LOW_WATER.at["crc"]
-_NOT_OURS_TO_OPEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ENXIO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +143,19 @@ def _write_in_place(path: Path, pieces: list[tuple[int, bytes]]) -> None:
     descriptor = _open(path, os.O_WRONLY)
     try:
         for position, piece in pieces:
-            os.pwrite(descriptor, piece, position)
+            _write_piece(path, descriptor, position, piece)
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _write_piece(path: Path, descriptor: int, position: int, piece: bytes) -> None:
+    try:
+        os.pwrite(descriptor, piece, position)
+    except OSError as error:
+        if error.errno in NO_ROOM:  # a file system that never writes in place; the mark before it stays
+            raise of_system(error, f"{path} cannot be written") from error
+        raise
 
 
 def _content(path: Path) -> bytes:
@@ -157,7 +164,8 @@ def _content(path: Path) -> bytes:
     except FileNotFoundError:
         return b""
     try:
-        return os.pread(descriptor, layout.CHECKPOINT_SIZE + 1, 0)
+        with told_by_system(f"{path} cannot be read"):
+            return os.pread(descriptor, layout.CHECKPOINT_SIZE + 1, 0)
     finally:
         os.close(descriptor)
 
@@ -166,11 +174,14 @@ def _open(path: Path, access: int) -> int:
     # Not blocking, because somebody may have put a pipe there.
     try:
         descriptor = os.open(path, access | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno in _NOT_OURS_TO_OPEN:
-            raise StoreUnusable(f"{path}: {error.strerror}") from error
+    except FileNotFoundError:
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    except OSError as error:
+        raise of_system(error, f"{path} cannot be opened") from error
+    try:
+        with told_by_system(f"{path} cannot be looked at"):
+            check_plain(path, os.fstat(descriptor))
+    except BaseException:
         os.close(descriptor)
-        raise StoreUnusable(f"{path}: not a regular file")
+        raise
     return descriptor

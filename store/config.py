@@ -72,6 +72,9 @@ class StoreConfig:
     max_mapped_files: int = 32_768
     """Mappings one process keeps, half of what Linux allows it; the least recently used goes first."""
 
+    allow_network_file_system: bool = False
+    """Use a directory on NFS, SMB, 9p or FUSE, too: only where processes are known to share mapped files and locks."""
+
     def __post_init__(self) -> None:
         smallest = self.max_body_bytes + layout.MAX_RECORD_OVERHEAD + layout.BLANK_RECORD.size
         if self.commit_log_file_bytes < smallest:

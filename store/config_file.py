@@ -28,12 +28,11 @@ Whatever a broker wrote and this module does not know, it keeps: topics, groups,
 from __future__ import annotations
 
 import bisect
-import errno
+import contextlib
 import hashlib
 import logging
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -43,8 +42,9 @@ from typing import Any
 import orjson
 
 from store.crash_points import CrashPoint, reach
-from store.errors import NO_ROOM, ConfigMismatch, InvalidName, StoreCorrupt, StoreFull, StoreUnusable
-from store.mapped_file import sync_directory
+from store.errors import ConfigMismatch, InvalidName, StoreCorrupt, told_by_system
+from store.file_system import check_plain
+from store.mapped_file import make_directory, scratch_name, sync_directory
 
 _log = logging.getLogger(__name__)
 
@@ -55,8 +55,6 @@ STORE_FORMAT_VERSION = 1
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _LARGEST_INT = 2**31 - 1
-
-_NOT_OURS_TO_OPEN = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ENXIO)
 
 # --- topics ---------------------------------------------------------------------------------------
 
@@ -334,24 +332,33 @@ def write(path: Path, text: bytes) -> None:
     Raises:
         StoreFull: no room; ``path`` is untouched.
     """
-    if not path.parent.is_dir():
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        sync_directory(path.parent.parent)
+    with told_by_system(f"{path} cannot be written"):
+        if not path.parent.is_dir():
+            make_directory(path.parent)
+            sync_directory(path.parent.parent)
     old = _content(path)
     if old.strip() and _parses(old, path):
         _replace(_beside(path, ".bak"), old)
     _replace(path, text)
-    sync_directory(path.parent)
+    _sync_name(path)
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Replace ``path`` by ``content`` so that a crash leaves the old or the new one; no ``.bak``, any content.
 
+    Any number of writers may do it at once; one of them is the last. ``path`` stands in the root of the store, where
+    :func:`store.mapped_file.remove_scratch` removes what a killed one leaves.
+
     Raises:
         StoreFull: no room; ``path`` is untouched.
     """
-    _replace(path, content)
-    sync_directory(path.parent)
+    _write_and_rename(scratch_name(path.parent), path, content)
+    _sync_name(path)
+
+
+def _sync_name(path: Path) -> None:
+    with told_by_system(f"{path} is replaced, and its name may be lost at a power cut"):
+        sync_directory(path.parent)
 
 
 def parse(text: bytes, path: Path) -> dict[str, Any]:
@@ -451,32 +458,32 @@ def _beside(path: Path, suffix: str) -> Path:
 def _content(path: Path, missing: bytes = b"") -> bytes:
     # Not blocking, because somebody may have put a pipe there.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    with told_by_system(f"{path} cannot be read"):
+        try:
+            with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+                check_plain(path, os.fstat(file.fileno()))
                 return file.read()
-    except FileNotFoundError:
-        return missing
-    except OSError as error:
-        if error.errno in _NOT_OURS_TO_OPEN:
-            raise StoreUnusable(f"{path}: {error.strerror}") from error
-        raise
-    raise StoreUnusable(f"{path}: not a regular file")
+        except FileNotFoundError:
+            return missing
 
 
 def _replace(path: Path, content: bytes) -> None:
-    temporary = _beside(path, ".tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        with open(temporary, "wb", opener=lambda name, _: os.open(name, flags, 0o600)) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.name == CONSUMER_OFFSETS_FILE.name:
-            reach(CrashPoint.OFFSETS_TEMPORARY)
-        temporary.rename(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        if error.errno in NO_ROOM:
-            raise StoreFull(f"{path}: no room: {error.strerror}") from error
-        raise
+    _write_and_rename(_beside(path, ".tmp"), path, content)
+
+
+def _write_and_rename(temporary: Path, path: Path, content: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with told_by_system(f"{path} cannot be written"):
+        try:
+            temporary.unlink(missing_ok=True)  # never written through: it may be a link to another file
+            with open(temporary, "wb", opener=lambda name, _: os.open(name, flags, 0o600)) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if path.name == CONSUMER_OFFSETS_FILE.name:
+                reach(CrashPoint.OFFSETS_TEMPORARY)
+            temporary.rename(path)
+        except OSError:
+            with contextlib.suppress(OSError):  # it is overwritten by the next write
+                temporary.unlink(missing_ok=True)
+            raise

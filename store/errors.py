@@ -7,10 +7,12 @@
     │   ├── StoreClosed           the handle was closed, or used in a forked child
     │   ├── StoreInUse            a RocketMQ broker has this directory open
     │   ├── StoreBusy             a lock was held longer than the time allowed for it
+    │   │   └── NotFlushed        the message is stored; the flush that its send waited for did not come
     │   ├── StoreFull             no room for another file; nothing was written
-    │   ├── TooManyMappings       this process cannot map another file; nothing was written
+    │   ├── LimitReached          a limit on open files, mappings or memory; nothing was written
+    │   ├── DiskFailed            an I/O error; nothing was written
     │   ├── StorePoisoned         a flush failed in some process; no append is believed any more
-    │   ├── StoreUnusable         the directory cannot be opened: permission, file system, kind
+    │   ├── StoreUnusable         the directory, or a file in it, cannot be opened: permission, file system, kind
     │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
     │   └── StoreCorrupt          bytes on disk break the format; carries path and position
     ├── MessageRejected           this message can never be stored; nothing was written
@@ -32,11 +34,18 @@ All of them survive pickling, because workers send them to their supervisor.
 from __future__ import annotations
 
 import errno
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Final
 
 NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """What the kernel says when there is no room; it becomes :class:`StoreFull`."""
+
+_NOT_OURS_TO_OPEN = frozenset(
+    (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EISDIR, errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
+)
 
 
 class QueueError(Exception):
@@ -66,16 +75,30 @@ class StoreBusy(StoreError):
     retryable = True
 
 
+class NotFlushed(StoreBusy):
+    """The message is stored, and the flush that its send waited for did not come in time, or could not begin.
+
+    Sent again it would be there twice; the next flush makes it durable.
+    """
+
+    retryable = False
+    stored = True
+
+
 class StoreFull(StoreError):
     """The file system, a quota or a limit leaves no room for the next file."""
 
     retryable = True
 
 
-class TooManyMappings(StoreError):
-    """The kernel refuses this process another mapping: too many of them, or too little address space."""
+class LimitReached(StoreError):
+    """The process or the machine has no descriptor, mapping or memory left for another file."""
 
     retryable = True
+
+
+class DiskFailed(StoreError):
+    """The disk, or the file system on it, failed while a file was opened, made or read."""
 
 
 class StorePoisoned(StoreError):
@@ -89,7 +112,10 @@ class StorePoisoned(StoreError):
 
 
 class StoreUnusable(StoreError):
-    """The directory cannot be opened: not permitted, not a directory, or on a file system without shared mappings."""
+    """The directory, or a file in it, cannot be opened.
+
+    It is not permitted, of another kind than expected, somebody else's, or on a file system without shared mappings.
+    """
 
 
 class ConfigMismatch(StoreError):
@@ -140,3 +166,61 @@ class TableFull(QueueError):
 
 class HandlerError(QueueError):
     """A handler cannot be registered, loaded or handed to another process."""
+
+
+@contextmanager
+def told_by_system(doing: str) -> Iterator[None]:
+    """Turn an ``OSError`` inside of the ``with`` block into the error that :func:`of_system` says."""
+    try:
+        yield
+    except OSError as error:
+        raise of_system(error, doing) from error
+
+
+def of_system(error: OSError, doing: str) -> StoreError:
+    """Return what a refusal of the operating system means for a store; ``doing`` names the file and what was tried.
+
+    The text says what to do about it, with the limit that was met.
+    """
+    what = f"{doing}: {error.strerror or error}"
+    if error.filename is not None and str(error.filename) not in what:
+        what = f"{what}: {error.filename}"
+    if error.errno in NO_ROOM:
+        return StoreFull(f"{what}; nothing was written. {_room(error.errno)}")
+    match error.errno:
+        case errno.EMFILE:
+            return LimitReached(f"{what}. Raise RLIMIT_NOFILE (ulimit -n), now {_limit(resource.RLIMIT_NOFILE)}")
+        case errno.ENFILE:
+            return LimitReached(f"{what}. Raise fs.file-max, or close files in other processes")
+        case errno.ENOMEM:
+            return LimitReached(
+                f"{what}. There is no memory, or one of these limits was met: vm.max_map_count, now "
+                f"{_most_mappings()} (this process has {_mapping_count()} mappings: lower max_mapped_files), RLIMIT_AS "
+                f"(ulimit -v), now {_limit(resource.RLIMIT_AS)}"
+            )
+    return StoreUnusable(what) if error.errno in _NOT_OURS_TO_OPEN else DiskFailed(f"{what}. Look at the disk")
+
+
+def _room(code: int | None) -> str:
+    if code == errno.EFBIG:
+        return f"Raise RLIMIT_FSIZE (ulimit -f), now {_limit(resource.RLIMIT_FSIZE)}, or what the file system allows"
+    if code == errno.EDQUOT:
+        return "Raise the quota, or remove files of the same owner"
+    return "Make room: see df, and df -i for inodes"
+
+
+def _limit(name: int) -> str:
+    soft, _ = resource.getrlimit(name)
+    return "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+
+
+def _most_mappings() -> str:
+    try:
+        return Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+def _mapping_count() -> int:
+    with Path("/proc/self/maps").open("rb") as maps:
+        return sum(1 for _ in maps)

@@ -42,7 +42,6 @@ import errno
 import fcntl
 import io
 import os
-import stat
 import struct
 import threading
 import time
@@ -51,7 +50,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from store.errors import NO_ROOM, StoreBusy, StoreClosed, StoreFull, StoreUnusable
+from store.errors import StoreBusy, StoreClosed, StoreUnusable, told_by_system
+from store.file_system import check_plain
 from store.layout import MEMBER_SLOTS, WORKER_SLOTS
 
 BROKER_BYTE = 0
@@ -74,10 +74,6 @@ _NAMES = {
     SUPERVISOR_BYTE: "the supervisors",
     INDEX_BYTE: "the index",
 }
-
-_NOT_OURS_TO_OPEN = (
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EISDIR, errno.ENOENT, errno.ENOTDIR, errno.ENXIO
-)  # fmt: skip
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
@@ -214,17 +210,12 @@ def byte_name(byte: int) -> str:
 
 
 def _open(path: Path) -> io.FileIO:
-    try:
+    with told_by_system(f"{path}: the lock file cannot be opened"):
         # The mode of FileIO does not matter: the opener chooses the flags.
         file = io.FileIO(path, "r+", opener=_open_descriptor)
-    except OSError as error:
-        if error.errno in NO_ROOM:
-            raise StoreFull(f"{path}: no room for the lock file") from error
-        if error.errno in _NOT_OURS_TO_OPEN:
-            raise StoreUnusable(f"{path}: {error.strerror}") from error
-        raise
     try:
-        _check_and_fill(path, file)
+        with told_by_system(f"{path}: the lock file cannot be made"):
+            _check_and_fill(path, file)
     except BaseException:
         file.close()
         raise
@@ -237,16 +228,10 @@ def _open_descriptor(path: str, _flags: int) -> int:
 
 def _check_and_fill(path: Path, file: io.FileIO) -> None:
     found = os.fstat(file.fileno())
-    if not stat.S_ISREG(found.st_mode):
-        raise StoreUnusable(f"{path}: not a regular file")
+    check_plain(path, found)
     if found.st_size == 0:
-        try:
-            # Whoever else sees it empty writes the same bytes.
-            os.pwrite(file.fileno(), CONTENT, 0)
-        except OSError as error:
-            if error.errno in NO_ROOM:
-                raise StoreFull(f"{path}: no room for the lock file") from error
-            raise
+        # Whoever else sees it empty writes the same bytes.
+        os.pwrite(file.fileno(), CONTENT, 0)
 
 
 _handles: weakref.WeakSet[LockFile] = weakref.WeakSet()

@@ -16,7 +16,7 @@ from threading import Lock
 from store import layout
 from store._kernel import Mapping
 from store.cold_reads import ColdReads
-from store.errors import TooManyMappings
+from store.errors import LimitReached
 from store.mapped_file import allocate, map_file, sync_directory, sync_file
 
 _PART_BYTES = 1 << 20
@@ -43,7 +43,7 @@ class MappingCache:
             if mapping is None:
                 try:
                     mapping = map_file(Path(path), size, writable=self._writable)
-                except TooManyMappings:
+                except LimitReached:
                     self._shrink(len(self._mappings) // 2)
                     mapping = map_file(Path(path), size, writable=self._writable)
                 self._mappings[path] = mapping
@@ -103,7 +103,7 @@ class FileQueue:
     def mapping(self, base: int) -> Mapping:
         """Map the file at ``base``.
 
-        Raises FileNotFoundError, StoreCorrupt for a file of another size, TooManyMappings.
+        Raises FileNotFoundError, StoreCorrupt for a file of another size, LimitReached.
         """
         return self._mappings.get(self._name(base), self.file_bytes)
 

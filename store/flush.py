@@ -20,7 +20,7 @@ from store import checkpoint, layout
 from store.checkpoint import Checkpoint, LowWater
 from store.consume_queue import ConsumeQueues
 from store.crash_points import CrashPoint, reach
-from store.errors import StoreBusy, StorePoisoned
+from store.errors import DiskFailed, LimitReached, NotFlushed, StorePoisoned, StoreUnusable, of_system
 from store.file_queue import FileQueue
 from store.mapped_file import sync_directory, sync_file
 from store.shared_state import SharedState
@@ -57,19 +57,22 @@ class Flusher:
         self._had_followers = False
 
     def wait_until_flushed(self, end: int) -> None:
-        """Return when every byte below ``end`` is durable. Raises StorePoisoned, or StoreBusy after the time limit."""
+        """Return when every byte below ``end`` is durable.
+
+        Raises StorePoisoned, or NotFlushed after the time limit or when this process has no descriptor for a flush.
+        """
         words = self._state.words
         deadline = time.monotonic() + self._lock_timeout_ms / 1000
         while self._state.flushed_to < end:
             seen = words.load32(_FLUSH_WORD)
             if self._state.poisoned:
                 self._raise_poisoned()
-            if self._try_flush() or self._state.flushed_to >= end:
+            if self._try_to_lead() or self._state.flushed_to >= end:
                 continue
             words.store32(_FLUSH_WAITERS, 1)
             words.wait(_FLUSH_WORD, seen, _FOLLOWER_SLEEP_MS)
             if time.monotonic() > deadline:
-                raise StoreBusy(
+                raise NotFlushed(
                     f"waited {self._lock_timeout_ms} ms for a flush by thread {self._state.flush_mutex.owner}; "
                     "the message is stored and not yet durable"
                 )
@@ -128,6 +131,12 @@ class Flusher:
         published_to = self._state.published_to
         return min(published_to, self._state.append_from) if self._state.append_stage else published_to
 
+    def _try_to_lead(self) -> bool:
+        try:
+            return self._try_flush()
+        except (LimitReached, DiskFailed, StoreUnusable) as error:
+            raise NotFlushed(f"{error}; the message is stored and not yet durable") from error
+
     def _try_flush(self) -> bool:
         """Be the leader, unless somebody is."""
         if not self._state.flush_mutex.try_acquire():
@@ -183,6 +192,8 @@ class Flusher:
         self._flushed_queues[slot] = end
 
     def _poison(self, error: OSError) -> None:
+        if error.errno in (errno.EMFILE, errno.ENFILE):  # nothing was flushed yet, and nothing failed
+            raise of_system(error, f"flushing {self._root} cannot begin") from error
         self._state.poisoned = error.errno or errno.EIO
         self._wake_followers()
         raise StorePoisoned(f"flushing {self._root} failed: {error}; no append is believed any more") from error

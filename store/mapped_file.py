@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
@@ -18,36 +19,50 @@ from pathlib import Path
 
 from store._kernel import Mapping
 from store.crash_points import CrashPoint, reach
-from store.errors import NO_ROOM, StoreCorrupt, StoreFull, StoreUnusable, TooManyMappings
+from store.errors import StoreCorrupt, StoreUnusable, of_system, told_by_system
+from store.file_system import check_owner
 
 SCRATCH_PREFIX = ".allocating-"
 
-_MAPPING_LIMIT = Path("/proc/sys/vm/max_map_count")
-_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+# Not blocking, because somebody may have put a pipe there.
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def allocate(path: Path, size: int, scratch: Path) -> bool:
     """Make ``path`` with ``size`` zero bytes, made first inside ``scratch``, a directory of the same file system.
 
-    Returns False when it was there already. Raises StoreFull when there is no room, and nothing is left behind.
+    Returns False when it was there already. Raises StoreFull when there is no room, or what else
+    :func:`store.errors.of_system` says, and nothing is left behind.
     """
-    if path.exists():
-        return False
-    temporary = scratch / f"{SCRATCH_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _allocate_at(temporary, size)
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno in NO_ROOM:
-            raise StoreFull(f"no room for {path} of {size} bytes ({error.strerror}); nothing was written") from error
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
+    with told_by_system(f"{path} of {size} bytes cannot be made"):
+        if path.exists():
+            return False
+        temporary = scratch_name(scratch)
+        try:
+            make_directory(path.parent)
+            _allocate_at(temporary, size)
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(OSError):  # the next recovery removes it
+                temporary.unlink(missing_ok=True)
     reach(CrashPoint.FILE_ALLOCATED)
     return True
+
+
+def scratch_name(directory: Path) -> Path:
+    """Return a name in the root of a store that nobody else uses, for a file that is being made."""
+    return directory / f"{SCRATCH_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it that are missing, each for its owner alone whatever the umask is."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        make_directory(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 def _allocate_at(path: Path, size: int) -> None:
@@ -59,18 +74,11 @@ def _allocate_at(path: Path, size: int) -> None:
 
 
 def map_file(path: Path, size: int, *, writable: bool = True) -> Mapping:
-    """Map the whole of ``path``. Raises as :func:`open_file`, and TooManyMappings when the kernel refuses to."""
+    """Map the whole of ``path``. Raises as :func:`open_file`."""
     descriptor = open_file(path, size, os.O_RDWR if writable else os.O_RDONLY)
     try:
-        return Mapping(descriptor, size, writable=writable)
-    except OSError as error:
-        if error.errno == errno.ENOMEM:
-            raise TooManyMappings(
-                f"{path} cannot be mapped: this process has {_mapping_count()} mappings of at most "
-                f"{_MAPPING_LIMIT.read_text().strip()} ({_MAPPING_LIMIT}), or no address space left (ulimit -v): "
-                "lower max_mapped_files, or raise the limit"
-            ) from error
-        raise
+        with told_by_system(f"{path} of {size} bytes cannot be mapped"):
+            return Mapping(descriptor, size, writable=writable)
     finally:
         os.close(descriptor)
 
@@ -78,14 +86,10 @@ def map_file(path: Path, size: int, *, writable: bool = True) -> Mapping:
 def open_file(path: Path, size: int, mode: int) -> int:
     """Open ``path`` and return its descriptor.
 
-    Raises StoreCorrupt when it is not a regular file of exactly ``size`` bytes, StoreUnusable for a symbolic link.
+    Raises StoreCorrupt when it is not a regular file of exactly ``size`` bytes, FileNotFoundError, LimitReached,
+    DiskFailed, and StoreUnusable when it is not permitted, a link or of somebody else.
     """
-    try:
-        descriptor = os.open(path, mode | _OPEN_FLAGS)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise StoreUnusable(f"{path} is a symbolic link: a store holds plain files only") from error
-        raise
+    descriptor = _open(path, mode)
     try:
         check_file(path, descriptor, size)
     except BaseException:
@@ -94,23 +98,35 @@ def open_file(path: Path, size: int, mode: int) -> int:
     return descriptor
 
 
-def _mapping_count() -> int:
-    with Path("/proc/self/maps").open("rb") as maps:
-        return sum(1 for _ in maps)
+def _open(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags | _OPEN_FLAGS)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StoreUnusable(f"{path} is a symbolic link: a store holds plain files only") from error
+        raise of_system(error, f"{path} cannot be opened") from error
 
 
 def check_file(path: Path, descriptor: int, size: int) -> None:
     """Raise StoreCorrupt when the open file is not regular or has another size."""
-    status = os.fstat(descriptor)
+    with told_by_system(f"{path} cannot be looked at"):
+        status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise StoreCorrupt(path, 0, "not a regular file")
+    check_owner(path, status)
     if status.st_size != size:
         raise StoreCorrupt(path, status.st_size, f"the file has {status.st_size} bytes instead of {size}")
 
 
 def sync_file(path: Path) -> None:
-    """Make the file's pages durable, mapped stores included. ``mmap.flush`` would hold the GIL meanwhile."""
-    descriptor = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
+    """Make the file's pages durable, mapped stores included. ``mmap.flush`` would hold the GIL meanwhile.
+
+    Raises OSError only when it is missing, or the flush failed, and then no later one is to be believed; a typed error
+    when it could not begin.
+    """
+    descriptor = _open(path, os.O_RDONLY)
     try:
         os.fdatasync(descriptor)
     finally:
@@ -118,8 +134,8 @@ def sync_file(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    """Make the names in a directory durable. Raises as :func:`sync_file`."""
+    descriptor = _open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

@@ -25,13 +25,24 @@ from store.config_file import StoreSettings
 from store.consume_queue import ConsumeQueues
 from store.crash_points import CrashPoint, reach
 from store.dispatch import IndexDispatch
-from store.errors import ConfigMismatch, StoreClosed, StoreCorrupt, StoreFull, StoreInUse, StoreUnusable
+from store.errors import (
+    ConfigMismatch,
+    StoreClosed,
+    StoreCorrupt,
+    StoreFull,
+    StoreInUse,
+    StoreUnusable,
+    of_system,
+    told_by_system,
+)
 from store.file_lock import BROKER_BYTE, GATE_BYTE, TOPIC_BYTE, LockFile
 from store.file_queue import FileQueue, MappingCache
+from store.file_system import check_content, check_file_system, warn_of_loss
 from store.flush import Flusher
 from store.group_table import GroupQueueSlot, GroupTable
 from store.housekeeper import Housekeeper
 from store.index_file import IndexFiles
+from store.mapped_file import SCRATCH_PREFIX
 from store.message_queue import MessageQueue
 from store.preparer import Preparer
 from store.recovery import ABORT, Recovered
@@ -54,19 +65,21 @@ def open_store(
     ``config=None`` takes the fixed settings that the directory was made with. ``housekeeping=False`` leaves the
     housekeeper's role to other processes.
 
-    Raises StoreUnusable, StoreInUse, ConfigMismatch, StoreCorrupt, StoreFull, StoreBusy.
+    Raises StoreUnusable, StoreInUse, ConfigMismatch, StoreCorrupt, StoreFull, StoreBusy, LimitReached, DiskFailed.
     """
     path = Path(root)
-    _make_root(path, create=create)
-    lock = LockFile(path / "lock")
-    try:
-        with lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
-            settled = _settle_config(path, config)
-            state = _enter(path, settled, lock)
-        return MessageStore(path, settled, state, lock, housekeeping=housekeeping)
-    except BaseException:
-        lock.close()
-        raise
+    with told_by_system(f"{path} cannot be opened"):
+        _make_root(path, create=create)
+        check_file_system(path, allow_network=config is not None and config.allow_network_file_system)
+        lock = LockFile(path / "lock")
+        try:
+            with lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
+                settled = _settle_config(path, config)
+                state = _enter(path, settled, lock)
+            return MessageStore(path, settled, state, lock, housekeeping=housekeeping)
+        except BaseException:
+            lock.close()
+            raise
 
 
 class MessageStore:
@@ -210,7 +223,7 @@ class MessageStore:
         found = query.by_offset_id(self.log_files, self._published(), message_id)
         if found is not None and (topic is None or found.topic == topic):
             return found
-        self._index.catch_up()
+        self.build_index()
         topics = self.topics.topics() if topic is None else [topic]
         return query.by_unique_key(self.log_files, self.index_files, self._published(), topics, message_id)
 
@@ -223,7 +236,7 @@ class MessageStore:
         first: raises StoreFull when there is no room for it, and StoreBusy.
         """
         self.check_usable()
-        self._index.catch_up()
+        self.build_index()
         found = query.by_key(self.log_files, self.index_files, self._published(), topic, key, (begin_ms, end_ms))
         return list(islice(found, limit))
 
@@ -237,8 +250,9 @@ class MessageStore:
         return query.offset_by_time(self.log_files, self.consume_queues[queue], known, timestamp_ms)
 
     def build_index(self) -> None:
-        """Bring the index up to date. Raises StoreFull, StoreBusy."""
-        self._index.catch_up()
+        """Bring the index up to date. Raises StoreFull, StoreBusy, LimitReached, DiskFailed."""
+        with told_by_system(f"{self.index_files.directory} cannot be written"):
+            self._index.catch_up()
 
     def _published(self) -> range:
         return range(self.state.min_offset, self.state.published_to)
@@ -256,12 +270,17 @@ class MessageStore:
     def prepare_next_file(self) -> None:
         """Make the commit log file that the next roll needs. Raises StoreFull."""
         following = self.log_files.base_of(self.state.published_to) + self.log_files.file_bytes
-        if self.log_files.bases():  # an empty store needs none yet
-            self.log_files.allocate(following)
-            self.state.allocated_to = following + self.log_files.file_bytes
+        with told_by_system(f"{self.log_files.path(following)} cannot be made"):
+            if self.log_files.bases():  # an empty store needs none yet
+                self.log_files.allocate(following)
+                self.state.allocated_to = following + self.log_files.file_bytes
 
     def close(self) -> None:
-        """Leave the store; the last process leaves it clean. Closing twice, or in a forked child, does nothing."""
+        """Leave the store; the last process leaves it clean. Closing twice, or in a forked child, does nothing.
+
+        Raises StoreFull, StorePoisoned, LimitReached, DiskFailed or StoreBusy when the last one could not leave it
+        clean: it has left nevertheless, and the next opening recovers.
+        """
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
@@ -270,7 +289,7 @@ class MessageStore:
         if self.housekeeper is not None:
             self.housekeeper.close()
         try:
-            with self.lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
+            with told_by_system(f"{self.root} cannot be closed in order"), self.lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
                 if self.lock.try_exclusive(BROKER_BYTE):
                     self._close_last()
         finally:
@@ -350,12 +369,17 @@ def _make_root(root: Path, *, create: bool) -> None:
             raise StoreUnusable(f"{root} is not a directory: give the directory of a store")
         if not create and not (root / config_file.STORE_SETTINGS_FILE).exists() and not (root / "commitlog").exists():
             raise StoreUnusable(f"{root} holds no store: it is made by the first producer or worker that opens it")
+        if os.statvfs(root).f_flag & os.ST_RDONLY:
+            raise StoreUnusable(
+                f"{root} lies on a file system that is mounted read-only: mount it for writing; "
+                "`python -m store dump` and `verify` look at it as it is"
+            )
         if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
             raise StoreUnusable(f"{root} is not readable and writable by this user: change its owner or mode")
-    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+    except FileExistsError as error:
         raise StoreUnusable(f"{root} cannot be used as a store: {error.strerror}") from error
     except OSError as error:
-        raise StoreUnusable(f"{root} cannot be made: {error.strerror}") from error
+        raise of_system(error, f"{root} cannot be used as a store") from error
 
 
 def _settle_config(root: Path, config: StoreConfig | None) -> StoreConfig:
@@ -421,6 +445,8 @@ def _index_settings_of_a_broker(root: Path) -> tuple[int, int]:
 def _enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     """Become one of the processes that have the store open; the first one recovers it."""
     if lock.try_exclusive(BROKER_BYTE):
+        check_content(root, SCRATCH_PREFIX)
+        warn_of_loss(root)
         state = _recover(root, config, lock)
         (root / ABORT).touch(mode=0o600)
         lock.try_shared(BROKER_BYTE)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 
 from store._kernel import Appender, Mapping
-from store.errors import StoreCorrupt
+from store.errors import QueueError
 from store.file_queue import FileQueue
 from store.shared_state import SharedState
 
@@ -46,11 +46,10 @@ class Preparer:
             behind = mapping
             try:
                 mapping = self._log_files.mapping(base)
-            except (FileNotFoundError, StoreCorrupt):
-                self._appender.wait_for_append()  # not made yet
-                continue
-            if behind is mapping:
-                behind = None
-            populated_to = self._appender.populate_file(
-                mapping, base, start, LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, behind
-            )
+                if behind is mapping:
+                    behind = None
+                populated_to = self._appender.populate_file(
+                    mapping, base, start, LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, behind
+                )
+            except (QueueError, OSError):  # not made yet, or no memory for it: whoever appends is told
+                self._appender.wait_for_append()

@@ -218,7 +218,7 @@ def leftover(root: Path, *, writable: bool = True) -> SharedState | None:
         if status.st_size != layout.RUNTIME_SIZE:
             return None
         state = SharedState(map_file(path, layout.RUNTIME_SIZE, writable=writable))
-    except OSError:
+    except FileNotFoundError:  # nothing else: to go on without it would forget what was acknowledged
         return None
     header = layout.RUNTIME_HEADER.read(state.mapping)
     if what_differs(state) or (header["device"], header["inode"]) != (status.st_dev, status.st_ino):

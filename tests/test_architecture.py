@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 MAY_IMPORT: dict[str, set[str]] = {"store": set(), "rmqclient": {"store"}, "workers": {"rmqclient"}}
 
 LEVELS: tuple[tuple[str, ...], ...] = (
-    ("errors", "layout", "config", "crash_points", "message_queue", "_kernel"),
+    ("errors", "layout", "config", "crash_points", "file_system", "message_queue", "_kernel"),
     ("record", "mapped_file", "cold_reads", "file_lock", "shared_state", "config_file"),
     ("file_queue", "topic_table", "group_table"),
     ("commit_log", "consume_queue", "index_file", "checkpoint"),
@@ -31,6 +31,7 @@ SAME_LEVEL: dict[str, set[str]] = {
     "config": {"layout"},
     "config_file": {"mapped_file"},
     "crash_points": {"_kernel"},
+    "file_system": {"errors"},
     "reading": {"dispatch", "recovery"},
     "recovery": {"dispatch"},
     "shared_state": {"mapped_file"},

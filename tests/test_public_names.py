@@ -11,12 +11,15 @@ PUBLIC = {
     "BatchTooLarge",
     "BodyTooLarge",
     "ConfigMismatch",
+    "DiskFailed",
     "Durability",
     "HandlerError",
     "InvalidName",
+    "LimitReached",
     "Message",
     "MessageQueue",
     "MessageRejected",
+    "NotFlushed",
     "Producer",
     "PropertiesTooLarge",
     "QueueError",
@@ -32,7 +35,6 @@ PUBLIC = {
     "StorePoisoned",
     "StoreUnusable",
     "TableFull",
-    "TooManyMappings",
     "UnknownTopic",
 }
 

@@ -141,7 +141,7 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     if "unshare" in mounted.stderr or "mount:" in mounted.stderr:
         pytest.skip(f"no read-only mount can be made here: {mounted.stderr.strip().splitlines()[-1]}")
     assert "StoreUnusable" in mounted.stderr
-    assert "not readable and writable" in mounted.stderr
+    assert "mounted read-only" in mounted.stderr
 
 
 def test_a_closed_store_says_so(tmp_path: Path) -> None:

@@ -82,10 +82,10 @@ def send(root: Path, evidence: Path, sender: int, seed: int, ready: int, bursts:
             number += count
 
 
-def consume(root: Path, evidence: Path, ready: int) -> None:
+def consume(root: Path, evidence: Path, ready: int, config: StoreConfig = CONFIG) -> None:
     """Handle messages until the end."""
     said = _open(evidence)
-    app = App(root, config=CONFIG)
+    app = App(root, config=config)
 
     @app.handler(TOPIC, group=GROUP, threads=THREADS)
     def handle(message: ReceivedMessage) -> None:
@@ -95,7 +95,7 @@ def consume(root: Path, evidence: Path, ready: int) -> None:
         os.write(said, b"s %d %d " % (thread, boottime()) + line)
         os.write(said, b"e %d %d " % (thread, boottime()) + line)
 
-    PushConsumer(open_store(root, CONFIG), app.handlers, config=CONSUMER).start()
+    PushConsumer(open_store(root, config), app.handlers, config=CONSUMER).start()
     os.write(ready, b"r")
     while True:
         signal.pause()

@@ -5,9 +5,8 @@ On a small file system in memory, where room is what the mount says. Mounting ne
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from store import Durability, Message, MessageStore, layout, open_store
 from store.errors import StoreFull
 from tests.crash.child import SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
 from tests.crash.views import abandon, bodies, published_records, queued_records, stored_bodies
-from tests.support import reference
+from tests.support import reference, small_disks
 
 LOG_BYTES = 10 * SMALL.commit_log_file_bytes
 FILLER_BYTES = 5 * SMALL.commit_log_file_bytes
@@ -26,20 +25,14 @@ FILLER_BYTES = 5 * SMALL.commit_log_file_bytes
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a file system with room for two runtime files and some commit log files."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    size = 2 * layout.RUNTIME_SIZE + LOG_BYTES
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(disk)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small file system here: {mounted.stderr.strip()}")
-    try:
+    with ExitStack() as stack:
+        try:
+            disk = stack.enter_context(
+                small_disks.small_disk("tmpfs", tmp_path, small_disks.ROOM_FOR_A_STORE + LOG_BYTES)
+            )
+        except small_disks.CannotMount as error:
+            pytest.skip(str(error))
         yield disk
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture import kills, recovery
+from tests.torture import disk_full, failures, kills, recovery
 from tests.torture.result import Rig
 
-RIGS: dict[str, Rig] = {rig.name: rig for rig in (kills.RIG, recovery.RIG)}
+RIGS: dict[str, Rig] = {rig.name: rig for rig in (kills.RIG, failures.RIG, disk_full.RIG, recovery.RIG)}

@@ -210,3 +210,23 @@ def test_what_is_not_a_regular_file_is_refused(tmp_path: Path, path: Path, kind:
         checkpoint.read(tmp_path)
     with pytest.raises(StoreUnusable):
         checkpoint.write(tmp_path, Checkpoint(), OLD)
+
+
+def test_two_writers_of_a_missing_file_do_not_disturb_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given one that is about to give its file the name
+    rename = Path.rename
+    others = [lambda: checkpoint.write(tmp_path, Checkpoint(2), LowWater(2, 20, 20))]
+
+    def rename_after_the_other(source: Path, target: Path) -> Path:
+        if others:
+            others.pop()()
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", rename_after_the_other)
+
+    # When another one writes the file meanwhile, then both have written it, and nothing is left over
+    checkpoint.write(tmp_path, Checkpoint(1), LowWater(1, 10, 10))
+    assert checkpoint.read(tmp_path) == (Checkpoint(1), LowWater(1, 10, 10))
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.FILE_NAME]

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -360,11 +361,17 @@ def test_planted_links_and_pipes_are_refused(root: Path) -> None:
     with pytest.raises(StoreUnusable):
         config_file.read(path)
     path.unlink()
-    # And one at the temporary name is not written through
-    path.with_name("topics.json.tmp").symlink_to(root / "elsewhere")
-    with pytest.raises(OSError, match="symbolic links"):
-        config_file.write(path, b'{"a":1}')
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_link_at_the_temporary_name_is_not_written_through(root: Path, link: Callable[[Path, Path], None]) -> None:
+    path = root / "config/topics.json"
+    (root / "elsewhere").write_bytes(b"{}")
+    link(root / "elsewhere", path.with_name("topics.json.tmp"))
+    config_file.write(path, b'{"a":1}')
     assert (root / "elsewhere").read_bytes() == b"{}"
+    assert config_file.read(path) == {"a": 1}
+    assert not path.is_symlink()
 
 
 # --- topics ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 
 from rmqclient import Message, Producer, StoreConfig
 from store import MessageStore, TagSet, open_store
-from store.errors import TooManyMappings
+from store.errors import LimitReached
 from store.message_queue import MessageQueue
 from tests.support import reference
 
@@ -76,7 +76,7 @@ def test_an_appender_and_a_grant_share_the_mapping_of_a_queue(tmp_path: Path) ->
 
 
 def test_too_many_mappings_has_the_limit_and_what_to_do_and_can_be_sent_to_another_process() -> None:
-    error = pickle.loads(pickle.dumps(TooManyMappings("x: 7 of at most 8")))
+    error = pickle.loads(pickle.dumps(LimitReached("x: 7 of at most 8")))
     assert (error.retryable, error.stored, str(error)) == (True, False, "x: 7 of at most 8")
 
 
@@ -87,7 +87,7 @@ import resource, sys
 from pathlib import Path
 from rmqclient import Message, Producer, StoreConfig
 from store import open_store
-from store.errors import TooManyMappings
+from store.errors import LimitReached
 root = Path(sys.argv[1])
 config = StoreConfig(commit_log_file_bytes=1 << 20, max_body_bytes=2_048, consume_queue_file_entries=52_500)
 def fill_address_space(left):
@@ -125,7 +125,7 @@ with open_store(root, config, housekeeping=False) as store, Producer(store) as p
     fill_address_space(left=512 << 10)
     try:
         producer.send(Message("t", b"x"))
-    except TooManyMappings as error:
+    except LimitReached as error:
         print(error)
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     producer.send(Message("t", b"x"))
@@ -133,7 +133,10 @@ with open_store(root, config, housekeeping=False) as store, Producer(store) as p
 """
     message, stored = run(script, tmp_path).splitlines()
     limit = Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii").strip()
-    assert re.search(rf"commitlog/0+ cannot be mapped: this process has \d+ mappings of at most {limit} \(", message)
+    assert re.search(
+        rf"commitlog/0+ of \d+ bytes cannot be mapped: .*max_map_count, now {limit} \(this process has \d+ mappings",
+        message,
+    )
     assert stored == "1"
     assert reference.check_store(tmp_path) == []
 

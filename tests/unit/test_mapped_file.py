@@ -11,7 +11,7 @@ import pytest
 
 from store import mapped_file
 from store._kernel import Mapping
-from store.errors import StoreCorrupt, StoreFull, StoreUnusable
+from store.errors import DiskFailed, StoreCorrupt, StoreFull, StoreUnusable
 from store.mapped_file import SCRATCH_PREFIX, allocate, map_file, remove_scratch
 
 SIZE = 8_192
@@ -49,12 +49,12 @@ def test_no_room_is_one_error_and_leaves_nothing(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_error_passes_through_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_error_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "broken")
 
     monkeypatch.setattr(os, "posix_fallocate", fail)
-    with pytest.raises(OSError, match="broken"):
+    with pytest.raises(DiskFailed, match=r"file of 8192 bytes.*broken"):
         allocate(tmp_path / "file", SIZE, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
