@@ -103,17 +103,17 @@ class ConsumeQueue:
         A pre-blank entry is none, whatever the commit log's minimum is (ConsumeQueue.correctMinOffset takes it for
         one when that is 0).
         """
-        end = self.end_below(1 << 62)
         bases = self.files.bases()
-        low = bases[0] // _ENTRY.size if bases else 0
-        high = end
+        return self.oldest(bases[0] // _ENTRY.size if bases else 0, self.end_below(1 << 62), min_commit_log_offset)
+
+    def oldest(self, low: int, high: int, min_commit_log_offset: int) -> int:
+        """Return the first queue offset from ``low`` on whose record was not removed; ``high`` when all were."""
         while low < high:
             middle = (low + high) // 2
-            entry = self.entry(middle)
-            if entry == Entry(*layout.PRE_BLANK_ENTRY) or entry.commit_log_offset < min_commit_log_offset:
-                low = middle + 1
-            else:
+            if self._is_kept(middle, min_commit_log_offset):
                 high = middle
+            else:
+                low = middle + 1
         return low
 
     def cut(self, queue_offset: int) -> None:
@@ -125,6 +125,13 @@ class ConsumeQueue:
             else:
                 start = max(0, queue_offset - first) * _ENTRY.size
                 zero_view(memoryview(self.files.mapping(base))[start:])
+
+    def _is_kept(self, queue_offset: int, min_commit_log_offset: int) -> bool:
+        try:
+            entry = self.entry(queue_offset)
+        except FileNotFoundError:
+            return False
+        return entry != Entry(*layout.PRE_BLANK_ENTRY) and entry.commit_log_offset >= min_commit_log_offset
 
     def _is_below(self, queue_offset: int, commit_log_offset: int) -> bool:
         entry = self.entry(queue_offset)

@@ -2,13 +2,17 @@
 
 A process keeps a bounded number of mappings, the least recently used goes first; a mapping still in use stays alive
 through its references. Linux allows 65,530 mappings a process.
+
+A removed file keeps its blocks while anybody has it mapped: :meth:`MappingCache.release_removed` lets go of it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from weakref import WeakValueDictionary
 
 from store import layout
 from store._kernel import Mapping
@@ -22,6 +26,7 @@ class MappingCache:
         self._limit = limit
         self._writable = writable
         self._mappings: OrderedDict[Path, Mapping] = OrderedDict()
+        self._alive: WeakValueDictionary[Path, Mapping] = WeakValueDictionary()
         self._lock = Lock()
 
     def get(self, path: Path, size: int) -> Mapping:
@@ -29,7 +34,8 @@ class MappingCache:
         with self._lock:
             mapping = self._mappings.get(path)
             if mapping is None:
-                mapping = self._mappings[path] = map_file(path, size, writable=self._writable)
+                mapping = self._alive.get(path) or map_file(path, size, writable=self._writable)
+                self._mappings[path] = self._alive[path] = mapping
                 if len(self._mappings) > self._limit:
                     self._mappings.popitem(last=False)
             else:
@@ -40,6 +46,15 @@ class MappingCache:
         """Forget ``path``, whose file is about to be removed."""
         with self._lock:
             self._mappings.pop(path, None)
+
+    def release_removed(self) -> None:
+        """Detach the mappings of files that were removed meanwhile, whoever in this process still refers to them."""
+        with self._lock:
+            for path, mapping in list(self._alive.items()):
+                if not path.exists():
+                    self._mappings.pop(path, None)
+                    del self._alive[path]
+                    mapping.detach()
 
     def clear(self) -> None:
         """Forget all mappings."""
@@ -89,6 +104,7 @@ class FileQueue:
         """Make bytes ``[start, end)`` durable in those files that exist, and the names of the files."""
         for base in self.bases():
             if base < end and base + self.file_bytes > start:
-                sync_file(self.path(base))
+                with suppress(FileNotFoundError):  # removed by the retention of another process
+                    sync_file(self.path(base))
         if end > start:
             sync_directory(self.directory)

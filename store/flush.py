@@ -1,7 +1,8 @@
 """Flush: how published bytes become durable, and how senders wait for it.
 
-ASYNC: the housekeeper flushes every 500 ms when 4 pages are dirty, and every 10 s whatever there is
-(CommitLog.FlushRealTimeService). SYNC: group commit between processes. A sender that finds the flush mutex free
+ASYNC: the housekeeper flushes the log every 500 ms when 4 pages are dirty, and every 10 s whatever there is
+(CommitLog.FlushRealTimeService); each consume queue every second when 2 pages are, and every 60 s whatever there is
+(DefaultMessageStore.FlushConsumeQueueService). SYNC: group commit between processes. A sender that finds the flush mutex free
 becomes the leader and flushes all that is published, its own message and everybody else's; the others sleep on a
 futex until ``flushed_to`` has passed their message.
 
@@ -85,16 +86,19 @@ class Flusher:
             return False
         return self._try_flush()
 
-    def flush_queues(self) -> None:
-        """Flush the consume queue files with new entries; the next checkpoint says how far they are durable."""
+    def flush_queues(self, least_pages: int = 0) -> None:
+        """Flush the consume queue files with new entries, of queues with at least ``least_pages`` of them.
+
+        The next checkpoint says how far all of them are durable.
+        """
         queue_ends = sum(self._topics.max_offset(queue) for queue in self._topics.all_queues())
         dispatched_to = self._counted_to()
         try:
-            for slot in range(len(self._topics)):
-                self._flush_queue(slot)
+            flushed = [self._flush_queue(slot, least_pages) for slot in range(len(self._topics))]
         except OSError as error:
             self._poison(error)
-        self._dispatched = max(self._dispatched, (dispatched_to, queue_ends))
+        if all(flushed):
+            self._dispatched = max(self._dispatched, (dispatched_to, queue_ends))
 
     def write_checkpoint(self) -> None:
         """Record on disk what is durable. Raises StorePoisoned."""
@@ -165,17 +169,22 @@ class Flusher:
         else:
             self._had_followers = False
 
-    def _flush_queue(self, slot: int) -> None:
+    def _flush_queue(self, slot: int, least_pages: int) -> bool:
+        """Return whether everything below the max offset at the begin of this is durable."""
         while slot >= len(self._flushed_queues):
             self._flushed_queues.append(0)
         queue = self._topics.queue(slot)
         start, end = self._flushed_queues[slot], self._topics.max_offset(queue)
-        if start == end:
-            return
-        files = self._consume_queues[queue].files
         entry_size = layout.CONSUME_QUEUE_ENTRY.size
+        if start == end:
+            return True
+        files = self._consume_queues[queue].files
+        crossed = files.base_of(start * entry_size) != files.base_of(end * entry_size)
+        if (end - start) * entry_size < least_pages * PAGE_BYTES and not crossed:
+            return False
         files.sync(start * entry_size, end * entry_size)
         self._flushed_queues[slot] = end
+        return True
 
     def _poison(self, error: OSError) -> None:
         self._state.poisoned = error.errno or errno.EIO

@@ -23,15 +23,19 @@ from store.config import StoreConfig
 from store.config_file import StoreSettings
 from store.consume_queue import ConsumeQueues
 from store.crash_points import CrashPoint, reach
-from store.errors import ConfigMismatch, StoreClosed, StoreCorrupt, StoreInUse, StoreUnusable
+from store.disk import LOOK_INTERVAL_MS, Disk
+from store.errors import ConfigMismatch, MessageExpired, StoreClosed, StoreCorrupt, StoreInUse, StoreUnusable
 from store.file_lock import BROKER_BYTE, GATE_BYTE, TOPIC_BYTE, LockFile
 from store.file_queue import FileQueue, MappingCache
 from store.flush import Flusher
 from store.group_table import GroupQueueSlot, GroupTable
-from store.housekeeper import Housekeeper
+from store.housekeeper import Every, Housekeeper
+from store.mapped_file import map_file
 from store.message_queue import MessageQueue
 from store.preparer import Preparer
 from store.recovery import ABORT, Recovered
+from store.releaser import Releaser
+from store.retention import FIRST_RUN_AFTER_MS, Retention
 from store.shared_state import SharedState, process_start_unique, queue_slot_at
 from store.topic_table import TopicTable, queues_of
 
@@ -82,6 +86,9 @@ class MessageStore:
         self.topics = TopicTable(root, state, lock, config.lock_timeout_ms)
         self.groups = GroupTable(state, config.lock_timeout_ms)
         self.flusher = Flusher(root, state, self.log_files, self.consume_queues, self.topics, config.lock_timeout_ms)
+        self.disk = Disk(root, state, config)
+        self.retention = Retention(state, self.log_files, self.consume_queues, self.topics, self.disk, config)
+        self._releaser = Releaser(state, mappings)
         self.housekeeper = self._start_housekeeper() if housekeeping else None
         self._preparers: list[Preparer] = []
 
@@ -119,7 +126,13 @@ class MessageStore:
             return Route(topic, list(queues), [self.topics.slot(queue) for queue in queues])
 
         files = AppendFiles(
-            self.state, self.log_files, self.consume_queues, self.topics, self.config.lock_timeout_ms, self._rolled
+            self.state,
+            self.log_files,
+            self.consume_queues,
+            self.topics,
+            self.config.lock_timeout_ms,
+            self.disk,
+            self._rolled,
         )
         appender = Appender(
             self.state.mapping,
@@ -130,6 +143,7 @@ class MessageStore:
             entries_per_file=self.config.consume_queue_file_entries,
             max_body_bytes=self.config.max_body_bytes,
             timeout_ms=self.config.lock_timeout_ms,
+            busy_timeout_ms=self.config.page_cache_busy_timeout_ms,
             queue_table_at=layout.QUEUE_TABLE_AT,
             queue_slot_size=layout.QUEUE_SLOT.size,
             born_host=_HOST + (0).to_bytes(4, "big"),
@@ -158,32 +172,56 @@ class MessageStore:
             timeout_ms=self.config.lock_timeout_ms,
         )
 
-    def log_file(self, commit_log_offset: int) -> tuple[Mapping, int]:
-        """Map the commit log file of an offset, for a grant. Raises StoreCorrupt when it is missing."""
+    def log_file(self, commit_log_offset: int) -> tuple[Mapping, int] | None:
+        """Map the commit log file of an offset, for a grant; None when it was removed. Raises StoreCorrupt."""
         base = self.log_files.base_of(commit_log_offset)
         try:
             return self.log_files.mapping(base), base
         except FileNotFoundError:
+            if commit_log_offset < self.state.min_offset:
+                return None
             raise StoreCorrupt(self.log_files.path(base), commit_log_offset - base, "the file is missing") from None
 
-    def queue_file(self, slot: int, queue_offset: int) -> tuple[Mapping, int]:
-        """Map the consume queue file of an entry, for a grant. Raises StoreCorrupt when it is missing."""
+    def queue_file(self, slot: int, queue_offset: int) -> tuple[Mapping, int] | None:
+        """Map the consume queue file of an entry, for a grant; None when it was removed. Raises StoreCorrupt."""
         consume_queue = self.consume_queues[self.topics.queue(slot)]
         first = consume_queue.first_entry_of(queue_offset)
         base = first * layout.CONSUME_QUEUE_ENTRY.size
         try:
             return consume_queue.files.mapping(base), first
         except FileNotFoundError:
+            if queue_offset < self.oldest(slot):
+                return None
             raise StoreCorrupt(consume_queue.files.path(base), 0, "the file is missing") from None
 
+    def oldest(self, slot: int) -> int:
+        """Return the queue offset of the oldest message that was not removed, for a grant."""
+        return self.retention.oldest(self.topics.queue(slot))
+
     def read(self, commit_log_offset: int) -> ReceivedMessage:
-        """Return the message at an offset of the commit log. Raises StoreCorrupt."""
+        """Return the message at an offset of the commit log. Raises MessageExpired, StoreCorrupt."""
         self.check_usable()
-        return commit_log.read(self.log_files, commit_log_offset)
+        try:
+            return commit_log.read(self.log_files, commit_log_offset)
+        except StoreCorrupt:
+            if commit_log_offset >= self.state.min_offset:
+                raise
+        raise MessageExpired(
+            f"the record at {commit_log_offset} was removed: the log begins at {self.state.min_offset} now"
+        )
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
-        """Return a message by its place in a queue, which must be between min and max offset. Raises StoreCorrupt."""
-        return self.read(self.consume_queues[queue].entry(queue_offset).commit_log_offset)
+        """Return a message by its place in a queue, below the max offset. Raises MessageExpired, StoreCorrupt."""
+        self.check_usable()
+        if queue_offset >= self.topics.min_offset(queue):
+            try:
+                return self.read(self.consume_queues[queue].entry(queue_offset).commit_log_offset)
+            except FileNotFoundError:
+                if queue_offset >= self.oldest(self.topics.slot(queue)):
+                    raise
+        raise MessageExpired(
+            f"message {queue_offset} of {queue} was removed: the queue begins at {self.topics.min_offset(queue)} now"
+        )
 
     def persist_offsets(self) -> None:
         """Write ``consumerOffset.json`` from the group-queue table."""
@@ -199,7 +237,9 @@ class MessageStore:
         """Make the commit log file that the next roll needs. Raises StoreFull."""
         following = self.log_files.base_of(self.state.published_to) + self.log_files.file_bytes
         if self.log_files.bases():  # an empty store needs none yet
-            self.log_files.allocate(following)
+            is_new = self.log_files.allocate(following)
+            if is_new and self.config.warm_mapped_files:
+                map_file(self.log_files.path(following), self.log_files.file_bytes).populate()
             self.state.allocated_to = following + self.log_files.file_bytes
 
     def close(self) -> None:
@@ -211,6 +251,7 @@ class MessageStore:
             preparer.close()
         if self.housekeeper is not None:
             self.housekeeper.close()
+        self._releaser.close()
         try:
             with self.lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
                 if self.lock.try_exclusive(BROKER_BYTE):
@@ -240,8 +281,12 @@ class MessageStore:
             self.lock,
             {
                 self.flush_timed: config.flush_interval_ms,
-                self.flush_thorough: config.flush_thorough_interval_ms,
+                self.flush_log: config.flush_thorough_interval_ms,
+                self.flush_queues_timed: config.consume_queue_flush_interval_ms,
+                self.flush_thorough: config.consume_queue_flush_thorough_interval_ms,
                 self.persist_offsets: config.offset_persist_interval_ms,
+                self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
+                self.retention.run: Every(config.clean_resource_interval_ms, FIRST_RUN_AFTER_MS),
             },
             self.prepare_next_file,
         )
@@ -250,6 +295,15 @@ class MessageStore:
         """Flush when enough pages are dirty, and record it."""
         if self.flusher.flush(self.config.flush_least_pages):
             self.flusher.write_checkpoint()
+
+    def flush_log(self) -> None:
+        """Flush the log however little is dirty, and record it."""
+        self.flusher.flush()
+        self.flusher.write_checkpoint()
+
+    def flush_queues_timed(self) -> None:
+        """Flush the consume queues with enough dirty pages."""
+        self.flusher.flush_queues(self.config.consume_queue_flush_least_pages)
 
     def flush_thorough(self) -> None:
         """Flush whatever there is, consume queues too, and record it."""

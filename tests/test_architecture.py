@@ -18,9 +18,9 @@ MAY_IMPORT: dict[str, set[str]] = {"store": set(), "rmqclient": {"store"}, "work
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("errors", "layout", "config", "crash_points", "message_queue", "_kernel"),
     ("record", "mapped_file", "file_lock", "shared_state", "config_file"),
-    ("file_queue", "topic_table", "group_table"),
-    ("commit_log", "consume_queue", "checkpoint"),
-    ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending", "reading"),
+    ("file_queue", "topic_table", "group_table", "disk"),
+    ("commit_log", "consume_queue", "checkpoint", "releaser"),
+    ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending", "reading", "retention"),
     ("message_store", "verify", "dump", "__main__"),
 )
 """The files of the store. One imports from the levels above its own."""

@@ -17,6 +17,7 @@ QUICK = StoreConfig(
     max_body_bytes=100_000,
     flush_interval_ms=20,
     flush_thorough_interval_ms=40,
+    consume_queue_flush_thorough_interval_ms=40,
     offset_persist_interval_ms=20,
 )
 
