@@ -136,8 +136,8 @@ class StoreConfig:
         levels = (self.disk_max_used_percent, self.disk_clean_forcibly_percent, self.disk_full_percent)
         if not 1 <= levels[0] <= levels[1] <= levels[2] <= 100:
             raise ValueError(
-                "disk_max_used_percent={}, disk_clean_forcibly_percent={}, disk_full_percent={}: must not fall, and lie "
-                "between 1 and 100".format(*levels)
+                f"disk_max_used_percent={levels[0]}, disk_clean_forcibly_percent={levels[1]}, "
+                f"disk_full_percent={levels[2]}: must not fall, and lie between 1 and 100"
             )
 
     @property

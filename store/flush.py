@@ -2,9 +2,11 @@
 
 ASYNC: the housekeeper flushes the log every 500 ms when 4 pages are dirty, and every 10 s whatever there is
 (CommitLog.FlushRealTimeService); each consume queue every second when 2 pages are, and every 60 s whatever there is
-(DefaultMessageStore.FlushConsumeQueueService). SYNC: group commit between processes. A sender that finds the flush mutex free
-becomes the leader and flushes all that is published, its own message and everybody else's; the others sleep on a
-futex until ``flushed_to`` has passed their message.
+(DefaultMessageStore.FlushConsumeQueueService).
+
+SYNC: group commit between processes. A sender that finds the flush mutex free becomes the leader and flushes all that
+is published, its own message and everybody else's; the others sleep on a futex until ``flushed_to`` has passed their
+message.
 
 The first error poisons the store for every process: after a failed ``fdatasync`` the kernel may have dropped the dirty
 pages and reports the next one as a success.
@@ -93,8 +95,9 @@ class Flusher:
         """
         queue_ends = sum(self._topics.max_offset(queue) for queue in self._topics.all_queues())
         dispatched_to = self._counted_to()
+        flushed: list[bool] = []
         try:
-            flushed = [self._flush_queue(slot, least_pages) for slot in range(len(self._topics))]
+            flushed += [self._flush_queue(slot, least_pages) for slot in range(len(self._topics))]
         except OSError as error:
             self._poison(error)
         if all(flushed):

@@ -44,7 +44,11 @@ class Housekeeper:
     """
 
     def __init__(
-        self, state: SharedState, lock: LockFile, tasks: dict[Callable[[], None], int | Every], prepare: Callable[[], None]
+        self,
+        state: SharedState,
+        lock: LockFile,
+        tasks: dict[Callable[[], None], int | Every],
+        prepare: Callable[[], None],
     ) -> None:
         self._state = state
         self._lock = lock
