@@ -57,6 +57,9 @@ class StoreConfig:
     """Interval of the flush that takes every consume queue; recovery reads the log from the last one on.
     [flushConsumeQueueThoroughInterval]"""
 
+    commit_interval_ms: int = 200
+    """Longest time a message stays in the write buffer of a producer that has one. [commitIntervalCommitLog]"""
+
     offset_persist_interval_ms: int = 5_000
     """How often ``consumerOffset.json`` is written. [flushConsumerOffsetInterval]"""
 
@@ -118,6 +121,7 @@ class StoreConfig:
             "flush_thorough_interval_ms",
             "consume_queue_flush_interval_ms",
             "consume_queue_flush_thorough_interval_ms",
+            "commit_interval_ms",
             "offset_persist_interval_ms",
             "lock_timeout_ms",
             "page_cache_busy_timeout_ms",

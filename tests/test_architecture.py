@@ -20,7 +20,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("record", "mapped_file", "file_lock", "shared_state", "config_file"),
     ("file_queue", "topic_table", "group_table", "disk"),
     ("commit_log", "consume_queue", "checkpoint", "releaser"),
-    ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending", "reading", "retention"),
+    ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending", "reading", "retention", "write_buffer"),
     ("message_store", "verify", "dump", "__main__"),
 )
 """The files of the store. One imports from the levels above its own."""
