@@ -37,6 +37,17 @@ class TopicInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class CleanInfo:
+    """What a removal of old files did."""
+
+    removed_files: int
+    """Of the commit log; those of consume queues went with them."""
+    removed_bytes: int
+    min_offset: int
+    """Commit log offset at which the log begins now."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueueLag:
     """How far a group has come with one queue."""
 
@@ -100,6 +111,17 @@ def create_topic(store: MessageStore, topic: str, queue_count: int) -> TopicInfo
     """Make a topic, or return the one there is. Raises InvalidName, ValueError, TableFull."""
     store.topics.create(check_topic(topic), check_queue_count(queue_count))
     return topic_info(store, topic)
+
+
+def clean(store: MessageStore, reserved_hours: int | None = None) -> CleanInfo:
+    """Remove every commit log file that is older than the reserved time, now and by the clock as it stands.
+
+    ``reserved_hours`` takes the place of the store's setting. The newest file always stays. Raises ValueError.
+    """
+    removed = 0
+    while passed := store.retention.clean(requested=True, reserved_hours=reserved_hours):
+        removed += len(passed)
+    return CleanInfo(removed, removed * store.config.commit_log_file_bytes, store.state.min_offset)
 
 
 def groups(store: MessageStore) -> list[GroupInfo]:

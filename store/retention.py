@@ -26,7 +26,7 @@ import datetime
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from store import layout
 from store._kernel import boottime
@@ -75,7 +75,7 @@ class Moment:
     used_percent: float
     """Of the file system."""
     requested: bool = False
-    """Somebody asks for it: at any hour, and the clock is believed."""
+    """Somebody asks for what is old: at any hour, and the clock is believed."""
     is_believed: bool = True
     """False while the clock says that all of the store had outlived its time when this process opened it."""
 
@@ -88,7 +88,8 @@ def removable(bases: Sequence[int], file_bytes: int, published_to: int, flushed_
 
 def due(files: Iterable[LogFile], moment: Moment, config: StoreConfig) -> list[int]:
     """Return the begin of each file to remove now, oldest first; ``files`` is read only as far as needed."""
-    at_once = config.clean_file_forcibly and moment.used_percent > config.disk_clean_forcibly_percent
+    is_nearly_full = moment.used_percent > config.disk_clean_forcibly_percent
+    at_once = config.clean_file_forcibly and is_nearly_full and not moment.requested
     is_time = (
         moment.requested or moment.hour in config.delete_hours or moment.used_percent > config.disk_max_used_percent
     )
@@ -159,14 +160,16 @@ class Retention:
         if not self._state.poisoned:
             self.clean()
 
-    def clean(self, *, requested: bool = False) -> list[int]:
+    def clean(self, *, requested: bool = False, reserved_hours: int | None = None) -> list[int]:
         """Remove at most ten files that are due, and what only they needed; return where they began.
 
-        ``requested`` is for a person who asks: at any hour, and by the clock as it stands.
+        ``requested`` is for a person who asks: at any hour, and by the clock as it stands. ``reserved_hours`` takes the
+        place of the setting.
         """
         self._finish_removal()
+        config = self._config if reserved_hours is None else replace(self._config, file_reserved_hours=reserved_hours)
         removed: list[int] = []
-        for base in due(self._candidates(), self._moment(requested), self._config):
+        for base in due(self._candidates(), self._moment(requested), config):
             if removed:
                 self._pause(PAUSE_S)
             self._remove_log_file(base)

@@ -67,6 +67,7 @@ MATRIX = {
     "at once by space": (files(0, 55), replace(AT_NOON, used_percent=85.1), [10, 10, 10, 10, 10, 5]),
     "not yet at once": (files(0, 55), replace(AT_NOON, used_percent=85.0), []),
     "on request": (files(15, 40), replace(AT_NOON, requested=True), [10, 5]),
+    "on request, on a full disk": (files(15, 40), replace(AT_NOON, requested=True, used_percent=99.0), [10, 5]),
     "on request, but none is old": (files(0, 55), replace(AT_NOON, requested=True), []),
     "none is old": (files(0, 55), AT_FOUR, []),
     "there are none": ([], AT_FOUR, []),
