@@ -1,6 +1,6 @@
 """Named places at which a test makes the process die, one for each step of a protocol between processes.
 
-The kernel reaches those of the append and of the acknowledgement, Python reaches the others. A test kills a
+The kernel reaches those of the append, the acknowledgement and an index slot, Python reaches the others. A test kills a
 child at every member; a member that no scenario reaches is a failing test.
 """
 
@@ -34,6 +34,10 @@ class CrashPoint(enum.IntEnum):
     ACK_CLEARED = 23  #: the bits are cleared, ``committed_offset`` not moved
     ACK_FINISHED = 24  #: mutex released
 
+    INDEX_SLOT_WRITTEN = 30  #: a slot points to an index entry that is not counted yet
+    INDEX_FILE_FULL = 31  #: a full index file is on disk, its successor not made
+    INDEX_WRITTEN = 32  #: index entries are written, ``indexed_to`` not advanced
+
     REPAIR_STARTED = 40  #: the next owner of the append mutex found an append under way
     REPAIR_ZEROED = 41  #: bytes above ``published_to`` are zeroed, the stage not idle again
     REPAIR_ENTRY_WRITTEN = 42  #: an entry of a whole record was written by the repair
@@ -49,6 +53,7 @@ class CrashPoint(enum.IntEnum):
     RETENTION_FILE_REMOVED = 61  #: the file is gone, the minimum of the queues is not raised
     RETENTION_QUEUE_ADVANCED = 62  #: the minimum of a queue is raised, its old files are there
     RETENTION_QUEUE_FILE_REMOVED = 63  #: one of them is gone, others are not
+    RETENTION_INDEX_FILE_REMOVED = 64  #: an old index file is gone, others are not
 
 
 _armed: tuple[CrashPoint, int] | None = None

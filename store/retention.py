@@ -11,6 +11,7 @@ step                            what a reader finds from then on
 commit log file removed         mappings of it are detached by each process's releaser
 ``min_offset`` of queues up     consumers that are behind go on there
 consume queue files removed     the last one of a queue stays: it says where the queue's numbers go on
+index files removed             the newest one stays; a query that has one open finds nothing in it
 ==============================  ==============================================================================
 
 The newest file stays, and every file that is not both published and durable to its end.
@@ -34,7 +35,9 @@ from store.config import StoreConfig
 from store.consume_queue import ConsumeQueues
 from store.crash_points import CrashPoint, reach
 from store.disk import Disk
+from store.file_lock import INDEX_BYTE, LockFile
 from store.file_queue import FileQueue
+from store.index_file import IndexFiles
 from store.mapped_file import sync_directory
 from store.message_queue import MessageQueue
 from store.record import Record, decode
@@ -52,6 +55,7 @@ LONGEST_BELIEVED_MS = 30 * 86_400_000
 """A file that is older than the reserved time by more than this is old by a clock that jumped, or nobody cleaned."""
 
 _HOUR_MS = 3_600_000
+_INDEX_LOCK_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,9 @@ class Retention:
         state: SharedState,
         log_files: FileQueue,
         consume_queues: ConsumeQueues,
+        index_files: IndexFiles,
         topics: TopicTable,
+        lock: LockFile,
         disk: Disk,
         config: StoreConfig,
         *,
@@ -145,7 +151,9 @@ class Retention:
         self._state = state
         self._log_files = log_files
         self._consume_queues = consume_queues
+        self._index_files = index_files
         self._topics = topics
+        self._lock = lock
         self._disk = disk
         self._config = config
         self._clock = clock or Clock()
@@ -176,7 +184,7 @@ class Retention:
             removed.append(base)
         if removed:
             _log.info("removed %d commit log files, from %d on", len(removed), removed[0])
-        self._clean_queues()
+        self._clean_behind()
         return removed
 
     def oldest(self, queue: MessageQueue) -> int:
@@ -250,11 +258,13 @@ class Retention:
         sync_directory(self._log_files.directory)  # a power cut must not leave a hole before the oldest file
         self._signal()
 
-    def _clean_queues(self) -> None:
+    def _clean_behind(self) -> None:
+        """Remove what was made from records that were removed."""
         log_begin = self._state.min_offset
         if log_begin != self._cleaned_to:
             for queue in self._topics.all_queues():
                 self._clean_queue(queue)
+            self._clean_index(log_begin)
             self._signal()
             self._cleaned_to = log_begin
 
@@ -266,6 +276,14 @@ class Retention:
             if base + files.file_bytes <= low * layout.CONSUME_QUEUE_ENTRY.size:
                 files.remove(base)
                 reach(CrashPoint.RETENTION_QUEUE_FILE_REMOVED)
+
+    def _clean_index(self, log_begin: int) -> None:
+        with self._lock.held(INDEX_BYTE, _INDEX_LOCK_TIMEOUT_S):
+            for path in self._index_files.paths()[:-1]:
+                if self._index_files.open(path).header.end_offset >= log_begin:
+                    break
+                self._index_files.remove(path)
+                reach(CrashPoint.RETENTION_INDEX_FILE_REMOVED)
 
     def _signal(self) -> None:
         self._state.words.signal(layout.RUNTIME_HEADER.at["removed_word"])

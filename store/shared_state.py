@@ -16,6 +16,8 @@ flushed_to, poisoned        flush mutex           a lower flushed_to than the tr
 disk_full                   atomic                appends look again when it is set; a wrong 0 lasts a second
 min_offset, of the log      atomic                acquire it when a file is missing; never falls. Raised before
 and of queues                                     files are removed, and files below it are removed by the next one
+indexed_to,                 index byte lock       a lower value than the truth costs some work done again
+index_timestamp
 queue_count, slots          table mutex           acquire the count, then read any slot below it; never falls
 group-queue fields          mutex of the slot     only the owner with the present epoch changes acknowledgements
 member, worker slots        their owner           dead when the owner's byte lock is free (store/file_lock.py)
@@ -79,6 +81,8 @@ class SharedState:
     disk_full = _Word("disk_full")
     min_offset = _Word("min_offset")
     allocated_to = _Word("allocated_to")
+    indexed_to = _Word("indexed_to")
+    index_timestamp = _Word("index_timestamp")
 
     def __init__(self, mapping: Mapping) -> None:
         self.mapping = mapping

@@ -19,8 +19,19 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("errors", "layout", "config", "crash_points", "message_queue", "_kernel"),
     ("record", "mapped_file", "file_lock", "shared_state", "config_file"),
     ("file_queue", "topic_table", "group_table", "disk"),
-    ("commit_log", "consume_queue", "checkpoint", "releaser"),
-    ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending", "reading", "retention", "write_buffer"),
+    ("commit_log", "consume_queue", "index_file", "checkpoint", "releaser"),
+    (
+        "dispatch",
+        "flush",
+        "recovery",
+        "preparer",
+        "housekeeper",
+        "appending",
+        "reading",
+        "query",
+        "retention",
+        "write_buffer",
+    ),
     ("message_store", "verify", "dump", "__main__"),
 )
 """The files of the store. One imports from the levels above its own."""

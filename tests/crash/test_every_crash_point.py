@@ -25,13 +25,15 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, body_bytes=ROLLING)
     if CrashPoint.ACK_LOCKED <= point <= CrashPoint.ACK_FINISHED:
         return replace(order, scenario="acknowledge")
+    if CrashPoint.INDEX_SLOT_WRITTEN <= point <= CrashPoint.INDEX_WRITTEN:
+        return replace(order, scenario="index")
     if point is CrashPoint.FLUSH_SYNCED:
         return replace(order, scenario="append_durably")
     if point is CrashPoint.OFFSETS_TEMPORARY:
         return replace(order, scenario="write_offsets")
     if CrashPoint.RECOVERY_PLANNED <= point <= CrashPoint.CLOSE_CHECKPOINTED:
         return replace(order, scenario="open_and_close")
-    if CrashPoint.RETENTION_ADVANCED <= point <= CrashPoint.RETENTION_QUEUE_FILE_REMOVED:
+    if CrashPoint.RETENTION_ADVANCED <= point <= CrashPoint.RETENTION_INDEX_FILE_REMOVED:
         return replace(order, scenario="clean", body_bytes=ROLLING)
     return order
 

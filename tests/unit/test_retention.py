@@ -184,8 +184,8 @@ class Kept:
         """A housekeeper that starts now."""
         store = self.store
         return Retention(
-            store.state, store.log_files, store.consume_queues, store.topics, store.disk, self.config,
-            clock=self.clock, pause=self.pauses.append,
+            store.state, store.log_files, store.consume_queues, store.index_files, store.topics, store.lock,
+            store.disk, self.config, clock=self.clock, pause=self.pauses.append,
         )  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def test_time_that_passes_makes_files_old(kept: Kept) -> None:
     assert len(kept.retention.clean()) == 4
 
 
-@pytest.mark.guarantee("G11")
+@pytest.mark.guarantee("G12")
 @pytest.mark.parametrize("jump", [-HOUR, HOUR, 10 * YEAR], ids=["-1 h", "+1 h", "+10 y"])
 def test_a_clock_that_jumps_in_the_life_of_a_housekeeper_makes_nothing_older(kept: Kept, jump: int) -> None:
     kept.clock.pass_by(71 * HOUR + 30 * 60_000)
@@ -231,7 +231,7 @@ def test_a_clock_that_jumps_in_the_life_of_a_housekeeper_makes_nothing_older(kep
     assert len(kept.retention.clean()) == 4, "and files that are really old go all the same, two hours later at most"
 
 
-@pytest.mark.guarantee("G11")
+@pytest.mark.guarantee("G12")
 @pytest.mark.parametrize(
     "jump", [-10 * YEAR, -HOUR, HOUR, 5 * DAY, 10 * YEAR], ids=["-10 y", "-1 h", "+1 h", "+5 d", "+10 y"]
 )
@@ -245,7 +245,7 @@ def test_a_clock_that_jumped_before_a_housekeeper_began_deletes_no_young_store(k
     assert len(later.clean()) == 4, "watched for the reserved time they go, whatever the wall clock says"
 
 
-@pytest.mark.guarantee("G11")
+@pytest.mark.guarantee("G12")
 def test_a_message_stored_after_the_jump_makes_the_clock_no_more_credible(kept: Kept) -> None:
     # Given a clock that jumped by ten years, and then a message, so that the store does not look forgotten
     kept.clock.wall += 10 * YEAR
@@ -298,7 +298,7 @@ def force(store: MessageStore) -> list[int]:
     return removed
 
 
-@pytest.mark.guarantee("G11")
+@pytest.mark.guarantee("G12")
 def test_the_oldest_files_go_and_what_is_left_is_a_right_store(store: MessageStore) -> None:
     fill(store, 15)
     size = SMALL.commit_log_file_bytes
@@ -415,10 +415,44 @@ def test_a_flush_that_meets_a_file_just_removed_poisons_nothing(
     assert not store.state.poisoned
 
 
+def test_index_files_go_when_all_they_point_to_has_gone(tmp_path: Path) -> None:
+    config = replace(SMALL, index_slots=16, index_entries=40)
+    with open_store(tmp_path / "store", config, housekeeping=False) as store:
+        appender = appender_of(store)
+        ids = [appender.append(Message(TOPIC, bytes(BODY_BYTES), keys=["k"])).message_id for _ in range(150)]
+        store.flush_thorough()
+        store.build_index()
+        before = store.index_files.paths()
+        assert len(before) == 8, "39 entries a file, two for each message"
+        force(store)
+
+        # Then those stay that point to a message which is there, and queries find just these
+        low = store.topics.min_offset(QUEUE)
+        assert store.index_files.paths() == before[low * 2 // 39 :]
+        assert len(store.messages_by_key(TOPIC, "k", limit=1_000)) == 150 - low
+        assert store.message_by_id(ids[low - 1]) is None
+        found = store.message_by_id(ids[low])
+        assert found is not None
+        assert found.queue_offset == low
+        assert store.queue_offset_by_time(QUEUE, 0) == low
+        assert verify(store.root) == []
+    with open_store(tmp_path / "store", housekeeping=False) as again:
+        assert again.message_by_id(ids[-1]) is not None
+
+
+def test_an_index_that_is_behind_goes_on_at_the_oldest_record(store: MessageStore) -> None:
+    fill(store, 5)
+    force(store)
+    last = appender_of(store).append(Message(TOPIC, b"last", keys=["k"]))
+    assert [message.body for message in store.messages_by_key(TOPIC, "k")] == [b"last"]
+    assert store.state.indexed_to == last.commit_log_end
+    assert verify(store.root) == []
+
+
 # --- readers and consumers ------------------------------------------------------------------------
 
 
-@pytest.mark.guarantee("G11")
+@pytest.mark.guarantee("G12")
 def test_a_consumer_that_is_behind_goes_on_at_the_oldest_message_and_knows_how_many_it_missed(
     store: MessageStore,
 ) -> None:
@@ -575,7 +609,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-@pytest.mark.guarantee("G11")
+@pytest.mark.guarantee("G12")
 def test_the_space_comes_back_although_another_process_had_the_files_mapped(small_disk: Path) -> None:
     with open_store(small_disk / "store", SMALL, housekeeping=False) as store:
         fill(store, 40)
