@@ -19,6 +19,7 @@ from rmqclient import admin
 from store import Message, MessageQueue, MessageStore, StoreConfig, layout, open_store
 from store.disk import Usage
 from store.errors import MessageExpired
+from store.file_queue import FileQueue
 from store.message_store import MessageStore as Store
 from store.reading import open_reader
 from store.retention import FILES_A_PASS, LONGEST_BELIEVED_MS, Clock, LogFile, Moment, Retention, due, removable
@@ -360,6 +361,28 @@ def test_a_queue_without_messages_keeps_its_numbers(store: MessageStore) -> None
         assert appender_of(again).append(Message("quiet", b"new")).queue_offset == 5
         assert again.message_at(quiet, 5).body == b"new"
     assert reference.check_store(store.root) == []
+
+
+@pytest.mark.guarantee("G12")
+def test_a_file_is_removed_only_when_every_reader_has_been_told(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 12)
+    remove = FileQueue.remove
+    removed: list[str] = []
+
+    def checked(files: FileQueue, base: int) -> None:
+        if files is store.log_files:
+            assert store.state.min_offset >= base + files.file_bytes
+        else:
+            assert store.topics.min_offset(QUEUE) * layout.CONSUME_QUEUE_ENTRY.size >= base + files.file_bytes
+        removed.append(files.directory.name)
+        remove(files, base)
+
+    monkeypatch.setattr(FileQueue, "remove", checked)
+    force(store)
+    assert removed.count("commitlog") == 11
+    assert removed.count("0") == 2
 
 
 def test_nothing_goes_that_is_not_durable(store: MessageStore) -> None:
