@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -58,6 +59,7 @@ class Flusher:
         self._flushed_queues: list[int] = []  # max offset at the last flush, by slot
         self._dispatched = (0, 0)  # how far, and the sum of the queues' max offsets there
         self._had_followers = False
+        self._recording = threading.Lock()
 
     def wait_until_flushed(self, end: int) -> None:
         """Return when every byte below ``end`` is durable. Raises StorePoisoned, or StoreBusy after the time limit."""
@@ -105,6 +107,10 @@ class Flusher:
 
     def write_checkpoint(self) -> None:
         """Record on disk what is durable. Raises StorePoisoned."""
+        with self._recording:  # two tasks of a housekeeper would make a missing file side by side
+            self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
         _, low_water = checkpoint.read(self._root)
         sequence = low_water.sequence + 1 if low_water else 1
         timestamp = self._state.last_store_timestamp

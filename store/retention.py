@@ -55,7 +55,7 @@ LONGEST_BELIEVED_MS = 30 * 86_400_000
 """A file that is older than the reserved time by more than this is old by a clock that jumped, or nobody cleaned."""
 
 _HOUR_MS = 3_600_000
-_INDEX_LOCK_TIMEOUT_S = 10.0
+_INDEX_LOCK_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
