@@ -12,7 +12,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 from store import layout
 from store._kernel import Mapping
@@ -26,7 +26,7 @@ class MappingCache:
         self._limit = limit
         self._writable = writable
         self._mappings: OrderedDict[Path, Mapping] = OrderedDict()
-        self._alive: WeakValueDictionary[Path, Mapping] = WeakValueDictionary()
+        self._alive: WeakKeyDictionary[Mapping, Path] = WeakKeyDictionary()
         self._lock = Lock()
 
     def get(self, path: Path, size: int) -> Mapping:
@@ -34,8 +34,8 @@ class MappingCache:
         with self._lock:
             mapping = self._mappings.get(path)
             if mapping is None:
-                mapping = self._alive.get(path) or map_file(path, size, writable=self._writable)
-                self._mappings[path] = self._alive[path] = mapping
+                mapping = self._mappings[path] = map_file(path, size, writable=self._writable)
+                self._alive[mapping] = path
                 if len(self._mappings) > self._limit:
                     self._mappings.popitem(last=False)
             else:
@@ -50,10 +50,10 @@ class MappingCache:
     def release_removed(self) -> None:
         """Detach the mappings of files that were removed meanwhile, whoever in this process still refers to them."""
         with self._lock:
-            for path, mapping in list(self._alive.items()):
+            for mapping, path in list(self._alive.items()):
                 if not path.exists():
                     self._mappings.pop(path, None)
-                    del self._alive[path]
+                    del self._alive[mapping]
                     mapping.detach()
 
     def clear(self) -> None:
