@@ -10,13 +10,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rmqclient import admin
-from store import Message, MessageQueue, MessageStore, StoreConfig, layout, open_store
+from store import Message, MessageQueue, MessageStore, QueueGrant, StoreConfig, layout, open_store
 from store.disk import Usage
 from store.errors import MessageExpired
 from store.file_queue import FileQueue
@@ -558,6 +559,53 @@ def test_an_old_owner_moves_no_offset(store: MessageStore) -> None:
     assert old.take(10, SPAN) == []
     assert new.committed_offset == 0
     assert new.take(1, SPAN)[0].queue_offset == 4 * A_FILE
+
+
+@pytest.mark.guarantee("G12")
+def test_beside_senders_and_removals_every_message_is_either_taken_or_counted_as_missed(store: MessageStore) -> None:
+    # Given a sender and a removal that never rest, each with a handle of its own, and consumers of different speed
+    with (
+        open_store(store.root, SMALL, housekeeping=False) as removing,
+        open_store(store.root, SMALL, housekeeping=False) as slow,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        store.topics.create(TOPIC, 1)
+        grants = [grant_of(store, "quick"), grant_of(slow, "slow")]
+        sent = pool.submit(append_many, store, 3_000)
+        removed = pool.submit(remove_meanwhile, removing, sent)
+        consumed = [pool.submit(consume, grants[0], 200, sent), pool.submit(consume, grants[1], 1, sent)]
+        assert removed.result(60) > 5
+        for grant, offsets in zip(grants, consumed, strict=True):
+            taken = offsets.result(60)
+            assert taken == sorted(set(taken))
+            assert len(taken) + grant.expired == 3_000
+            assert grant.damaged == []
+            assert grant.committed_offset == 3_000
+        assert verify(store.root) == []
+
+
+def append_many(store: MessageStore, messages: int) -> None:
+    appender = appender_of(store)
+    for _ in range(messages):
+        appender.append(Message(TOPIC, bytes(BODY_BYTES)))
+
+
+def remove_meanwhile(store: MessageStore, sent: Future[None]) -> int:
+    removed = 0
+    while not sent.done():
+        store.flush_thorough()
+        removed += len(force(store))
+    return removed
+
+
+def consume(grant: QueueGrant, batch: int, sent: Future[None]) -> list[int]:
+    """Take and finish messages; what is taken is not old when it is finished."""
+    taken: list[int] = []
+    while not sent.done() or grant.has_more:
+        offsets = [message.queue_offset for message in grant.take(batch, SPAN)]
+        assert grant.acknowledge_offsets(offsets)
+        taken += offsets
+    return taken
 
 
 def test_a_removed_message_is_told_from_a_damaged_one(store: MessageStore) -> None:
