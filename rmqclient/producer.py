@@ -74,6 +74,9 @@ class Producer:
     def send_buffered(self, message: Message, sharding_key: str | None = None) -> None:
         """Take one message into the write buffer; it is stored within 200 ms, or when the buffer is full.
 
+        This costs more than :meth:`send` and waits less: for the append lock, behind a slow disk or other senders, only
+        when the buffer is full.
+
         **Until then it is lost when this process dies or ends without** :meth:`close`, and nobody can read it. That is
         at most ``write_buffer_bytes`` of records and, while commits succeed, what was sent in the last
         ``commit_interval_ms``. What a commit has stored is as safe as after :meth:`send`. Consecutive messages of one

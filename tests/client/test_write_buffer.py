@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,6 +98,29 @@ def test_it_is_stored_by_itself(tmp_path: Path) -> None:
             producer.send_buffered(Message("t", b"second"))
             wait_for(lambda: len(producer._buffer or ()) == 0, "the buffer is committed")
         assert stored(producer._store) == [b"first", b"second"] * 2
+
+
+def test_senders_are_not_held_up_by_a_commit_that_is_stuck_until_the_buffer_is_full(
+    store: MessageStore, producer: Producer
+) -> None:
+    # Given a commit that waits for the append lock
+    producer.create_topic("t", 1)
+    producer.send_buffered(Message("t", b"0"))
+    with ThreadPoolExecutor(2) as pool:
+        with store.state.locked(store.state.append_mutex, 1_000):
+            committed = pool.submit(producer.commit)
+            wait_for(lambda: producer._buffer is not None and producer._buffer._last is None, "the commit has begun")
+            for number in range(1, 20):
+                producer.send_buffered(Message("t", b"%d" % number))
+            assert not committed.done()
+            large = [pool.submit(producer.send_buffered, Message("t", bytes(2_000))) for _ in range(5)]
+            wait_for(lambda: len(producer._buffer or ()) >= 22, "the buffer is full")
+            assert not large[-1].done()
+        assert committed.result(5) == 1
+        large[-1].result(5)
+    producer.commit()
+    assert stored(store)[:20] == [b"%d" % number for number in range(20)]
+    assert len(stored(store)) == 25
 
 
 def test_closing_stores_the_rest(tmp_path: Path) -> None:
