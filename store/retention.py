@@ -28,6 +28,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from store import layout
 from store._kernel import boottime
@@ -35,6 +36,7 @@ from store.config import StoreConfig
 from store.consume_queue import ConsumeQueues
 from store.crash_points import CrashPoint, reach
 from store.disk import Disk
+from store.errors import StoreCorrupt
 from store.file_lock import INDEX_BYTE, LockFile
 from store.file_queue import FileQueue
 from store.index_file import IndexFiles
@@ -280,10 +282,17 @@ class Retention:
     def _clean_index(self, log_begin: int) -> None:
         with self._lock.held(INDEX_BYTE, _INDEX_LOCK_TIMEOUT_S):
             for path in self._index_files.paths()[:-1]:
-                if self._index_files.open(path).header.end_offset >= log_begin:
+                if self._index_end(path) >= log_begin:
                     break
                 self._index_files.remove(path)
                 reach(CrashPoint.RETENTION_INDEX_FILE_REMOVED)
+
+    def _index_end(self, path: Path) -> int:
+        """Return the commit log offset of the last record in an index file; one that is damaged stays."""
+        try:
+            return self._index_files.open(path).header.end_offset
+        except StoreCorrupt:
+            return self._state.published_to
 
     def _signal(self) -> None:
         self._state.words.signal(layout.RUNTIME_HEADER.at["removed_word"])

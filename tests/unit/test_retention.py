@@ -464,6 +464,16 @@ def test_index_files_go_when_all_they_point_to_has_gone(tmp_path: Path) -> None:
         assert again.message_by_id(ids[-1]) is not None
 
 
+def test_a_damaged_index_file_stops_no_removal(store: MessageStore) -> None:
+    fill(store, 3)
+    store.build_index()
+    short = store.index_files.paths()[0].with_name("20000101000000000")
+    short.write_bytes(b"short")
+    assert len(force(store)) == 2
+    assert store.topics.min_offset(QUEUE) == 2 * A_FILE
+    assert short.exists()
+
+
 def test_an_index_that_is_behind_goes_on_at_the_oldest_record(store: MessageStore) -> None:
     fill(store, 5)
     force(store)
