@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from rmqclient.names import check_group, check_topic
 from rmqclient.producer import check_queue_count
 from store import MessageQueue, MessageStore, StoreConfig, boottime, layout
 from store import open_store as _open_store
+from store.errors import MessageExpired
 from store.group_table import GroupQueueSlot
 from store.query import END_OF_TIME
 from store.shared_state import arrival_lane_at, queue_slot_at
@@ -36,6 +38,17 @@ class TopicInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class CleanInfo:
+    """What a removal of old files did."""
+
+    removed_files: int
+    """Of the commit log; those of consume queues went with them."""
+    removed_bytes: int
+    min_offset: int
+    """Commit log offset at which the log begins now."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueueLag:
     """How far a group has come with one queue."""
 
@@ -45,7 +58,7 @@ class QueueLag:
     committed_offset: int
     max_offset: int
     lag: int
-    """Messages at or above the committed offset."""
+    """Messages at or above the committed offset that are still there."""
     acknowledged_ahead: int
     """How many of these are finished already, out of order."""
     owner: str | None
@@ -101,6 +114,17 @@ def create_topic(store: MessageStore, topic: str, queue_count: int) -> TopicInfo
     return topic_info(store, topic)
 
 
+def clean(store: MessageStore, reserved_hours: int | None = None) -> CleanInfo:
+    """Remove every commit log file that is older than the reserved time, now and by the clock as it stands.
+
+    ``reserved_hours`` takes the place of the store's setting. The newest file always stays. Raises ValueError.
+    """
+    removed = 0
+    while passed := store.retention.clean(requested=True, reserved_hours=reserved_hours):
+        removed += len(passed)
+    return CleanInfo(removed, removed * store.config.commit_log_file_bytes, store.state.min_offset)
+
+
 def groups(store: MessageStore) -> list[GroupInfo]:
     """Return every group that has consumed or consumes, sorted by name."""
     members = MemberTable(store).all()
@@ -122,7 +146,8 @@ def tail(
     """Yield the messages of a topic, without a group, from ``earliest``, ``latest`` or ``-100`` (of each queue).
 
     A number is a time in ms: what was stored then or later. With ``follow`` it waits for more for ever, woken by
-    arrivals and looking every ``poll_ms`` at least. Raises UnknownTopic, ValueError for another ``start``.
+    arrivals and looking every ``poll_ms`` at least. What retention removes meanwhile is stepped over. Raises
+    UnknownTopic, ValueError for another ``start``.
     """
     positions = {queue: _start_offset(store, queue, start) for queue in store.topics.queues(topic)}
     lane = boottime() % layout.ARRIVAL_LANES
@@ -156,9 +181,10 @@ def find(
 
 def _from(store: MessageStore, queue: MessageQueue, positions: dict[MessageQueue, int]) -> Iterator[ReceivedMessage]:
     end = min(store.topics.max_offset(queue), positions[queue] + 1_000)
-    for offset in range(positions[queue], end):
+    for offset in range(max(positions[queue], store.topics.min_offset(queue)), end):
         positions[queue] = offset + 1
-        yield store.message_at(queue, offset)
+        with contextlib.suppress(MessageExpired):
+            yield store.message_at(queue, offset)
 
 
 def _start_offset(store: MessageStore, queue: MessageQueue, start: str | int) -> int:
@@ -185,13 +211,14 @@ def _queue_lag(store: MessageStore, slot: GroupQueueSlot, clients: dict[tuple[in
     queue = store.topics.queue(slot.queue_slot)
     committed = slot.committed_offset
     max_offset = store.topics.max_offset(queue)
+    first = max(committed, store.topics.min_offset(queue))
     return QueueLag(
         group=slot.group,
         topic=queue.topic,
         queue_id=queue.queue_id,
         committed_offset=committed,
         max_offset=max_offset,
-        lag=max_offset - committed,
+        lag=max_offset - first,
         acknowledged_ahead=slot.acknowledged_bits().bit_count(),
         owner=clients.get((slot.load("owner") - 1, slot.load("owner_incarnation"))),
         epoch=slot.load("epoch"),

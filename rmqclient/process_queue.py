@@ -89,6 +89,8 @@ class ProcessQueue:
             _log.error("queue %d of %s cannot be read, trying again: %s", self.queue.queue_id, self.queue.topic, error)
             self._block(FlowControl.UNREADABLE, _UNREADABLE_PAUSE_MS)
             return []
+        if self.grant.expired:
+            self._report_expired()
         if batch:
             self._blocked_until = 0.0
             with self._lock:
@@ -122,6 +124,13 @@ class ProcessQueue:
             if self._retries:
                 due.append(self._retries[0][0])
         return min(due, default=None)
+
+    def _report_expired(self) -> None:
+        _log.error(
+            "queue %d of %s: %d messages were removed by retention before they were taken; going on at offset %d",
+            self.queue.queue_id, self.queue.topic, self.grant.expired, self.grant.committed_offset,
+        )  # fmt: skip
+        self.grant.expired = 0
 
     def _take_due(self) -> list[ReceivedMessage]:
         now = time.monotonic()

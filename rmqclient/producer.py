@@ -14,6 +14,7 @@ from rmqclient.message import Message, SendResult
 from rmqclient.names import check_group, check_topic
 from store import Durability, MessageQueue, MessageStore, StoreConfig, open_store
 from store.errors import StoreClosed, TableFull
+from store.write_buffer import WriteBuffer
 
 
 class Producer:
@@ -22,13 +23,21 @@ class Producer:
     ``root`` is the directory of a store, made when it is missing, or an open store. ``group`` names the producers of
     one application. With ``StoreConfig(durability=Durability.SYNC)`` a send returns when its message is on the disk.
 
+    ``write_buffer_bytes`` gives :meth:`send_buffered` a buffer in this process [transientStorePoolEnable]; 0 for none.
+
     After a fork the child must make its own; this one raises StoreClosed there.
     """
 
     def __init__(
-        self, root: Path | str | MessageStore, *, group: str = "DEFAULT_PRODUCER", config: StoreConfig | None = None
+        self,
+        root: Path | str | MessageStore,
+        *,
+        group: str = "DEFAULT_PRODUCER",
+        config: StoreConfig | None = None,
+        write_buffer_bytes: int = 0,
     ) -> None:
         self.group = check_group(group)
+        _check_write_buffer(write_buffer_bytes, root.config if isinstance(root, MessageStore) else config)
         self._own_store = not isinstance(root, MessageStore)
         self._store = root if isinstance(root, MessageStore) else open_store(root, config)
         settings = config or self._store.config
@@ -37,6 +46,7 @@ class Producer:
         appender = self._store.appender(self._make_topic, encode_body, prepare=self._flusher is None)
         self._append: Callable[[Message, str | None], SendResult] = appender.append
         self._append_batch: Callable[[Sequence[Message], str | None], list[SendResult]] = appender.append_batch
+        self._buffer = WriteBuffer(appender, settings, write_buffer_bytes) if write_buffer_bytes else None
         _producers.add(self)
 
     def send(self, message: Message, sharding_key: str | None = None) -> SendResult:
@@ -61,6 +71,41 @@ class Producer:
             self._flusher.wait_until_flushed(results[-1].commit_log_end)
         return results
 
+    def send_buffered(self, message: Message, sharding_key: str | None = None) -> None:
+        """Take one message into the write buffer; it is stored within 200 ms, or when the buffer is full.
+
+        This costs more than :meth:`send` and waits less: for the append lock, behind a slow disk or other senders, only
+        when the buffer is full.
+
+        **Until then it is lost when this process dies or ends without** :meth:`close`, and nobody can read it. That is
+        at most ``write_buffer_bytes`` of records and, while commits succeed, what was sent in the last
+        ``commit_interval_ms``. What a commit has stored is as safe as after :meth:`send`. Consecutive messages of one
+        topic and ``sharding_key`` are stored as one batch, in one queue; none overtakes another. :meth:`send` does not
+        wait for the buffer.
+
+        Raises what :meth:`send` would raise for this message, at once, and what the last commit raised when it failed:
+        this message was not taken then, and those in the buffer stay there until a commit succeeds. ValueError for a
+        producer without a buffer.
+        """
+        buffer = self._open_buffer()
+        if type(message.body) is not bytes:  # encoded now: the caller may change the object before it is stored
+            message = Message(
+                message.topic,
+                encode_body(message.body),
+                tags=message.tags,
+                keys=message.keys,
+                properties=message.properties,
+                flag=message.flag,
+            )
+        buffer.add(message, sharding_key)
+
+    def commit(self) -> int:
+        """Store what is in the write buffer now; return how many messages that were. Raises as :meth:`send`.
+
+        After an error those that were not stored are still in the buffer.
+        """
+        return self._open_buffer().commit()
+
     def create_topic(self, topic: str, queue_count: int) -> list[MessageQueue]:
         """Make a topic with 1 to 1,024 queues, or return the queues that it has.
 
@@ -69,10 +114,19 @@ class Producer:
         return self._store.topics.create(check_topic(topic), check_queue_count(queue_count))
 
     def close(self) -> None:
-        """Leave the store. Closing twice does nothing."""
-        self._append = self._append_batch = _closed
-        if self._own_store:
-            self._store.close()
+        """Store what is in the write buffer and leave the store. Closing twice does nothing.
+
+        When the buffer cannot be stored now and may be later (StoreFull, StoreBusy), this raises and the producer stays
+        open: call it again.
+        """
+        try:
+            if self._buffer is not None:
+                self._buffer.close()
+        finally:
+            if self._buffer is None or self._buffer.is_closed:
+                self._append = self._append_batch = _closed
+                if self._own_store:
+                    self._store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -82,12 +136,30 @@ class Producer:
     ) -> None:
         self.close()
 
+    def _open_buffer(self) -> WriteBuffer:
+        if self._append is _forked:
+            _forked()
+        if self._buffer is None:
+            raise ValueError("this producer has no write buffer: make it with write_buffer_bytes=, such as 1 << 20")
+        return self._buffer
+
     def _make_topic(self, topic: str) -> list[MessageQueue]:
         return self.create_topic(topic, self._queue_count)
 
     def leave_to_parent(self) -> None:
         """Refuse every send from now on: this is a forked child."""
         self._append = self._append_batch = _forked
+        self._buffer = None  # the messages in it are the parent's
+
+
+def _check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:
+    if write_buffer_bytes < 0:
+        raise ValueError(f"write_buffer_bytes={write_buffer_bytes}: must not be negative")
+    if write_buffer_bytes and config is not None and config.durability is Durability.SYNC:
+        raise ValueError(
+            f"write_buffer_bytes={write_buffer_bytes} with Durability.SYNC: a buffer in memory cannot keep what that "
+            "promises; give one of them"
+        )
 
 
 def check_queue_count(queue_count: int) -> int:

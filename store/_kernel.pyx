@@ -33,6 +33,7 @@ from store.errors import (
     BatchTooLarge,
     BodyTooLarge,
     MessageRejected,
+    PageCacheBusy,
     PropertiesTooLarge,
     StoreBusy,
     StorePoisoned,
@@ -85,7 +86,7 @@ cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)
     int munmap(void *address, size_t length)
     int madvise(void *address, size_t length, int advice)
-    int PROT_READ, PROT_WRITE, MAP_SHARED
+    int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS, MAP_NORESERVE
     void *MAP_FAILED
 
 
@@ -129,6 +130,8 @@ cdef enum:
     H_LAST_STORE_TIMESTAMP = 280
     H_PUBLISHED_TO = 288
     H_POISONED = 392
+    H_DISK_FULL = 408
+    H_MIN_OFFSET = 512
     H_PREPARE_WORD = 528
     ARRIVAL_LANES_AT = 4096
     ARRIVAL_LANE_STRIDE = 64
@@ -157,7 +160,8 @@ LAYOUT = {
     "header.append_mutex": H_APPEND_MUTEX, "header.append_stage": H_APPEND_STAGE,
     "header.append_from": H_APPEND_FROM, "header.written_to": H_WRITTEN_TO,
     "header.last_store_timestamp": H_LAST_STORE_TIMESTAMP, "header.published_to": H_PUBLISHED_TO,
-    "header.poisoned": H_POISONED, "header.prepare_word": H_PREPARE_WORD,
+    "header.poisoned": H_POISONED, "header.disk_full": H_DISK_FULL,
+    "header.min_offset": H_MIN_OFFSET, "header.prepare_word": H_PREPARE_WORD,
     "queue.max_offset": Q_MAX_OFFSET, "queue.min_offset": Q_MIN_OFFSET, "queue.waiting_lanes": Q_WAITING_LANES,
     "group_queue.mutex": G_MUTEX, "group_queue.epoch": G_EPOCH, "group_queue.committed_offset": G_COMMITTED,
     "group_queue.advance_to": G_ADVANCE_TO, "group_queue.taken_to": G_TAKEN_TO,
@@ -296,6 +300,18 @@ cdef class Mapping:
         with nogil:
             failure = madvise(self.address, self.size, MADV_POPULATE_WRITE)
         if failure and errno != EINVAL:  # EINVAL: a kernel before 5.14; pages are then made at first touch
+            raise OSError(errno, os.strerror(errno))
+
+    def detach(self):
+        """Put zeros in the place of the file, so that the blocks of a removed file are given back.
+
+        The address stays mapped: whoever reads there meanwhile finds zeros, and no signal.
+        """
+        cdef void *address
+        with nogil:
+            address = mmap(self.address, self.size, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+        if address == MAP_FAILED:
             raise OSError(errno, os.strerror(errno))
 
 
@@ -873,6 +889,7 @@ cdef enum:  # what a section asks for before it can go on
     NEED_QUEUE_FILE = 2
     NEED_REPAIR = 3
     POISONED = 4
+    DISK_FULL = 5
 
 cdef struct Section:
     unsigned char *shared           # the runtime file
@@ -983,6 +1000,8 @@ cdef int append_section(Section *section) noexcept nogil:
         return NEED_REPAIR
     if load64(shared + H_POISONED):
         return POISONED
+    if load64(shared + H_DISK_FULL):
+        return DISK_FULL
     outcome = place(section, &target, &blank, &left)
     if outcome != DONE:
         return outcome
@@ -1040,9 +1059,24 @@ cdef void wake_lanes(unsigned char *shared, uint64_t lanes) noexcept nogil:
             futex_wake(word, 2147483647)
 
 
-cdef int locked_append(Section *section, int64_t timeout_ns, int *outcome) noexcept nogil:
-    """Wait for the append mutex and run the section. Returns an errno, or 0 and sets ``outcome``."""
-    cdef int failure = mutex_wait(section.shared + H_APPEND_MUTEX, timeout_ns)
+cdef int locked_append(Section *section, int64_t timeout_ns, int64_t busy_ns, int *outcome) noexcept nogil:
+    """Wait for the append mutex and run the section. Returns an errno, or 0 and sets ``outcome``.
+
+    EBUSY: one holder kept the mutex for ``busy_ns`` and nothing was published meanwhile. A holder who takes the mutex
+    again and again, and gets on, only makes others wait.
+    """
+    cdef unsigned char *mutex = section.shared + H_APPEND_MUTEX
+    cdef int failure = ETIMEDOUT
+    cdef int owner
+    cdef uint64_t published_to
+    while failure == ETIMEDOUT and timeout_ns > 0:
+        owner = mutex_owner(mutex)
+        published_to = load64(section.shared + H_PUBLISHED_TO)
+        failure = mutex_wait(mutex, min(timeout_ns, busy_ns))
+        if (failure == ETIMEDOUT and timeout_ns >= busy_ns and owner == mutex_owner(mutex)
+                and published_to == load64(section.shared + H_PUBLISHED_TO)):
+            return EBUSY
+        timeout_ns -= busy_ns
     if failure:
         return failure
     section.now = wall_clock_ms()
@@ -1205,6 +1239,7 @@ cdef class Appender:
     cdef uint64_t entries_per_file
     cdef Py_ssize_t max_body_bytes
     cdef int64_t timeout_ns
+    cdef int64_t busy_ns
     cdef Py_ssize_t queue_table_at
     cdef Py_ssize_t queue_slot_size
     cdef unsigned char born_host[8]
@@ -1221,7 +1256,7 @@ cdef class Appender:
 
     def __init__(self, Mapping shared not None, object files, object make_route, object encode_body, *,
                  uint64_t log_file_bytes, uint64_t entries_per_file, Py_ssize_t max_body_bytes, int64_t timeout_ms,
-                 Py_ssize_t queue_table_at, Py_ssize_t queue_slot_size, bytes born_host not None,
+                 int64_t busy_timeout_ms, Py_ssize_t queue_table_at, Py_ssize_t queue_slot_size, bytes born_host not None,
                  bytes store_host not None, bytes unique_prefix not None):
         if len(born_host) != 8 or len(store_host) != 8 or len(unique_prefix) != 10:
             raise ValueError("hosts are 4 + 4 bytes, the prefix of unique keys 10")
@@ -1235,6 +1270,7 @@ cdef class Appender:
         self.entries_per_file = entries_per_file
         self.max_body_bytes = max_body_bytes
         self.timeout_ns = timeout_ms * 1000000
+        self.busy_ns = busy_timeout_ms * 1000000
         self.queue_table_at = queue_table_at
         self.queue_slot_size = queue_slot_size
         memcpy(self.born_host, PyBytes_AS_STRING(born_host), 8)
@@ -1263,6 +1299,16 @@ cdef class Appender:
         finally:
             self.spare = plan
         return result
+
+    def record_size(self, Message message not None, str sharding_key=None):
+        """Bytes that the record of a message will take. Raises what append would raise for this message alone."""
+        cdef Route route = self._route(message.topic)
+        cdef _Plan plan = self._take_plan(1)
+        try:
+            self._stage(plan, message, route, 0, sharding_key, wall_clock_ms(), SendResult.__new__(SendResult))
+            return plan.size
+        finally:
+            self.spare = plan
 
     def append_batch(self, messages, str sharding_key=None):
         cdef list batch = messages if type(messages) is list else list(messages)
@@ -1531,7 +1577,7 @@ cdef class Appender:
         cdef int outcome = NEED_LOG_FILE
         cdef tuple log_files
         cdef tuple queue_files
-        cdef tuple provided
+        cdef list held = None  # what was provided, until it is used, were the mapping cache ever so small
         cdef Mapping entries, more_entries
         section.shared = self.shared.address
         section.slot = self.shared.address + self.queue_table_at + number * self.queue_slot_size
@@ -1559,13 +1605,15 @@ cdef class Appender:
                 continue
             elif failure == EBUSY:
                 with nogil:
-                    failure = locked_append(section, self.timeout_ns, &outcome)
+                    failure = locked_append(section, self.timeout_ns, self.busy_ns, &outcome)
             if failure:
                 self._raise_lock_failure(failure)
             if outcome == DONE:
                 break
             noted = False
-            provided = self._provide(outcome, number, plan)  # held until it is used, were the cache ever so small
+            if held is None:
+                held = []
+            held.append(self._provide(outcome, number, plan))
         if not noted:
             self._note(number, section)
         reach_point(AT_APPEND_FINISHED)
@@ -1632,7 +1680,9 @@ cdef class Appender:
             raise StorePoisoned(
                 f"a flush failed with errno {load64(self.shared.address + H_POISONED)}; nothing was written. "
                 "Look at the disk, then restart every process that uses the store")
-        if outcome == NEED_REPAIR:
+        if outcome == DISK_FULL:
+            self.files.check_room()
+        elif outcome == NEED_REPAIR:
             self.files.repair()
             return None
         if outcome == NEED_LOG_FILE:
@@ -1643,8 +1693,13 @@ cdef class Appender:
         return provided
 
     cdef int _raise_lock_failure(self, int failure) except -1:
+        owner = mutex_owner(self.shared.address + H_APPEND_MUTEX)
+        if failure == EBUSY:
+            raise PageCacheBusy(
+                f"one append, by thread {owner}, has kept the append lock for {self.busy_ns // 1000000} ms "
+                "(page_cache_busy_timeout_ms); nothing was written. The disk is slower than the senders, or the holder is "
+                "stopped: send less, and try again")
         if failure == ETIMEDOUT:
-            owner = mutex_owner(self.shared.address + H_APPEND_MUTEX)
             raise StoreBusy(
                 f"waited {self.timeout_ns // 1000000} ms for the append lock, held by thread {owner}; nothing was "
                 "written. The holder is stopped or starved: try again, or continue or kill it")
@@ -1675,7 +1730,7 @@ cdef int raise_properties_too_large(Message message) except -1:
 cdef void settle_advance(unsigned char *slot) noexcept nogil:
     """Finish moving ``committed_offset``: clear the bits it passes, then move it. Doing it twice is doing it once."""
     cdef uint64_t target = load64(slot + G_ADVANCE_TO)
-    cdef uint64_t offset = load64(slot + G_COMMITTED)
+    cdef uint64_t offset = max(load64(slot + G_COMMITTED), target - min(target, <uint64_t>ACK_WINDOW))
     cdef uint64_t bit
     while offset < target:
         bit = offset % ACK_WINDOW
@@ -1723,6 +1778,33 @@ cdef int acknowledge_section(unsigned char *slot, uint64_t epoch, const uint64_t
         reach_point(AT_ACK_ADVANCING)
         settle_advance(slot)
     return 1
+
+
+cdef int expire_section(unsigned char *slot, uint64_t epoch, uint64_t low, uint64_t start, uint64_t *skipped) noexcept nogil:
+    """Under the mutex of the group-queue: move ``committed_offset`` up to ``low``, below which messages were removed.
+
+    Counts those from ``start`` on that were not finished. Returns 0 when the epoch is old, 1 when done.
+    """
+    cdef uint64_t committed, offset
+    if epoch != load64(slot + G_EPOCH):
+        return 0
+    if load64(slot + G_ADVANCE_TO) != load64(slot + G_COMMITTED):
+        settle_advance(slot)
+    committed = load64(slot + G_COMMITTED)
+    if committed >= low:
+        return 1
+    start = max(start, committed)
+    if start < low:
+        skipped[0] += low - start
+    for offset in range(start, min(low, committed + ACK_WINDOW)):
+        skipped[0] -= is_acknowledged(slot, offset)
+    store64(slot + G_ADVANCE_TO, low)
+    settle_advance(slot)
+    return 1
+
+
+_GONE = object()
+"""In the place of a message that retention has removed."""
 
 
 @cython.final
@@ -1775,7 +1857,8 @@ cdef class QueueGrant:
     """One message queue, granted to one consumer of a group under one epoch.
 
     ``files`` gives ``log_file(commit_log_offset) -> (Mapping, base)`` and ``queue_file(slot, queue_offset) ->
-    (Mapping, first entry)``. One thread at a time takes; any thread acknowledges.
+    (Mapping, first entry)``, both None for what retention has removed, and ``oldest(slot)``, the queue offset of the
+    oldest message that is there. One thread at a time takes; any thread acknowledges.
     """
 
     cdef Mapping shared
@@ -1794,6 +1877,7 @@ cdef class QueueGrant:
     cdef int64_t timeout_ns
     cdef readonly list damaged          # (queue_offset, commit_log_offset, outcome), for the caller to report and clear
     cdef readonly uint64_t skipped      # messages that the tags did not match
+    cdef public uint64_t expired        # messages removed before they were taken, for the caller to report and clear
 
     def __init__(self, Mapping shared not None, Py_ssize_t group_queue_at, Py_ssize_t queue_at, int queue_slot_number,
                  object queue, uint64_t epoch, object files, TagSet tags not None, *, uint64_t log_file_bytes,
@@ -1838,15 +1922,20 @@ cdef class QueueGrant:
         """Return up to ``limit`` messages from ``next_offset`` on, none at ``committed_offset + span`` or above."""
         cdef uint64_t end = load64(self.queue_slot + Q_MAX_OFFSET)
         cdef uint64_t offset = self.next_offset
-        cdef uint64_t last = load64(self.slot + G_COMMITTED) + span
+        cdef uint64_t low = load64(self.queue_slot + Q_MIN_OFFSET)
+        cdef int64_t log_begin = load64(self.shared.address + H_MIN_OFFSET)
+        cdef uint64_t last
         cdef list unwanted = None
         cdef list messages = []
         cdef object message
         cdef Entry entry
         if load64(self.slot + G_EPOCH) != self.epoch:
             return messages
-        if offset < load64(self.queue_slot + Q_MIN_OFFSET):
-            offset = load64(self.queue_slot + Q_MIN_OFFSET)
+        if load64(self.slot + G_COMMITTED) < low:
+            if not self._expire(low, offset):
+                return messages
+            offset = max(offset, low)
+        last = load64(self.slot + G_COMMITTED) + span
         if end > last:
             end = last
         while offset < end and len(messages) < limit:
@@ -1854,10 +1943,22 @@ cdef class QueueGrant:
             if is_acknowledged(self.slot, offset) or offset < load64(self.slot + G_ADVANCE_TO):
                 offset += 1
                 continue
-            self._read_entry(offset, &entry)
             message = None
-            if self.tags.may_match(entry.tags_code):
+            if not self._read_entry(offset, &entry) or 0 <= entry.commit_log_offset < log_begin:
+                message = _GONE
+            elif self.tags.may_match(entry.tags_code):
                 message = self._message(offset, entry.commit_log_offset, entry.size)
+            if message is _GONE:
+                low = self.files.oldest(self.queue_slot_number)
+                if low > offset:
+                    if not self._expire(low, offset):
+                        return messages
+                    offset = low
+                    log_begin = load64(self.shared.address + H_MIN_OFFSET)
+                    end = min(load64(self.queue_slot + Q_MAX_OFFSET), load64(self.slot + G_COMMITTED) + span)
+                    continue
+                self.damaged.append((offset, entry.commit_log_offset, BAD_OFFSET))  # an entry between good ones is damaged
+                message = None
             if message is not None:
                 messages.append(message)
             else:
@@ -1920,6 +2021,23 @@ cdef class QueueGrant:
         reach_point(AT_ACK_FINISHED)
         return outcome == 1
 
+    cdef bint _expire(self, uint64_t low, uint64_t start) except -1:
+        """Count everything below ``low`` as finished. False when the epoch is old."""
+        cdef int failure
+        cdef int outcome = 0
+        with nogil:
+            failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
+            if failure == 0:
+                outcome = expire_section(self.slot, self.epoch, low, start, &self.expired)
+                mutex_release(self.slot + G_MUTEX)
+        if failure == ETIMEDOUT:
+            raise StoreBusy(
+                f"waited {self.timeout_ns // 1000000} ms to step over removed messages of {self.queue}, held by thread "
+                f"{mutex_owner(self.slot + G_MUTEX)}")
+        if failure:
+            raise OSError(failure, os.strerror(failure))
+        return outcome == 1
+
     cdef (int, int) _acknowledge_slowly(self, const uint64_t *offsets, Py_ssize_t count):
         cdef int failure
         cdef int outcome = 0
@@ -1931,21 +2049,25 @@ cdef class QueueGrant:
         return failure, outcome
 
     cdef int _read_entry(self, uint64_t offset, Entry *entry) except -1:
+        """0 for an entry whose file was removed."""
         cdef Mapping mapping = lent(self.queue_file, 0)
         cdef tuple provided
         cdef const unsigned char *at
         if mapping is None or not self.queue_file[1] <= offset < <uint64_t>self.queue_file[1] + self.entries_per_file:
             provided = self.files.queue_file(self.queue_slot_number, offset)
+            if provided is None:
+                entry.commit_log_offset = -1
+                return 0
             self.queue_file = borrowed(provided)
             mapping = provided[0]
         at = mapping.address + (offset - <uint64_t>self.queue_file[1]) * ENTRY_SIZE
         entry.commit_log_offset = get_i64(at)
         entry.size = get_i32(at + E_SIZE)
         entry.tags_code = get_i64(at + E_TAGS_CODE)
-        return 0
+        return 1
 
     cdef object _message(self, uint64_t offset, int64_t commit_log_offset, int32_t size):
-        """The record of an entry, checked against it; None when it is damaged or the tag differs after all."""
+        """The record of an entry, checked against it; None when it is damaged or the tag differs after all, or ``_GONE``."""
         cdef Frame frame
         cdef bytes record = None
         cdef const unsigned char *at = NULL
@@ -1959,6 +2081,8 @@ cdef class QueueGrant:
         mapping = lent(self.log_file, 0)
         if mapping is None or not self.log_file[1] <= commit_log_offset < <int64_t>self.log_file[1] + <int64_t>self.log_file_bytes:
             provided = self.files.log_file(commit_log_offset)
+            if provided is None:
+                return _GONE
             self.log_file = borrowed(provided)
             mapping = provided[0]
         base = self.log_file[1]
@@ -1971,6 +2095,8 @@ cdef class QueueGrant:
                                        or get_i32(at + R_QUEUE_ID) != get_queue_id(self.queue_slot)):
                 found = BAD_OFFSET
         if found != IS_RECORD:
+            if commit_log_offset < <int64_t>load64(self.shared.address + H_MIN_OFFSET):
+                return _GONE
             self.damaged.append((offset, commit_log_offset, found))
             return None
         if not self.tags.matches(at, &frame):

@@ -23,6 +23,7 @@ from store import commit_log, layout
 from store._kernel import Mapping
 from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from store.crash_points import CrashPoint, reach
+from store.disk import Disk
 from store.errors import StoreCorrupt, told_by_system
 from store.file_queue import FileQueue
 from store.message_queue import MessageQueue
@@ -45,6 +46,7 @@ class AppendFiles:
         consume_queues: ConsumeQueues,
         topics: TopicTable,
         lock_timeout_ms: int,
+        disk: Disk,
         on_roll: Callable[[], None],
     ) -> None:
         self._state = state
@@ -52,6 +54,7 @@ class AppendFiles:
         self._consume_queues = consume_queues
         self._topics = topics
         self._lock_timeout_ms = lock_timeout_ms
+        self.check_room = disk.check_room
         self.rolled = on_roll
 
     def log_files(self, size: int) -> FilePair:

@@ -60,6 +60,12 @@ class ColdReads:
         with self._lock:
             self._files.pop(path, None)
 
+    def release_removed(self) -> None:
+        """Close the files that were removed meanwhile, which keep their blocks while they are open."""
+        with self._lock:
+            for path in [path for path in self._files if not Path(path).exists()]:
+                del self._files[path]
+
     def clear(self) -> None:
         """Close all files."""
         with self._lock:

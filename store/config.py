@@ -60,11 +60,31 @@ class StoreConfig:
     flush_thorough_interval_ms: int = 10_000
     """Interval of the flush that takes whatever there is. [flushCommitLogThoroughInterval]"""
 
+    consume_queue_flush_interval_ms: int = 1_000
+    """Interval of the flush of consume queues. [flushIntervalConsumeQueue]"""
+
+    consume_queue_flush_least_pages: int = 2
+    """A consume queue with fewer dirty pages waits for the thorough flush. [flushConsumeQueueLeastPages]"""
+
+    consume_queue_flush_thorough_interval_ms: int = 60_000
+    """Interval of the flush that takes every consume queue; recovery reads the log from the last one on.
+    [flushConsumeQueueThoroughInterval]"""
+
+    commit_interval_ms: int = 200
+    """Longest time a message stays in the write buffer of a producer that has one. [commitIntervalCommitLog]"""
+
     offset_persist_interval_ms: int = 5_000
     """How often ``consumerOffset.json`` is written. [flushConsumerOffsetInterval]"""
 
     lock_timeout_ms: int = 5_000
     """How long an append waits for the lock of another process before it raises ``StoreBusy``."""
+
+    page_cache_busy_timeout_ms: int = 1_000
+    """How long one append may keep the lock before the others raise ``PageCacheBusy``. [osPageCacheBusyTimeOutMills]"""
+
+    warm_mapped_files: bool = False
+    """Whether the housekeeper fills the page cache for the next commit log file when it makes it. Appends then never
+    wait for a page to be made; the next flush writes the whole file once more. [warmMapedFileEnable]"""
 
     default_queue_count: int = 4
     """Queues of a topic that is made by its first message. [defaultTopicQueueNums]"""
@@ -74,6 +94,30 @@ class StoreConfig:
 
     allow_network_file_system: bool = False
     """Use a directory on NFS, SMB, 9p or FUSE, too: only where processes are known to share mapped files and locks."""
+
+    file_reserved_hours: int = 72
+    """Age at which a commit log file may be removed, by its newest message. [fileReservedTime]"""
+
+    delete_when: str = "04"
+    """Hours of the local day in which files of that age are removed, ``;`` between several. [deleteWhen]"""
+
+    disk_max_used_percent: int = 75
+    """Above it files of that age are removed at any hour. [diskMaxUsedSpaceRatio]"""
+
+    disk_clean_forcibly_percent: int = 85
+    """Above it the oldest files are removed **whatever their age, consumed or not**. [diskSpaceCleanForciblyRatio]"""
+
+    clean_file_forcibly: bool = True
+    """Whether that is done; without it a disk that runs full stops the senders instead. [cleanFileForciblyEnable]"""
+
+    disk_full_percent: int = 90
+    """Above it appends raise ``StoreFull``; consumers go on. 100 for never. [diskSpaceWarningLevelRatio]"""
+
+    disk_reserve_bytes: int = 0
+    """Appends raise ``StoreFull`` also while the file system has fewer free bytes than this."""
+
+    clean_resource_interval_ms: int = 10_000
+    """How often it is looked for files to remove. [cleanResourceInterval]"""
 
     def __post_init__(self) -> None:
         smallest = self.max_body_bytes + layout.MAX_RECORD_OVERHEAD + layout.BLANK_RECORD.size
@@ -92,10 +136,16 @@ class StoreConfig:
             "max_body_bytes",
             "flush_interval_ms",
             "flush_thorough_interval_ms",
+            "consume_queue_flush_interval_ms",
+            "consume_queue_flush_thorough_interval_ms",
+            "commit_interval_ms",
             "offset_persist_interval_ms",
             "lock_timeout_ms",
+            "page_cache_busy_timeout_ms",
             "default_queue_count",
             "max_mapped_files",
+            "file_reserved_hours",
+            "clean_resource_interval_ms",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
@@ -106,8 +156,22 @@ class StoreConfig:
                 f"index_slots={self.index_slots} and index_entries={self.index_entries} make files of "
                 f"{self.index_file_bytes} bytes: RocketMQ maps at most {2**31 - 1}"
             )
-        if self.flush_least_pages < 0:
-            raise ValueError(f"flush_least_pages={self.flush_least_pages}: must not be negative")
+        for name in ("flush_least_pages", "consume_queue_flush_least_pages", "disk_reserve_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}: must not be negative")
+        if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in self.delete_when.split(";")):
+            raise ValueError(f"delete_when={self.delete_when!r}: give hours from 00 to 23 such as '04' or '04;16'")
+        levels = (self.disk_max_used_percent, self.disk_clean_forcibly_percent, self.disk_full_percent)
+        if not 1 <= levels[0] <= levels[1] <= levels[2] <= 100:
+            raise ValueError(
+                f"disk_max_used_percent={levels[0]}, disk_clean_forcibly_percent={levels[1]}, "
+                f"disk_full_percent={levels[2]}: must not fall, and lie between 1 and 100"
+            )
+
+    @property
+    def delete_hours(self) -> frozenset[int]:
+        """Hours of ``delete_when``."""
+        return frozenset(int(hour) for hour in self.delete_when.split(";"))
 
     @property
     def consume_queue_file_bytes(self) -> int:

@@ -118,15 +118,21 @@ class ConsumeQueue:
         A pre-blank entry is none, whatever the commit log's minimum is (ConsumeQueue.correctMinOffset takes it for
         one when that is 0).
         """
-
-        def is_gone(entry: Entry) -> bool:
-            return entry == _PRE_BLANK or entry.commit_log_offset < min_commit_log_offset
-
         bases = self.files.bases()
         low = bases[0] // _ENTRY.size if bases else 0
-        if not bases or not is_gone(self.entry(low)):
+        if not bases or self._is_kept(low, min_commit_log_offset):
             return low
-        return self._search(low, self.end_below(1 << 62), is_gone)
+        return self.oldest(low, self.end_below(1 << 62), min_commit_log_offset)
+
+    def oldest(self, low: int, high: int, min_commit_log_offset: int) -> int:
+        """Return the first queue offset from ``low`` on whose record was not removed; ``high`` when all were."""
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_kept(middle, min_commit_log_offset):
+                high = middle
+            else:
+                low = middle + 1
+        return low
 
     def cut(self, queue_offset: int) -> None:
         """Zero every entry at and above ``queue_offset``; files wholly above it are removed."""
@@ -156,6 +162,13 @@ class ConsumeQueue:
     def _bytes(self, first: int, stop: int) -> bytes:
         base = self.first_entry_of(first) * _ENTRY.size
         return self.files.read(base, first * _ENTRY.size - base, (stop - first) * _ENTRY.size)
+
+    def _is_kept(self, queue_offset: int, min_commit_log_offset: int) -> bool:
+        try:
+            entry = self.entry(queue_offset)
+        except FileNotFoundError:
+            return False
+        return entry != _PRE_BLANK and entry.commit_log_offset >= min_commit_log_offset
 
 
 class ConsumeQueues:

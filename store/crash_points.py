@@ -49,6 +49,12 @@ class CrashPoint(enum.IntEnum):
     RECOVERY_APPLIED = 48  #: all is done, the runtime file is not built
     CLOSE_CHECKPOINTED = 49  #: the checkpoint is written, ``abort`` still there
 
+    RETENTION_ADVANCED = 60  #: the log's minimum is above a file that is still there
+    RETENTION_FILE_REMOVED = 61  #: the file is gone, the minimum of the queues is not raised
+    RETENTION_QUEUE_ADVANCED = 62  #: the minimum of a queue is raised, its old files are there
+    RETENTION_QUEUE_FILE_REMOVED = 63  #: one of them is gone, others are not
+    RETENTION_INDEX_FILE_REMOVED = 64  #: an old index file is gone, others are not
+
 
 _armed: tuple[CrashPoint, int] | None = None
 _passes = 0

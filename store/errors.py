@@ -7,13 +7,15 @@
     │   ├── StoreClosed           the handle was closed, or used in a forked child
     │   ├── StoreInUse            a RocketMQ broker has this directory open
     │   ├── StoreBusy             a lock was held longer than the time allowed for it
-    │   │   └── NotFlushed        the message is stored; the flush that its send waited for did not come
-    │   ├── StoreFull             no room for another file; nothing was written
+    │   │   ├── NotFlushed        the message is stored; the flush that its send waited for did not come
+    │   │   └── PageCacheBusy     one append has kept the append lock for a second; nothing was written
+    │   ├── StoreFull             no room for another file, or the disk is too full; nothing was written
     │   ├── LimitReached          a limit on open files, mappings or memory; nothing was written
     │   ├── DiskFailed            an I/O error; nothing was written
     │   ├── StorePoisoned         a flush failed in some process; no append is believed any more
     │   ├── StoreUnusable         the directory, or a file in it, cannot be opened: permission, file system, kind
     │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
+    │   ├── MessageExpired        retention has removed the message
     │   └── StoreCorrupt          bytes on disk break the format; carries path and position
     ├── MessageRejected           this message can never be stored; nothing was written
     │   ├── BodyTooLarge
@@ -85,8 +87,15 @@ class NotFlushed(StoreBusy):
     stored = True
 
 
+class PageCacheBusy(StoreBusy):
+    """One append has kept the append lock for longer than ``page_cache_busy_timeout_ms``. [OS_PAGECACHE_BUSY]
+
+    The disk is slower than the senders, or the holder is stopped. Nothing was written.
+    """
+
+
 class StoreFull(StoreError):
-    """The file system, a quota or a limit leaves no room for the next file."""
+    """The file system, a quota or a limit leaves no room: for the next file, or below ``disk_full_percent``."""
 
     retryable = True
 
@@ -120,6 +129,10 @@ class StoreUnusable(StoreError):
 
 class ConfigMismatch(StoreError):
     """The directory was made with other fixed settings, or by another version of this library."""
+
+
+class MessageExpired(StoreError, LookupError):
+    """The message was removed by retention: it stood below the oldest file of the commit log."""
 
 
 class StoreCorrupt(StoreError):

@@ -3,6 +3,8 @@
 A process keeps a bounded number of mappings, and the least recently used goes first. The kernel's appender and grants
 only borrow theirs (``borrowed`` in store/_kernel.pyx), so that this bound is one of all mappings of a store. What is
 not being appended or consumed is read without a mapping (store/cold_reads.py).
+
+A removed file keeps its blocks while anybody has it mapped: :meth:`MappingCache.release_removed` lets go of it.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from weakref import WeakKeyDictionary
 
 from store import layout
 from store._kernel import Mapping
@@ -31,6 +35,7 @@ class MappingCache:
         self._limit = limit
         self._writable = writable
         self._mappings: OrderedDict[str, Mapping] = OrderedDict()
+        self._alive: WeakKeyDictionary[Mapping, str] = WeakKeyDictionary()
         self._lock = Lock()
 
     def get(self, path: str, size: int) -> Mapping:
@@ -47,6 +52,7 @@ class MappingCache:
                     self._shrink(len(self._mappings) // 2)
                     mapping = map_file(Path(path), size, writable=self._writable)
                 self._mappings[path] = mapping
+                self._alive[mapping] = path
                 self._shrink(self._limit)
             else:
                 self._mappings.move_to_end(path)
@@ -57,6 +63,16 @@ class MappingCache:
         self.cold.drop(path)
         with self._lock:
             self._mappings.pop(path, None)
+
+    def release_removed(self) -> None:
+        """Detach the mappings of files that were removed meanwhile, whoever in this process still refers to them."""
+        self.cold.release_removed()
+        with self._lock:
+            for mapping, path in list(self._alive.items()):
+                if not os.path.exists(path):  # noqa: PTH110 - thousands of them, looked at one by one
+                    self._mappings.pop(path, None)
+                    del self._alive[mapping]
+                    mapping.detach()
 
     def clear(self) -> None:
         """Forget all mappings and close all files."""
@@ -152,7 +168,8 @@ class FileQueue:
         """Make bytes ``[start, end)`` durable in those files that exist, and the names of the files."""
         synced = {base for base in self.bases() if base < end and base + self.file_bytes > start}
         for base in sorted(synced):
-            sync_file(self.path(base))
+            with suppress(FileNotFoundError):  # removed by the retention of another process
+                sync_file(self.path(base))
         if end > start and not (synced and synced <= self._named):
             sync_directory(self.directory)
             self._named |= synced

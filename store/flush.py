@@ -1,9 +1,12 @@
 """Flush: how published bytes become durable, and how senders wait for it.
 
-ASYNC: the housekeeper flushes every 500 ms when 4 pages are dirty, and every 10 s whatever there is
-(CommitLog.FlushRealTimeService). SYNC: group commit between processes. A sender that finds the flush mutex free
-becomes the leader and flushes all that is published, its own message and everybody else's; the others sleep on a
-futex until ``flushed_to`` has passed their message.
+ASYNC: the housekeeper flushes the log every 500 ms when 4 pages are dirty, and every 10 s whatever there is
+(CommitLog.FlushRealTimeService); each consume queue every second when 2 pages are, and every 60 s whatever there is
+(DefaultMessageStore.FlushConsumeQueueService).
+
+SYNC: group commit between processes. A sender that finds the flush mutex free becomes the leader and flushes all that
+is published, its own message and everybody else's; the others sleep on a futex until ``flushed_to`` has passed their
+message.
 
 The first error poisons the store for every process: after a failed ``fdatasync`` the kernel may have dropped the dirty
 pages and reports the next one as a success.
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -55,6 +59,7 @@ class Flusher:
         self._flushed_queues: list[int] = []  # max offset at the last flush, by slot
         self._dispatched = (0, 0)  # how far, and the sum of the queues' max offsets there
         self._had_followers = False
+        self._recording = threading.Lock()
 
     def wait_until_flushed(self, end: int) -> None:
         """Return when every byte below ``end`` is durable.
@@ -88,24 +93,32 @@ class Flusher:
             return False
         return self._try_flush()
 
-    def flush_queues(self) -> None:
-        """Flush the consume queue files with new entries; the next checkpoint says how far they are durable."""
+    def flush_queues(self, least_pages: int = 0) -> None:
+        """Flush the consume queue files with new entries, of queues with at least ``least_pages`` of them.
+
+        The next checkpoint says how far all of them are durable.
+        """
         queue_ends = sum(self._topics.max_offsets())
         dispatched_to = self._counted_to()
         ends = self._topics.max_offsets()  # again: every entry for a record below dispatched_to is to be flushed
         if not self._flushed_queues:
             self._flushed_queues = self._durable_queues()
         self._flushed_queues += [0] * (len(ends) - len(self._flushed_queues))
+        flushed: list[bool] = []
         try:
             for slot, (start, end) in enumerate(zip(self._flushed_queues, ends, strict=False)):
-                if start != end:
-                    self._flush_queue(slot, start, end)
+                flushed.append(start == end or self._flush_queue(slot, start, end, least_pages))
         except OSError as error:
             self._poison(error)
-        self._dispatched = max(self._dispatched, (dispatched_to, queue_ends))
+        if all(flushed):
+            self._dispatched = max(self._dispatched, (dispatched_to, queue_ends))
 
     def write_checkpoint(self) -> None:
         """Record on disk what is durable. Raises StorePoisoned."""
+        with self._recording:  # two tasks of a housekeeper would make a missing file side by side
+            self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
         _, low_water = checkpoint.read(self._root)
         sequence = low_water.sequence + 1 if low_water else 1
         timestamp = self._state.last_store_timestamp
@@ -186,10 +199,16 @@ class Flusher:
         _, low_water = checkpoint.read(self._root)
         return ends if low_water is not None and low_water.dispatched_to == published_to else []
 
-    def _flush_queue(self, slot: int, start: int, end: int) -> None:
+    def _flush_queue(self, slot: int, start: int, end: int, least_pages: int) -> bool:
+        """Return whether everything below ``end`` is durable."""
         entry_size = layout.CONSUME_QUEUE_ENTRY.size
-        self._consume_queues[self._topics.queue(slot)].files.sync(start * entry_size, end * entry_size)
+        files = self._consume_queues[self._topics.queue(slot)].files
+        crossed = files.base_of(start * entry_size) != files.base_of(end * entry_size)
+        if (end - start) * entry_size < least_pages * PAGE_BYTES and not crossed:
+            return False
+        files.sync(start * entry_size, end * entry_size)
         self._flushed_queues[slot] = end
+        return True
 
     def _poison(self, error: OSError) -> None:
         if error.errno in (errno.EMFILE, errno.ENFILE):  # nothing was flushed yet, and nothing failed

@@ -9,10 +9,11 @@ A supervisor is preferred, because it lives longest: while one has the store ope
 
 from __future__ import annotations
 
+import datetime
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from store import layout
 from store.errors import QueueError, StoreBusy, StorePoisoned
@@ -28,15 +29,26 @@ _PREPARE_WORD = layout.RUNTIME_HEADER.at["prepare_word"]
 _ATTEMPT_MS = 500
 
 
+class Every(NamedTuple):
+    """When a task runs; a plain number of ms stands for one that runs first after its interval."""
+
+    interval_ms: int
+    first_after_ms: int
+
+
 class Housekeeper:
     """Tries for the role, and does its work while it has it.
 
-    ``tasks`` maps a task to its interval in ms; ``prepare`` makes the next commit log file, at once when a writer
+    ``tasks`` maps a task to its interval; ``prepare`` makes the next commit log file, at once when a writer
     enters a new one.
     """
 
     def __init__(
-        self, state: SharedState, lock: LockFile, tasks: dict[Callable[[], None], int], prepare: Callable[[], None]
+        self,
+        state: SharedState,
+        lock: LockFile,
+        tasks: dict[Callable[[], None], int | Every],
+        prepare: Callable[[], None],
     ) -> None:
         self._state = state
         self._lock = lock
@@ -90,18 +102,21 @@ class Housekeeper:
             self._scheduler = None
 
 
-def _start_scheduler(tasks: dict[Callable[[], None], int]) -> BackgroundScheduler:
+def _start_scheduler(tasks: dict[Callable[[], None], int | Every]) -> BackgroundScheduler:
     from apscheduler.executors.pool import ThreadPoolExecutor  # 60 ms of import that most processes never need
     from apscheduler.schedulers.background import BackgroundScheduler
 
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # a flush longer than its interval is no news
     scheduler = BackgroundScheduler(
-        executors={"default": ThreadPoolExecutor(2)},
+        executors={"default": ThreadPoolExecutor(4)},  # a flush must not wait for the index or for retention
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         timezone="UTC",
     )
-    for task, interval_ms in tasks.items():
-        scheduler.add_job(guarded(task), "interval", seconds=interval_ms / 1000)
+    now = datetime.datetime.now(datetime.UTC)
+    for task, every in tasks.items():
+        interval_ms, first_after_ms = every if isinstance(every, Every) else (every, every)
+        first = now + datetime.timedelta(milliseconds=first_after_ms)
+        scheduler.add_job(guarded(task), "interval", seconds=interval_ms / 1000, next_run_time=first)
     scheduler.start()
     return scheduler
 

@@ -5,7 +5,7 @@
 - A file is made under a scratch name in the store's root and linked into its directory when it is whole. A process
   killed half-way leaves a scratch file, which recovery removes, and never a short file among the data, which
   RocketMQ would refuse to load. Two processes that make the same file at once both find it made.
-- A file is never truncated while others may map it; removing it is safe, its mappings stay.
+- A file is never truncated while others may map it; removing it is safe, its mappings stay until they are detached.
 """
 
 from __future__ import annotations

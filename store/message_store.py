@@ -24,9 +24,11 @@ from store.config import StoreConfig
 from store.config_file import StoreSettings
 from store.consume_queue import ConsumeQueues
 from store.crash_points import CrashPoint, reach
+from store.disk import LOOK_INTERVAL_MS, Disk
 from store.dispatch import IndexDispatch
 from store.errors import (
     ConfigMismatch,
+    MessageExpired,
     StoreClosed,
     StoreCorrupt,
     StoreFull,
@@ -40,12 +42,14 @@ from store.file_queue import FileQueue, MappingCache
 from store.file_system import check_content, check_file_system, warn_of_loss
 from store.flush import Flusher
 from store.group_table import GroupQueueSlot, GroupTable
-from store.housekeeper import Housekeeper
+from store.housekeeper import Every, Housekeeper
 from store.index_file import IndexFiles
-from store.mapped_file import SCRATCH_PREFIX
+from store.mapped_file import SCRATCH_PREFIX, map_file
 from store.message_queue import MessageQueue
 from store.preparer import Preparer
 from store.recovery import ABORT, Recovered
+from store.releaser import Releaser
+from store.retention import FIRST_RUN_AFTER_MS, Retention
 from store.shared_state import SharedState, process_start_unique, queue_slot_at
 from store.topic_table import TopicTable, queues_of
 
@@ -101,6 +105,11 @@ class MessageStore:
         self.index_files = IndexFiles(root, config.index_slots, config.index_entries, self._mappings)
         self._index = IndexDispatch(state, lock, self.log_files, self.index_files)
         self.flusher = Flusher(root, state, self.log_files, self.consume_queues, self.topics, config.lock_timeout_ms)
+        self.disk = Disk(root, state, config)
+        self.retention = Retention(
+            state, self.log_files, self.consume_queues, self.index_files, self.topics, lock, self.disk, config
+        )
+        self._releaser = Releaser(state, self._mappings)
         self.housekeeper = self._start_housekeeper() if housekeeping else None
         self._preparers: list[Preparer] = []
 
@@ -138,7 +147,13 @@ class MessageStore:
             return Route(topic, list(queues), [self.topics.slot(queue) for queue in queues])
 
         files = AppendFiles(
-            self.state, self.log_files, self.consume_queues, self.topics, self.config.lock_timeout_ms, self._rolled
+            self.state,
+            self.log_files,
+            self.consume_queues,
+            self.topics,
+            self.config.lock_timeout_ms,
+            self.disk,
+            self._rolled,
         )
         appender = Appender(
             self.state.mapping,
@@ -149,6 +164,7 @@ class MessageStore:
             entries_per_file=self.config.consume_queue_file_entries,
             max_body_bytes=self.config.max_body_bytes,
             timeout_ms=self.config.lock_timeout_ms,
+            busy_timeout_ms=self.config.page_cache_busy_timeout_ms,
             queue_table_at=layout.QUEUE_TABLE_AT,
             queue_slot_size=layout.QUEUE_SLOT.size,
             born_host=_HOST + (0).to_bytes(4, "big"),
@@ -177,41 +193,60 @@ class MessageStore:
             timeout_ms=self.config.lock_timeout_ms,
         )
 
-    def log_file(self, commit_log_offset: int) -> tuple[Mapping, int]:
-        """Map the commit log file of an offset, for a grant. Raises StoreCorrupt when it is missing."""
+    def log_file(self, commit_log_offset: int) -> tuple[Mapping, int] | None:
+        """Map the commit log file of an offset, for a grant; None when it was removed. Raises StoreCorrupt."""
         base = self.log_files.base_of(commit_log_offset)
         try:
             return self.log_files.mapping(base), base
         except FileNotFoundError:
+            if commit_log_offset < self.state.min_offset:
+                return None
             raise StoreCorrupt(self.log_files.path(base), commit_log_offset - base, "the file is missing") from None
 
-    def queue_file(self, slot: int, queue_offset: int) -> tuple[Mapping, int]:
-        """Map the consume queue file of an entry, for a grant. Raises StoreCorrupt when it is missing."""
+    def queue_file(self, slot: int, queue_offset: int) -> tuple[Mapping, int] | None:
+        """Map the consume queue file of an entry, for a grant; None when it was removed. Raises StoreCorrupt."""
         consume_queue = self.consume_queues[self.topics.queue(slot)]
         first = consume_queue.first_entry_of(queue_offset)
         base = first * layout.CONSUME_QUEUE_ENTRY.size
         try:
             return consume_queue.files.mapping(base), first
         except FileNotFoundError:
+            if queue_offset < self.oldest(slot):
+                return None
             raise StoreCorrupt(consume_queue.files.path(base), 0, "the file is missing") from None
 
+    def oldest(self, slot: int) -> int:
+        """Return the queue offset of the oldest message that was not removed, for a grant."""
+        return self.retention.oldest(self.topics.queue(slot))
+
     def read(self, commit_log_offset: int) -> ReceivedMessage:
-        """Return the message at an offset of the commit log. Raises StoreCorrupt."""
+        """Return the message at an offset of the commit log. Raises MessageExpired, StoreCorrupt."""
         self.check_usable()
-        return commit_log.read(self.log_files, commit_log_offset)
+        try:
+            return commit_log.read(self.log_files, commit_log_offset)
+        except StoreCorrupt:
+            if commit_log_offset >= self.state.min_offset:
+                raise
+        raise MessageExpired(
+            f"the record at {commit_log_offset} was removed: the log begins at {self.state.min_offset} now"
+        )
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
-        """Return a message by its place in a queue, which must be between min and max offset. Raises StoreCorrupt."""
+        """Return a message by its place in a queue, below the max offset. Raises MessageExpired, StoreCorrupt."""
         self.check_usable()
         consume_queue = self.consume_queues[queue]
-        try:
-            entry = consume_queue.entry(queue_offset)
-        except FileNotFoundError:
-            first = consume_queue.first_entry_of(queue_offset)
-            path = consume_queue.files.path(first * layout.CONSUME_QUEUE_ENTRY.size)
-            position = (queue_offset - first) * layout.CONSUME_QUEUE_ENTRY.size
-            raise StoreCorrupt(path, position, "the file is missing") from None
-        return self.read(entry.commit_log_offset)
+        if queue_offset >= self.topics.min_offset(queue):
+            try:
+                return self.read(consume_queue.entry(queue_offset).commit_log_offset)
+            except FileNotFoundError:
+                if queue_offset >= self.oldest(self.topics.slot(queue)):
+                    first = consume_queue.first_entry_of(queue_offset)
+                    path = consume_queue.files.path(first * layout.CONSUME_QUEUE_ENTRY.size)
+                    position = (queue_offset - first) * layout.CONSUME_QUEUE_ENTRY.size
+                    raise StoreCorrupt(path, position, "the file is missing") from None
+        raise MessageExpired(
+            f"message {queue_offset} of {queue} was removed: the queue begins at {self.topics.min_offset(queue)} now"
+        )
 
     def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
         """Return a message by its id, the unique one or the offset message id; None when there is none.
@@ -272,7 +307,9 @@ class MessageStore:
         following = self.log_files.base_of(self.state.published_to) + self.log_files.file_bytes
         with told_by_system(f"{self.log_files.path(following)} cannot be made"):
             if self.log_files.bases():  # an empty store needs none yet
-                self.log_files.allocate(following)
+                is_new = self.log_files.allocate(following)
+                if is_new and self.config.warm_mapped_files:
+                    map_file(self.log_files.path(following), self.log_files.file_bytes).populate()
                 self.state.allocated_to = following + self.log_files.file_bytes
 
     def close(self) -> None:
@@ -288,6 +325,7 @@ class MessageStore:
             preparer.close()
         if self.housekeeper is not None:
             self.housekeeper.close()
+        self._releaser.close()
         try:
             with told_by_system(f"{self.root} cannot be closed in order"), self.lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
                 if self.lock.try_exclusive(BROKER_BYTE):
@@ -327,10 +365,14 @@ class MessageStore:
 
     def _start_housekeeper(self) -> Housekeeper:
         config = self.config
-        tasks = {
+        tasks: dict[Callable[[], None], int | Every] = {
             self.flush_timed: config.flush_interval_ms,
-            self.flush_thorough: config.flush_thorough_interval_ms,
+            self.flush_log: config.flush_thorough_interval_ms,
+            self.flush_queues_timed: config.consume_queue_flush_interval_ms,
+            self.flush_thorough: config.consume_queue_flush_thorough_interval_ms,
             self.persist_offsets: config.offset_persist_interval_ms,
+            self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
+            self.retention.run: Every(config.clean_resource_interval_ms, FIRST_RUN_AFTER_MS),
         }
         if config.message_index:
             tasks[self.build_index] = _INDEX_INTERVAL_MS
@@ -340,6 +382,15 @@ class MessageStore:
         """Flush when enough pages are dirty, and record it."""
         if self.flusher.flush(self.config.flush_least_pages):
             self.flusher.write_checkpoint()
+
+    def flush_log(self) -> None:
+        """Flush the log however little is dirty, and record it."""
+        self.flusher.flush()
+        self.flusher.write_checkpoint()
+
+    def flush_queues_timed(self) -> None:
+        """Flush the consume queues with enough dirty pages."""
+        self.flusher.flush_queues(self.config.consume_queue_flush_least_pages)
 
     def flush_thorough(self) -> None:
         """Flush whatever there is, consume queues too, and record it."""

@@ -80,7 +80,7 @@ class StoreReader:
     """
 
     def __init__(self, root: Path, settings: StoreSettings, state: SharedState | None) -> None:
-        mappings = MappingCache(1, writable=False)
+        self._mappings = mappings = MappingCache(1, writable=False)
         queue_bytes = settings.consume_queue_file_entries * _ENTRY.size
         self.root = root
         self.state = state
@@ -103,6 +103,7 @@ class StoreReader:
         """Yield what stands in the log from its begin to its end, each with its commit log offset."""
         offset = self.begin
         while offset < self.limit:
+            offset = max(offset, self._begin_now())
             outcome = self.outcome(offset)
             if isinstance(outcome, Record):
                 yield offset, outcome
@@ -152,6 +153,14 @@ class StoreReader:
         """Return the file that holds an offset of the log, and the position in it."""
         base = self.log_files.base_of(offset)
         return self.log_files.path(base), offset - base
+
+    def _begin_now(self) -> int:
+        """Return where the log begins; retention moves it on while a store is open, and wants the blocks back."""
+        begin = self.state.min_offset if self.state is not None else self.begin
+        if begin != self.begin:
+            self.begin = begin
+            self._mappings.release_removed()
+        return begin
 
     def _no_record(self, offset: int, outcome: Outcome) -> Quarantined | Tail | None:
         """Say what that is at ``offset`` which is neither a record nor a blank record; None for the end of the log."""

@@ -13,6 +13,9 @@ published_to                append mutex          acquire it, then read any reco
 queue max_offset            append mutex          acquire it, then read any entry below; never falls
 queue waiting_lanes         atomic                a bit too many costs one needless wake-up
 flushed_to, poisoned        flush mutex           a lower flushed_to than the truth costs one needless flush
+disk_full                   atomic                appends look again when it is set; a wrong 0 lasts a second
+min_offset, of the log      atomic                acquire it when a file is missing; never falls. Raised before
+and of queues                                     files are removed, and files below it are removed by the next one
 indexed_to,                 index byte lock       a lower value than the truth costs some work done again
 index_timestamp
 queue_count, slots          table mutex           acquire the count, then read any slot below it; never falls
@@ -75,6 +78,7 @@ class SharedState:
     published_to = _Word("published_to")
     flushed_to = _Word("flushed_to")
     poisoned = _Word("poisoned")
+    disk_full = _Word("disk_full")
     min_offset = _Word("min_offset")
     allocated_to = _Word("allocated_to")
     indexed_to = _Word("indexed_to")
@@ -104,6 +108,15 @@ class SharedState:
             yield
         finally:
             mutex.release()
+
+    def raise_word(self, at: int, value: int) -> None:
+        """Raise a word to ``value``, unless it is there already; several processes may do so at once."""
+        while (seen := self.words.load(at)) < value and not self.words.replace(at, seen, value):
+            pass
+
+    def raise_min_offset(self, commit_log_offset: int) -> None:
+        """From now on, records below ``commit_log_offset`` are removed."""
+        self.raise_word(layout.RUNTIME_HEADER.at["min_offset"], commit_log_offset)
 
     def signal_membership(self) -> None:
         """Tell every consumer that members, subscriptions or queues changed."""

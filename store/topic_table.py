@@ -112,6 +112,10 @@ class TopicTable:
         if max_offset > self.max_offset(queue):
             self._state.words.store(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["max_offset"], max_offset)
 
+    def raise_min_offset(self, queue: MessageQueue, min_offset: int) -> None:
+        """Raise a queue's min offset, because messages below were removed; never lowers it."""
+        self._state.raise_word(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["min_offset"], min_offset)
+
     def _check_room(self, queue_count: int) -> None:
         if self._state.queue_count + queue_count > layout.QUEUE_SLOTS:
             raise TableFull(

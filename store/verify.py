@@ -119,8 +119,15 @@ def verify(root: Path) -> list[Problem]:
 
     Raises as :func:`store.reading.open_reader`.
     """
-    found = look(open_reader(root))
-    return sorted(problem for check in CHECKS.values() for problem in check(found))
+    problems: list[Problem] = []
+    for _ in range(_LOOKS):
+        reader = open_reader(root)
+        removals = _removals(reader.state)
+        found = look(reader)
+        problems = sorted(problem for check in CHECKS.values() for problem in check(found))
+        if not problems or removals == _removals(reader.state):
+            break  # otherwise retention has removed files meanwhile
+    return problems
 
 
 def look(reader: StoreReader) -> Found:
@@ -128,7 +135,7 @@ def look(reader: StoreReader) -> Found:
     log, state = reader.read_log(), reader.state
     if state is not None:
         slots = {_queue_of(state, slot): slot for slot in range(state.queue_count)}
-        return Found(reader, log, {queue: _bounds(state, slot) for queue, slot in slots.items()}, slots)
+        return Found(reader, log, {queue: _kept(reader, queue, _bounds(state, slots[queue])) for queue in slots}, slots)
     queues = sorted({*reader.consume_queues.on_disk(), *log.numbers})
     return Found(reader, log, {queue: _expected(reader, log, queue) for queue in queues}, {})
 
@@ -283,21 +290,25 @@ def check_index_entries_point_to_their_records(found: Found) -> Iterator[Problem
 
 def check_committed_offsets(found: Found) -> Iterator[Problem]:
     """8: a move whose owner died stays as it is until the next acknowledgement, so a short one is no problem."""
-    for _, slot in _group_slots(found):
+    for state, slot in _group_slots(found):
         problem = ""
         for _ in range(_LOOKS):
-            problem = move_problem(slot.committed_offset, slot.load("advance_to"))
+            oldest = _bounds(state, slot.queue_slot).start
+            problem = move_problem(slot.committed_offset, slot.load("advance_to"), oldest)
             if not problem:
                 break
         if problem:
             yield _of_group(8, found, slot, "advance_to", problem)
 
 
-def move_problem(committed_offset: int, advance_to: int) -> str:
-    """Say what is wrong with a move of ``committed_offset``; empty when nothing is."""
+def move_problem(committed_offset: int, advance_to: int, min_offset: int = 0) -> str:
+    """Say what is wrong with a move of ``committed_offset``; empty when nothing is.
+
+    Over messages that were removed, up to ``min_offset``, it may be a move of any length.
+    """
     if committed_offset > advance_to:
         return f"advance_to {advance_to} is below committed_offset {committed_offset}"
-    if advance_to - committed_offset > layout.ACK_WINDOW:
+    if advance_to - max(committed_offset, min(advance_to, min_offset)) > layout.ACK_WINDOW:
         return f"advance_to {advance_to} is more than {layout.ACK_WINDOW} above committed_offset {committed_offset}"
     return ""
 
@@ -390,6 +401,19 @@ def _left_behind(found: Found, queue: MessageQueue, files: ConsumeQueue, max_off
     # Last, because an append that has ended meanwhile has moved it.
     max_offset = _bounds(state, found.slots[queue]).stop
     return [number for number, entry in left if number >= max_offset and entry.commit_log_offset not in under_way]
+
+
+def _kept(reader: StoreReader, queue: MessageQueue, bounds: range) -> range:
+    """Leave out entries whose records retention has removed; it raises the minimum of the log before the queue's."""
+    entries = reader.consume_queues[queue]
+    for _, entry in entries_of(entries, bounds[:1]):
+        if 0 <= entry.commit_log_offset < reader.begin:
+            return range(entries.oldest(bounds.start, bounds.stop, reader.begin), bounds.stop)
+    return bounds
+
+
+def _removals(state: SharedState | None) -> int:
+    return state.words.load32(layout.RUNTIME_HEADER.at["removed_word"]) if state is not None else 0
 
 
 def _index_files(found: Found) -> Iterator[IndexFile]:

@@ -18,9 +18,20 @@ MAY_IMPORT: dict[str, set[str]] = {"store": set(), "rmqclient": {"store"}, "work
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("errors", "layout", "config", "crash_points", "file_system", "message_queue", "_kernel"),
     ("record", "mapped_file", "cold_reads", "file_lock", "shared_state", "config_file"),
-    ("file_queue", "topic_table", "group_table"),
-    ("commit_log", "consume_queue", "index_file", "checkpoint"),
-    ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending", "reading", "query"),
+    ("file_queue", "topic_table", "group_table", "disk"),
+    ("commit_log", "consume_queue", "index_file", "checkpoint", "releaser"),
+    (
+        "dispatch",
+        "flush",
+        "recovery",
+        "preparer",
+        "housekeeper",
+        "appending",
+        "reading",
+        "query",
+        "retention",
+        "write_buffer",
+    ),
     ("message_store", "verify", "dump", "__main__"),
 )
 """The files of the store. One imports from the levels above its own."""

@@ -392,3 +392,23 @@ def tail(topic_name: str, begin: str | int, follow: bool, root: Path, output: st
                 click.echo(status.message_line(each))
             else:
                 write(status.message_row(each), output=output, query=query)
+
+
+@rmq.group("store")
+def store_commands() -> None:
+    """Look after the directory itself."""
+
+
+@store_commands.command("clean")
+@click.option("--reserved-hours", type=click.IntRange(min=1), help="Age of what goes.  [default: 72]")
+@with_store
+@with_output
+def store_clean(reserved_hours: int | None, root: Path, output: str, query: str | None) -> None:
+    """Remove the files whose messages are all older than the reserved time, consumed or not.
+
+    At any hour, and by the clock as it stands: look at it before. The newest file always stays.
+    """
+    from rmqclient import admin
+
+    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+        write(status.cleaned_row(admin.clean(store, reserved_hours)), output=output, query=query)

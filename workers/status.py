@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rmqclient import ReceivedMessage, SendResult
-    from rmqclient.admin import GroupInfo, QueueLag, TopicInfo
+    from rmqclient.admin import CleanInfo, GroupInfo, QueueLag, TopicInfo
     from rmqclient.app import Handler
     from rmqclient.worker_table import WorkerStatus
 
@@ -104,6 +104,15 @@ def sent_row(result: SendResult) -> Row:
         "queue_id": result.queue.queue_id,
         "queue_offset": result.queue_offset,
         "commit_log_offset": result.commit_log_offset,
+    }
+
+
+def cleaned_row(info: CleanInfo) -> Row:
+    """What a removal of old files did."""
+    return {
+        "removed_files": info.removed_files,
+        "removed_bytes": info.removed_bytes,
+        "min_offset": info.min_offset,
     }
 
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 
-from rmqclient import Message, Producer, StoreConfig
+import pytest
+
+from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage, StoreConfig
 from rmqclient.admin import prefer_as_housekeeper
-from store import MessageStore, checkpoint, config_file, open_store
-from tests.client.conftest import wait_for
+from store import MessageStore, checkpoint, config_file, message_store, open_store
+from store.disk import Disk, Usage
+from tests.client.conftest import QUICK as QUICK_CONSUMER
+from tests.client.conftest import consuming, wait_for
 
 QUICK = StoreConfig(
     commit_log_file_bytes=1 << 20,
     max_body_bytes=100_000,
     flush_interval_ms=20,
     flush_thorough_interval_ms=40,
+    consume_queue_flush_thorough_interval_ms=40,
     offset_persist_interval_ms=20,
 )
 
@@ -80,6 +87,67 @@ def test_the_next_commit_log_file_is_made_ahead_of_the_writer(tmp_path: Path) ->
             producer.send(Message("t", bytes(50_000)))
         wait_for(lambda: len(store.log_files.bases()) == 3, "the third file follows the roll")
     assert store.log_files.bases() == [0, 1 << 20], "a clean close leaves no empty file behind"
+
+
+def test_old_files_are_removed_by_themselves_and_the_last_consumer_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a store whose disk is nearly full
+    monkeypatch.setattr(Disk, "usage", lambda _: Usage(86.0, 1 << 40))
+    monkeypatch.setattr(message_store, "FIRST_RUN_AFTER_MS", 50)
+    config = replace(QUICK, clean_resource_interval_ms=20)
+    with open_store(tmp_path, config) as store, Producer(store) as producer:
+        producer.create_topic("t", 1)
+        while store.state.published_to < 3 << 20:
+            producer.send(Message("t", bytes(50_000)))
+
+        # Then all but what is being written goes, and a handler gets what is left
+        wait_for(lambda: store.state.min_offset >= 2 << 20, "the first two files are removed")
+        wait_for(lambda: store.topics.min_offset(MessageQueue("t", 0)) > 0, "the queue begins later")
+        app = App(tmp_path)
+        received: list[int] = []
+
+        @app.handler("t", group="g")
+        def take(message: ReceivedMessage) -> None:
+            received.append(message.queue_offset)
+
+        high = store.topics.max_offset(MessageQueue("t", 0))
+        with consuming(store, app):
+            wait_for(lambda: received and max(received) == high - 1, "the newest message")
+        assert min(received) >= store.topics.min_offset(MessageQueue("t", 0)) > 0
+
+
+def test_a_handler_that_fell_behind_goes_on_and_says_how_many_messages_it_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Given a handler that sleeps over its first message while files are removed
+    monkeypatch.setattr(Disk, "usage", lambda _: Usage(86.0, 1 << 40))
+    app = App(tmp_path)
+    received: list[int] = []
+    may_go_on = threading.Event()
+
+    @app.handler("t", group="g")
+    def take(message: ReceivedMessage) -> None:
+        received.append(message.queue_offset)
+        assert may_go_on.wait(10)
+
+    with open_store(tmp_path, QUICK) as store, Producer(store) as producer:
+        queue = producer.create_topic("t", 1)[0]
+        limits = replace(QUICK_CONSUMER, max_messages=2, batch_messages=1)
+        with consuming(store, app, limits):
+            while store.state.published_to < 3 << 20:
+                producer.send(Message("t", bytes(50_000)))
+            wait_for(lambda: received, "the first message")
+            store.flush_thorough()
+            assert store.retention.clean() != []
+            low, high = store.topics.min_offset(queue), store.topics.max_offset(queue)
+            may_go_on.set()
+            wait_for(lambda: received[-1] == high - 1, "the newest message")
+    assert [offset for offset in received if offset >= low] == list(range(low, high))
+    missed = low - len([offset for offset in received if offset < low])
+    assert (
+        f"{missed} messages were removed by retention before they were taken; going on at offset {low}" in caplog.text
+    )
 
 
 def test_committed_offsets_are_written_while_consumers_run(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from store import (
 )
 from store._kernel import Appender
 from store.crash_points import CrashPoint, arm
+from store.disk import Usage
 
 TOPIC = "orders"
 QUEUE = MessageQueue(TOPIC, 0)
@@ -214,9 +215,24 @@ def open_and_close(order: Order, note: Note) -> None:
             note(number + 1)
 
 
+def clean(order: Order, note: Note) -> None:
+    """Append until there are old files of the log and of the queue, then remove all that may go; note each pass."""
+    config = replace(SMALL, clean_file_forcibly=True, disk_max_used_percent=1, disk_clean_forcibly_percent=1)
+    store = open_store(order.root, config, housekeeping=False)
+    appender = appender_of(store)
+    for number in range(5 * SMALL.consume_queue_file_entries):
+        appender.append(Message(TOPIC, body_of(number, order.body_bytes)))
+    store.flush_thorough()
+    store.build_index()
+    store.disk.usage = lambda: Usage(99.0, 0)  # type: ignore[method-assign]
+    order.arm()
+    while removed := store.retention.clean():
+        note(removed[-1])
+
+
 SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
     function.__name__: function
-    for function in (append, append_durably, acknowledge, index, write_offsets, open_and_close)
+    for function in (append, append_durably, acknowledge, index, write_offsets, open_and_close, clean)
 }
 
 

@@ -31,8 +31,10 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, scenario="append_durably")
     if point is CrashPoint.OFFSETS_TEMPORARY:
         return replace(order, scenario="write_offsets")
-    if point >= CrashPoint.RECOVERY_PLANNED:
+    if CrashPoint.RECOVERY_PLANNED <= point <= CrashPoint.CLOSE_CHECKPOINTED:
         return replace(order, scenario="open_and_close")
+    if CrashPoint.RETENTION_ADVANCED <= point <= CrashPoint.RETENTION_INDEX_FILE_REMOVED:
+        return replace(order, scenario="clean", body_bytes=ROLLING)
     return order
 
 
@@ -46,7 +48,7 @@ def test_a_process_dies_there_and_the_store_is_whole_afterwards(
     if CrashPoint.REPAIR_STARTED <= point <= CrashPoint.REPAIR_ENTRY_WRITTEN:
         before = CrashPoint.RECORDS_COPIED if point is CrashPoint.REPAIR_ZEROED else CrashPoint.RECORDS_ANNOUNCED
         nursery.kill_at_its_point(Order(scenario="append", root=str(root), notes=notes, point=before.name))
-    if point >= CrashPoint.RECOVERY_PLANNED:
+    if CrashPoint.RECOVERY_PLANNED <= point <= CrashPoint.CLOSE_CHECKPOINTED:
         abandon(store)
 
     # When a process is killed at the point

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from store import Message, MessageStore, QueueGrant, open_store
 from store.crash_points import CrashPoint
-from store.errors import StoreBusy
+from store.errors import PageCacheBusy, StoreBusy
 from tests.crash.child import SMALL, SPAN, TOPIC, Order, appender_of, body_of, grant_of
 from tests.crash.nursery import ROOT, notes_of
 from tests.crash.views import bodies, queued_records
@@ -72,6 +73,49 @@ def test_an_append_by_a_stopped_process_makes_others_busy_until_it_goes_on(
     assert len(sent_by_child) >= len(notes_of(order_of("append", root, point, survive=3)))
     assert found.count(b"after") == 1
     impatient.close()
+
+
+@pytest.mark.crash
+def test_senders_behind_a_stuck_append_are_told_before_their_lock_timeout(store: MessageStore, root: Path) -> None:
+    # Given a sender stopped inside of its append
+    config = replace(SMALL, page_cache_busy_timeout_ms=200, lock_timeout_ms=60_000)
+    with (
+        open_store(root, config, housekeeping=False) as patient,
+        stopped_child(order_of("append", root, CrashPoint.RECORD_HALF_COPIED, survive=3)) as child,
+    ):
+        started = time.monotonic()
+        # When another one sends, then it is told after so long, and not after a minute
+        with pytest.raises(PageCacheBusy, match="for 200 ms") as raised:
+            appender_of(patient).append(Message(TOPIC, b"refused"))
+        assert 0.2 <= time.monotonic() - started < 5
+        assert (raised.value.retryable, raised.value.stored) == (True, False)
+        assert f"thread {child.pid}" in str(raised.value)
+
+        # And once it goes on, so do all
+        child.send_signal(signal.SIGCONT)
+        retry_until_sent(patient, b"after")
+    assert bodies(queued_records(store)).count(b"after") == 1
+    store.close()
+
+
+@pytest.mark.crash
+def test_a_sender_that_waits_while_others_get_on_is_not_told_that_one_is_stuck(store: MessageStore, root: Path) -> None:
+    # Given a lock that is never free for a sender whose patience is 50 ms, while the log grows
+    config = replace(SMALL, page_cache_busy_timeout_ms=50)
+    with open_store(root, config, housekeeping=False) as impatient, ThreadPoolExecutor(1) as pool:
+        appender = appender_of(impatient)
+        appender.append(Message(TOPIC, b"before"))
+        end = store.state.published_to
+        with store.state.locked(store.state.append_mutex, LOCK_TIMEOUT_MS):
+            sent = pool.submit(appender.append, Message(TOPIC, b"after"))
+            until = time.monotonic() + 0.5
+            while time.monotonic() < until:
+                store.state.published_to += 1
+            store.state.published_to = end
+
+        # Then it waits for as long as it takes
+        assert sent.result(10).commit_log_offset == end
+    store.close()
 
 
 @pytest.mark.crash

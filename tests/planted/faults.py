@@ -11,6 +11,7 @@ KILLED_OPENING = "tests/crash/test_killed_opening.py"
 ACKNOWLEDGEMENT = "tests/unit/test_acknowledgement.py"
 RECOVERY = "tests/unit/test_recovery.py"
 FLUSH = "tests/unit/test_flush.py"
+RETENTION = "tests/unit/test_retention.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,5 +183,32 @@ FAULTS = [
         old="        self._state.poisoned = error.errno or errno.EIO\n",
         new="",
         tests=FLUSH,
+    ),
+    # --- retention --------------------------------------------------------------------------------
+    Fault(
+        name="a file is removed before its readers are told",
+        file="store/retention.py",
+        old="        self._state.raise_min_offset(base + self._log_files.file_bytes)\n        reach(CrashPoint.RETENTION_ADVANCED)\n"
+        "        self._unlink(base)\n",
+        new="        self._unlink(base)\n        reach(CrashPoint.RETENTION_ADVANCED)\n"
+        "        self._state.raise_min_offset(base + self._log_files.file_bytes)\n",
+        tests=RETENTION,
+        select="been_told",
+    ),
+    Fault(
+        name="removed files stay mapped",
+        file="store/releaser.py",
+        old="        mappings.release_removed()\n",
+        new="        pass\n",
+        tests=RETENTION,
+        select="space_comes_back",
+    ),
+    Fault(
+        name="the wall clock alone says how old a file is",
+        file="store/retention.py",
+        old="now_ms=min(wall, stepless),",
+        new="now_ms=wall,",
+        tests=RETENTION,
+        select="jumps_in_the_life",
     ),
 ]

@@ -75,6 +75,28 @@ def test_the_least_recently_used_mapping_goes_first_and_those_in_use_stay_valid(
     assert files.path(FILE_BYTES).read_bytes()[:1] == b"x"
 
 
+def test_mappings_of_removed_files_are_detached_whoever_holds_them(files: FileQueue) -> None:
+    # Given files whose mappings are in use, one of them twice, because the cache has let go of it meanwhile
+    for number in range(5):
+        files.allocate(number * FILE_BYTES)
+        files.path(number * FILE_BYTES).write_bytes(b"x" * FILE_BYTES)
+    held = [files.mapping(number * FILE_BYTES) for number in range(5)]
+    held.append(files.mapping(0))
+    assert held[5] is not held[0]
+
+    # When some of the files are removed, by this process and by another one
+    files.remove(0)
+    files.path(FILE_BYTES).unlink()
+    files._mappings.release_removed()
+
+    # Then there are zeros in their place, which may be written to, and nothing else has changed
+    assert [bytes(memoryview(mapping)[:1]) for mapping in held] == [b"\0", b"\0", b"x", b"x", b"x", b"\0"]
+    memoryview(held[0])[0:1] = b"y"
+    with pytest.raises(FileNotFoundError):
+        files.mapping(FILE_BYTES)
+    assert files.mapping(4 * FILE_BYTES) is held[4]
+
+
 def test_a_removed_file_is_forgotten(files: FileQueue) -> None:
     files.allocate(0)
     mapping = files.mapping(0)

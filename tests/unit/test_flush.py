@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import mmap
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +20,7 @@ import pytest
 from rmqclient import Producer
 from store import Durability, Message, MessageStore, StoreConfig, checkpoint, file_queue, flush, open_store
 from store.errors import StoreBusy, StorePoisoned
+from store.housekeeper import Every, Housekeeper
 from store.recovery import ABORT
 from tests.crash.child import SMALL, Order
 from tests.crash.nursery import ROOT, notes_of
@@ -196,6 +200,129 @@ def test_a_file_that_is_full_is_flushed_however_little_is_dirty(store: MessageSt
     assert store.flusher.flush(4)
 
 
+# --- the intervals of RocketMQ ---------------------------------------------------------------------
+
+
+def test_the_intervals_and_page_counts_are_those_of_rocketmq() -> None:
+    config = StoreConfig()
+    assert (config.flush_interval_ms, config.flush_least_pages, config.flush_thorough_interval_ms) == (500, 4, 10_000)
+    queues = (
+        config.consume_queue_flush_interval_ms,
+        config.consume_queue_flush_least_pages,
+        config.consume_queue_flush_thorough_interval_ms,
+    )
+    assert queues == (1_000, 2, 60_000)
+    assert (config.commit_interval_ms, config.page_cache_busy_timeout_ms) == (200, 1_000)
+
+
+def test_each_task_of_the_housekeeper_has_its_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks: dict[str, int | Every] = {}
+
+    def look(_: object, state: object, lock: object, given: dict[Callable[[], None], int | Every], do: object) -> None:
+        assert state
+        assert lock
+        assert do
+        tasks.update({task.__name__: every for task, every in given.items()})
+
+    monkeypatch.setattr(Housekeeper, "__init__", look)
+    monkeypatch.setattr(Housekeeper, "close", lambda _: None)
+    with open_store(tmp_path / "another"):
+        pass
+    assert tasks.items() >= {
+        ("flush_timed", 500),
+        ("flush_log", 10_000),
+        ("flush_queues_timed", 1_000),
+        ("flush_thorough", 60_000),
+        ("look", Every(1_000, 0)),
+        ("run", Every(10_000, 60_000)),
+    }
+
+
+TWO_PAGES = 2 * flush.PAGE_BYTES // 20
+"""Entries that do not quite fill two pages."""
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Iterator[MessageStore]:
+    """A store whose queue files have room for two pages of entries."""
+    config = StoreConfig(commit_log_file_bytes=1 << 20, max_body_bytes=2_048, consume_queue_file_entries=1_000)
+    with open_store(tmp_path / "large", config, housekeeping=False) as opened:
+        yield opened
+
+
+def test_a_consume_queue_waits_for_two_pages_or_the_thorough_flush(large: MessageStore, disk: Disk) -> None:
+    producer = producer_of(large, large.config)
+    producer.create_topic("t", 1)
+    producer.send_batch([Message("t", b"")] * TWO_PAGES)
+    large.flush_queues_timed()
+    assert large.flusher._flushed_queues == [0]
+    producer.send(Message("t", b""))
+    large.flush_queues_timed()
+    assert large.flusher._flushed_queues == [TWO_PAGES + 1]
+    producer.send(Message("t", b""))
+    large.flush_queues_timed()
+    assert large.flusher._flushed_queues == [TWO_PAGES + 1]
+    large.flusher.flush_queues()
+    assert large.flusher._flushed_queues == [TWO_PAGES + 2]
+
+
+def test_a_consume_queue_file_that_is_full_is_flushed_however_little_is_dirty(large: MessageStore, disk: Disk) -> None:
+    producer = producer_of(large, large.config)
+    producer.create_topic("t", 1)
+    producer.send_batch([Message("t", b"")] * 999)
+    large.flusher.flush_queues()
+    producer.send(Message("t", b""))
+    large.flush_queues_timed()
+    assert large.flusher._flushed_queues == [1_000]
+
+
+def test_the_mark_says_only_what_all_queues_have_on_disk(large: MessageStore) -> None:
+    # Given two queues, of which one has enough entries for the timed flush
+    producer = producer_of(large, large.config)
+    producer.create_topic("busy", 1)
+    producer.create_topic("quiet", 1)
+    producer.send(Message("quiet", b""))
+    producer.send_batch([Message("busy", b"")] * (TWO_PAGES + 1))
+    large.flush_queues_timed()
+    large.flush_log()
+    assert large.flusher._flushed_queues == [TWO_PAGES + 1, 0]
+    assert mark(large).dispatched_to == 0
+    large.flush_thorough()
+    assert mark(large).dispatched_to == large.state.published_to
+
+
+# --- the next file ahead of the writers ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_the_next_file_is_in_the_page_cache_when_that_is_asked_for(tmp_path: Path, warm: bool) -> None:
+    config = StoreConfig(commit_log_file_bytes=4 << 20, max_body_bytes=2_048, warm_mapped_files=warm)
+    with open_store(tmp_path / "another", config, housekeeping=False) as store:
+        producer_of(store, config).send(Message("t", b"first"))
+        store.prepare_next_file()
+        assert store.log_files.bases() == [0, 4 << 20]
+        resident = resident_pages(store.log_files.path(4 << 20))
+        assert resident == (1_024 if warm else 0)
+        store.prepare_next_file()  # it is there: nothing happens
+        assert store.log_files.bases() == [0, 4 << 20]
+
+
+def resident_pages(path: Path) -> int:
+    """Return how many pages of a file the page cache has, without touching one."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    library.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+    library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    size = path.stat().st_size
+    pages = ctypes.create_string_buffer(size // flush.PAGE_BYTES)
+    with path.open("rb") as file:
+        address = library.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+    assert library.mincore(address, size, pages) == 0
+    library.munmap(address, size)
+    return sum(page & 1 for page in pages.raw)
+
+
 # --- what is recorded -----------------------------------------------------------------------------
 
 
@@ -216,6 +343,18 @@ def test_the_checkpoint_says_what_was_flushed_and_not_more(store: MessageStore) 
     store.flusher.flush()
     store.flusher.write_checkpoint()
     assert (mark(store).flushed_to, mark(store).dispatched_to) == (second.commit_log_end, first.commit_log_end)
+
+
+def test_two_that_record_at_once_make_one_checkpoint(store: MessageStore) -> None:
+    producer_of(store, SMALL).send(Message("t", b"body"))
+    store.flusher.flush()
+    for _ in range(20):
+        (store.root / checkpoint.FILE_NAME).unlink(missing_ok=True)
+        with ThreadPoolExecutor(4) as pool:
+            for written in [pool.submit(store.flusher.write_checkpoint) for _ in range(8)]:
+                written.result(5)
+    assert not store.state.poisoned
+    assert mark(store).flushed_to == store.state.flushed_to
 
 
 def test_a_housekeeper_that_has_flushed_no_queue_keeps_the_mark_of_the_last_one(

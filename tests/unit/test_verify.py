@@ -575,6 +575,11 @@ def test_a_move_may_take_the_whole_bitmap_and_no_more() -> None:
     assert "below" in move_problem(5, 4)
 
 
+def test_a_move_over_removed_messages_may_be_longer() -> None:
+    assert move_problem(5, 9_000, min_offset=9_000) == ""
+    assert "more than" in move_problem(5, 9_000, min_offset=9_000 - layout.ACK_WINDOW - 1)
+
+
 def test_bits_may_be_set_for_every_message_there_is() -> None:
     every = (1 << layout.ACK_WINDOW) - 1
     assert bits_problem(5, every, 5 + layout.ACK_WINDOW) == ""

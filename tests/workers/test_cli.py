@@ -13,6 +13,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from rmqclient import Message, Producer, StoreConfig
+from store import retention
+from store.retention import Clock
 from tests.workers.supervised import environment
 from workers.cli import rmq
 from workers.parameters import duration, moment, name_and_value, start
@@ -178,3 +181,20 @@ def test_an_unknown_topic_is_1_and_one_line(tmp_path: Path) -> None:
     assert result.stdout == ""
     assert result.stderr.startswith("rmq: ")
     assert result.stderr.count("\n") == 1
+
+
+def test_old_files_are_removed_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a store of three small files, two hours later
+    config = StoreConfig(commit_log_file_bytes=40_000, max_body_bytes=2_000)
+    with Producer(tmp_path, config=config) as producer:
+        ends = [producer.send(Message("t", bytes(2_000))).commit_log_end for _ in range(50)]
+    now = Clock().wall_ms()
+    monkeypatch.setattr(Clock, "wall_ms", lambda _: now + 7_200_000)
+    monkeypatch.setattr(retention, "PAUSE_S", 0.0)
+
+    # Then nothing is older than the three days of the setting, and two files are older than an hour
+    arguments = ("store", "clean", "-o", "json", "--store", str(tmp_path))
+    assert data(run(*arguments)) == {"removed_files": 0, "removed_bytes": 0, "min_offset": 0}
+    expected = {"removed_files": 2, "removed_bytes": 80_000, "min_offset": 80_000}
+    assert data(run(*arguments, "--reserved-hours", "1")) == expected
+    assert 80_000 < ends[-1] < 120_000
