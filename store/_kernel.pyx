@@ -1801,7 +1801,11 @@ cdef class QueueGrant:
             self.damaged.append((offset, commit_log_offset, BAD_OFFSET))  # the entry: there is no such record
             return None
         if self.log_file is None or not self.log_file[1] <= commit_log_offset < <int64_t>self.log_file[1] + <int64_t>self.log_file_bytes:
-            self.log_file = self.files.log_file(commit_log_offset)
+            try:
+                self.log_file = self.files.log_file(commit_log_offset)
+            except FileNotFoundError:
+                self.damaged.append((offset, commit_log_offset, IS_END))
+                return None
         base = self.log_file[1]
         if RECORD_FIXED_SIZE <= size <= <int64_t>(base + self.log_file_bytes) - commit_log_offset:
             at = (<Mapping>self.log_file[0]).address + (commit_log_offset - base)

@@ -28,6 +28,7 @@ RocketMQ's own diagram calls the second field the body size. It is not: the brok
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +40,8 @@ from store.message_queue import MessageQueue
 DIRECTORY = "consumequeue"
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
+_TOPIC = re.compile(rf"[%|a-zA-Z0-9_-]{{1,{layout.MAX_TOPIC_BYTES}}}")
+_QUEUE_ID = re.compile("0|[1-9][0-9]{0,9}")
 
 
 class Entry(NamedTuple):
@@ -66,11 +69,19 @@ class ConsumeQueue:
         mapping = self.files.mapping(first * _ENTRY.size)
         return Entry(*_ENTRY.unpack_from(mapping, (queue_offset - first) * _ENTRY.size))
 
+    def entry_or_none(self, queue_offset: int) -> Entry | None:
+        """Return an entry; None when nothing was written there, or its file is missing."""
+        try:
+            entry = self.entry(queue_offset)
+        except FileNotFoundError:
+            return None
+        return entry if entry.size else None
+
     def write(self, queue_offset: int, entry: Entry) -> None:
         """Write an entry, making its file when it is missing; entries below it in a first file become pre-blank."""
         first = self.first_entry_of(queue_offset)
         base = first * _ENTRY.size
-        is_first_file = not self.files.bases()
+        is_first_file = base < min(self.files.bases(), default=base + 1)
         self.files.allocate(base)
         mapping = self.files.mapping(base)
         if is_first_file:
@@ -128,7 +139,7 @@ class ConsumeQueue:
 
     def _is_below(self, queue_offset: int, commit_log_offset: int) -> bool:
         entry = self.entry(queue_offset)
-        return entry.size > 0 and entry.commit_log_offset < commit_log_offset
+        return entry.size > 0 and 0 <= entry.commit_log_offset < commit_log_offset
 
 
 class ConsumeQueues:
@@ -151,10 +162,13 @@ class ConsumeQueues:
         """Return the queues that have a directory, sorted; entries that are no queue are passed over."""
         found = []
         for topic in _directories(self._root / DIRECTORY):
-            found += [
-                MessageQueue(topic.name, int(queue.name)) for queue in _directories(topic) if queue.name.isdigit()
-            ]
+            if _TOPIC.fullmatch(topic.name):
+                found += [MessageQueue(topic.name, int(queue.name)) for queue in _directories(topic) if _is_id(queue)]
         return sorted(found)
+
+
+def _is_id(path: Path) -> bool:
+    return bool(_QUEUE_ID.fullmatch(path.name)) and int(path.name) < 2**31
 
 
 def _directories(path: Path) -> list[Path]:

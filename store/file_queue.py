@@ -6,21 +6,28 @@ through its references. Linux allows 65,530 mappings a process.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from pathlib import Path
 from threading import Lock
 
 from store import layout
 from store._kernel import Mapping
-from store.mapped_file import allocate, map_file, sync_directory, sync_file
+from store.mapped_file import allocate, map_copy, map_file, sync_directory, sync_file
+
+_FILE_NAME = re.compile(f"[0-9]{{{layout.FILE_NAME_DIGITS}}}")
 
 
 class MappingCache:
-    """Mappings of one process by path, at most ``limit`` of them."""
+    """Mappings of one process by path, at most ``limit`` of them.
 
-    def __init__(self, limit: int, *, writable: bool = True) -> None:
+    With ``any_size`` a file of another size is mapped as a copy of the right one, to be looked at.
+    """
+
+    def __init__(self, limit: int, *, writable: bool = True, any_size: bool = False) -> None:
         self._limit = limit
         self._writable = writable
+        self._any_size = any_size
         self._mappings: OrderedDict[Path, Mapping] = OrderedDict()
         self._lock = Lock()
 
@@ -29,12 +36,17 @@ class MappingCache:
         with self._lock:
             mapping = self._mappings.get(path)
             if mapping is None:
-                mapping = self._mappings[path] = map_file(path, size, writable=self._writable)
+                mapping = self._mappings[path] = self._map(path, size)
                 if len(self._mappings) > self._limit:
                     self._mappings.popitem(last=False)
             else:
                 self._mappings.move_to_end(path)
             return mapping
+
+    def _map(self, path: Path, size: int) -> Mapping:
+        if self._any_size and path.lstat().st_size != size:
+            return map_copy(path, size)
+        return map_file(path, size, writable=self._writable)
 
     def drop(self, path: Path) -> None:
         """Forget ``path``, whose file is about to be removed."""
@@ -57,12 +69,16 @@ class FileQueue:
         self._mappings = mappings
 
     def bases(self) -> list[int]:
-        """Return the first byte of every file there, in order; empty when the directory is missing."""
+        """Return the first byte of every file there, in order; empty when the directory is missing.
+
+        Names that no file of the queue can have are passed over.
+        """
         try:
             names = [entry.name for entry in self.directory.iterdir()]
         except FileNotFoundError:
             return []
-        return sorted(int(name) for name in names if len(name) == layout.FILE_NAME_DIGITS and name.isdigit())
+        bases = [int(name) for name in names if _FILE_NAME.fullmatch(name)]
+        return sorted(base for base in bases if base % self.file_bytes == 0)
 
     def base_of(self, offset: int) -> int:
         """Return the first byte of the file that holds ``offset``."""
@@ -79,6 +95,10 @@ class FileQueue:
     def mapping(self, base: int) -> Mapping:
         """Map the file at ``base``. Raises FileNotFoundError, or StoreCorrupt for one of another size."""
         return self._mappings.get(self.path(base), self.file_bytes)
+
+    def forget(self, base: int) -> None:
+        """Drop the mapping of the file at ``base``, which is about to be moved or to change its size."""
+        self._mappings.drop(self.path(base))
 
     def remove(self, base: int) -> None:
         """Remove the file at ``base``, if it is there. Mappings in use stay valid."""

@@ -58,25 +58,52 @@ def _allocate_at(path: Path, size: int) -> None:
 
 
 def map_file(path: Path, size: int, *, writable: bool = True) -> Mapping:
-    """Map the whole of ``path``. Raises StoreCorrupt when it is not a regular file of exactly ``size`` bytes."""
+    """Map the whole of ``path``.
+
+    Raises StoreCorrupt when it has not exactly ``size`` bytes, StoreUnusable when it is no plain file.
+    """
+    descriptor = _open(path, os.O_RDWR if writable else os.O_RDONLY)
     try:
-        descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | _OPEN_FLAGS)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise StoreUnusable(f"{path} is a symbolic link: a store holds plain files only") from error
-        raise
-    try:
-        check_file(path, descriptor, size)
+        check_size(path, descriptor, size)
         return Mapping(descriptor, size, writable=writable)
     finally:
         os.close(descriptor)
 
 
-def check_file(path: Path, descriptor: int, size: int) -> None:
-    """Raise StoreCorrupt when the open file is not regular or has another size."""
+def map_copy(path: Path, size: int) -> Mapping:
+    """Map a copy of the first ``size`` bytes of ``path``, with zeros for what is missing. Raises StoreUnusable."""
+    descriptor = _open(path, os.O_RDONLY)
+    copy = os.memfd_create(path.name, os.MFD_CLOEXEC)
+    try:
+        at = 0
+        while at < size and (part := os.pread(descriptor, min(1 << 20, size - at), at)):
+            at += os.pwrite(copy, part, at)
+        os.truncate(copy, size)
+        return Mapping(copy, size)
+    finally:
+        os.close(copy)
+        os.close(descriptor)
+
+
+def _open(path: Path, access: int) -> int:
+    # Not blocking, because somebody may have put a pipe there.
+    try:
+        descriptor = os.open(path, access | os.O_NONBLOCK | _OPEN_FLAGS)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StoreUnusable(f"{path} is a symbolic link: a store holds plain files only") from error
+        if error.errno in {errno.EISDIR, errno.ENXIO}:
+            raise StoreUnusable(f"{path}: {error.strerror}: a store holds plain files only") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StoreUnusable(f"{path} is no plain file, and a store holds nothing else")
+    return descriptor
+
+
+def check_size(path: Path, descriptor: int, size: int) -> None:
+    """Raise StoreCorrupt when the open file has another size."""
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise StoreCorrupt(path, 0, "not a regular file")
     if status.st_size != size:
         raise StoreCorrupt(path, status.st_size, f"the file has {status.st_size} bytes instead of {size}")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from store import commit_log, config_file, layout, recovery, shared_state
+from store import commit_log, config_file, layout, recovery, shape, shared_state
 from store._kernel import Appender, Mapping, QueueGrant, ReceivedMessage, Route, TagSet
 from store.appending import AppendFiles, repair
 from store.config import StoreConfig
@@ -159,12 +159,13 @@ class MessageStore:
         )
 
     def log_file(self, commit_log_offset: int) -> tuple[Mapping, int]:
-        """Map the commit log file of an offset, for a grant. Raises StoreCorrupt when it is missing."""
+        """Map the commit log file of an offset, for a grant.
+
+        Raises FileNotFoundError when it was lost, so that its messages are stepped over, StoreCorrupt when it was
+        changed in size, which the next opening mends.
+        """
         base = self.log_files.base_of(commit_log_offset)
-        try:
-            return self.log_files.mapping(base), base
-        except FileNotFoundError:
-            raise StoreCorrupt(self.log_files.path(base), commit_log_offset - base, "the file is missing") from None
+        return self.log_files.mapping(base), base
 
     def queue_file(self, slot: int, queue_offset: int) -> tuple[Mapping, int]:
         """Map the consume queue file of an entry, for a grant. Raises StoreCorrupt when it is missing."""
@@ -316,16 +317,11 @@ def _settle_config(root: Path, config: StoreConfig | None) -> StoreConfig:
 
 def _settings_of_a_broker(root: Path) -> StoreSettings | None:
     """Read the fixed settings off the files of a store that a RocketMQ broker made; None when there are none."""
-    sizes = {path.stat().st_size for path in (root / commit_log.DIRECTORY).glob("[0-9]" * layout.FILE_NAME_DIGITS)}
-    if not sizes:
+    log_bytes, queue_bytes = shape.usual_sizes(root)
+    if not log_bytes:
         return None
-    queue_files = (root / "consumequeue").glob("*/*/" + "[0-9]" * layout.FILE_NAME_DIGITS)
-    queue_sizes = {path.stat().st_size for path in queue_files}
-    entry_size = layout.CONSUME_QUEUE_ENTRY.size
-    if len(sizes) > 1 or len(queue_sizes) > 1:
-        raise ConfigMismatch(f"{root} holds files of several sizes: {sorted(sizes | queue_sizes)} bytes")
-    queue_bytes = queue_sizes.pop() if queue_sizes else StoreConfig().consume_queue_file_bytes
-    return StoreSettings(sizes.pop(), queue_bytes // entry_size)
+    queue_bytes = queue_bytes or StoreConfig().consume_queue_file_bytes
+    return StoreSettings(log_bytes, queue_bytes // layout.CONSUME_QUEUE_ENTRY.size)
 
 
 def _enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
@@ -344,9 +340,13 @@ def _enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
 def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     log_files, queues = _files(root, config, MappingCache(config.max_mapped_files))
     timeout_ms = config.lock_timeout_ms
+    shape.check_sizes(root, config.commit_log_file_bytes, config.consume_queue_file_entries)
+    for odd in shape.odd_files(log_files, queues):
+        _log.error("%s", odd.line())
+        shape.resize(odd, root)
     leftover = shared_state.leftover(root)
-    if leftover is not None and recovery.believable(leftover, root):
-        repair(leftover, log_files, queues, TopicTable(root, leftover, lock, timeout_ms))
+    if leftover is not None and recovery.believable(leftover, root) and recovery.fits_together(leftover):
+        _settle_append(leftover, log_files, queues, TopicTable(root, leftover, lock, timeout_ms))
     else:
         leftover = None
     found = recovery.survey(root, log_files, queues, leftover)
@@ -365,6 +365,14 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     else:
         recovered.progress = recovery.progress_on_disk(root)
     return _build(root, config, lock, recovered, log_files, queues)
+
+
+def _settle_append(state: SharedState, log_files: FileQueue, queues: ConsumeQueues, topics: TopicTable) -> None:
+    try:
+        repair(state, log_files, queues, topics)
+    except StoreCorrupt as error:
+        # It had not returned to its caller; as it cannot be completed, it is a torn tail for the survey.
+        _log.error("an append that was under way is damaged, and is cut off: %s", error)
 
 
 def _build(

@@ -20,8 +20,8 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("record", "mapped_file", "file_lock", "shared_state", "config_file"),
     ("file_queue", "topic_table", "group_table"),
     ("commit_log", "consume_queue", "checkpoint"),
-    ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending", "reading"),
-    ("message_store", "verify", "dump", "__main__"),
+    ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending", "reading", "shape"),
+    ("message_store", "verify", "dump", "repair", "__main__"),
 )
 """The files of the store. One imports from the levels above its own."""
 
@@ -30,10 +30,11 @@ SAME_LEVEL: dict[str, set[str]] = {
     "config": {"layout"},
     "config_file": {"mapped_file"},
     "crash_points": {"_kernel"},
-    "reading": {"dispatch", "recovery"},
-    "recovery": {"dispatch"},
+    "reading": {"dispatch", "recovery", "shape"},
+    "recovery": {"appending", "dispatch", "shape"},
     "shared_state": {"mapped_file"},
-    "__main__": {"verify", "dump"},
+    "repair": {"message_store"},
+    "__main__": {"verify", "dump", "repair"},
 }
 """What a file may import besides, from its own level."""
 

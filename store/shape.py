@@ -1,0 +1,211 @@
+"""Shape: files that are missing, or are not of the kind and size that they must be, before anybody looks into them.
+
+A file that is too short gets its size back, with zeros for what is missing. What stands behind the end of one that is
+too long is put into ``<root>/quarantined``, and cut off. So a broker, which refuses every file of another size, opens
+the store as well, and no byte is lost. What is no plain file (a directory, a symbolic link, a pipe) is refused: it is
+not ours to move, and not ours to write through.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from store import commit_log, config_file, consume_queue, layout
+from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
+from store.errors import NO_ROOM, ConfigMismatch, StoreFull, StoreUnusable
+from store.file_queue import FileQueue
+from store.mapped_file import any_set, sync_directory
+from store.message_queue import MessageQueue
+from store.record import Record, decode
+
+QUARANTINED = "quarantined"
+"""Directory in the root for bytes that belong to no place of the log, and are kept."""
+
+_ENTRY = layout.CONSUME_QUEUE_ENTRY
+_NO_ENTRIES = (Entry(0, 0, 0), Entry(*layout.PRE_BLANK_ENTRY))
+_STEP = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class OddFile:
+    """A file of another size than all others."""
+
+    path: Path
+    size: int
+    right_size: int
+
+    def line(self) -> str:
+        """Return in words what is done to it."""
+        there = f"{self.path} has {self.size} bytes instead of {self.right_size}"
+        if self.size < self.right_size:
+            return f"{there}: zeros stand for those that are missing"
+        return (
+            f"{there}: the {self.size - self.right_size} bytes behind its end go to {QUARANTINED}/ if they are no zeros"
+        )
+
+
+def usual_sizes(root: Path) -> tuple[int, int]:
+    """Return the size that most commit log files have, and that of most consume queue files; 0 without one.
+
+    Of sizes that are as frequent the larger one counts: a file is cut short more easily than it grows.
+    """
+    log, queue = _files_by_size(root, commit_log.DIRECTORY), _files_by_size(root, f"{consume_queue.DIRECTORY}/*/*")
+    return _most_frequent(log), _most_frequent(queue)
+
+
+def check_sizes(root: Path, log_bytes: int, entries: int) -> None:
+    """Raise ConfigMismatch when the files say that these fixed settings are not theirs.
+
+    Working with wrong ones would cut good files. A single file that is too short is a damaged one.
+    """
+    for pattern, size in (commit_log.DIRECTORY, log_bytes), (f"{consume_queue.DIRECTORY}/*/*", entries * _ENTRY.size):
+        found = _files_by_size(root, pattern)
+        if found and size not in found and (found.total() > 1 or max(found) > size):
+            raise ConfigMismatch(
+                f"{root}: no file of {pattern} has {size} bytes, as {config_file.STORE_SETTINGS_FILE} says, "
+                f"most have {_most_frequent(found)}: put the right {config_file.STORE_SETTINGS_FILE} back"
+            )
+
+
+def _files_by_size(root: Path, pattern: str) -> Counter[int]:
+    files = root.glob(f"{pattern}/{'[0-9]' * layout.FILE_NAME_DIGITS}")
+    return Counter(status.st_size for path in files if stat.S_ISREG((status := path.lstat()).st_mode))
+
+
+def _most_frequent(sizes: Counter[int]) -> int:
+    return max(sizes, key=lambda size: (sizes[size], size), default=0)
+
+
+def odd_files(log_files: FileQueue, queues: ConsumeQueues) -> list[OddFile]:
+    """Return all files of another size. Raises StoreUnusable for what is no plain file."""
+    everywhere = [log_files, *(queues[queue].files for queue in queues.on_disk())]
+    return [odd for files in everywhere for _, odd in odd_files_of(files)]
+
+
+def odd_files_of(files: FileQueue) -> Iterator[tuple[int, OddFile]]:
+    """Yield begin and shape of the files of another size. Raises StoreUnusable for what is no plain file."""
+    for base in files.bases():
+        path = files.path(base)
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue  # removed meanwhile, by those who have the store open
+        if not stat.S_ISREG(status.st_mode):
+            raise StoreUnusable(f"{path} is no plain file, and a store holds nothing else: move it away")
+        if status.st_size != files.file_bytes:
+            yield base, OddFile(path, status.st_size, files.file_bytes)
+
+
+def resize(odd: OddFile, root: Path) -> None:
+    """Give a file its size back. Only while nobody else has the store open. Raises StoreFull."""
+    try:
+        with odd.path.open("r+b") as file:
+            file.seek(odd.right_size)
+            surplus = file.read()
+            if surplus.strip(b"\0"):
+                _keep(root, odd.path, surplus)
+            file.truncate(min(odd.size, odd.right_size))
+            os.posix_fallocate(file.fileno(), 0, odd.right_size)
+            os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise StoreFull(f"no room to give {odd.path} its {odd.right_size} bytes ({error.strerror})") from error
+        raise
+
+
+def put_away(files: FileQueue, base: int, root: Path) -> None:
+    """Move a file that is not empty and belongs to no place of the log to the quarantined ones."""
+    path = files.path(base)
+    directory = _quarantine(root)
+    number = 0
+    while (kept := directory / f"{_name(root, path)}.{number}").exists():
+        number += 1
+    files.forget(base)
+    path.rename(kept)
+    sync_directory(directory)
+
+
+def gaps(bases: Sequence[int], file_bytes: int) -> list[tuple[int, int]]:
+    """Return the parts between the first and the last of ``bases`` that have no file."""
+    return [(before + file_bytes, base) for before, base in pairwise(bases) if before + file_bytes < base]
+
+
+def begins_with_record(files: FileQueue, base: int) -> bool:
+    """Tell whether a commit log file is there, and a record of this place stands at its begin."""
+    try:
+        return isinstance(decode(files.mapping(base), 0, base), Record)
+    except FileNotFoundError:
+        return False
+
+
+def is_empty(files: FileQueue, base: int, position: int = 0) -> bool:
+    """Tell whether a file holds only zeros from ``position`` on."""
+    view = memoryview(files.mapping(base))[position:]
+    return not any(any_set(view[at : at + _STEP]) for at in range(0, len(view), _STEP))
+
+
+def is_whole(queue: MessageQueue, entries: ConsumeQueue, log_files: FileQueue) -> bool:
+    """Tell whether the files of a consume queue follow each other, and each begins with the entry it must begin with.
+
+    So files are found that were lost, swapped or brought from elsewhere. Only one entry of each is looked at.
+    """
+    bases = entries.files.bases()
+    if not bases:
+        return True
+    log = log_files.bases()
+    begin, end = (log[0], log[-1] + log_files.file_bytes) if log else (0, 0)
+    firsts = {base // _ENTRY.size: entries.entry(base // _ENTRY.size) for base in bases}
+    follow_each_other = len(bases) == (bases[-1] - bases[0]) // entries.files.file_bytes + 1
+    has_its_begin = bases[0] == 0 or firsts[bases[0] // _ENTRY.size].commit_log_offset <= begin
+    return (
+        follow_each_other
+        and has_its_begin
+        and all(
+            entry in _NO_ENTRIES
+            or 0 <= entry.commit_log_offset < begin
+            or (entry.commit_log_offset < end and _points_to_its_record(queue, number, entry, log_files))
+            for number, entry in firsts.items()
+        )
+    )
+
+
+def _points_to_its_record(queue: MessageQueue, number: int, entry: Entry, log_files: FileQueue) -> bool:
+    offset = entry.commit_log_offset
+    base = log_files.base_of(offset)
+    try:
+        found = decode(log_files.mapping(base), offset - base, offset)
+    except FileNotFoundError:
+        return True  # the record is lost, and its entry is all that is left of it
+    if not isinstance(found, Record):
+        return False
+    message = found.message
+    return (message.topic, message.queue_id, message.queue_offset) == (queue.topic, queue.queue_id, number)
+
+
+def _keep(root: Path, path: Path, surplus: bytes) -> None:
+    """Write what stood behind the end of a file; doing it twice after a crash leaves one file."""
+    directory = _quarantine(root)
+    kept = directory / f"{_name(root, path)}.surplus-{zlib.crc32(surplus):08x}"
+    with kept.open("wb") as file:
+        file.write(surplus)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_directory(directory)
+
+
+def _quarantine(root: Path) -> Path:
+    directory = root / QUARANTINED
+    directory.mkdir(mode=0o700, exist_ok=True)
+    sync_directory(root)
+    return directory
+
+
+def _name(root: Path, path: Path) -> str:
+    return "-".join(path.relative_to(root).parts)
