@@ -2,6 +2,7 @@
 
 It may be closed, open in other processes, or one that a RocketMQ broker wrote. Files are opened read-only, and nothing
 is made: no lock file, no missing directory. File sizes come from ``store.json``, or off the files of a broker's store.
+A file of another size is read as far as it goes, as recovery will.
 
 How far the log goes:
 
@@ -15,12 +16,11 @@ What is no record is stepped over, by looking for the next one. What is no recor
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store import checkpoint, commit_log, config_file, consume_queue, layout, shared_state
+from store import checkpoint, commit_log, config_file, layout, shared_state
 from store._kernel import Mapping
 from store.commit_log import describe
 from store.config import StoreConfig
@@ -32,13 +32,13 @@ from store.file_queue import FileQueue, MappingCache
 from store.message_queue import MessageQueue
 from store.record import Blank, Corrupt, End, Outcome, Record, decode
 from store.recovery import Quarantined, believable
+from store.shape import check_sizes, odd_files_of, usual_sizes
 from store.shared_state import SharedState
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _PRE_BLANK = Entry(*layout.PRE_BLANK_ENTRY)
 _ZEROS = bytes(1 << 20)
 _MAPPINGS = 64
-_FILES = "[0-9]" * layout.FILE_NAME_DIGITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class StoreReader:
     """
 
     def __init__(self, root: Path, settings: StoreSettings, state: SharedState | None) -> None:
-        mappings = MappingCache(_MAPPINGS, writable=False)
+        mappings = MappingCache(_MAPPINGS, writable=False, any_size=True)
         queue_bytes = settings.consume_queue_file_entries * _ENTRY.size
         self.root = root
         self.state = state
@@ -142,8 +142,6 @@ class StoreReader:
             outcome = decode(self.log_files.mapping(base), offset - base, offset)
         except FileNotFoundError:
             return Corrupt("the file is missing")
-        except StoreCorrupt as error:
-            return Corrupt(error.reason)
         return outcome
 
     def place(self, offset: int) -> tuple[Path, int]:
@@ -178,7 +176,9 @@ def open_reader(root: Path) -> StoreReader:
     recorded = config_file.read_store_settings(root)
     if recorded is None and not (root / commit_log.DIRECTORY).is_dir():
         raise StoreUnusable(f"{root} holds no store: neither {config_file.STORE_SETTINGS_FILE} nor a commit log")
-    return StoreReader(root, recorded or _sizes_of_files(root), _shared_state(root))
+    settings = recorded or _sizes_of_files(root)
+    check_sizes(root, settings.commit_log_file_bytes, settings.consume_queue_file_entries)
+    return StoreReader(root, settings, _shared_state(root))
 
 
 # --- files that may be missing or damaged ---------------------------------------------------------
@@ -200,16 +200,11 @@ def set_bytes(files: FileQueue, start: int) -> tuple[int, int] | None:
     return (first, last) if last >= 0 else None
 
 
-def of_another_size(files: FileQueue, start: int) -> Iterator[StoreCorrupt]:
-    """Yield an error for each file at or above ``start`` that has not the size that all have."""
-    for base in files.bases():
-        if base >= start:
-            try:
-                files.mapping(base)
-            except FileNotFoundError:
-                continue  # removed meanwhile
-            except StoreCorrupt as error:
-                yield error
+def of_another_size(files: FileQueue, start: int, end: int | None = None) -> Iterator[StoreCorrupt]:
+    """Yield an error for each file that begins from ``start`` to ``end`` and has not the size that all have."""
+    for base, odd in odd_files_of(files):
+        if base >= start and (end is None or base < end):
+            yield StoreCorrupt(odd.path, odd.size, f"the file has {odd.size} bytes instead of {odd.right_size}")
 
 
 def entries_of(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, Entry]]:
@@ -270,7 +265,7 @@ def _by_file(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, range]]:
 def _mapping(files: FileQueue, base: int) -> Mapping | None:
     try:
         return files.mapping(base)
-    except (FileNotFoundError, StoreCorrupt):
+    except FileNotFoundError:
         return None
 
 
@@ -287,17 +282,11 @@ def _count(log: Log, record: Record) -> None:
 
 
 def _sizes_of_files(root: Path) -> StoreSettings:
-    """Read the fixed settings off the files: the size that most of them have, so that a short one is found out."""
+    """Read the fixed settings off the files of a store that has none recorded."""
     usual = StoreConfig()
-    log_bytes = _most_common_size((root / commit_log.DIRECTORY).glob(_FILES))
-    queue_bytes = _most_common_size((root / consume_queue.DIRECTORY).glob(f"*/*/{_FILES}"))
+    log_bytes, queue_bytes = usual_sizes(root)
     entries = queue_bytes // _ENTRY.size
     return StoreSettings(log_bytes or usual.commit_log_file_bytes, entries or usual.consume_queue_file_entries)
-
-
-def _most_common_size(paths: Iterable[Path]) -> int:
-    sizes = [size for path in sorted(paths) if (size := path.stat().st_size)]
-    return statistics.mode(sizes) if sizes else 0
 
 
 def _shared_state(root: Path) -> SharedState | None:
