@@ -85,6 +85,18 @@ class Flusher:
             return False
         return self._try_flush()
 
+    def flush_recovered(self, end: int) -> None:
+        """Flush the log up to ``end``, while nobody else has the store open; a lost file keeps nothing to flush.
+
+        Raises StorePoisoned.
+        """
+        try:
+            self._log_files.sync(self._state.flushed_to, end)
+        except OSError as error:
+            self._poison(error)
+        reach(CrashPoint.FLUSH_SYNCED)
+        self._state.flushed_to = end
+
     def flush_queues(self) -> None:
         """Flush the consume queue files with new entries; the next checkpoint says how far they are durable."""
         queue_ends = sum(self._topics.max_offset(queue) for queue in self._topics.all_queues())

@@ -341,7 +341,8 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     log_files, queues = _files(root, config, MappingCache(config.max_mapped_files))
     timeout_ms = config.lock_timeout_ms
     shape.check_sizes(root, config.commit_log_file_bytes, config.consume_queue_file_entries)
-    for odd in shape.odd_files(log_files, queues):
+    odd_files = shape.odd_files(log_files, queues)
+    for odd in odd_files:
         _log.error("%s", odd.line())
         shape.resize(odd, root)
     leftover = shared_state.leftover(root)
@@ -349,7 +350,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
         _settle_append(leftover, log_files, queues, TopicTable(root, leftover, lock, timeout_ms))
     else:
         leftover = None
-    found = recovery.survey(root, log_files, queues, leftover)
+    found = recovery.survey(root, log_files, queues, leftover, odd_files)
     chosen = recovery.plan(found)
     recovered = recovery.apply(chosen, root, log_files, queues)
     for bad in chosen.quarantined:
@@ -397,7 +398,7 @@ def _build(
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
     flusher = Flusher(root, state, log_files, queues, topics, config.lock_timeout_ms)
     if ranges:
-        flusher.wait_until_flushed(log_end)
+        flusher.flush_recovered(log_end)
         flusher.flush_queues()
         flusher.write_checkpoint()
     shared_state.finish(state, root)

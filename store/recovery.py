@@ -19,6 +19,7 @@ and to which no record leads is moved to ``quarantined``. Nothing else is ever d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from store.group_table import GroupTable
 from store.mapped_file import remove_scratch
 from store.message_queue import MessageQueue
 from store.record import Blank, End, Record, decode
-from store.shape import QUARANTINED, begins_with_record, gaps, is_empty, is_whole, put_away
+from store.shape import QUARANTINED, OddFile, begins_with_record, gaps, is_empty, is_whole, put_away
 from store.shared_state import SharedState
 from store.topic_table import TopicTable
 
@@ -129,17 +130,29 @@ class Recovered:
     last_store_timestamp: int = 0
 
 
-def survey(root: Path, log_files: FileQueue, queues: ConsumeQueues, leftover: SharedState | None) -> Survey:
-    """Look at everything; change nothing. ``leftover`` is the runtime file of this boot, its append settled."""
+def survey(
+    root: Path,
+    log_files: FileQueue,
+    queues: ConsumeQueues,
+    leftover: SharedState | None,
+    odd: Sequence[OddFile] = (),
+) -> Survey:
+    """Look at everything; change nothing.
+
+    ``leftover`` is the runtime file of this boot, its append settled. ``odd`` are files that had another size: they
+    are read again.
+    """
     bases = tuple(log_files.bases())
     begin = bases[0] if bases else 0
     _, low_water = checkpoint.read(root)
     missing = low_water is not None and _queue_ends(queues, low_water.dispatched_to) < low_water.queue_ends
+    missing = missing or any(file.path.parent != log_files.directory for file in odd)
     missing = missing or not all(is_whole(queue, queues[queue], log_files) for queue in queues.on_disk())
     same_boot = leftover is not None and begin <= leftover.published_to
     scan_from = begin
     if low_water is not None and not missing and begin <= low_water.dispatched_to <= low_water.flushed_to:
         scan_from = low_water.dispatched_to
+    scan_from = min([scan_from, *(int(file.path.name) for file in odd if file.path.parent == log_files.directory)])
     if not begins_with_record(log_files, log_files.base_of(scan_from)):
         scan_from = log_files.base_of(scan_from)  # it may be another file than the mark is about
     trusted_to = low_water.flushed_to if low_water is not None else None
@@ -287,15 +300,14 @@ def _scan(files: FileQueue, start: int, trusted_to: int | None) -> tuple[int, st
     while True:
         end, stopped, reason = _scan_on(files, end)
         is_missing = files.base_of(stopped) not in bases
-        if is_missing and any(begins_with_record(files, base) for base in bases if base > stopped):
-            sure_to = max(sure_to, last_end)  # a file that is lost is no torn tail
-        if stopped >= sure_to:
+        goes_on = is_missing and any(begins_with_record(files, base) for base in bases if base > stopped)
+        if stopped >= sure_to and not goes_on:  # a file that is lost is no torn tail
             return end, reason, damaged
-        resumed = commit_log.next_record(files, stopped + 1, sure_to)
+        resumed = commit_log.next_record(files, stopped + 1, last_end if goes_on else sure_to)
         if resumed is None:
             if trusted_to is None:
                 return end, reason, damaged
-            resumed = _behind_damage(files, max(trusted_to, stopped))
+            resumed = _behind_damage(files, trusted_to)
         damaged.append(Quarantined(stopped, resumed, MISSING if is_missing else reason))
         end = resumed
 

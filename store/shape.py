@@ -152,41 +152,42 @@ def is_empty(files: FileQueue, base: int, position: int = 0) -> bool:
 
 
 def is_whole(queue: MessageQueue, entries: ConsumeQueue, log_files: FileQueue) -> bool:
-    """Tell whether the files of a consume queue follow each other, and each begins with the entry it must begin with.
+    """Tell whether the files of a consume queue follow each other, and each begins and ends as it must.
 
-    So files are found that were lost, swapped or brought from elsewhere. Only one entry of each is looked at.
+    So files are found that were lost, cut short, swapped or brought from elsewhere. Two entries of each are looked at.
     """
     bases = entries.files.bases()
     if not bases:
         return True
     log = log_files.bases()
-    begin, end = (log[0], log[-1] + log_files.file_bytes) if log else (0, 0)
-    firsts = {base // _ENTRY.size: entries.entry(base // _ENTRY.size) for base in bases}
+    within = range(log[0], log[-1] + log_files.file_bytes) if log else range(0)
+    firsts = [base // _ENTRY.size for base in bases]
+    lasts = [first + entries.entries_per_file - 1 for first in firsts[:-1]]
     follow_each_other = len(bases) == (bases[-1] - bases[0]) // entries.files.file_bytes + 1
-    has_its_begin = bases[0] == 0 or firsts[bases[0] // _ENTRY.size].commit_log_offset <= begin
+    has_its_begin = bases[0] == 0 or entries.entry(firsts[0]).commit_log_offset <= within.start
     return (
         follow_each_other
         and has_its_begin
-        and all(
-            entry in _NO_ENTRIES
-            or 0 <= entry.commit_log_offset < begin
-            or (entry.commit_log_offset < end and _points_to_its_record(queue, number, entry, log_files))
-            for number, entry in firsts.items()
-        )
+        and all(entries.entry_or_none(number) is not None for number in lasts)
+        and all(_is_right(queue, number, entries.entry(number), log_files, within) for number in [*firsts, *lasts])
     )
 
 
-def _points_to_its_record(queue: MessageQueue, number: int, entry: Entry, log_files: FileQueue) -> bool:
+def _is_right(queue: MessageQueue, number: int, entry: Entry, log_files: FileQueue, within: range) -> bool:
+    """Tell whether an entry is empty, older than the log, or that of its record."""
     offset = entry.commit_log_offset
+    if entry in _NO_ENTRIES or 0 <= offset < within.start:
+        return True
     base = log_files.base_of(offset)
     try:
-        found = decode(log_files.mapping(base), offset - base, offset)
+        found = decode(log_files.mapping(base), offset - base, offset) if offset in within else None
     except FileNotFoundError:
         return True  # the record is lost, and its entry is all that is left of it
     if not isinstance(found, Record):
         return False
     message = found.message
-    return (message.topic, message.queue_id, message.queue_offset) == (queue.topic, queue.queue_id, number)
+    stored = (message.topic, message.queue_id, message.queue_offset, found.size)
+    return stored == (queue.topic, queue.queue_id, number, entry.size)
 
 
 def _keep(root: Path, path: Path, surplus: bytes) -> None:
