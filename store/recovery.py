@@ -160,6 +160,8 @@ def survey(
         trusted_to = leftover.published_to
     end, tail, damaged = _scan(log_files, scan_from, trusted_to)
     foreign_from = end
+    if tail == _NOTHING and not _is_free(log_files, end):
+        tail = f"{_NOTHING}, but behind it"
     if leftover is not None and same_boot and leftover.append_stage == COPYING:  # looked at, and not undone as yet
         end, tail, foreign_from = leftover.published_to, _NOTHING, leftover.written_to
     return Survey(
@@ -201,7 +203,8 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
         log_files.remove(base)
     for base in reversed(chosen.put_away_files):
         put_away(log_files, base, root)
-    commit_log.zero(log_files, chosen.log_end, log_files.base_of(chosen.log_end) + log_files.file_bytes)
+    if chosen.cut_reason is not None:
+        commit_log.zero(log_files, chosen.log_end, log_files.base_of(chosen.log_end) + log_files.file_bytes)
     reach(CrashPoint.RECOVERY_TAIL_CUT)
     done = dispatch(log_files, queues, list(chosen.dispatch_ranges))
     for queue, end in done.ends.items():
@@ -329,6 +332,15 @@ def _behind_damage(files: FileQueue, trusted_to: int) -> int:
     return trusted_to if is_free else base + files.file_bytes
 
 
+def _is_free(files: FileQueue, end: int) -> bool:
+    """Tell whether nothing stands in the rest of the file in which the log ends."""
+    base = files.base_of(end)
+    try:
+        return end == base or is_empty(files, base, end - base)
+    except FileNotFoundError:
+        return True
+
+
 def _damaged_below(files: FileQueue, scan_from: int) -> list[Quarantined]:
     """Return what is seen to be damaged below without reading it: lost files, and those with another begin."""
     below = files.base_of(scan_from)
@@ -362,7 +374,7 @@ def _between(start: int, end: int, damaged: tuple[Quarantined, ...]) -> tuple[tu
     for bad in damaged:
         if bad.start > start:
             ranges.append((start, bad.start))
-        start = bad.end
+        start = max(start, bad.end)
     if end > start:
         ranges.append((start, end))
     return tuple(ranges)

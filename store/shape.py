@@ -169,12 +169,13 @@ def is_whole(queue: MessageQueue, entries: ConsumeQueue, log_files: FileQueue) -
         follow_each_other
         and has_its_begin
         and all(entries.entry_or_none(number) is not None for number in lasts)
-        and all(_is_right(queue, number, entries.entry(number), log_files, within) for number in [*firsts, *lasts])
+        and all(_is_right(queue, number, entries, log_files, within) for number in [*firsts, *lasts])
     )
 
 
-def _is_right(queue: MessageQueue, number: int, entry: Entry, log_files: FileQueue, within: range) -> bool:
+def _is_right(queue: MessageQueue, number: int, entries: ConsumeQueue, log_files: FileQueue, within: range) -> bool:
     """Tell whether an entry is empty, older than the log, or that of its record."""
+    entry = entries.entry(number)
     offset = entry.commit_log_offset
     if entry in _NO_ENTRIES or 0 <= offset < within.start:
         return True
@@ -182,12 +183,21 @@ def _is_right(queue: MessageQueue, number: int, entry: Entry, log_files: FileQue
     try:
         found = decode(log_files.mapping(base), offset - base, offset) if offset in within else None
     except FileNotFoundError:
-        return True  # the record is lost, and its entry is all that is left of it
+        found = None
     if not isinstance(found, Record):
-        return False
+        return offset in within and _is_between_its_neighbours(number, entries)
     message = found.message
     stored = (message.topic, message.queue_id, message.queue_offset, found.size)
     return stored == (queue.topic, queue.queue_id, number, entry.size)
+
+
+def _is_between_its_neighbours(number: int, entries: ConsumeQueue) -> bool:
+    """Tell whether an entry can be that of a lost record, of which nothing else is left."""
+    before, after = (entries.entry_or_none(other) if other >= 0 else None for other in (number - 1, number + 1))
+    offset, size, _ = entries.entry(number)
+    return (before is None or before in _NO_ENTRIES or before.commit_log_offset <= offset) and (
+        after is None or offset + size <= after.commit_log_offset or offset == after.commit_log_offset
+    )
 
 
 def _keep(root: Path, path: Path, surplus: bytes) -> None:
