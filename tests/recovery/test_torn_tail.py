@@ -94,7 +94,7 @@ def test_every_length_of_the_last_three_records_is_cut(image: Path, tail: Path, 
             check_ends_before(image, whole, offset, any(log[offset:end]))
 
 
-def rubbish(rest: bytes) -> bytes:
+def rubbish(rest: bytes | bytearray) -> bytes:
     """Return other bytes, some of them zero: properties of which none is could be those of a 4.9 broker's record."""
     return bytes(byte ^ 0xA5 if number % 16 else 0 for number, byte in enumerate(rest))
 
