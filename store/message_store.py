@@ -426,7 +426,12 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
         _log.error("%s", odd.line())
         shape.resize(odd, root)
     leftover = shared_state.leftover(root)
-    if leftover is not None and recovery.believable(leftover, root) and recovery.fits_together(leftover):
+    if (
+        leftover is not None
+        and recovery.believable(leftover, root)
+        and recovery.fits_together(leftover)
+        and shared_state.has_sound_offsets(leftover)
+    ):
         _settle_append(leftover, log_files, queues, TopicTable(root, leftover, lock, timeout_ms))
     else:
         leftover = None

@@ -259,7 +259,7 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
         end = _end_of_lost(queues[queue], end, chosen.quarantined)
         queues[queue].cut(end)
         recovered.queues[queue] = (min(queues[queue].begin(chosen.log_begin), end), end)
-    recovered.last_store_timestamp = max(0, checkpoint.read(root)[0].commit_log_timestamp)
+    recovered.last_store_timestamp = checkpoint.read(root)[0].commit_log_timestamp
     reach(CrashPoint.RECOVERY_APPLIED)
     return recovered
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from store import checkpoint
 from tests.recovery.scenes import (
     FILE_BYTES,
     PAGE,
@@ -19,10 +20,12 @@ from tests.recovery.scenes import (
     bases_of,
     check,
     copy,
+    killed_store,
     log_path,
     place,
     truncate,
 )
+from tests.support import reference
 
 GAP = {1, 6}
 """Invariants that do not hold while records are missed."""
@@ -117,6 +120,21 @@ def test_all_files_lost_leave_an_empty_log_that_goes_on_with_the_right_numbers(
         log_path(root, base).unlink()
     lost = {offset for offset, _ in written}
     check(root, Expected(written=written, lost=lost, forgotten=lost, quarantined=[(0, bases[-1] + FILE_BYTES)]))
+
+
+@pytest.mark.parametrize("rebooted", [False, True])
+def test_a_lost_file_above_the_mark_is_a_gap_and_no_torn_tail(target: Path, rebooted: bool) -> None:
+    # Given a store whose last process was killed, with its later files above the durable mark
+    killed_store(target)
+    written = reference.read_commit_log(target)
+    base = bases_of(written)[-2]
+    _, low_water = checkpoint.read(target)
+    assert low_water is not None
+    assert low_water.flushed_to < base
+    if rebooted:
+        (target / "shared").unlink()
+    log_path(target, base).unlink()
+    check(target, without_the_middle_file(written, base))
 
 
 # --- of another size --------------------------------------------------------------------------------
