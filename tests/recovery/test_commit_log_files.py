@@ -137,6 +137,19 @@ def test_a_lost_file_above_the_mark_is_a_gap_and_no_torn_tail(target: Path, rebo
     check(target, without_the_middle_file(written, base))
 
 
+@pytest.mark.parametrize("number", [-1, -2])
+def test_queue_offsets_of_lost_records_at_the_end_are_not_given_again(target: Path, number: int) -> None:
+    # Given a killed process, whose runtime file vouches for records of a lost file that no mark says are dispatched
+    killed_store(target)
+    written = reference.read_commit_log(target)
+    bases = bases_of(written)
+    for base in bases[number:]:
+        log_path(target, base).unlink()
+    lost = {offset for offset, _ in written if offset >= bases[number]}
+    gap = (bases[number], bases[-1] + FILE_BYTES)
+    check(target, Expected(written=written, lost=lost, quarantined=[gap], problems=GAP))
+
+
 # --- of another size --------------------------------------------------------------------------------
 
 

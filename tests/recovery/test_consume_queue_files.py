@@ -13,6 +13,7 @@ import pytest
 
 from store import MessageQueue
 from tests.recovery.scenes import (
+    FILE_BYTES,
     QUEUE_FILE_BYTES,
     QUEUES,
     Expected,
@@ -163,20 +164,36 @@ def test_lost_log_and_queue_files_together_leave_the_rest(
 ) -> None:
     # Given a middle file of the log and a file of a queue that are both lost: of some entries nothing is left
     root = copy(original, way, target)
-    base = 2 * 36_864
+    base = 2 * FILE_BYTES
     log_path(root, base).unlink()
     queue_path(root, ORDERS_0, number).unlink()
-    lost = {offset for offset, _ in written if base <= offset < base + 36_864}
+    lost = {offset for offset, _ in written if base <= offset < base + FILE_BYTES}
     check(
         root,
         Expected(
             written=written,
             lost=lost,
-            quarantined=[(base, base + 36_864)],
+            quarantined=[(base, base + FILE_BYTES)],
             problems={1, 6} | ({5} if number == 1 else set()),
             places_are_known=False,
         ),
     )
+
+
+def test_a_first_file_that_is_made_again_begins_with_pre_blank_entries(
+    original: Path, written: Written, target: Path, way: str
+) -> None:
+    # Given the first files lost, of the log and of the queue: the first entries have no records any more
+    root = copy(original, way, target)
+    log_path(root, 0).unlink()
+    queue_path(root, ORDERS_0, 0).unlink()
+    lost = {offset for offset, _ in written if offset < FILE_BYTES}
+    check(root, Expected(written=written, lost=lost, forgotten=lost))
+
+    # Then a broker, which takes an empty entry for the end of a queue, does not find one
+    entries = reference.read_consume_queue(root, ORDERS, 0)
+    assert entries[0] == reference.PRE_BLANK_ENTRY
+    assert reference.check_store(root) == []
 
 
 def swap(one: Path, other: Path) -> None:
