@@ -49,8 +49,9 @@ def shift_everything(root: Path, written: Written, shift_ms: int) -> Written:
             file.seek(offset - base)
             file.write(content)
     marks, low_water = checkpoint.read(root)
-    times = (marks.commit_log_timestamp, marks.consume_queue_timestamp, marks.index_timestamp)
-    checkpoint.write(root, Checkpoint(*(value and value + shift_ms for value in times), marks.flushed_to), low_water)
+    newest, index = marks.commit_log_timestamp, marks.index_timestamp
+    shifted_marks = Checkpoint(newest and newest + shift_ms, newest and newest + shift_ms, index and index + shift_ms)
+    checkpoint.write(root, shifted_marks, low_water)
     for path in root.rglob("*"):
         when = time.time() + shift_ms / 1000
         if path.name not in {"lock", "shared"}:
