@@ -244,9 +244,15 @@ def snapshot(root: Path) -> dict[str, tuple[object, ...]]:
 
 
 def durable_content(root: Path) -> dict[str, bytes]:
-    """Return every file that a broker reads too, and the quarantined ones, but the checkpoint with its counter."""
-    kept = (path for path in root.rglob("*") if path.is_file() and path.name not in {"shared", "lock", "checkpoint"})
-    return {str(path.relative_to(root)): path.read_bytes() for path in kept}
+    """Return every file that a broker reads too, and the quarantined ones.
+
+    Without the checkpoint, which has a counter, and the index, which is made again behind the writers, in files that
+    are named by the time.
+    """
+    passed_over = {"shared", "lock", "checkpoint", "index"}
+    kept = (path for path in root.rglob("*") if path.is_file())
+    content = {path.relative_to(root): path for path in kept}
+    return {str(name): path.read_bytes() for name, path in content.items() if name.parts[0] not in passed_over}
 
 
 @contextmanager
