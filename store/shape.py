@@ -98,7 +98,8 @@ def odd_files_of(files: FileQueue) -> Iterator[tuple[int, OddFile]]:
         except FileNotFoundError:
             continue  # removed meanwhile, by those who have the store open
         if not stat.S_ISREG(status.st_mode):
-            raise StoreUnusable(f"{path} is no plain file, and a store holds nothing else: move it away")
+            kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no plain file"
+            raise StoreUnusable(f"{path} is {kind}, and a store holds plain files only: move it away")
         if status.st_size != files.file_bytes:
             yield base, OddFile(path, status.st_size, files.file_bytes)
 
