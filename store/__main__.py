@@ -1,7 +1,7 @@
-"""``python -m store``: look at a store directory without taking part in it.
+"""``python -m store``: look at a store directory without taking part in it, or repair it while nobody does.
 
-Exit codes: 0 all is well, 2 the command line is wrong, 3 the store cannot be opened or read, 6 the check failed:
-damaged bytes, or an invariant that does not hold.
+Exit codes: 0 all is well, 2 the command line is wrong, 3 the store cannot be opened or read, or others have it open,
+6 the check failed: damaged bytes, or an invariant that does not hold.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import orjson
 
 from store.dump import dump
 from store.errors import StoreError
+from store.repair import planned, repair
 from store.verify import Problem, verify
 
 OK = 0
@@ -32,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "dump":
             return _dump(options.root)
+        if options.command == "repair":
+            return _repair(options.root, dry_run=options.dry_run)
         return _verify(options.root, options.output)
     except (StoreError, OSError) as error:
         _note(str(error))
@@ -59,6 +62,14 @@ def _verify(root: Path, output: str) -> int:
     return CHECK_FAILED
 
 
+def _repair(root: Path, *, dry_run: bool) -> int:
+    for line in planned(root):
+        print(line, flush=True)
+    if not dry_run:
+        repair(root)
+    return OK
+
+
 def _as_json(problem: Problem) -> str:
     fields = {
         "invariant": problem.invariant,
@@ -74,15 +85,13 @@ def _note(text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m store", description="Look at a store directory without taking part in it."
-    )
+    parser = argparse.ArgumentParser(prog="python -m store", description="Look at a store directory, or repair it.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     dump_command = commands.add_parser("dump", help="print every record of the commit log")
     _describe(
         dump_command,
         "Print every record of the commit log, in its order. Damaged bytes are reported on standard error and stepped "
-        "over.",
+        f"over. {_READ_ONLY}",
         failed="there are damaged bytes",
     )
     dump_command.add_argument(
@@ -92,22 +101,32 @@ def _parser() -> argparse.ArgumentParser:
     _describe(
         verify_command,
         "Check the numbered invariants of store/verify.py. Each problem is one line: number of the invariant, file, "
-        "byte, reason.",
+        f"byte, reason. {_READ_ONLY}",
         failed="an invariant does not hold",
     )
     verify_command.add_argument(
         "-o", "--output", choices=["text", "jsonl"], default="text", help="format of the problems (default: text)"
     )
+    repair_command = commands.add_parser("repair", help="recover a store that nobody has open")
+    _describe(
+        repair_command,
+        "Print what the next process that opens the store does to it, one step a line: cut a torn tail, step over "
+        "what is damaged, write consume queues again. Then do it, under the lock of the store, and close the store.",
+        in_use=", or others have it open",
+    )
+    repair_command.add_argument("--dry-run", action="store_true", help="print the steps and change nothing")
     return parser
 
 
-def _describe(command: argparse.ArgumentParser, what: str, *, failed: str) -> None:
+def _describe(command: argparse.ArgumentParser, what: str, *, failed: str = "", in_use: str = "") -> None:
     command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.description = textwrap.fill(f"{what} {_READ_ONLY}", 80)
+    command.description = textwrap.fill(what, 80)
     command.epilog = (
         f"exit codes:\n  {OK}  all is well\n  2  the command line is wrong\n"
-        f"  {STORE_CANNOT_BE_OPENED}  the store cannot be opened or read\n  {CHECK_FAILED}  check failed: {failed}"
+        f"  {STORE_CANNOT_BE_OPENED}  the store cannot be opened or read{in_use}"
     )
+    if failed:
+        command.epilog += f"\n  {CHECK_FAILED}  check failed: {failed}"
     command.add_argument("root", type=Path, metavar="ROOT", help="directory of the store")
 
 

@@ -2080,7 +2080,11 @@ cdef class QueueGrant:
             return None
         mapping = lent(self.log_file, 0)
         if mapping is None or not self.log_file[1] <= commit_log_offset < <int64_t>self.log_file[1] + <int64_t>self.log_file_bytes:
-            provided = self.files.log_file(commit_log_offset)
+            try:
+                provided = self.files.log_file(commit_log_offset)
+            except FileNotFoundError:
+                self.damaged.append((offset, commit_log_offset, IS_END))
+                return None
             if provided is None:
                 return _GONE
             self.log_file = borrowed(provided)

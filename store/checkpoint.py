@@ -82,6 +82,8 @@ class LowWater:
 def read(root: Path) -> tuple[Checkpoint, LowWater | None]:
     """Return what the file says; zeros and ``None`` when it is missing or not 4096 bytes long.
 
+    A field that is negative, which no time and no offset can be, counts as not known.
+
     The low-water mark is ``None`` too when neither slot is valid, as after a RocketMQ broker made the file.
 
     Raises:
@@ -92,7 +94,7 @@ def read(root: Path) -> tuple[Checkpoint, LowWater | None]:
         return Checkpoint(), None
     marks = [mark for mark in (_mark(content, position) for position in layout.LOW_WATER_AT) if mark is not None]
     newest = max(marks, key=lambda mark: mark.sequence, default=None)
-    return Checkpoint(*layout.CHECKPOINT.unpack_from(content, 0)), newest
+    return Checkpoint(*(max(0, field) for field in layout.CHECKPOINT.unpack_from(content, 0))), newest
 
 
 def write(root: Path, checkpoint: Checkpoint, low_water: LowWater | None = None) -> None:

@@ -17,17 +17,21 @@ from pathlib import Path
 from threading import Lock
 
 from store.errors import StoreCorrupt
-from store.mapped_file import open_file
+from store.mapped_file import open_file, open_plain
 
 DESCRIPTORS = 16
 """Descriptors kept by default: of the last files that were read from."""
 
 
 class ColdReads:
-    """Reads from files, of which at most ``limit`` stay open; the least recently used is closed first."""
+    """Reads from files, of which at most ``limit`` stay open; the least recently used is closed first.
 
-    def __init__(self, limit: int = DESCRIPTORS) -> None:
+    With ``any_size`` what a file lacks reads as zeros, and what stands behind its right size is not looked at.
+    """
+
+    def __init__(self, limit: int = DESCRIPTORS, *, any_size: bool = False) -> None:
         self._limit = limit
+        self._any_size = any_size
         self._files: OrderedDict[str, _File] = OrderedDict()
         self._lock = Lock()
 
@@ -75,7 +79,7 @@ class ColdReads:
         with self._lock:
             file = self._files.get(path)
             if file is None:
-                file = self._files[path] = _File(Path(path), size)
+                file = self._files[path] = _File(Path(path), size, self._any_size)
                 if len(self._files) > self._limit:
                     self._files.popitem(last=False)
             else:
@@ -86,11 +90,12 @@ class ColdReads:
 class _File:
     """An open file. It is closed when the last one who reads from it has ended, whoever dropped it meanwhile."""
 
-    def __init__(self, path: Path, size: int) -> None:
+    def __init__(self, path: Path, size: int, any_size: bool) -> None:
         self._descriptor = -1
         self._path = path
         self._size = size
-        self._descriptor = open_file(path, size, os.O_RDONLY)
+        self._any_size = any_size
+        self._descriptor = open_plain(path, os.O_RDONLY) if any_size else open_file(path, size, os.O_RDONLY)
         # No reading ahead: a look at one entry would fill memory with the file. Who reads on asks for more at once.
         os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
@@ -105,6 +110,8 @@ class _File:
         except OSError as error:
             raise StoreCorrupt(self._path, position, f"cannot be read: {error.strerror}") from error
         if count and not content:
+            if self._any_size:
+                return bytes(count)
             raise StoreCorrupt(self._path, position, f"the file ends here and was opened with {self._size} bytes")
         return content
 

@@ -13,7 +13,7 @@ Invariants, checked by ``python -m store verify``:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from store import layout
 from store.errors import StoreCorrupt
@@ -70,6 +70,27 @@ class LogReader:
         base = self._files.base_of(offset)
         self._content = self._files.read(base, offset - base, count)
         self._start, self._count = offset, count
+
+
+def feed(files: FileQueue, start: int, end: int, take: Callable[[bytes, int, int], int]) -> int:
+    """Hand the records of one file from ``start`` up to ``end`` to ``take``, part by part; return how far that came.
+
+    ``take(content, begin, stop)`` gets bytes of the log from ``begin`` on, takes the whole records in them that begin
+    below ``stop``, and returns where it ended. Raises FileNotFoundError, and StoreCorrupt as a cold read.
+    """
+    base = files.base_of(start)
+    following = base + files.file_bytes
+    end, offset, count = min(end, following), start, _MOST_READ
+    while offset < end:
+        content = files.read(base, offset - base, min(count, following - offset))
+        reached = take(content, offset, min(end, offset + len(content)))
+        if reached == offset:
+            size = int.from_bytes(content[:4], "big")
+            if not len(content) < size <= following - offset:
+                break
+            count = size
+        offset = reached
+    return offset
 
 
 def walk(files: FileQueue, start: int, end: int | None = None) -> Iterator[Step]:

@@ -29,6 +29,7 @@ RocketMQ's own diagram calls the second field the body size. It is not: the brok
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +44,8 @@ DIRECTORY = "consumequeue"
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _NEAR = 256
 """A search reads so many entries at once when it has come that near."""
+_TOPIC = re.compile(rf"[%|a-zA-Z0-9_-]{{1,{layout.MAX_TOPIC_BYTES}}}")
+_QUEUE_ID = re.compile("0|[1-9][0-9]{0,9}")
 
 
 class Entry(NamedTuple):
@@ -77,6 +80,14 @@ class ConsumeQueue:
         """Return the entries from ``first`` up to ``stop``, all of which stand in one file. Raises as :meth:`entry`."""
         return [Entry(*fields) for fields in _ENTRY.iter_unpack(self._bytes(first, stop))]
 
+    def entry_or_none(self, queue_offset: int) -> Entry | None:
+        """Return an entry; None when nothing was written there, or its file is missing."""
+        try:
+            entry = self.entry(queue_offset)
+        except FileNotFoundError:
+            return None
+        return entry if entry.size else None
+
     def write(self, queue_offset: int, entry: Entry) -> None:
         """Write an entry, making its file when it is missing."""
         mapping, first = self.file_for(queue_offset)
@@ -91,7 +102,7 @@ class ConsumeQueue:
         base = first * _ENTRY.size
         is_new = self.files.allocate(base)
         mapping = self.files.mapping(base)
-        if is_new and self.files.bases() == [base]:
+        if is_new and self.files.bases()[0] == base:
             for number in range(queue_offset - first):
                 _ENTRY.pack_into(mapping, number * _ENTRY.size, *layout.PRE_BLANK_ENTRY)
         return mapping, first
@@ -192,10 +203,14 @@ class ConsumeQueues:
         """Return the queues that have a directory, sorted; entries that are no queue are passed over."""
         found = []
         for topic in _directories(str(self._root / DIRECTORY)):
-            found += [
-                MessageQueue(topic.name, int(queue.name)) for queue in _directories(topic.path) if queue.name.isdigit()
-            ]
+            if _TOPIC.fullmatch(topic.name):
+                queues = [queue.name for queue in _directories(topic.path)]
+                found += [MessageQueue(topic.name, int(queue)) for queue in queues if _is_id(queue)]
         return sorted(found)
+
+
+def _is_id(name: str) -> bool:
+    return bool(_QUEUE_ID.fullmatch(name)) and int(name) < 2**31
 
 
 def _directories(path: str) -> list[os.DirEntry[str]]:

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from store import commit_log
-from store._kernel import FOUND, Dispatcher, Mapping, decode, index_records
+from store._kernel import Dispatcher, Mapping, index_records
 from store.consume_queue import ConsumeQueues
 from store.crash_points import CrashPoint, reach
 from store.file_lock import INDEX_BYTE, LockFile
 from store.file_queue import FileQueue
 from store.index_file import IndexFile, IndexFiles
 from store.message_queue import MessageQueue
-from store.record import ReceivedMessage
+from store.record import Blank, ReceivedMessage
 from store.shared_state import SharedState
 
 _TRANSACTION_MASK = 0xC
@@ -56,9 +56,10 @@ def dispatch(log_files: FileQueue, consume_queues: ConsumeQueues, ranges: list[t
     for start, end in ranges:
         offset = start
         while offset < end:
-            base = log_files.base_of(offset)
-            dispatcher.dispatch(log_files.mapping(base), base, offset, end)
-            offset = base + log_files.file_bytes
+            commit_log.feed(
+                log_files, offset, end, lambda part, begin, stop: dispatcher.dispatch(part, begin, begin, stop)
+            )
+            offset = log_files.base_of(offset) + log_files.file_bytes
     ends = {MessageQueue(topic, queue_id): end for (topic, queue_id), end in dispatcher.ends.items()}
     return Dispatched(dispatcher.records, dispatcher.entries_written, ends)
 
@@ -104,28 +105,32 @@ class IndexDispatch:
         if start >= end:
             self._state.indexed_to = max(start, self._state.indexed_to)
             return
-        base = self._log_files.base_of(start)
-        stop = min(end, base + self._log_files.file_bytes, start + _INDEX_STEP_BYTES)
+        following = self._log_files.base_of(start) + self._log_files.file_bytes
+        stop = min(end, following, start + _INDEX_STEP_BYTES)
         try:
-            log = self._log_files.mapping(base)
+            reached = self._index(start, stop)
+            reach(CrashPoint.INDEX_WRITTEN)
+            self._state.indexed_to = reached if reached >= stop else self._behind(reached, end)
         except FileNotFoundError:
-            self._state.indexed_to = base + self._log_files.file_bytes
-            return
-        reached = self._index(log, base, start, stop)
-        reach(CrashPoint.INDEX_WRITTEN)
-        self._state.indexed_to = reached if reached >= stop else self._behind(log, base, reached, end)
+            self._state.indexed_to = following
 
-    def _index(self, log: Mapping, base: int, start: int, stop: int) -> int:
+    def _index(self, start: int, stop: int) -> int:
         """Index records up to ``stop``, or to where none stands; return that offset."""
         file = self._files.to_fill(self._now_ms())
         start, done = self._resumed(start, stop)
-        while True:
-            start, done, is_full = index_records(
-                log, base, start, stop, file.mapping, self._files.slots, self._files.entries, done
-            )
-            if not is_full:
-                return start
-            file = self._roll(file)
+
+        def take(content: bytes, begin: int, end: int) -> int:
+            nonlocal file, done
+            offset, is_full = begin, True
+            while is_full:
+                offset, done, is_full = index_records(
+                    content, begin, offset, end, file.mapping, file.slots, file.entries, done
+                )
+                if is_full:
+                    file = self._roll(file)
+            return offset
+
+        return commit_log.feed(self._log_files, start, stop, take)
 
     def _resumed(self, start: int, stop: int) -> tuple[int, int]:
         """Return where to go on, and how many keys of the record there are in the index already.
@@ -155,8 +160,8 @@ class IndexDispatch:
         reach(CrashPoint.INDEX_FILE_FULL)
         return self._files.create(self._now_ms())
 
-    def _behind(self, log: Mapping, base: int, offset: int, end: int) -> int:
+    def _behind(self, offset: int, end: int) -> int:
         """Return where to go on behind what is no record: a blank record, or damage."""
-        if decode(log, offset - base, offset) == FOUND["BLANK"]:
-            return base + self._log_files.file_bytes
+        if isinstance(commit_log.LogReader(self._log_files).outcome(offset), Blank):
+            return self._log_files.base_of(offset) + self._log_files.file_bytes
         return commit_log.next_record(self._log_files, offset + 1, end) or end

@@ -10,6 +10,7 @@ A removed file keeps its blocks while anybody has it mapped: :meth:`MappingCache
 from __future__ import annotations
 
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,15 +24,20 @@ from store.cold_reads import ColdReads
 from store.errors import LimitReached
 from store.mapped_file import allocate, map_file, sync_directory, sync_file
 
+_FILE_NAME = re.compile(f"[0-9]{{{layout.FILE_NAME_DIGITS}}}")
+
 _PART_BYTES = 1 << 20
 _ZEROS = bytes(_PART_BYTES)
 
 
 class MappingCache:
-    """The mappings of one process by path, at most ``limit`` of them, and its cold reads."""
+    """The mappings of one process by path, at most ``limit`` of them, and its cold reads.
 
-    def __init__(self, limit: int, *, writable: bool = True) -> None:
-        self.cold = ColdReads()
+    With ``any_size`` cold reads take a file of another size for one of the right size, to look at it.
+    """
+
+    def __init__(self, limit: int, *, writable: bool = True, any_size: bool = False) -> None:
+        self.cold = ColdReads(any_size=any_size)
         self._limit = limit
         self._writable = writable
         self._mappings: OrderedDict[str, Mapping] = OrderedDict()
@@ -97,12 +103,16 @@ class FileQueue:
         self._named: set[int] = set()  # files whose names this process has made durable
 
     def bases(self) -> list[int]:
-        """Return the first byte of every file there, in order; empty when the directory is missing."""
+        """Return the first byte of every file there, in order; empty when the directory is missing.
+
+        Names that no file of the queue can have are passed over.
+        """
         try:
             names = os.listdir(self._prefix)  # noqa: PTH208  ten times as fast, for each of 10,000 queues
         except FileNotFoundError:
             return []
-        return sorted(int(name) for name in names if len(name) == layout.FILE_NAME_DIGITS and name.isdigit())
+        bases = [int(name) for name in names if _FILE_NAME.fullmatch(name)]
+        return sorted(base for base in bases if base % self.file_bytes == 0)
 
     def base_of(self, offset: int) -> int:
         """Return the first byte of the file that holds ``offset``."""
@@ -157,6 +167,10 @@ class FileQueue:
             memoryview(self.mapping(base))[position : position + len(part)] = bytes(len(part))
             changed += len(part)
         return changed
+
+    def forget(self, base: int) -> None:
+        """Drop the mapping of the file at ``base``, which is about to be moved or to change its size."""
+        self._mappings.drop(self._name(base))
 
     def remove(self, base: int) -> None:
         """Remove the file at ``base``, if it is there. Mappings in use stay valid."""

@@ -93,6 +93,18 @@ class Flusher:
             return False
         return self._try_flush()
 
+    def flush_recovered(self, end: int) -> None:
+        """Flush the log up to ``end``, while nobody else has the store open; a lost file keeps nothing to flush.
+
+        Raises StorePoisoned.
+        """
+        try:
+            self._log_files.sync(self._state.flushed_to, end)
+        except OSError as error:
+            self._poison(error)
+        reach(CrashPoint.FLUSH_SYNCED)
+        self._state.flushed_to = end
+
     def flush_queues(self, least_pages: int = 0) -> None:
         """Flush the consume queue files with new entries, of queues with at least ``least_pages`` of them.
 

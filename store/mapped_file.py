@@ -86,12 +86,30 @@ def map_file(path: Path, size: int, *, writable: bool = True) -> Mapping:
 def open_file(path: Path, size: int, mode: int) -> int:
     """Open ``path`` and return its descriptor.
 
-    Raises StoreCorrupt when it is not a regular file of exactly ``size`` bytes, FileNotFoundError, LimitReached,
-    DiskFailed, and StoreUnusable when it is not permitted, a link or of somebody else.
+    Raises StoreCorrupt when it has not exactly ``size`` bytes, else as :func:`open_plain`.
     """
-    descriptor = _open(path, mode)
+    descriptor = open_plain(path, mode)
     try:
-        check_file(path, descriptor, size)
+        check_size(path, descriptor, size)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_plain(path: Path, flags: int) -> int:
+    """Open a file of whatever size.
+
+    Raises FileNotFoundError, LimitReached, DiskFailed, and StoreUnusable when it is not permitted, no plain file, or of
+    somebody else.
+    """
+    descriptor = _open(path, flags)
+    try:
+        with told_by_system(f"{path} cannot be looked at"):
+            status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise StoreUnusable(f"{path} is no plain file, and a store holds nothing else")
+        check_owner(path, status)
     except BaseException:
         os.close(descriptor)
         raise
@@ -106,16 +124,14 @@ def _open(path: Path, flags: int) -> int:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise StoreUnusable(f"{path} is a symbolic link: a store holds plain files only") from error
+        if error.errno in {errno.EISDIR, errno.ENXIO}:
+            raise StoreUnusable(f"{path}: {error.strerror}: a store holds plain files only") from error
         raise of_system(error, f"{path} cannot be opened") from error
 
 
-def check_file(path: Path, descriptor: int, size: int) -> None:
-    """Raise StoreCorrupt when the open file is not regular or has another size."""
-    with told_by_system(f"{path} cannot be looked at"):
-        status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise StoreCorrupt(path, 0, "not a regular file")
-    check_owner(path, status)
+def check_size(path: Path, descriptor: int, size: int) -> None:
+    """Raise StoreCorrupt when the open file has another size."""
+    status = os.fstat(descriptor)
     if status.st_size != size:
         raise StoreCorrupt(path, status.st_size, f"the file has {status.st_size} bytes instead of {size}")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from store import checkpoint, commit_log, config_file, index_file, layout, query, recovery, shared_state
+from store import checkpoint, commit_log, config_file, index_file, layout, query, recovery, shape, shared_state
 from store._kernel import Appender, Mapping, QueueGrant, ReceivedMessage, Route, TagSet
 from store.appending import AppendFiles, repair
 from store.config import StoreConfig
@@ -194,14 +194,18 @@ class MessageStore:
         )
 
     def log_file(self, commit_log_offset: int) -> tuple[Mapping, int] | None:
-        """Map the commit log file of an offset, for a grant; None when it was removed. Raises StoreCorrupt."""
+        """Map the commit log file of an offset, for a grant; None when it was removed.
+
+        Raises FileNotFoundError when it was lost, so that its messages are stepped over, StoreCorrupt when it was
+        changed in size, which the next opening mends.
+        """
         base = self.log_files.base_of(commit_log_offset)
         try:
             return self.log_files.mapping(base), base
         except FileNotFoundError:
             if commit_log_offset < self.state.min_offset:
                 return None
-            raise StoreCorrupt(self.log_files.path(base), commit_log_offset - base, "the file is missing") from None
+            raise
 
     def queue_file(self, slot: int, queue_offset: int) -> tuple[Mapping, int] | None:
         """Map the consume queue file of an entry, for a grant; None when it was removed. Raises StoreCorrupt."""
@@ -463,17 +467,12 @@ def _fixed(config: StoreConfig) -> StoreSettings:
 
 def _settings_of_a_broker(root: Path, config: StoreConfig | None) -> StoreSettings | None:
     """Read the fixed settings off the files of a store that a RocketMQ broker made; None when there are none."""
-    sizes = {path.stat().st_size for path in (root / commit_log.DIRECTORY).glob("[0-9]" * layout.FILE_NAME_DIGITS)}
-    if not sizes:
+    log_bytes, queue_bytes = shape.usual_sizes(root)
+    if not log_bytes:
         return None
-    queue_files = (root / "consumequeue").glob("*/*/" + "[0-9]" * layout.FILE_NAME_DIGITS)
-    queue_sizes = {path.stat().st_size for path in queue_files}
-    entry_size = layout.CONSUME_QUEUE_ENTRY.size
-    if len(sizes) > 1 or len(queue_sizes) > 1:
-        raise ConfigMismatch(f"{root} holds files of several sizes: {sorted(sizes | queue_sizes)} bytes")
-    queue_bytes = queue_sizes.pop() if queue_sizes else StoreConfig().consume_queue_file_bytes
+    queue_bytes = queue_bytes or StoreConfig().consume_queue_file_bytes
     index = (config.index_slots, config.index_entries) if config else _index_settings_of_a_broker(root)
-    return StoreSettings(sizes.pop(), queue_bytes // entry_size, *index)
+    return StoreSettings(log_bytes, queue_bytes // layout.CONSUME_QUEUE_ENTRY.size, *index)
 
 
 def _index_settings_of_a_broker(root: Path) -> tuple[int, int]:
@@ -511,12 +510,22 @@ def _enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
 def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     log_files, queues = _files(root, config, MappingCache(config.max_mapped_files))
     timeout_ms = config.lock_timeout_ms
+    shape.check_sizes(root, config.commit_log_file_bytes, config.consume_queue_file_entries)
+    odd_files = shape.odd_files(log_files, queues)
+    for odd in odd_files:
+        _log.error("%s", odd.line())
+        shape.resize(odd, root)
     leftover = shared_state.leftover(root)
-    if leftover is not None and recovery.believable(leftover, root):
-        repair(leftover, log_files, queues, TopicTable(root, leftover, lock, timeout_ms))
+    if (
+        leftover is not None
+        and recovery.believable(leftover, root)
+        and recovery.fits_together(leftover)
+        and shared_state.has_sound_offsets(leftover)
+    ):
+        _settle_append(leftover, log_files, queues, TopicTable(root, leftover, lock, timeout_ms))
     else:
         leftover = None
-    found = recovery.survey(root, log_files, queues, leftover)
+    found = recovery.survey(root, log_files, queues, leftover, odd_files)
     chosen = recovery.plan(found)
     recovered = recovery.apply(chosen, root, log_files, queues)
     for bad in chosen.quarantined:
@@ -532,6 +541,14 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     else:
         recovered.progress = recovery.progress_on_disk(root)
     return _build(root, config, lock, recovered, log_files, queues)
+
+
+def _settle_append(state: SharedState, log_files: FileQueue, queues: ConsumeQueues, topics: TopicTable) -> None:
+    try:
+        repair(state, log_files, queues, topics)
+    except StoreCorrupt as error:
+        # It had not returned to its caller; as it cannot be completed, it is a torn tail for the survey.
+        _log.error("an append that was under way is damaged, and is cut off: %s", error)
 
 
 def _build(
@@ -558,7 +575,7 @@ def _build(
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
     flusher = Flusher(root, state, log_files, queues, topics, config.lock_timeout_ms)
     if ranges:
-        flusher.wait_until_flushed(log_end)
+        flusher.flush_recovered(log_end)
         flusher.flush_queues()
         flusher.write_checkpoint()
     shared_state.finish(state, root)

@@ -3,6 +3,7 @@
 It may be closed, open in other processes, or one that a RocketMQ broker wrote. Files are opened read-only and not
 mapped (store/cold_reads.py), so that a page that the disk cannot read is one more thing found damaged. Nothing is
 made: no lock file, no missing directory. File sizes come from ``store.json``, or off the files of a broker's store.
+A file of another size is read as far as it goes, as recovery will.
 
 How far the log goes:
 
@@ -16,13 +17,12 @@ What is no record is stepped over, by looking for the next one. What is no recor
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store import checkpoint, commit_log, config_file, consume_queue, index_file, layout, shared_state
+from store import checkpoint, commit_log, config_file, index_file, layout, shared_state
 from store.commit_log import LogReader, describe
 from store.config import StoreConfig
 from store.config_file import StoreSettings
@@ -34,13 +34,13 @@ from store.index_file import IndexFiles
 from store.message_queue import MessageQueue
 from store.record import Blank, Corrupt, End, Outcome, Record
 from store.recovery import Quarantined, believable
+from store.shape import check_sizes, odd_files_of, usual_sizes
 from store.shared_state import SharedState
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _PRE_BLANK = Entry(*layout.PRE_BLANK_ENTRY)
 _AT_ONCE = 1_024
 """So many entries are read by one call."""
-_FILES = "[0-9]" * layout.FILE_NAME_DIGITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class StoreReader:
     """
 
     def __init__(self, root: Path, settings: StoreSettings, state: SharedState | None) -> None:
-        self._mappings = mappings = MappingCache(1, writable=False)
+        self._mappings = mappings = MappingCache(1, writable=False, any_size=True)
         queue_bytes = settings.consume_queue_file_entries * _ENTRY.size
         self.root = root
         self.state = state
@@ -189,7 +189,9 @@ def open_reader(root: Path) -> StoreReader:
     recorded = config_file.read_store_settings(root)
     if recorded is None and not (root / commit_log.DIRECTORY).is_dir():
         raise StoreUnusable(f"{root} holds no store: neither {config_file.STORE_SETTINGS_FILE} nor a commit log")
-    return StoreReader(root, recorded or _sizes_of_files(root), _shared_state(root))
+    settings = recorded or _sizes_of_files(root)
+    check_sizes(root, settings.commit_log_file_bytes, settings.consume_queue_file_entries)
+    return StoreReader(root, settings, _shared_state(root))
 
 
 # --- files that may be missing or damaged ---------------------------------------------------------
@@ -208,8 +210,16 @@ def set_bytes(files: FileQueue, start: int) -> tuple[int, int] | None:
     return (first, last) if last >= 0 else None
 
 
+def of_another_size(files: FileQueue, start: int, end: int | None = None) -> Iterator[StoreCorrupt]:
+    """Yield an error for each file that begins from ``start`` to ``end`` and has not the size that all have."""
+    for base, odd in odd_files_of(files):
+        if base >= start and (end is None or base < end):
+            yield StoreCorrupt(odd.path, odd.size, f"the file has {odd.size} bytes instead of {odd.right_size}")
+
+
 def damaged_files(files: FileQueue, start: int) -> Iterator[StoreCorrupt]:
     """Yield an error for each file at or above ``start`` that has another size than all have, or cannot be read."""
+    yield from of_another_size(files, start)
     for base in files.bases():
         if base >= start:
             try:
@@ -287,10 +297,9 @@ def _count(log: Log, record: Record) -> None:
 
 
 def _sizes_of_files(root: Path) -> StoreSettings:
-    """Read the fixed settings off the files: the size that most of them have, so that a short one is found out."""
+    """Read the fixed settings off the files of a store that has none recorded."""
     usual = StoreConfig()
-    log_bytes = _most_common_size((root / commit_log.DIRECTORY).glob(_FILES))
-    queue_bytes = _most_common_size((root / consume_queue.DIRECTORY).glob(f"*/*/{_FILES}"))
+    log_bytes, queue_bytes = usual_sizes(root)
     entries = queue_bytes // _ENTRY.size
     indexes = index_file.paths(root)
     index = index_file.sizes_in(indexes[0]) if indexes else None
@@ -299,11 +308,6 @@ def _sizes_of_files(root: Path) -> StoreSettings:
         entries or usual.consume_queue_file_entries,
         *(index or (usual.index_slots, usual.index_entries)),
     )
-
-
-def _most_common_size(paths: Iterable[Path]) -> int:
-    sizes = [size for path in sorted(paths) if (size := path.stat().st_size)]
-    return statistics.mode(sizes) if sizes else 0
 
 
 def _shared_state(root: Path) -> SharedState | None:

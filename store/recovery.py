@@ -14,16 +14,20 @@ How far the log is believed:
 The index is kept as far as it can be believed, and what follows is indexed again, later: see :func:`_index_kept`.
 
 A record that is damaged and not in the tail is corruption: it is quarantined (kept as it is, reported, stepped over),
-and what follows it is kept. Nothing else is ever deleted.
+and what follows it is kept. So is the gap that a lost file leaves, before any file that begins with a record; the
+consume queue entries of lost records stay, so that their queue offsets are not given again. A file that is not empty
+and to which no record leads is moved to ``quarantined``. Nothing else is ever deleted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from store import checkpoint, commit_log, config_file, index_file, layout
 from store._kernel import FOUND, scan
+from store.appending import COPYING, IDLE, RECORDED
 from store.commit_log import describe
 from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from store.crash_points import CrashPoint, reach
@@ -33,11 +37,13 @@ from store.group_table import GroupTable
 from store.index_file import IndexSummary
 from store.mapped_file import remove_scratch
 from store.message_queue import MessageQueue
-from store.record import End, decode
+from store.record import Blank, End, Record, decode
+from store.shape import QUARANTINED, OddFile, begins_with_record, gaps, is_empty, is_whole, put_away
 from store.shared_state import SharedState
 from store.topic_table import TopicTable
 
 ABORT = "abort"
+MISSING = "the file is missing"
 _NOTHING = describe(End())
 _FIRST_READ = 64 << 10
 _MOST_READ = 16 << 20
@@ -84,7 +90,9 @@ class Survey:
     """What stands there, in words."""
     damaged: tuple[Quarantined, ...]
     missing_queues: bool
-    """Consume queues hold fewer entries than were once durable: some were deleted."""
+    """Consume queues hold fewer entries than were once durable, or other ones: some files were lost or exchanged."""
+    foreign: tuple[int, ...]
+    """Commit log files that are not empty, and begin at or above the end of the log."""
     index_files: tuple[IndexSummary, ...] = ()
     index_bytes: int = 0
     """Size that an index file has, 0 when nobody said so."""
@@ -102,6 +110,9 @@ class RecoveryPlan:
     cut_reason: str | None
     """Why bytes above ``log_end`` are zeroed, None when they are zero already as they should be."""
     remove_files: tuple[int, ...]
+    """Empty files behind the end."""
+    put_away_files: tuple[int, ...]
+    """Files behind the end that are not empty: they are moved to the quarantined ones."""
     quarantined: tuple[Quarantined, ...]
     dispatch_ranges: tuple[tuple[int, int], ...]
     """Parts of the log whose consume queue entries are written again."""
@@ -115,6 +126,10 @@ class RecoveryPlan:
         if self.cut_reason:
             lines.append(f"cut at {self.log_end}: {self.cut_reason}")
         lines += [f"remove the empty commit log file at {base}" for base in self.remove_files]
+        lines += [
+            f"move the commit log file at {base}, to which no record leads, to {QUARANTINED}/"
+            for base in self.put_away_files
+        ]
         lines += [f"quarantine bytes {bad.start} to {bad.end}: {bad.reason}" for bad in self.quarantined]
         lines += [f"dispatch {start} to {end}" for start, end in self.dispatch_ranges]
         lines += [f"remove index file {name}, which is made again" for name in self.remove_index_files]
@@ -132,21 +147,40 @@ class Recovered:
     last_store_timestamp: int = 0
 
 
-def survey(root: Path, log_files: FileQueue, queues: ConsumeQueues, leftover: SharedState | None) -> Survey:
-    """Look at everything; change nothing. ``leftover`` is the runtime file of this boot, its append settled."""
+def survey(
+    root: Path,
+    log_files: FileQueue,
+    queues: ConsumeQueues,
+    leftover: SharedState | None,
+    odd: Sequence[OddFile] = (),
+) -> Survey:
+    """Look at everything; change nothing.
+
+    ``leftover`` is the runtime file of this boot, its append settled. ``odd`` are files that had another size: they
+    are read again.
+    """
     bases = tuple(log_files.bases())
     begin = bases[0] if bases else 0
     marks, low_water = checkpoint.read(root)
     missing = low_water is not None and _queue_ends(queues, low_water.dispatched_to) < low_water.queue_ends
-    last_byte = (bases[-1] if bases else 0) + log_files.file_bytes
-    same_boot = leftover is not None and begin <= leftover.published_to <= last_byte
+    missing = missing or any(file.path.parent != log_files.directory for file in odd)
+    missing = missing or not all(is_whole(queue, queues[queue], log_files) for queue in queues.on_disk())
+    same_boot = leftover is not None and begin <= leftover.published_to
     scan_from = begin
     if low_water is not None and not missing and begin <= low_water.dispatched_to <= low_water.flushed_to:
         scan_from = low_water.dispatched_to
+    scan_from = min([scan_from, *(int(file.path.name) for file in odd if file.path.parent == log_files.directory)])
+    if not begins_with_record(log_files, log_files.base_of(scan_from)):
+        scan_from = log_files.base_of(scan_from)  # it may be another file than the mark is about
     trusted_to = low_water.flushed_to if low_water is not None else None
     if leftover is not None and same_boot:
         trusted_to = leftover.published_to
     end, tail, damaged = _scan(log_files, scan_from, trusted_to)
+    foreign_from = end
+    if tail == _NOTHING and not _is_free(log_files, end):
+        tail = f"{_NOTHING}, but behind it"
+    if leftover is not None and same_boot and leftover.append_stage == COPYING:  # looked at, and not undone as yet
+        end, tail, foreign_from = leftover.published_to, _NOTHING, leftover.written_to
     settings = config_file.read_store_settings(root)
     return Survey(
         same_boot=same_boot,
@@ -156,8 +190,9 @@ def survey(root: Path, log_files: FileQueue, queues: ConsumeQueues, leftover: Sh
         scan_from=scan_from,
         steps_end=end,
         tail=tail,
-        damaged=tuple(damaged),
+        damaged=(*_damaged_below(log_files, scan_from), *damaged),
         missing_queues=missing,
+        foreign=tuple(base for base in bases if base >= foreign_from and not is_empty(log_files, base)),
         index_files=index_file.summaries(root),
         index_bytes=index_file.file_bytes(settings.index_slots, settings.index_entries) if settings else 0,
         index_timestamp=marks.index_timestamp,
@@ -167,7 +202,7 @@ def survey(root: Path, log_files: FileQueue, queues: ConsumeQueues, leftover: Sh
 
 def plan(found: Survey) -> RecoveryPlan:
     """Decide. Pure."""
-    begin = found.bases[0] if found.bases else 0
+    begin = found.bases[0] if found.bases else found.steps_end
     end = max(found.steps_end, begin)
     kept_base = end - end % found.file_bytes
     ranges = _between(found.scan_from, end, found.damaged)
@@ -177,7 +212,8 @@ def plan(found: Survey) -> RecoveryPlan:
         log_begin=begin,
         log_end=end,
         cut_reason=None if found.tail == _NOTHING else found.tail,
-        remove_files=tuple(base for base in found.bases if base > kept_base),
+        remove_files=tuple(base for base in found.bases if base > kept_base and base not in found.foreign),
+        put_away_files=found.foreign,
         quarantined=tuple(found.damaged),
         dispatch_ranges=ranges,
         remove_index_files=tuple(file.name for file in found.index_files[len(kept) :]),
@@ -211,7 +247,10 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
         (root / index_file.DIRECTORY / name).unlink(missing_ok=True)
     for base in reversed(chosen.remove_files):
         log_files.remove(base)
-    commit_log.zero(log_files, chosen.log_end, log_files.base_of(chosen.log_end) + log_files.file_bytes)
+    for base in reversed(chosen.put_away_files):
+        put_away(log_files, base, root)
+    if chosen.cut_reason is not None:
+        commit_log.zero(log_files, chosen.log_end, log_files.base_of(chosen.log_end) + log_files.file_bytes)
     reach(CrashPoint.RECOVERY_TAIL_CUT)
     done = dispatch(log_files, queues, list(chosen.dispatch_ranges))
     for queue, end in done.ends.items():
@@ -219,7 +258,8 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
     recovered = Recovered(chosen)
     dispatched_from = chosen.dispatch_ranges[0][0] if chosen.dispatch_ranges else chosen.log_end
     for queue in sorted({*queues.on_disk(), *done.ends}):
-        end = max(done.ends.get(queue, 0), queues[queue].end_below(dispatched_from))
+        end = done.ends[queue] if queue in done.ends else queues[queue].end_below(dispatched_from)
+        end = _end_of_lost(queues[queue], end, chosen.quarantined)
         queues[queue].cut(end)
         recovered.queues[queue] = (min(queues[queue].begin(chosen.log_begin), end), end)
     recovered.last_store_timestamp = checkpoint.read(root)[0].commit_log_timestamp
@@ -238,12 +278,21 @@ def _fill_gaps(queue: ConsumeQueue, end: int, quarantined: tuple[Quarantined, ..
     first = min(queue.files.bases()) // layout.CONSUME_QUEUE_ENTRY.size
     before = 0
     for number in range(first, end):
-        entry = queue.entry(number)
-        if entry.size:
+        entry = queue.entry_or_none(number)
+        if entry is not None:
             before = entry.commit_log_offset
         else:
             bad = next((bad for bad in quarantined if bad.start >= before), quarantined[-1])
             queue.write(number, Entry(bad.start, min(bad.end - bad.start, 2**31 - 1), 0))
+
+
+def _end_of_lost(queue: ConsumeQueue, end: int, quarantined: tuple[Quarantined, ...]) -> int:
+    """Return the end of the entries from ``end`` on whose records are lost: their numbers are not given again."""
+    while (entry := queue.entry_or_none(end)) is not None:
+        if not any(bad.start <= entry.commit_log_offset < bad.end for bad in quarantined):
+            break
+        end += 1
+    return end
 
 
 def believable(leftover: SharedState, root: Path) -> bool:
@@ -255,6 +304,18 @@ def believable(leftover: SharedState, root: Path) -> bool:
     digest = config_file.consumer_offsets_digest(root)
     same_offsets = digest in (leftover.offsets_digest, leftover.offsets_digest_next)
     return same_offsets and leftover.lock_mtime == (root / "lock").stat().st_mtime_ns
+
+
+def fits_together(leftover: SharedState) -> bool:
+    """Tell whether the frontiers can be those that an append leaves behind, finished, under way or undone.
+
+    Only for a store that nobody has open: who repairs by frontiers that were overwritten zeroes good records.
+    """
+    published_to, written_to = leftover.published_to, leftover.written_to
+    longest_append = 2 * leftover.words.load(layout.RUNTIME_HEADER.at["commit_log_file_bytes"])
+    in_order = leftover.flushed_to <= published_to <= written_to <= published_to + longest_append
+    begins = {IDLE: 0, COPYING: published_to, RECORDED: 0}.get(leftover.append_stage)
+    return in_order and begins is not None and begins <= leftover.append_from <= written_to
 
 
 def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> Progress:
@@ -282,21 +343,61 @@ def _scan(files: FileQueue, start: int, trusted_to: int | None) -> tuple[int, st
     """Walk from ``start``; return the end of the last good step, what stands there, and what was stepped over."""
     damaged: list[Quarantined] = []
     bases = files.bases()
-    sure_to = trusted_to if trusted_to is not None else (bases[-1] + files.file_bytes if bases else 0)
+    last_end = bases[-1] + files.file_bytes if bases else 0
+    sure_to = trusted_to if trusted_to is not None else last_end
     end = start
     while True:
         end, stopped, reason = _scan_on(files, end)
-        if stopped >= sure_to:
+        is_missing = files.base_of(stopped) not in bases
+        goes_on = is_missing and any(begins_with_record(files, base) for base in bases if base > stopped)
+        if stopped >= sure_to and not goes_on:  # a file that is lost is no torn tail
             return end, reason, damaged
-        resumed = commit_log.next_record(files, stopped + 1, sure_to)
+        resumed = commit_log.next_record(files, stopped + 1, last_end if goes_on else sure_to)
         if resumed is None:
             if trusted_to is None:
                 return end, reason, damaged
-            resumed = trusted_to  # what must be there is not: it stays missed, and the log goes on behind it
-        damaged.append(Quarantined(stopped, resumed, reason))
+            resumed = _behind_damage(files, trusted_to)
+        damaged.append(Quarantined(stopped, resumed, MISSING if is_missing else reason))
         end = resumed
-        if not files.path(files.base_of(resumed)).exists():
-            return resumed, _NOTHING, damaged
+
+
+def _behind_damage(files: FileQueue, trusted_to: int) -> int:
+    """Return where the log goes on when what must be there up to ``trusted_to`` is not.
+
+    In the next file, unless this one is there and free: a file that is lost is not made again, because a broker would
+    take its zeros for the end of the log, and what stands behind the place may not be ours.
+    """
+    base = files.base_of(trusted_to)
+    if base == trusted_to:
+        return base
+    try:
+        rest = commit_log.LogReader(files).outcome(trusted_to)
+    except FileNotFoundError:
+        return base + files.file_bytes
+    is_free = isinstance(rest, Record | Blank) or is_empty(files, base, trusted_to - base)
+    return trusted_to if is_free else base + files.file_bytes
+
+
+def _is_free(files: FileQueue, end: int) -> bool:
+    """Tell whether nothing stands in the rest of the file in which the log ends."""
+    base = files.base_of(end)
+    try:
+        return end == base or is_empty(files, base, end - base)
+    except FileNotFoundError:
+        return True
+
+
+def _damaged_below(files: FileQueue, scan_from: int) -> list[Quarantined]:
+    """Return what is seen to be damaged below without reading it: lost files, and those with another begin."""
+    below = files.base_of(scan_from)
+    bases = [base for base in files.bases() if base < below]
+    damaged = [Quarantined(start, end, MISSING) for start, end in gaps([*bases, below], files.file_bytes)]
+    for base in bases:
+        if not begins_with_record(files, base):
+            end = base + files.file_bytes
+            resumed = commit_log.next_record(files, base + 1, end) or end
+            damaged.append(Quarantined(base, resumed, describe(commit_log.LogReader(files).outcome(base))))
+    return sorted(damaged, key=lambda bad: bad.start)
 
 
 def _scan_on(files: FileQueue, start: int) -> tuple[int, int, str]:
@@ -326,7 +427,7 @@ def _between(start: int, end: int, damaged: tuple[Quarantined, ...]) -> tuple[tu
     for bad in damaged:
         if bad.start > start:
             ranges.append((start, bad.start))
-        start = bad.end
+        start = max(start, bad.end)
     if end > start:
         ranges.append((start, end))
     return tuple(ranges)

@@ -59,6 +59,7 @@ from store.reading import (
     damaged_files,
     entries_below,
     entries_of,
+    of_another_size,
     open_reader,
     set_bytes,
     without_file,
@@ -149,6 +150,8 @@ def check_log_is_whole(found: Found) -> Iterator[Problem]:
     for bad in log.damaged:
         if bad.reason != _OTHER_PLACE:
             yield Problem(1, *reader.place(bad.start), f"{bad.reason}: {bad.end - bad.start} bytes are no record")
+    for error in of_another_size(reader.log_files, 0, reader.log_files.base_of(log.end)):
+        yield Problem(1, error.path, error.position, error.reason)
     for offset, size in log.blanks:
         path, position = reader.place(offset)
         if position + size != reader.log_files.file_bytes:

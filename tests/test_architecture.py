@@ -30,9 +30,10 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "reading",
         "query",
         "retention",
+        "shape",
         "write_buffer",
     ),
-    ("message_store", "verify", "dump", "__main__"),
+    ("message_store", "verify", "dump", "repair", "__main__"),
 )
 """The files of the store. One imports from the levels above its own."""
 
@@ -43,10 +44,11 @@ SAME_LEVEL: dict[str, set[str]] = {
     "config_file": {"mapped_file"},
     "crash_points": {"_kernel"},
     "file_system": {"errors"},
-    "reading": {"dispatch", "recovery"},
-    "recovery": {"dispatch"},
+    "reading": {"dispatch", "recovery", "shape"},
+    "recovery": {"appending", "dispatch", "shape"},
     "shared_state": {"mapped_file"},
-    "__main__": {"verify", "dump"},
+    "repair": {"message_store"},
+    "__main__": {"verify", "dump", "repair"},
 }
 """What a file may import besides, from its own level."""
 

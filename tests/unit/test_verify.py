@@ -289,7 +289,7 @@ BREAKS = (
     Break(1, zero_a_blank_record),
     Break(1, shrink_a_blank_record),
     Break(1, remove_a_log_file, frozenset({6})),
-    Break(1, cut_a_log_file_short, frozenset({6})),
+    Break(1, cut_a_log_file_short),
     Break(2, store_another_offset_in_a_record, frozenset({6})),
     Break(3, leave_half_a_record_behind_the_end),
     Break(3, set_a_byte_far_behind_the_end),
