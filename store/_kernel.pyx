@@ -131,6 +131,8 @@ cdef enum:
     ARRIVAL_LANES_AT = 4096
     ARRIVAL_LANE_STRIDE = 64
     # queue slot
+    Q_TOPIC_SIZE = 4
+    Q_TOPIC = 8
     Q_MAX_OFFSET = 192
     Q_MIN_OFFSET = 200
     Q_WAITING_LANES = 208
@@ -156,6 +158,7 @@ LAYOUT = {
     "header.append_from": H_APPEND_FROM, "header.written_to": H_WRITTEN_TO,
     "header.last_store_timestamp": H_LAST_STORE_TIMESTAMP, "header.published_to": H_PUBLISHED_TO,
     "header.poisoned": H_POISONED, "header.prepare_word": H_PREPARE_WORD,
+    "queue.topic_size": Q_TOPIC_SIZE, "queue.topic": Q_TOPIC,
     "queue.max_offset": Q_MAX_OFFSET, "queue.min_offset": Q_MIN_OFFSET, "queue.waiting_lanes": Q_WAITING_LANES,
     "group_queue.mutex": G_MUTEX, "group_queue.epoch": G_EPOCH, "group_queue.committed_offset": G_COMMITTED,
     "group_queue.advance_to": G_ADVANCE_TO, "group_queue.taken_to": G_TAKEN_TO,
@@ -1523,6 +1526,11 @@ cdef int32_t get_queue_id(const unsigned char *slot) noexcept nogil:
     return <int32_t>load32(slot)
 
 
+cdef bint has_topic(const unsigned char *slot, const unsigned char *record, Frame *frame) noexcept nogil:
+    return (<Py_ssize_t>load32(slot + Q_TOPIC_SIZE) == frame.topic_size
+            and memcmp(slot + Q_TOPIC, record + frame.topic_at, frame.topic_size) == 0)
+
+
 cdef int raise_properties_too_large(Message message) except -1:
     raise PropertiesTooLarge(
         f"tags, keys and properties of a message for topic {message.topic!r} take more than {MAX_PROPERTIES_BYTES} "
@@ -1809,7 +1817,8 @@ cdef class QueueGrant:
             at = <const unsigned char *>PyBytes_AS_STRING(record)
             found = parse(at, size, commit_log_offset, &frame)
             if found == IS_RECORD and (frame.size != size or get_i64(at + R_QUEUE_OFFSET) != <int64_t>offset
-                                       or get_i32(at + R_QUEUE_ID) != get_queue_id(self.queue_slot)):
+                                       or get_i32(at + R_QUEUE_ID) != get_queue_id(self.queue_slot)
+                                       or not has_topic(self.queue_slot, at, &frame)):
                 found = BAD_OFFSET
         if found != IS_RECORD:
             self.damaged.append((offset, commit_log_offset, found))

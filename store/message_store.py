@@ -300,6 +300,7 @@ def _settle_config(root: Path, config: StoreConfig | None) -> StoreConfig:
             f"consume_queue_file_entries={recorded.consume_queue_file_entries}, asked for "
             f"{config.commit_log_file_bytes} and {config.consume_queue_file_entries}: open it with config=None"
         )
+    _check_sizes(root, recorded)
     if not (root / config_file.STORE_SETTINGS_FILE).exists():
         config_file.write_store_settings(root, recorded)
     largest_body = recorded.commit_log_file_bytes - layout.MAX_RECORD_OVERHEAD - layout.BLANK_RECORD.size
@@ -312,6 +313,26 @@ def _settle_config(root: Path, config: StoreConfig | None) -> StoreConfig:
         )
     except ValueError as error:
         raise ConfigMismatch(f"{root} was made with settings that this version cannot use: {error}") from error
+
+
+def _check_sizes(root: Path, recorded: StoreSettings) -> None:
+    """Raise ConfigMismatch when no file has the size that is recorded: files would be made among those of another."""
+    queue_bytes = recorded.consume_queue_file_entries * layout.CONSUME_QUEUE_ENTRY.size
+    names = "[0-9]" * layout.FILE_NAME_DIGITS
+    for pattern, size in (
+        (f"commitlog/{names}", recorded.commit_log_file_bytes),
+        (f"consumequeue/*/*/{names}", queue_bytes),
+    ):
+        path = None
+        for path in root.glob(pattern):
+            if path.stat().st_size == size:
+                break
+        else:
+            if path is not None:
+                raise ConfigMismatch(
+                    f"{root / config_file.STORE_SETTINGS_FILE} asks for files of {size} bytes, but {path} has "
+                    f"{path.stat().st_size}: one of them is damaged"
+                )
 
 
 def _settings_of_a_broker(root: Path) -> StoreSettings | None:
@@ -345,7 +366,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     log_files, queues = _files(root, config, MappingCache(config.max_mapped_files))
     timeout_ms = config.lock_timeout_ms
     leftover = shared_state.leftover(root)
-    if leftover is not None and recovery.believable(leftover, root):
+    if leftover is not None and recovery.believable(leftover, root) and shared_state.has_sound_offsets(leftover):
         repair(leftover, log_files, queues, TopicTable(root, leftover, lock, timeout_ms))
     else:
         leftover = None
@@ -361,7 +382,8 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
             bad.reason,
         )
     if leftover is not None and found.same_boot:
-        recovered.progress = recovery.progress_of(leftover, TopicTable(root, leftover, lock, timeout_ms), timeout_ms)
+        kept = recovery.progress_of(leftover, TopicTable(root, leftover, lock, timeout_ms), timeout_ms)
+        recovered.progress = {**recovery.progress_on_disk(root), **kept}
     else:
         recovered.progress = recovery.progress_on_disk(root)
     return _build(root, config, lock, recovered, log_files, queues)
@@ -405,4 +427,11 @@ def _restore_groups(state: SharedState, topics: TopicTable, recovered: Recovered
             committed = min(max(progress.committed_offset, low), high)
             slot = groups.find_or_add(group, topics.slot(queue), committed)
             bits = progress.acknowledged if committed == progress.committed_offset else 0
-            slot.restore(committed, bits, progress.epoch)
+            slot.restore(committed, bits & _window(committed, high), progress.epoch)
+
+
+def _window(committed: int, max_offset: int) -> int:
+    """Return the bits of the messages that are there: one that is set for a later message would hide it."""
+    there = (1 << max(0, min(max_offset - committed, layout.ACK_WINDOW))) - 1
+    turn = committed % layout.ACK_WINDOW
+    return (there << turn | there >> layout.ACK_WINDOW - turn) & (1 << layout.ACK_WINDOW) - 1

@@ -26,7 +26,9 @@ Invariant, checked by ``python -m store verify``:
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +40,8 @@ from store.mapped_file import allocate, map_file
 
 FILE_NAME = "shared"
 _BUILDING = "shared.building"
+_NAME = re.compile(rb"[%|a-zA-Z0-9_-]{1,127}")
+"""Of a topic or a group; the same as in ``config/*.json``."""
 
 
 def boot_id() -> str:
@@ -219,7 +223,41 @@ def leftover(root: Path, *, writable: bool = True) -> SharedState | None:
     header = layout.RUNTIME_HEADER.read(state.mapping)
     if what_differs(state) or (header["device"], header["inode"]) != (status.st_dev, status.st_ino):
         return None
-    return state
+    return state if _has_sound_tables(state) else None
+
+
+def _has_sound_tables(state: SharedState) -> bool:
+    """Tell whether every slot in use has a name, and no other the same.
+
+    The file has no checksum, because its words change all the time. One that fails here was damaged.
+    """
+    if state.queue_count > layout.QUEUE_SLOTS or state.group_queue_count > layout.GROUP_QUEUE_SLOTS:
+        return False
+    queues = [_key(state, queue_slot_at(slot)) for slot in range(state.queue_count)]
+    groups = [_key(state, group_queue_slot_at(slot)) for slot in range(state.group_queue_count)]
+    return all(None not in keys and len({*keys}) == len(keys) for keys in (queues, groups))
+
+
+def has_sound_offsets(state: SharedState) -> bool:
+    """Tell whether ``committed_offset <= advance_to <= max_offset`` in every group; a damaged word breaks that."""
+    return all(_has_sound_offsets(state, slot) for slot in range(state.group_queue_count))
+
+
+def _key(state: SharedState, at: int) -> tuple[bytes, int] | None:
+    """Return the name and the number in a slot of the queue table, or of the group-queue table; None for no name."""
+    number, size, padded = struct.unpack_from("=II128s", state.mapping, at)
+    name = padded.rstrip(b"\0")
+    return (name, number) if len(name) == size and _NAME.fullmatch(name) else None
+
+
+def _has_sound_offsets(state: SharedState, slot: int) -> bool:
+    words, at, fields = state.words, group_queue_slot_at(slot), layout.GROUP_QUEUE_SLOT.at
+    queue_slot = words.load32(at + fields["queue_slot"])
+    if queue_slot >= state.queue_count:
+        return False
+    committed, target = words.load(at + fields["committed_offset"]), words.load(at + fields["advance_to"])
+    max_offset = words.load(queue_slot_at(queue_slot) + layout.QUEUE_SLOT.at["max_offset"])
+    return committed <= target <= min(max_offset, committed + layout.ACK_WINDOW)
 
 
 def process_start_unique() -> bytes:

@@ -106,7 +106,7 @@ FAULTS = [
     Fault(
         name="a repair leaves the bytes of a torn record",
         file="store/appending.py",
-        old="    commit_log.zero(log_files, state.append_from, state.written_to)\n",
+        old="    commit_log.zero(log_files, max(state.append_from, state.published_to), state.written_to)\n",
         new="",
         tests=KILLED_APPEND,
         select="record_half_copied",
