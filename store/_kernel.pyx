@@ -466,8 +466,10 @@ cdef class SendResult:
             self.queue, self.queue_offset, self.commit_log_offset, self.commit_log_end, self.unique_key[:32])
 
 
-def _send_result(queue, queue_offset, commit_log_offset, commit_log_end, unique_key):
+def _send_result(queue, queue_offset, commit_log_offset, commit_log_end, bytes unique_key not None):
     cdef SendResult result = SendResult.__new__(SendResult)
+    if len(unique_key) != 32:
+        raise ValueError(f"a unique key of {len(unique_key)} bytes instead of 32")
     result.queue = queue
     result.queue_offset = queue_offset
     result.commit_log_offset = commit_log_offset
@@ -754,10 +756,12 @@ cdef ReceivedMessage received(bytes buffer, Py_ssize_t position, Frame *frame, o
     return message
 
 
-def _again(bytes record, object queue, int attempt):
+def _again(bytes record not None, object queue, int attempt):
     cdef Frame frame
     cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(record)
-    cdef int found = parse(at, PyBytes_GET_SIZE(record), get_i64(at + R_COMMIT_LOG_OFFSET), &frame)
+    cdef int found = IS_SHORT
+    if PyBytes_GET_SIZE(record) >= RECORD_FIXED_SIZE:
+        found = parse(at, PyBytes_GET_SIZE(record), get_i64(at + R_COMMIT_LOG_OFFSET), &frame)
     if found != IS_RECORD:
         raise ValueError(f"not a record: outcome {found}")
     return received(record, 0, &frame, queue, attempt)
@@ -1805,13 +1809,14 @@ cdef class QueueGrant:
         cdef const unsigned char *at = NULL
         cdef int found = BAD_SIZE
         cdef uint64_t base
-        if commit_log_offset < 0 or commit_log_offset > <int64_t>load64(self.shared.address + H_PUBLISHED_TO) - size:
+        if (size < RECORD_FIXED_SIZE or commit_log_offset < 0
+                or commit_log_offset > <int64_t>load64(self.shared.address + H_PUBLISHED_TO) - size):
             self.damaged.append((offset, commit_log_offset, BAD_OFFSET))  # the entry: there is no such record
             return None
         if self.log_file is None or not self.log_file[1] <= commit_log_offset < <int64_t>self.log_file[1] + <int64_t>self.log_file_bytes:
             self.log_file = self.files.log_file(commit_log_offset)
         base = self.log_file[1]
-        if RECORD_FIXED_SIZE <= size <= <int64_t>(base + self.log_file_bytes) - commit_log_offset:
+        if size <= <int64_t>(base + self.log_file_bytes) - commit_log_offset:
             at = (<Mapping>self.log_file[0]).address + (commit_log_offset - base)
             record = PyBytes_FromStringAndSize(<const char *>at, size)
             at = <const unsigned char *>PyBytes_AS_STRING(record)

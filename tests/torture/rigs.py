@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture import flips, kills
+from tests.torture import flips, fuzz, kills
 from tests.torture.result import Rig
 
-RIGS: dict[str, Rig] = {rig.name: rig for rig in (kills.RIG, flips.RIG)}
+RIGS: dict[str, Rig] = {rig.name: rig for rig in (kills.RIG, flips.RIG, fuzz.RIG)}
