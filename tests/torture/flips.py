@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from store import Message, MessageStore, TagSet, checkpoint, layout, open_store
+from store import Message, MessageStore, TagSet, checkpoint, index_file, layout, open_store
 from store.consume_queue import DIRECTORY as QUEUES
 from store.errors import QueueError
 from store.message_queue import MessageQueue
@@ -39,7 +39,7 @@ from store.verify import verify
 from tests.crash.views import abandon
 from tests.torture import sandbox, specimens
 from tests.torture.result import Result, Rig
-from tests.torture.specimens import FILE_BYTES, GROUP, TAGS, Delivered, Place, Specimen, deliver
+from tests.torture.specimens import CONFIG, FILE_BYTES, GROUP, TAGS, Delivered, Place, Specimen, deliver
 
 CLAIM = "No flipped bit, and no damaged sector, makes a consumer get a wrong message, or the store crash or hang."
 
@@ -267,6 +267,7 @@ def targets(bench: Bench) -> Iterator[Target]:
         for at in layout.LOW_WATER_AT:
             yield Target("low-water mark", "checkpoint", name, root / checkpoint.FILE_NAME, at, layout.LOW_WATER.size)
         yield from _runtime(bench.specimens[name], name)
+        yield from _index(root, name)
         yield from _config(root, name)
 
 
@@ -298,7 +299,7 @@ def _records(
 
 
 def _entries(bench: Bench, name: str) -> Iterator[Target]:
-    per_file = specimens.CONFIG.consume_queue_file_entries
+    per_file = CONFIG.consume_queue_file_entries
     for topic, numbers in (
         ("left", (0, 12, per_file - 1, per_file, 30)),
         ("late", (0, specimens.LATE - 1, specimens.LATE)),
@@ -328,6 +329,19 @@ def _runtime(specimen: Specimen, name: str) -> Iterator[Target]:
     }
     for part, (start, size) in chosen.items():
         yield Target(part, f"runtime file, {part}", name, specimen.shared, start, size)
+
+
+def _index(root: Path, name: str) -> Iterator[Target]:
+    """The header, a slot in use, the first entry and one in the middle."""
+    (path,) = index_file.paths(root)
+    content, slots_at = path.read_bytes(), layout.INDEX_HEADER.size
+    entries_at = slots_at + CONFIG.index_slots * layout.INDEX_SLOT_SIZE
+    size = layout.INDEX_ENTRY.size
+    used = next(at for at in range(slots_at, entries_at, layout.INDEX_SLOT_SIZE) if any(content[at : at + 4]))
+    yield Target("index header", "index", name, path, 0, layout.INDEX_HEADER.size)
+    yield Target("index slot", "index", name, path, used, layout.INDEX_SLOT_SIZE)
+    for number in (1, 9):
+        yield Target(f"index entry {number}", "index", name, path, entries_at + number * size, size)
 
 
 def _config(root: Path, name: str) -> Iterator[Target]:

@@ -32,8 +32,11 @@ from tests.crash.views import abandon
 from tests.support import reference
 from tests.support.reference import ReferenceRecord
 
-CONFIG = StoreConfig(commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=24)
+CONFIG = StoreConfig(
+    commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=24, index_slots=16, index_entries=256
+)
 FILE_BYTES = CONFIG.commit_log_file_bytes
+SETTINGS = StoreSettings(FILE_BYTES, CONFIG.consume_queue_file_entries, CONFIG.index_slots, CONFIG.index_entries)
 GROUP, FRESH = "billing", "fresh"
 TAGS = ("TagA", "one", "two")
 LATE = 5
@@ -162,7 +165,7 @@ def make(root: Path, *, with_crc: bool = True, killed: bool = False) -> Specimen
     """
     specimen = Specimen(root)
     _write_log(specimen, with_crc=with_crc)
-    write_store_settings(root, StoreSettings(FILE_BYTES, CONFIG.consume_queue_file_entries))
+    write_store_settings(root, SETTINGS)
     store = open_store(root, CONFIG, housekeeping=False)
     if with_crc:
         _append(store, specimen)

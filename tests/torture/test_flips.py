@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from store.errors import ConfigMismatch
 from tests.crash.views import abandon
 from tests.support import reference
 from tests.torture import flips, sandbox, specimens
-from tests.torture.specimens import FILE_BYTES, GROUP, Specimen, deliver
+from tests.torture.specimens import FILE_BYTES, GROUP, SETTINGS, Specimen, deliver
 
 LEFT = MessageQueue("left", 0)
 
@@ -137,7 +138,7 @@ def test_an_acknowledgement_of_a_message_to_come_does_not_hide_it(specimen: Spec
 
 @pytest.mark.parametrize(
     "settings",
-    [StoreSettings(FILE_BYTES - 4, 24), StoreSettings(FILE_BYTES, 25)],
+    [replace(SETTINGS, commit_log_file_bytes=FILE_BYTES - 4), replace(SETTINGS, consume_queue_file_entries=25)],
     ids=["of the commit log", "of the consume queues"],
 )
 def test_settings_that_fit_no_file_are_refused(specimen: Specimen, settings: StoreSettings) -> None:
