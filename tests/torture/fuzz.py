@@ -36,20 +36,21 @@ import msgspec
 from rmqclient.codecs import decoder_for
 from rmqclient.filters.tag import parse_tags
 from rmqclient.message import ReceivedMessage
-from store import TagSet, checkpoint, commit_log, config_file, layout, open_store, recovery, shared_state
+from store import TagSet, checkpoint, commit_log, config_file, index_file, layout, open_store, recovery, shared_state
 from store._kernel import decode
 from store.config_file import TopicConfig
 from store.consume_queue import ConsumeQueue
 from store.errors import ConfigMismatch, StoreCorrupt
 from store.file_lock import LockFile
 from store.file_queue import FileQueue, MappingCache
+from store.mapped_file import map_file
 from store.message_queue import MessageQueue
 from store.topic_table import TopicTable
 from tests.support import reference
 from tests.support.received import received
 from tests.torture import sandbox, specimens
 from tests.torture.result import Result, Rig
-from tests.torture.specimens import FILE_BYTES, GROUP, Specimen
+from tests.torture.specimens import CONFIG, FILE_BYTES, GROUP, Specimen
 
 CLAIM = "No input makes a parser crash, hang, grow, or raise what it does not document."
 
@@ -173,6 +174,7 @@ class Parsers:
             Parser("commit log", self.walk, 50, (StoreCorrupt,)),
             Parser("entry, by a consumer", self.take, 200),
             Parser("consume queue", self.consume_queue, 200, (FileNotFoundError,)),
+            Parser("index file", self.index, 100),
             Parser("checkpoint", self.checkpoint, 200),
             Parser("config file", self.config, 200, (StoreCorrupt, ConfigMismatch)),
             Parser("runtime file", self.runtime, 20, (ConfigMismatch,)),
@@ -248,6 +250,16 @@ class Parsers:
             self._queue.end_below(rng.choice((0, 1 << 20, 1 << 62)))
             self._queue.begin(rng.choice((0, 14_000, 1 << 40)))
             self._queue.entry(rng.choice((0, 5, 47, rng.randrange(1 << 40))))
+
+    def index(self, rng: random.Random) -> None:
+        """A search in an index file, and what recovery asks it."""
+        size = CONFIG.index_slots, CONFIG.index_entries
+        path = index_file.paths(self._root)[0]
+        index = index_file.IndexFile(path, map_file(path, CONFIG.index_file_bytes), *size)
+        view = memoryview(index.mapping)
+        with _Changed(view, rng, rng.choice((80, 400, len(view)))):
+            _ = (list(index.candidates(rng.randrange(1 << 31), 0, 1 << 62)), index.header, index.last_offset)
+            index_file.summaries(self._root)
 
     def checkpoint(self, rng: random.Random) -> None:
         """Both low-water slots and the rest; a length that is not the right one, too."""
