@@ -15,7 +15,7 @@ from pathlib import Path
 
 import orjson
 
-from store.dump import dump
+from store.dump import dump, dump_file
 from store.errors import StoreError
 from store.repair import planned, repair
 from store.verify import Problem, verify
@@ -43,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dump(root: Path) -> int:
     code = OK
-    for damage in dump(root, sys.stdout.buffer):
+    read = dump_file if root.is_file() else dump
+    for damage in read(root, sys.stdout.buffer):
         sys.stdout.flush()  # what was read before the damage stands before it, when both go to a terminal
         _note(damage)
         code = CHECK_FAILED
@@ -87,11 +88,12 @@ def _note(text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m store", description="Look at a store directory, or repair it.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    dump_command = commands.add_parser("dump", help="print every record of the commit log")
+    dump_command = commands.add_parser("dump", help="print every record of the commit log, or what one file holds")
     _describe(
         dump_command,
         "Print every record of the commit log, in its order. Damaged bytes are reported on standard error and stepped "
-        f"over. {_READ_ONLY}",
+        "over. ROOT can be one file of a store, too, whose header, entries and slots are then printed. "
+        f"{_READ_ONLY}",
         failed="there are damaged bytes",
     )
     dump_command.add_argument(

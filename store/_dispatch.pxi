@@ -101,11 +101,13 @@ cdef class Dispatcher:
     cdef dict mappings            # position in the table -> the mapping that its entries point into
     cdef readonly int64_t records
     cdef readonly int64_t entries_written
+    cdef readonly list doubtful   # (begin, end) of records whose queue offset was not believed
 
     def __cinit__(self, queue_file, int64_t entries_per_file):
         self.queue_file = queue_file
         self.entries_per_file = entries_per_file
         self.mappings = {}
+        self.doubtful = []
         self.room = 64
         self.targets = <QueueTarget *>calloc(self.room, sizeof(QueueTarget))
         if self.targets == NULL:
@@ -136,7 +138,10 @@ cdef class Dispatcher:
             if offset >= part.stop or frame.size == 0:
                 break
             target = self.target_of(part.at(offset), &frame)  # a queue, or a file of it, that is not known yet
-            self.open_file(target, get_i64(part.at(offset) + R_QUEUE_OFFSET))
+            if not self.open_file(target, part.at(offset), &frame, offset):
+                self.doubtful.append((offset, offset + frame.size))
+                self.records += 1
+                offset += frame.size
         return offset
 
     cdef int64_t write_on(self, _Range part, int64_t offset, Frame *frame) noexcept nogil:
@@ -227,15 +232,24 @@ cdef class Dispatcher:
         free(old)
         return 0
 
-    cdef int open_file(self, QueueTarget *target, int64_t queue_offset) except -1:
+    cdef int open_file(self, QueueTarget *target, const unsigned char *record, Frame *frame, int64_t offset) except -1:
+        """0 when the record's queue offset is not believed."""
         cdef Mapping mapping
-        mapping, first_entry = self.queue_file(target.topic[:target.topic_size].decode(), target.queue_id, queue_offset)
+        cdef int64_t queue_offset = get_i64(record + R_QUEUE_OFFSET)
+        cdef bint is_checked = (frame.properties_size >= CRC_PROPERTY_SIZE
+                                and memcmp(record + frame.size - CRC_PROPERTY_SIZE, b"__CRC32#\x01", 9) == 0)
+        found = self.queue_file(
+            target.topic[:target.topic_size].decode(), target.queue_id, queue_offset, offset, target.end, is_checked)
+        if isinstance(found, int):
+            target.end = max(target.end, <int64_t>found + 1)
+            return 0
+        mapping, first_entry = found
         if not 0 <= queue_offset - first_entry < self.entries_per_file or mapping.size < self.entries_per_file * ENTRY_SIZE:
             raise ValueError(f"a file of {mapping.size} bytes from entry {first_entry} on does not hold {queue_offset}")
         self.mappings[target - self.targets] = mapping
         target.entries = mapping.address
         target.first_entry = first_entry
-        return 0
+        return 1
 
 
 # --- index -----------------------------------------------------------------------------------------------------

@@ -219,13 +219,17 @@ def scan(buffer: _Bytes, base: int, start: int, stop: int) -> tuple[int, int, in
 class Dispatcher:
     """Writes consume queue entries where they are not right already.
 
-    ``queue_file(topic, queue_id, queue_offset)`` returns the mapped consume queue file that takes an entry, and the
-    number of its first entry.
+    ``queue_file(topic, queue_id, queue_offset, commit_log_offset, end, is_checked)`` returns the mapped consume queue
+    file that takes an entry, and the number of its first entry; or the queue offset to believe instead. ``end`` is behind the last one
+    dispatched, 0 before the first; ``is_checked`` says whether the record has a CRC over its queue offset.
     """
 
     records: int
     entries_written: int
-    def __new__(cls, queue_file: Callable[[str, int, int], tuple[Mapping, int]], entries_per_file: int) -> Self: ...
+    doubtful: list[tuple[int, int]]
+    def __new__(
+        cls, queue_file: Callable[[str, int, int, int, int, bool], tuple[Mapping, int] | int], entries_per_file: int
+    ) -> Self: ...
     @property
     def ends(self) -> dict[tuple[str, int], int]:
         """Queue offset behind the last record, by topic and queue id."""

@@ -136,6 +136,8 @@ cdef enum:
     ARRIVAL_LANES_AT = 4096
     ARRIVAL_LANE_STRIDE = 64
     # queue slot
+    Q_TOPIC_SIZE = 4
+    Q_TOPIC = 8
     Q_MAX_OFFSET = 192
     Q_MIN_OFFSET = 200
     Q_WAITING_LANES = 208
@@ -162,6 +164,7 @@ LAYOUT = {
     "header.last_store_timestamp": H_LAST_STORE_TIMESTAMP, "header.published_to": H_PUBLISHED_TO,
     "header.poisoned": H_POISONED, "header.disk_full": H_DISK_FULL,
     "header.min_offset": H_MIN_OFFSET, "header.prepare_word": H_PREPARE_WORD,
+    "queue.topic_size": Q_TOPIC_SIZE, "queue.topic": Q_TOPIC,
     "queue.max_offset": Q_MAX_OFFSET, "queue.min_offset": Q_MIN_OFFSET, "queue.waiting_lanes": Q_WAITING_LANES,
     "group_queue.mutex": G_MUTEX, "group_queue.epoch": G_EPOCH, "group_queue.committed_offset": G_COMMITTED,
     "group_queue.advance_to": G_ADVANCE_TO, "group_queue.taken_to": G_TAKEN_TO,
@@ -513,8 +516,10 @@ cdef class SendResult:
             self.queue, self.queue_offset, self.commit_log_offset, self.commit_log_end, self.unique_key[:32])
 
 
-def _send_result(queue, queue_offset, commit_log_offset, commit_log_end, unique_key):
+def _send_result(queue, queue_offset, commit_log_offset, commit_log_end, bytes unique_key not None):
     cdef SendResult result = SendResult.__new__(SendResult)
+    if len(unique_key) != 32:
+        raise ValueError(f"a unique key of {len(unique_key)} bytes instead of 32")
     result.queue = queue
     result.queue_offset = queue_offset
     result.commit_log_offset = commit_log_offset
@@ -659,11 +664,13 @@ cdef int attempt_of(const unsigned char *record) noexcept nogil:
     """Number of the delivery attempt; the field stands 12 bytes further on for each address that is IPv6."""
     cdef int32_t flags = get_i32(record + R_SYS_FLAG)
     cdef int at = R_RECONSUME_TIMES
+    cdef int32_t before
     if flags & SYS_FLAG_BORN_HOST_V6:
         at += 12
     if flags & SYS_FLAG_STORE_HOST_V6:
         at += 12
-    return get_i32(record + at) + 1
+    before = get_i32(record + at)
+    return before + 1 if before < 0x7FFFFFFF else before
 
 
 cdef const unsigned char *find_property(const unsigned char *at, Py_ssize_t size, const char *name,
@@ -846,10 +853,12 @@ cdef ReceivedMessage received(bytes buffer, Py_ssize_t position, Frame *frame, o
     return message
 
 
-def _again(bytes record, object queue, int attempt):
+def _again(bytes record not None, object queue, int attempt):
     cdef Frame frame
     cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(record)
-    cdef int found = parse(at, PyBytes_GET_SIZE(record), get_i64(at + R_COMMIT_LOG_OFFSET), &frame)
+    cdef int found = IS_SHORT
+    if PyBytes_GET_SIZE(record) >= RECORD_FIXED_SIZE:
+        found = parse(at, PyBytes_GET_SIZE(record), get_i64(at + R_COMMIT_LOG_OFFSET), &frame)
     if found != IS_RECORD:
         raise ValueError(f"not a record: outcome {found}")
     return received(record, 0, &frame, queue, attempt)
@@ -1719,6 +1728,11 @@ cdef int32_t get_queue_id(const unsigned char *slot) noexcept nogil:
     return <int32_t>load32(slot)
 
 
+cdef bint has_topic(const unsigned char *slot, const unsigned char *record, Frame *frame) noexcept nogil:
+    return (<Py_ssize_t>load32(slot + Q_TOPIC_SIZE) == frame.topic_size
+            and memcmp(slot + Q_TOPIC, record + frame.topic_at, frame.topic_size) == 0)
+
+
 cdef int raise_properties_too_large(Message message) except -1:
     raise PropertiesTooLarge(
         f"tags, keys and properties of a message for topic {message.topic!r} take more than {MAX_PROPERTIES_BYTES} "
@@ -2075,7 +2089,8 @@ cdef class QueueGrant:
         cdef uint64_t base
         cdef Mapping mapping
         cdef tuple provided
-        if commit_log_offset < 0 or commit_log_offset > <int64_t>load64(self.shared.address + H_PUBLISHED_TO) - size:
+        if (size < RECORD_FIXED_SIZE or commit_log_offset < 0
+                or commit_log_offset > <int64_t>load64(self.shared.address + H_PUBLISHED_TO) - size):
             self.damaged.append((offset, commit_log_offset, BAD_OFFSET))  # the entry: there is no such record
             return None
         mapping = lent(self.log_file, 0)
@@ -2090,13 +2105,14 @@ cdef class QueueGrant:
             self.log_file = borrowed(provided)
             mapping = provided[0]
         base = self.log_file[1]
-        if RECORD_FIXED_SIZE <= size <= <int64_t>(base + self.log_file_bytes) - commit_log_offset:
+        if size <= <int64_t>(base + self.log_file_bytes) - commit_log_offset:
             at = mapping.address + (commit_log_offset - base)
             record = PyBytes_FromStringAndSize(<const char *>at, size)
             at = <const unsigned char *>PyBytes_AS_STRING(record)
             found = parse(at, size, commit_log_offset, &frame)
             if found == IS_RECORD and (frame.size != size or get_i64(at + R_QUEUE_OFFSET) != <int64_t>offset
-                                       or get_i32(at + R_QUEUE_ID) != get_queue_id(self.queue_slot)):
+                                       or get_i32(at + R_QUEUE_ID) != get_queue_id(self.queue_slot)
+                                       or not has_topic(self.queue_slot, at, &frame)):
                 found = BAD_OFFSET
         if found != IS_RECORD:
             if commit_log_offset < <int64_t>load64(self.shared.address + H_MIN_OFFSET):

@@ -131,7 +131,8 @@ def _undo(state: SharedState, log_files: FileQueue) -> None:
     if state.published_to < state.append_from:  # the append rolled, and may have written a blank record
         blank_end = state.published_to + layout.BLANK_RECORD.size
         commit_log.zero(log_files, state.published_to, blank_end)
-    commit_log.zero(log_files, state.append_from, state.written_to)
+    # What is published stays, whatever a damaged word says.
+    commit_log.zero(log_files, max(state.append_from, state.published_to), state.written_to)
 
 
 def _complete(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueues, topics: TopicTable) -> None:

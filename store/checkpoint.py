@@ -43,6 +43,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from store import config_file, layout
+from store._kernel import Mapping
 from store.errors import NO_ROOM, of_system, told_by_system
 from store.file_system import check_plain
 
@@ -117,6 +118,11 @@ def write(root: Path, checkpoint: Checkpoint, low_water: LowWater | None = None)
         config_file.replace_file(path, bytes(whole))
     else:
         _write_in_place(path, _pieces(content, checkpoint, low_water))
+
+
+def is_mark(content: bytes | memoryview | Mapping, position: int) -> bool:
+    """Tell whether a whole low-water mark stands in the slot at ``position`` of the file's content."""
+    return _mark(bytes(content), position) is not None
 
 
 def _pieces(content: bytes, checkpoint: Checkpoint, low_water: LowWater | None) -> list[tuple[int, bytes]]:

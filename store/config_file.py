@@ -41,6 +41,7 @@ from typing import Any
 
 import orjson
 
+from store import layout
 from store.crash_points import CrashPoint, reach
 from store.errors import ConfigMismatch, InvalidName, StoreCorrupt, told_by_system
 from store.file_system import check_plain
@@ -55,6 +56,8 @@ STORE_FORMAT_VERSION = 1
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _LARGEST_INT = 2**31 - 1
+_DEEPEST = 32
+"""Levels of nesting; what is kept of a file is written level by level."""
 
 # --- topics ---------------------------------------------------------------------------------------
 
@@ -140,6 +143,10 @@ def _topic_config(path: Path, name: str, entry: object) -> TopicConfig:
         if key in fields:
             if not _is_valid(fields[key], kind):
                 raise StoreCorrupt(path, 0, f"topic {name}: {key} is {fields[key]!r}")
+            if key in ("readQueueNums", "writeQueueNums") and fields[key] > layout.QUEUE_SLOTS:
+                raise StoreCorrupt(
+                    path, 0, f"topic {name}: {key} is {fields[key]}: a store has at most {layout.QUEUE_SLOTS} queues"
+                )
             values[attribute] = fields[key]
     return TopicConfig(**values)
 
@@ -365,7 +372,7 @@ def parse(text: bytes, path: Path) -> dict[str, Any]:
     """Return the object that ``text`` is, with integer keys as strings; ``path`` is only for messages.
 
     Raises:
-        StoreCorrupt: not JSON in RocketMQ's dialect, or not an object.
+        StoreCorrupt: not JSON in RocketMQ's dialect, not an object, or nested deeper than any of these files is.
     """
     try:
         document = orjson.loads(text)
@@ -373,12 +380,19 @@ def parse(text: bytes, path: Path) -> dict[str, Any]:
         document = _parse_dialect(text, path)
     if not isinstance(document, dict):
         raise StoreCorrupt(path, 0, "not a JSON object")
+    if _nests_deeper(document, _DEEPEST):
+        raise StoreCorrupt(path, 0, f"nested deeper than {_DEEPEST} levels")
     return document
 
 
 def render(document: Mapping[str, Any]) -> bytes:
     """Return ``document`` as RocketMQ would print it, keys sorted (integers by value), without a final newline."""
     return _rendered(document, "\n").encode()
+
+
+def _nests_deeper(value: object, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_nests_deeper(element, levels - 1) for element in inner)
 
 
 # --- the dialect ----------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ class Dispatched:
     entries_written: int = 0
     ends: dict[MessageQueue, int] = field(default_factory=dict)
     """Queue offset after the last dispatched message, by queue."""
+    doubtful: list[tuple[int, int]] = field(default_factory=list)
+    """Begin and end of records without a CRC over their queue offset, which is not believed."""
 
 
 def dispatch(log_files: FileQueue, consume_queues: ConsumeQueues, ranges: list[tuple[int, int]]) -> Dispatched:
@@ -49,8 +51,16 @@ def dispatch(log_files: FileQueue, consume_queues: ConsumeQueues, ranges: list[t
     A range begins at a record, and holds nothing but records and blank records that a scan has found valid.
     """
 
-    def queue_file(topic: str, queue_id: int, queue_offset: int) -> tuple[Mapping, int]:
-        return consume_queues[MessageQueue(topic, queue_id)].file_for(queue_offset)
+    def queue_file(
+        topic: str, queue_id: int, queue_offset: int, commit_log_offset: int, end: int, is_checked: bool
+    ) -> tuple[Mapping, int] | int:
+        queue = consume_queues[MessageQueue(topic, queue_id)]
+        if not is_checked:
+            # A broker's CRC is over the body alone: a flipped bit must not make a file a long way off.
+            expected = end or queue.end_below(commit_log_offset)
+            if expected and abs(queue_offset - expected) > queue.entries_per_file:
+                return expected
+        return queue.file_for(queue_offset)
 
     dispatcher = Dispatcher(queue_file, consume_queues.entries_per_file)
     for start, end in ranges:
@@ -61,7 +71,7 @@ def dispatch(log_files: FileQueue, consume_queues: ConsumeQueues, ranges: list[t
             )
             offset = log_files.base_of(offset) + log_files.file_bytes
     ends = {MessageQueue(topic, queue_id): end for (topic, queue_id), end in dispatcher.ends.items()}
-    return Dispatched(dispatcher.records, dispatcher.entries_written, ends)
+    return Dispatched(dispatcher.records, dispatcher.entries_written, ends, dispatcher.doubtful)
 
 
 def has_entry(message: ReceivedMessage) -> bool:

@@ -234,6 +234,9 @@ def _most_mappings() -> str:
         return "unknown"
 
 
-def _mapping_count() -> int:
-    with Path("/proc/self/maps").open("rb") as maps:
-        return sum(1 for _ in maps)
+def _mapping_count() -> str:
+    try:
+        with Path("/proc/self/maps").open("rb") as maps:
+            return str(sum(1 for _ in maps))
+    except OSError:
+        return "unknown"

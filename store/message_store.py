@@ -528,7 +528,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     found = recovery.survey(root, log_files, queues, leftover, odd_files)
     chosen = recovery.plan(found)
     recovered = recovery.apply(chosen, root, log_files, queues)
-    for bad in chosen.quarantined:
+    for bad in (*chosen.quarantined, *recovered.doubtful):
         _log.error(
             "%s: bytes %d to %d of the commit log are damaged (%s): kept and stepped over",
             root,
@@ -537,7 +537,8 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
             bad.reason,
         )
     if leftover is not None and found.same_boot:
-        recovered.progress = recovery.progress_of(leftover, TopicTable(root, leftover, lock, timeout_ms), timeout_ms)
+        kept = recovery.progress_of(leftover, TopicTable(root, leftover, lock, timeout_ms), timeout_ms)
+        recovered.progress = {**recovery.progress_on_disk(root), **kept}
     else:
         recovered.progress = recovery.progress_on_disk(root)
     return _build(root, config, lock, recovered, log_files, queues)
@@ -591,4 +592,11 @@ def _restore_groups(state: SharedState, topics: TopicTable, recovered: Recovered
             committed = min(max(progress.committed_offset, low), high)
             slot = groups.find_or_add(group, topics.slot(queue), committed)
             bits = progress.acknowledged if committed == progress.committed_offset else 0
-            slot.restore(committed, bits, progress.epoch)
+            slot.restore(committed, bits & _window(committed, high), progress.epoch)
+
+
+def _window(committed: int, max_offset: int) -> int:
+    """Return the bits of the messages that are there: one that is set for a later message would hide it."""
+    there = (1 << max(0, min(max_offset - committed, layout.ACK_WINDOW))) - 1
+    turn = committed % layout.ACK_WINDOW
+    return (there << turn | there >> layout.ACK_WINDOW - turn) & (1 << layout.ACK_WINDOW) - 1

@@ -145,6 +145,8 @@ class Recovered:
     """(min, max) offset of every message queue."""
     progress: Progress = field(default_factory=dict)
     last_store_timestamp: int = 0
+    doubtful: tuple[Quarantined, ...] = ()
+    """Records by a broker whose queue offset is not believed: they are stepped over."""
 
 
 def survey(
@@ -253,9 +255,11 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
         commit_log.zero(log_files, chosen.log_end, log_files.base_of(chosen.log_end) + log_files.file_bytes)
     reach(CrashPoint.RECOVERY_TAIL_CUT)
     done = dispatch(log_files, queues, list(chosen.dispatch_ranges))
+    doubtful = [Quarantined(begin, end, "a queue offset far from its neighbours") for begin, end in done.doubtful]
+    missed = tuple(sorted((*chosen.quarantined, *doubtful), key=lambda bad: bad.start))
     for queue, end in done.ends.items():
-        _fill_gaps(queues[queue], end, chosen.quarantined)
-    recovered = Recovered(chosen)
+        _fill_gaps(queues[queue], end, missed)
+    recovered = Recovered(chosen, doubtful=tuple(doubtful))
     dispatched_from = chosen.dispatch_ranges[0][0] if chosen.dispatch_ranges else chosen.log_end
     for queue in sorted({*queues.on_disk(), *done.ends}):
         end = done.ends[queue] if queue in done.ends else queues[queue].end_below(dispatched_from)

@@ -12,6 +12,8 @@ ACKNOWLEDGEMENT = "tests/unit/test_acknowledgement.py"
 RECOVERY = "tests/unit/test_recovery.py"
 FLUSH = "tests/unit/test_flush.py"
 RETENTION = "tests/unit/test_retention.py"
+FILE_LOCK = "tests/unit/test_file_lock.py"
+FLIPS = "tests/torture/test_flips.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,7 @@ FAULTS = [
     Fault(
         name="a repair leaves the bytes of a torn record",
         file="store/appending.py",
-        old="    commit_log.zero(log_files, state.append_from, state.written_to)\n",
+        old="    commit_log.zero(log_files, max(state.append_from, state.published_to), state.written_to)\n",
         new="",
         tests=KILLED_APPEND,
         select="record_half_copied",
@@ -210,5 +212,80 @@ FAULTS = [
         new="now_ms=wall,",
         tests=RETENTION,
         select="jumps_in_the_life",
+    ),
+    Fault(
+        name="a failed flush is tried again and believed",
+        file="store/flush.py",
+        old="            self._sync(start, end)\n        except OSError as error:\n            self._poison(error)\n",
+        new="            self._sync(start, end)\n        except OSError:\n            self._sync(start, end)\n",
+        tests=FLUSH,
+        select="failed_flush or flush_fails",
+    ),
+    Fault(
+        name="the name of a new file is not flushed",
+        file="store/flush.py",
+        old="            sync_directory(self._log_files.directory)\n",
+        new="",
+        tests=FLUSH,
+        select="roll_flushes",
+    ),
+    Fault(
+        name="the checkpoint calls durable what is only published",
+        file="store/flush.py",
+        old="        flushed_to = self._state.flushed_to\n",
+        new="        flushed_to = self._state.published_to\n",
+        tests=FLUSH,
+        select="checkpoint_says",
+    ),
+    # --- damage -----------------------------------------------------------------------------------
+    Fault(
+        name="recovery cuts the log at a record damaged below the durable mark",
+        file="store/recovery.py",
+        old="        if stopped >= sure_to and not goes_on:",
+        new="        if stopped >= 0:",
+        tests=RECOVERY,
+        select="damaged_record_is_kept",
+    ),
+    Fault(
+        name="a damaged stage undoes what is published",
+        file="store/appending.py",
+        old="max(state.append_from, state.published_to)",
+        new="state.append_from",
+        tests=FLIPS,
+        select="damaged_stage",
+    ),
+    Fault(
+        name="a runtime file with slots that nobody wrote is believed",
+        file="store/shared_state.py",
+        old="    return state if _has_sound_tables(state) else None\n",
+        new="    return state\n",
+        tests=FLIPS,
+        select="nobody_wrote",
+    ),
+    Fault(
+        name="a consumer gets a record whose CRC is wrong",
+        file=KERNEL,
+        old="            if found == IS_RECORD and (frame.size != size",
+        new="            if found == BAD_CRC:\n                found = IS_RECORD\n"
+        "            if found == IS_RECORD and (frame.size != size",
+        tests=RECOVERY,
+        select="damaged_while_the_store_is_open",
+    ),
+    Fault(
+        name="an entry may point to a record of another topic",
+        file=KERNEL,
+        old="\n                                       or not has_topic(self.queue_slot, at, &frame)):",
+        new="):",
+        tests=FLIPS,
+        select="another_topic",
+    ),
+    # --- locks ------------------------------------------------------------------------------------
+    Fault(
+        name="a lock that somebody else holds is taken",
+        file="store/file_lock.py",
+        old="        return self._set(byte, fcntl.F_WRLCK)\n",
+        new="        self._set(byte, fcntl.F_WRLCK)\n        return True\n",
+        tests=FILE_LOCK,
+        select="keeps_another_process_out",
     ),
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.torture import disk_full, failures, kills, recovery
+from tests.torture import disk_full, failures, flips, fuzz, kills, recovery
 from tests.torture.result import Rig
 
-RIGS: dict[str, Rig] = {rig.name: rig for rig in (kills.RIG, failures.RIG, disk_full.RIG, recovery.RIG)}
+RIGS: dict[str, Rig] = {
+    rig.name: rig for rig in (kills.RIG, flips.RIG, fuzz.RIG, failures.RIG, disk_full.RIG, recovery.RIG)
+}

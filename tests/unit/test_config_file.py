@@ -546,3 +546,26 @@ def test_fixed_settings_are_never_guessed(root: Path, text: bytes) -> None:
     )
     with pytest.raises(ConfigMismatch, match=r"store\.json"):
         config_file.read_store_settings(root)
+
+
+# --- what fuzzing found ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "nested", [b"[" * 900 + b"]" * 900, b'{"a":' * 900 + b"1" + b"}" * 900], ids=["lists", "objects"]
+)
+def test_a_file_that_nests_too_deeply_is_refused(tmp_path: Path, nested: bytes) -> None:
+    path = tmp_path / "config" / "topics.json"
+    path.parent.mkdir()
+    path.write_bytes(b'{"other":%s}' % nested)
+    for use in (config_file.read_topics, lambda root: config_file.write_topics(root, {"t": TopicConfig()})):
+        with pytest.raises(StoreCorrupt, match=r"topics\.json.*nested deeper than 32 levels"):
+            use(tmp_path)
+
+
+def test_a_topic_with_more_queues_than_a_store_can_have_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+    path.parent.mkdir()
+    path.write_bytes(b'{"topicConfigTable":{"t":{"readQueueNums":1999999999}}}')
+    with pytest.raises(StoreCorrupt, match="readQueueNums is 1999999999: a store has at most 16384 queues"):
+        config_file.read_topics(tmp_path)

@@ -17,7 +17,8 @@ import pytest
 
 from store import open_store
 from store.__main__ import main
-from store.dump import dump
+from store.dump import dump, dump_file
+from store.errors import StoreUnusable
 from tests.support import reference
 from tests.support.reference import ReferenceRecord
 from tests.support.written import (
@@ -274,3 +275,95 @@ def test_the_next_file_that_a_broker_allocated_is_no_damage(written: Path, tmp_p
     log_path(root, count).write_bytes(bytes(FILE_BYTES))
     lines, damages = dumped(root)
     assert (len(lines), damages) == (180, [])
+
+
+# --- one file -------------------------------------------------------------------------------------
+
+
+def dumped_file(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    lines = io.BytesIO()
+    damages = list(dump_file(path, lines))
+    return [orjson.loads(line) for line in lines.getvalue().splitlines()], damages
+
+
+def test_a_commit_log_file_gives_its_records_and_its_end(written: Path) -> None:
+    lines, damages = dumped_file(log_path(written, 1))
+    assert damages == []
+    *records, blank = lines
+    expected = [offset for offset in stored_offsets(written) if offset // FILE_BYTES == 1]
+    assert [(line["kind"], line["position"]) for line in records] == [("record", at - FILE_BYTES) for at in expected]
+    assert (blank["kind"], blank["position"] + blank["size"]) == ("blank", FILE_BYTES)
+    assert {"topic", "body", "properties"} < set(records[0])
+
+
+def test_damage_in_a_commit_log_file_is_told_and_stepped_over(written: Path, tmp_path: Path) -> None:
+    root = copy_of_files(written, tmp_path / "copy")
+    whole, _ = dumped_file(log_path(root, 0))
+    overwrite(log_path(root, 0), whole[5]["position"] + 90, b"\xff\x00\xff")
+    lines, (damage,) = dumped_file(log_path(root, 0))
+    assert lines == whole[:5] + whole[6:]
+    assert f"byte {whole[5]['position']}: {whole[5]['size']} bytes are no record" in damage
+
+
+def test_a_consume_queue_file_gives_its_entries(written: Path) -> None:
+    path = written / "consumequeue" / ORDERS / "0" / f"{64 * 20:020d}"
+    lines, _ = dumped_file(path)
+    entries = reference.read_consume_queue(written, ORDERS, 0)
+    assert [(line["commit_log_offset"], line["size"], line["tags_code"]) for line in lines] == entries[64:]
+    assert [(line["position"], line["queue_offset"]) for line in lines[:2]] == [(0, 64), (20, 65)]
+
+
+def test_a_checkpoint_gives_its_fields_and_both_marks(written: Path, tmp_path: Path) -> None:
+    root = copy_of_files(written, tmp_path / "copy")
+    overwrite(root / "checkpoint", 2048, b"\xff" * 8)
+    (fields, first, second), _ = dumped_file(root / "checkpoint")
+    assert fields["commit_log_timestamp"] > 0
+    assert (first["position"], first["valid"], second["position"], second["valid"]) == (1024, True, 2048, False)
+    assert second["sequence"] == -1
+
+
+def test_the_runtime_file_gives_its_header_and_the_slots_in_use(written: Path) -> None:
+    lines, _ = dumped_file(written / "shared")
+    header, *slots = lines
+    assert (header["kind"], header["queue_count"]) == ("header", 3)
+    queues = [(line["topic"], line["queue_id"], line["max_offset"]) for line in slots if line["kind"] == "queue"]
+    assert min(queues)[:2] == (ORDERS, 0)
+    assert len(queues) == 3
+    (group,) = [line for line in slots if line["kind"] == "group_queue"]
+    assert (group["group"], group["committed_offset"], group["acknowledged"]) == ("billing", 20, "00000006")
+
+
+def test_an_index_file_gives_its_header_its_slots_and_its_entries(written: Path) -> None:
+    path = min((written / "index").iterdir())
+    (header, *lines), _ = dumped_file(path)
+    entries = [line for line in lines if line["kind"] == "entry"]
+    slots = [line for line in lines if line["kind"] == "slot"]
+    assert (header["kind"], len(entries), len(slots)) == ("header", header["next_number"] - 1, header["slots_used"])
+    assert {line["commit_log_offset"] for line in entries} <= set(stored_offsets(written))
+    content = path.read_bytes()
+    for line in entries:
+        assert int.from_bytes(content[line["position"] + 4 :][:8], "big") == line["commit_log_offset"]
+
+
+def test_a_config_file_gives_strict_json(tmp_path: Path) -> None:
+    path = tmp_path / "consumerOffset.json"
+    path.write_bytes(b'{\n\t"offsetTable":{\n\t\t"TopicA@G1":{0:5,1:7\n\t\t}\n\t}\n}')
+    assert dumped_file(path) == ([{"offsetTable": {"TopicA@G1": {"0": 5, "1": 7}}}], [])
+
+
+def test_every_file_of_a_store_is_known_and_no_other(written: Path, tmp_path: Path) -> None:
+    paths = [path for path in written.rglob("*") if path.is_file() and path.name != "lock"]
+    assert all(dumped_file(path)[0] for path in paths if any(path.read_bytes()))
+    (tmp_path / "other").write_bytes(b"text")
+    with pytest.raises(StoreUnusable, match="is no file of a store by its place and name"):
+        dumped_file(tmp_path / "other")
+    (tmp_path / "checkpoint").write_bytes(b"short")
+    done = run("dump", tmp_path / "checkpoint")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "has 5 bytes instead of 4096" in done.stderr
+
+
+def test_the_command_dumps_a_file(written: Path) -> None:
+    done = run("dump", written / "checkpoint")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [orjson.loads(line) for line in done.stdout.splitlines()] == dumped_file(written / "checkpoint")[0]
