@@ -385,7 +385,9 @@ def _build(
         for queue_id in range(queues_of(settings))
     ]
     topics.add(sorted({*declared, *recovered.queues}), recovered.queues)
-    _restore_groups(state, topics, recovered, config.lock_timeout_ms)
+    withdrawn = _restore_groups(state, topics, recovered, config.lock_timeout_ms)
+    if withdrawn:
+        config_file.write_consumer_offsets(root, withdrawn)
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
     flusher = Flusher(root, state, log_files, queues, topics, config.lock_timeout_ms)
     if ranges:
@@ -396,9 +398,17 @@ def _build(
     return state
 
 
-def _restore_groups(state: SharedState, topics: TopicTable, recovered: Recovered, timeout_ms: int) -> None:
+def _restore_groups(
+    state: SharedState, topics: TopicTable, recovered: Recovered, timeout_ms: int
+) -> dict[tuple[str, str], dict[int, int]]:
+    """Fill the group-queue table; return the committed offsets that fell back to the end of their queue.
+
+    Those messages did not survive a power cut. ``consumerOffset.json`` must not go on to say that they are finished:
+    others get their numbers, and after another power cut those would never be delivered.
+    """
     groups = GroupTable(state, timeout_ms)
     known = set(topics.all_queues())
+    withdrawn: dict[tuple[str, str], dict[int, int]] = {}
     for (group, queue), progress in recovered.progress.items():
         if queue in known:
             low, high = recovered.queues.get(queue, (0, 0))
@@ -406,3 +416,6 @@ def _restore_groups(state: SharedState, topics: TopicTable, recovered: Recovered
             slot = groups.find_or_add(group, topics.slot(queue), committed)
             bits = progress.acknowledged if committed == progress.committed_offset else 0
             slot.restore(committed, bits, progress.epoch)
+            if committed < progress.committed_offset:
+                withdrawn.setdefault((queue.topic, group), {})[queue.queue_id] = committed
+    return withdrawn
