@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from store import commit_log, config_file, layout, recovery, shared_state
+from store import checkpoint, commit_log, config_file, layout, recovery, shared_state
 from store._kernel import Appender, Mapping, QueueGrant, ReceivedMessage, Route, TagSet
 from store.appending import AppendFiles, repair
 from store.config import StoreConfig
@@ -390,7 +390,7 @@ def _build(
         config_file.write_consumer_offsets(root, withdrawn)
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
     flusher = Flusher(root, state, log_files, queues, topics, config.lock_timeout_ms)
-    if ranges:
+    if ranges or checkpoint.read(root)[1] is None:  # without a mark, what a power cut leaves would look like damage
         flusher.wait_until_flushed(log_end)
         flusher.flush_queues()
         flusher.write_checkpoint()
