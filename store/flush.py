@@ -180,7 +180,10 @@ class Flusher:
     def _poison(self, error: OSError) -> None:
         self._state.poisoned = error.errno or errno.EIO
         self._wake_followers()
-        raise StorePoisoned(f"flushing {self._root} failed: {error}; no append is believed any more") from error
+        raise StorePoisoned(
+            f"flushing {self._root} failed: {error}; no append is believed any more: look at the disk, then "
+            "restart every process that uses the store"
+        ) from error
 
     def _raise_poisoned(self) -> None:
         raise StorePoisoned(

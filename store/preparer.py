@@ -46,8 +46,8 @@ class Preparer:
             behind = mapping
             try:
                 mapping = self._log_files.mapping(base)
-            except (FileNotFoundError, StoreCorrupt):
-                self._appender.wait_for_append()  # not made yet
+            except (OSError, StoreCorrupt):
+                self._appender.wait_for_append()  # not made yet, or not to be had: whoever appends will say why
                 continue
             if behind is mapping:
                 behind = None
