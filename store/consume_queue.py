@@ -125,15 +125,18 @@ class ConsumeQueue:
                 high = middle
         return low
 
-    def cut(self, queue_offset: int) -> None:
-        """Zero every entry at and above ``queue_offset``; files wholly above it are removed."""
+    def cut(self, queue_offset: int) -> bool:
+        """Zero every entry at and above ``queue_offset``; files wholly above it are removed. Tell if there were any."""
+        was_cut = False
         for base in self.files.bases():
             first = base // _ENTRY.size
             if first > queue_offset or (first == queue_offset and first):
                 self.files.remove(base)
+                was_cut = True
             else:
                 start = max(0, queue_offset - first) * _ENTRY.size
-                zero_view(memoryview(self.files.mapping(base))[start:])
+                was_cut |= zero_view(memoryview(self.files.mapping(base))[start:]) > 0
+        return was_cut
 
     def _is_below(self, queue_offset: int, commit_log_offset: int) -> bool:
         entry = self.entry(queue_offset)

@@ -23,6 +23,7 @@ from store.crash_points import CrashPoint, reach
 from store.errors import StoreBusy, StorePoisoned
 from store.file_queue import FileQueue
 from store.mapped_file import sync_directory, sync_file
+from store.message_queue import MessageQueue
 from store.shared_state import SharedState
 from store.topic_table import TopicTable
 
@@ -84,6 +85,22 @@ class Flusher:
         if dirty == 0 or (dirty < least_pages * PAGE_BYTES and not crossed):
             return False
         return self._try_flush()
+
+    def flush_ends(self, queue_ends: dict[MessageQueue, int]) -> None:
+        """Flush the files in which the log and these queues end, and the names of theirs, although nothing is new.
+
+        What recovery has zeroed or removed there must not be back after the next power cut: a new record could end just
+        where an old one begins. Raises StorePoisoned.
+        """
+        log_end = self._state.published_to
+        try:
+            if self._log_files.directory.exists():
+                self._log_files.sync(log_end, log_end + 1)
+            for queue, max_offset in queue_ends.items():
+                entry_at = max_offset * layout.CONSUME_QUEUE_ENTRY.size
+                self._consume_queues[queue].files.sync(entry_at, entry_at + 1)
+        except OSError as error:
+            self._poison(error)
 
     def flush_queues(self) -> None:
         """Flush the consume queue files with new entries; the next checkpoint says how far they are durable."""

@@ -32,6 +32,7 @@ from store.flush import Flusher
 from store.group_table import GroupQueueSlot, GroupTable
 from store.housekeeper import Housekeeper
 from store.index_file import IndexFiles
+from store.mapped_file import sync_directory
 from store.message_queue import MessageQueue
 from store.preparer import Preparer
 from store.recovery import ABORT, Recovered
@@ -413,6 +414,7 @@ def _enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     if lock.try_exclusive(BROKER_BYTE):
         state = _recover(root, config, lock)
         (root / ABORT).touch(mode=0o600)
+        sync_directory(root)  # without it the next recovery believes that the index is whole
         lock.try_shared(BROKER_BYTE)
         return state
     if lock.try_shared(BROKER_BYTE):
@@ -441,6 +443,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
             bad.reason,
         )
     if leftover is not None and found.same_boot:
+        recovered.same_boot = True
         recovered.progress = recovery.progress_of(leftover, TopicTable(root, leftover, lock, timeout_ms), timeout_ms)
     else:
         recovered.progress = recovery.progress_on_disk(root)
@@ -472,6 +475,8 @@ def _build(
         config_file.write_consumer_offsets(root, withdrawn)
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
     flusher = Flusher(root, state, log_files, queues, topics, config.lock_timeout_ms)
+    if not recovered.same_boot:
+        flusher.flush_ends({queue: recovered.queues[queue][1] for queue in recovered.cut_queues})
     if ranges or checkpoint.read(root)[1] is None:  # without a mark, what a power cut leaves would look like damage
         flusher.wait_until_flushed(log_end)
         flusher.flush_queues()

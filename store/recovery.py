@@ -127,6 +127,10 @@ class Recovered:
     """(min, max) offset of every message queue."""
     progress: Progress = field(default_factory=dict)
     last_store_timestamp: int = 0
+    cut_queues: list[MessageQueue] = field(default_factory=list)
+    """Queues that lost entries at and above their max offset."""
+    same_boot: bool = False
+    """Whether the end of the log is known to be durable already, because a process of this boot saw to that."""
 
 
 def survey(root: Path, log_files: FileQueue, queues: ConsumeQueues, leftover: SharedState | None) -> Survey:
@@ -217,7 +221,8 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
     dispatched_from = chosen.dispatch_ranges[0][0] if chosen.dispatch_ranges else chosen.log_end
     for queue in sorted({*queues.on_disk(), *done.ends}):
         end = max(done.ends.get(queue, 0), queues[queue].end_below(dispatched_from))
-        queues[queue].cut(end)
+        if queues[queue].cut(end):
+            recovered.cut_queues.append(queue)
         recovered.queues[queue] = (min(queues[queue].begin(chosen.log_begin), end), end)
     recovered.last_store_timestamp = checkpoint.read(root)[0].commit_log_timestamp
     reach(CrashPoint.RECOVERY_APPLIED)

@@ -32,8 +32,8 @@ from store import Durability, StoreConfig, checkpoint, layout
 from tests.power import machine
 from tests.power.judge import Figures, Ledger, PowerCut, Recovered
 from tests.power.life import CONFIG, LAZY, RECORD_OVERHEAD, Errand, Evidence, consume, look, send
-from tests.power.machine import Cut, Machine, write_some_pages
-from tests.support import reference
+from tests.power.machine import PAGE, Cut, Machine, write_pages
+from tests.support import reference, reference_index
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +41,6 @@ MARGIN_MS = 500 + 500
 """Beside the flush intervals: half a second in which the housekeeper's role finds another process, and as much for the
 flush itself and for processes that wait for a processor."""
 
-PAGE = 4096
 SIZES = (
     (1024 - RECORD_OVERHEAD,),  # records that end where pages end: what stands behind them could be taken for theirs
     (PAGE - RECORD_OVERHEAD,),
@@ -195,7 +194,8 @@ class Cuts:
         how = chance.choices((Cut.NOTHING, Cut.JOURNAL, Cut.ALL), (1, 4, 0) if mixed else (6, 2, 1))[0]
         if mixed:
             for path, start, end in _files(life.root, flushed_to, published_to):
-                write_some_pages(path, start, end, chance)
+                pages = list(range(start - start % PAGE, end, PAGE))
+                write_pages(path, chance.sample(pages, -(-len(pages) // 2)))
         life.flushed_to = max(life.flushed_to, _frontiers(life.root)[0])
         cut = PowerCut(self._computer.cut(how), life.flushed_to, life.window_ms)
         stages = [self._stage_of(child) for child in self._children]
@@ -233,6 +233,8 @@ class Cuts:
             self._life = self._fresh()
             return
         found = reference.check_store(life.root)
+        if not found and not life.deletes:
+            found = reference_index.check_index(life.root, CONFIG.index_slots)
         records = []
         if not found:
             records = reference.read_commit_log(life.root)

@@ -36,6 +36,8 @@ CONFIG = StoreConfig(
     commit_log_file_bytes=64 << 10,
     max_body_bytes=8 << 10,
     consume_queue_file_entries=64,
+    index_slots=16,
+    index_entries=64,
     default_queue_count=QUEUES,
     flush_interval_ms=10,
     flush_thorough_interval_ms=50,
@@ -123,6 +125,8 @@ def send(root: Path, config: StoreConfig, evidence: Evidence, errand: Errand) ->
             first = errand.sender, number
             _send(producer, evidence, first, count, chance.choice(errand.sizes), chance.choice(TOPICS))
             number += count
+            if chance.random() < 0.05:
+                store.build_index()
             time.sleep(chance.uniform(0, errand.pause_s))  # so that flushes fall between sends
 
 
@@ -166,6 +170,7 @@ def look(root: Path, config: StoreConfig, evidence: Evidence, errand: Errand) ->
             evidence.say(f"g {queue.topic} {queue.queue_id} {slot.committed_offset} {ends}")
         producer = Producer(store, config=replace(config, durability=errand.durability))
         _send(producer, evidence, (errand.sender, 0), 1, errand.sizes[0], TOPICS[errand.seed % 2])
+        store.build_index()
         if not errand.close:
             os._exit(0)
 

@@ -15,16 +15,18 @@ import enum
 import errno
 import fcntl
 import os
-import random
 import shutil
 import struct
 import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 from store import boottime
+
+PAGE = 4096
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FS_IOC_SHUTDOWN = 0x8004587D
@@ -137,19 +139,16 @@ class Machine:
         self._boot_id.write_text(f"{uuid.uuid4()}\n", encoding="ascii")
 
 
-def write_some_pages(path: Path, start: int, end: int, chance: random.Random) -> None:
-    """Let a random half of the pages of ``[start, end)`` reach the disk, in random order, as the kernel may any time.
+def write_pages(path: Path, pages: Iterable[int]) -> None:
+    """Let the pages that begin at these bytes of a file reach the disk, as the kernel may any time.
 
     A page that is written for the first time counts only when its place in the file is in the journal, too, as it is
     after ``Cut.JOURNAL``.
     """
-    page = 4096
-    pages = list(range(start - start % page, end, page))
-    chance.shuffle(pages)
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        for at in pages[: -(-len(pages) // 2)]:
-            _libc.sync_file_range(descriptor, ctypes.c_int64(at), ctypes.c_int64(page), _WRITE_AND_WAIT)
+        for at in pages:
+            _libc.sync_file_range(descriptor, ctypes.c_int64(at), ctypes.c_int64(PAGE), _WRITE_AND_WAIT)
     finally:
         os.close(descriptor)
 
