@@ -28,11 +28,12 @@ from typing import Any
 import apscheduler.executors.pool
 import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
 
-from store import Durability, StoreConfig, checkpoint, layout
+from store import Durability, StoreConfig, checkpoint
 from tests.power import machine
+from tests.power.dirty_pages import frontiers, is_no_prefix, write_some
 from tests.power.judge import Figures, Ledger, PowerCut, Recovered
 from tests.power.life import CONFIG, LAZY, RECORD_OVERHEAD, Errand, Evidence, consume, look, send
-from tests.power.machine import PAGE, Cut, Machine, write_pages
+from tests.power.machine import Cut, Machine
 from tests.support import reference, reference_index
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,7 @@ flush itself and for processes that wait for a processor."""
 
 SIZES = (
     (1024 - RECORD_OVERHEAD,),  # records that end where pages end: what stands behind them could be taken for theirs
-    (PAGE - RECORD_OVERHEAD,),
+    (4096 - RECORD_OVERHEAD,),
     (8, 20, 100),
     (8, 300, 2_000, 8_000),
 )
@@ -189,14 +190,12 @@ class Cuts:
         chance, life = self._chance, self._life
         for child in self._children:
             self._must_live(child)
-        flushed_to, published_to = _frontiers(life.root)
+        flushed_to, published_to = frontiers(life.root)
         mixed = chance.random() < 0.6
         how = chance.choices((Cut.NOTHING, Cut.JOURNAL, Cut.ALL), (1, 4, 0) if mixed else (6, 2, 1))[0]
         if mixed:
-            for path, start, end in _files(life.root, flushed_to, published_to):
-                pages = list(range(start - start % PAGE, end, PAGE))
-                write_pages(path, chance.sample(pages, -(-len(pages) // 2)))
-        life.flushed_to = max(life.flushed_to, _frontiers(life.root)[0])
+            write_some(life.root, flushed_to, published_to, chance)
+        life.flushed_to = max(life.flushed_to, frontiers(life.root)[0])
         cut = PowerCut(self._computer.cut(how), life.flushed_to, life.window_ms)
         stages = [self._stage_of(child) for child in self._children]
         self.counts.cuts += 1
@@ -207,7 +206,7 @@ class Cuts:
         self.counts.cuts_with_everything += how is Cut.ALL
         self._end_children(cut)
         self._computer.start()
-        self.counts.non_prefix_cuts += _is_no_prefix(life.root, flushed_to, published_to)
+        self.counts.non_prefix_cuts += is_no_prefix(life.root, flushed_to, published_to)
         return cut
 
     def _delete_oldest(self) -> None:
@@ -330,43 +329,6 @@ class Cuts:
         path = self._path_of(child.number)
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         return text.rpartition("\n")[0].splitlines()
-
-
-def _frontiers(root: Path) -> tuple[int, int]:
-    """Read ``flushed_to`` and ``published_to`` of the runtime file; zeros when there is none."""
-    try:
-        with (root / "shared").open("rb") as file:
-            header = file.read(layout.RUNTIME_HEADER.size)
-    except FileNotFoundError:
-        return 0, 0
-    if len(header) < layout.RUNTIME_HEADER.size:
-        return 0, 0
-    words = layout.RUNTIME_HEADER.read(header)
-    return words["flushed_to"], words["published_to"]
-
-
-def _files(root: Path, start: int, end: int) -> list[tuple[Path, int, int]]:
-    """Return the commit log files of a part of the log, with the part of each."""
-    size = CONFIG.commit_log_file_bytes
-    parts = []
-    for base in range(start - start % size, end, size):
-        path = root / "commitlog" / f"{base:020d}"
-        if path.exists():
-            parts.append((path, max(start - base, 0), min(end - base, size)))
-    return parts
-
-
-def _is_no_prefix(root: Path, start: int, end: int) -> bool:
-    """Tell whether a page of the log reached the disk while a whole page before it did not."""
-    missed = False
-    for path, first, last in _files(root, start, end):
-        content = path.read_bytes()
-        for at in range(-(-first // PAGE) * PAGE, last - PAGE + 1, PAGE):
-            is_zero = content.count(0, at, at + PAGE) == PAGE
-            if missed and not is_zero:
-                return True
-            missed = missed or is_zero
-    return False
 
 
 def _live(errand: Callable[[Life, Evidence], None], life: Life, evidence: Evidence) -> None:
