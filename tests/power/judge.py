@@ -67,7 +67,7 @@ class Figures:
     acknowledged_sync: int = 0
     acknowledged_async: int = 0
     unknown: int = 0
-    acknowledged_during_a_cut: int = 0
+    acknowledged_during_a_cut_and_lost: int = 0
     """Not required: ``fdatasync`` of ext4 can return 0 while ``FS_IOC_SHUTDOWN`` runs and what it wrote is dropped."""
     lost_sync: int = 0
     lost_async: int = 0
@@ -200,7 +200,7 @@ class Ledger:
         assert sent.acknowledged_ns is not None
         age_ms = (cut.at_ns - sent.acknowledged_ns) / 1e6
         if age_ms < 0:
-            self._figures.acknowledged_during_a_cut += 1
+            self._figures.acknowledged_during_a_cut_and_lost += 1
             return []
         lost = f"{'SYNC' if sent.sync else 'ASYNC'} message {name}, {age_ms:.1f} ms old, is lost"
         if sent.sync:
