@@ -220,8 +220,9 @@ class Dispatcher:
     """Writes consume queue entries where they are not right already.
 
     ``queue_file(topic, queue_id, queue_offset, commit_log_offset, end, is_checked)`` returns the mapped consume queue
-    file that takes an entry, and the number of its first entry; or the queue offset to believe instead. ``end`` is behind the last one
-    dispatched, 0 before the first; ``is_checked`` says whether the record has a CRC over its queue offset.
+    file that takes an entry, and the number of its first entry; or the queue offset to believe instead. ``end`` is
+    behind the last one dispatched, 0 before the first; ``is_checked`` says whether the record has a CRC over its
+    queue offset.
     """
 
     records: int

@@ -145,14 +145,18 @@ class ConsumeQueue:
                 low = middle + 1
         return low
 
-    def cut(self, queue_offset: int) -> None:
-        """Zero every entry at and above ``queue_offset``; files wholly above it are removed."""
+    def cut(self, queue_offset: int) -> bool:
+        """Zero every entry at and above ``queue_offset``; files wholly above it are removed. Tell if there were any."""
+        was_cut = False
         for base in self.files.bases():
             first = base // _ENTRY.size
             if first > queue_offset or (first == queue_offset and first):
                 self.files.remove(base)
+                was_cut = True
             else:
-                self.files.zero(base, max(0, queue_offset - first) * _ENTRY.size, self.files.file_bytes)
+                start = max(0, queue_offset - first) * _ENTRY.size
+                was_cut |= self.files.zero(base, start, self.files.file_bytes) > 0
+        return was_cut
 
     def _search(self, low: int, high: int, is_before: Callable[[Entry], bool]) -> int:
         """Return the first entry from ``low`` on that ``is_before`` is false for; those it is true for stand first."""

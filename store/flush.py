@@ -27,6 +27,7 @@ from store.crash_points import CrashPoint, reach
 from store.errors import DiskFailed, LimitReached, NotFlushed, StorePoisoned, StoreUnusable, of_system
 from store.file_queue import FileQueue
 from store.mapped_file import sync_directory, sync_file
+from store.message_queue import MessageQueue
 from store.shared_state import SharedState
 from store.topic_table import TopicTable
 
@@ -92,6 +93,22 @@ class Flusher:
         if dirty == 0 or (dirty < least_pages * PAGE_BYTES and not crossed):
             return False
         return self._try_flush()
+
+    def flush_ends(self, queue_ends: dict[MessageQueue, int]) -> None:
+        """Flush the files in which the log and these queues end, and the names of theirs, although nothing is new.
+
+        What recovery has zeroed or removed there must not be back after the next power cut: a new record could end just
+        where an old one begins. Raises StorePoisoned.
+        """
+        log_end = self._state.published_to
+        try:
+            if self._log_files.directory.exists():
+                self._log_files.sync(log_end, log_end + 1)
+            for queue, max_offset in queue_ends.items():
+                entry_at = max_offset * layout.CONSUME_QUEUE_ENTRY.size
+                self._consume_queues[queue].files.sync(entry_at, entry_at + 1)
+        except OSError as error:
+            self._poison(error)
 
     def flush_recovered(self, end: int) -> None:
         """Flush the log up to ``end``, while nobody else has the store open; a lost file keeps nothing to flush.
@@ -227,7 +244,10 @@ class Flusher:
             raise of_system(error, f"flushing {self._root} cannot begin") from error
         self._state.poisoned = error.errno or errno.EIO
         self._wake_followers()
-        raise StorePoisoned(f"flushing {self._root} failed: {error}; no append is believed any more") from error
+        raise StorePoisoned(
+            f"flushing {self._root} failed: {error}; no append is believed any more: look at the disk, then "
+            "restart every process that uses the store"
+        ) from error
 
     def _raise_poisoned(self) -> None:
         raise StorePoisoned(

@@ -44,7 +44,7 @@ from store.flush import Flusher
 from store.group_table import GroupQueueSlot, GroupTable
 from store.housekeeper import Every, Housekeeper
 from store.index_file import IndexFiles
-from store.mapped_file import SCRATCH_PREFIX, map_file
+from store.mapped_file import SCRATCH_PREFIX, map_file, sync_directory
 from store.message_queue import MessageQueue
 from store.preparer import Preparer
 from store.recovery import ABORT, Recovered
@@ -499,6 +499,7 @@ def _enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
         warn_of_loss(root)
         state = _recover(root, config, lock)
         (root / ABORT).touch(mode=0o600)
+        sync_directory(root)  # without it the next recovery believes that the index is whole
         lock.try_shared(BROKER_BYTE)
         return state
     if lock.try_shared(BROKER_BYTE):
@@ -537,6 +538,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
             bad.reason,
         )
     if leftover is not None and found.same_boot:
+        recovered.same_boot = True
         kept = recovery.progress_of(leftover, TopicTable(root, leftover, lock, timeout_ms), timeout_ms)
         recovered.progress = {**recovery.progress_on_disk(root), **kept}
     else:
@@ -572,10 +574,14 @@ def _build(
         for queue_id in range(queues_of(settings))
     ]
     topics.add(sorted({*declared, *recovered.queues}), recovered.queues)
-    _restore_groups(state, topics, recovered, config.lock_timeout_ms)
+    withdrawn = _restore_groups(state, topics, recovered, config.lock_timeout_ms)
+    if withdrawn:
+        config_file.write_consumer_offsets(root, withdrawn)
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
     flusher = Flusher(root, state, log_files, queues, topics, config.lock_timeout_ms)
-    if ranges:
+    if not recovered.same_boot:
+        flusher.flush_ends({queue: recovered.queues[queue][1] for queue in recovered.cut_queues})
+    if ranges or checkpoint.read(root)[1] is None:  # without a mark, what a power cut leaves would look like damage
         flusher.flush_recovered(log_end)
         flusher.flush_queues()
         flusher.write_checkpoint()
@@ -583,9 +589,17 @@ def _build(
     return state
 
 
-def _restore_groups(state: SharedState, topics: TopicTable, recovered: Recovered, timeout_ms: int) -> None:
+def _restore_groups(
+    state: SharedState, topics: TopicTable, recovered: Recovered, timeout_ms: int
+) -> dict[tuple[str, str], dict[int, int]]:
+    """Fill the group-queue table; return the committed offsets that fell back to the end of their queue.
+
+    Those messages did not survive a power cut. ``consumerOffset.json`` must not go on to say that they are finished:
+    others get their numbers, and after another power cut those would never be delivered.
+    """
     groups = GroupTable(state, timeout_ms)
     known = set(topics.all_queues())
+    withdrawn: dict[tuple[str, str], dict[int, int]] = {}
     for (group, queue), progress in recovered.progress.items():
         if queue in known:
             low, high = recovered.queues.get(queue, (0, 0))
@@ -593,6 +607,9 @@ def _restore_groups(state: SharedState, topics: TopicTable, recovered: Recovered
             slot = groups.find_or_add(group, topics.slot(queue), committed)
             bits = progress.acknowledged if committed == progress.committed_offset else 0
             slot.restore(committed, bits & _window(committed, high), progress.epoch)
+            if committed < progress.committed_offset:
+                withdrawn.setdefault((queue.topic, group), {})[queue.queue_id] = committed
+    return withdrawn
 
 
 def _window(committed: int, max_offset: int) -> int:

@@ -147,6 +147,10 @@ class Recovered:
     last_store_timestamp: int = 0
     doubtful: tuple[Quarantined, ...] = ()
     """Records by a broker whose queue offset is not believed: they are stepped over."""
+    cut_queues: list[MessageQueue] = field(default_factory=list)
+    """Queues that lost entries at and above their max offset."""
+    same_boot: bool = False
+    """Whether the end of the log is known to be durable already, because a process of this boot saw to that."""
 
 
 def survey(
@@ -264,7 +268,8 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
     for queue in sorted({*queues.on_disk(), *done.ends}):
         end = done.ends[queue] if queue in done.ends else queues[queue].end_below(dispatched_from)
         end = _end_of_lost(queues[queue], end, chosen.quarantined)
-        queues[queue].cut(end)
+        if queues[queue].cut(end):
+            recovered.cut_queues.append(queue)
         recovered.queues[queue] = (min(queues[queue].begin(chosen.log_begin), end), end)
     recovered.last_store_timestamp = checkpoint.read(root)[0].commit_log_timestamp
     reach(CrashPoint.RECOVERY_APPLIED)

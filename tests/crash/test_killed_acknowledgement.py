@@ -18,7 +18,7 @@ from store import Message, MessageStore, open_store
 from store.crash_points import CrashPoint
 from tests.crash.child import GROUP, PATTERNS, SMALL, SPAN, TOPIC, Order, appender_of, body_of, grant_of
 from tests.crash.nursery import Nursery, notes_of
-from tests.crash.views import abandon, acknowledged_bits
+from tests.crash.views import abandon, acknowledged_bits, power_cut_image
 from tests.support import reference
 
 IN_EVERY_ACKNOWLEDGEMENT = [CrashPoint.ACK_LOCKED, CrashPoint.ACK_MARKED, CrashPoint.ACK_FINISHED]
@@ -183,6 +183,31 @@ def test_two_killed_writes_of_the_offsets_in_a_row_lose_no_acknowledgement(tmp_p
             break
     assert status == 0
     assert line > 50, "so few lines cannot be all of them"
+
+
+@pytest.mark.guarantee("G7")
+def test_an_offset_that_a_power_cut_withdrew_is_withdrawn_for_good(
+    store: MessageStore, root: Path, tmp_path: Path
+) -> None:
+    # Given a group that has finished three messages, of which two do not survive a power cut
+    results = [appender_of(store).append(Message(TOPIC, body_of(number))) for number in (1, 2)]
+    grant = grant_of(store)
+    assert grant.acknowledge_offsets([message.queue_offset for message in grant.take(SPAN, SPAN)])
+    store.persist_offsets()
+    durable_end = results[0].commit_log_offset
+    power_cut_image(root, tmp_path / "first", durable_end, SMALL.commit_log_file_bytes)
+
+    # When others get their numbers, and the power is cut again before a housekeeper wrote any offset
+    first = open_store(tmp_path / "first", housekeeping=False)
+    assert grant_of(first).committed_offset == 1
+    others = [appender_of(first).append(Message(TOPIC, body_of(number))) for number in (3, 4)]
+    first.flush_thorough()
+    abandon(first)
+    power_cut_image(first.root, tmp_path / "second", others[-1].commit_log_end, SMALL.commit_log_file_bytes)
+
+    # Then they are delivered
+    with open_store(tmp_path / "second", housekeeping=False) as second:
+        assert [message.body for message in grant_of(second).take(SPAN, SPAN)] == [body_of(3), body_of(4)]
 
 
 @pytest.mark.crash

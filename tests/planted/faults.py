@@ -142,7 +142,7 @@ FAULTS = [
     Fault(
         name="recovery leaves entries without a record",
         file="store/recovery.py",
-        old="        queues[queue].cut(end)\n",
+        old="        if queues[queue].cut(end):\n            recovered.cut_queues.append(queue)\n",
         new="",
         tests=KILLED_APPEND,
         select="entries_written",
@@ -170,6 +170,22 @@ FAULTS = [
         new="    write(path, text)\n    announce(_digest(text))\n",
         tests=KILLED_ACKNOWLEDGEMENT,
         select="killed_write",
+    ),
+    Fault(
+        name="an offset that a power cut withdrew is believed after the next one",
+        file="store/message_store.py",
+        old="    if withdrawn:\n        config_file.write_consumer_offsets(root, withdrawn)\n",
+        new="",
+        tests=KILLED_ACKNOWLEDGEMENT,
+        select="withdrew",
+    ),
+    Fault(
+        name="a new store has no durable mark",
+        file="store/message_store.py",
+        old=" or checkpoint.read(root)[1] is None:",
+        new=":",
+        tests=RECOVERY,
+        select="never_flushed",
     ),
     # --- flushing ---------------------------------------------------------------------------------
     Fault(

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from tests.torture import disk_full, failures, flips, fuzz, kills, recovery
+from tests.torture import disk_full, failed_flush, failures, flips, fuzz, kills, power, recovery
 from tests.torture.result import Rig
 
 RIGS: dict[str, Rig] = {
-    rig.name: rig for rig in (kills.RIG, flips.RIG, fuzz.RIG, failures.RIG, disk_full.RIG, recovery.RIG)
+    rig.name: rig
+    for rig in (
+        kills.RIG,
+        power.RIG,
+        failed_flush.RIG,
+        flips.RIG,
+        fuzz.RIG,
+        failures.RIG,
+        disk_full.RIG,
+        recovery.RIG,
+    )
 }

@@ -141,6 +141,27 @@ def test_what_is_above_the_durable_mark_is_cut_at_the_first_bad_record(after_reb
     check_cut(after_reboot, BODIES[: FLUSHED + 4])
 
 
+@pytest.mark.guarantee("G5")
+def test_the_first_power_cut_of_a_store_that_never_flushed_leaves_no_damage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Given a new store, and a power cut that lets the pages of later records survive without those of the first one
+    root = tmp_path / "new"
+    store = open_store(root, SMALL, housekeeping=False)
+    for number in range(5):
+        appender_of(store).append(Message(TOPIC, BODIES[number]))
+    abandon(store)
+    (root / "shared").unlink()
+    overwrite(root, 0, bytes(places(root)[0][1]))
+
+    # Then that is a torn tail
+    with open_store(root, housekeeping=False) as again:
+        appender_of(again).append(Message(TOPIC, b"after"))
+    assert stored_bodies(root) == [b"after"]
+    assert reference.check_store(root) == []
+    assert caplog.text == ""
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 @pytest.mark.guarantee("G1")
