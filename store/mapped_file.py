@@ -19,7 +19,7 @@ from pathlib import Path
 
 from store._kernel import Mapping
 from store.crash_points import CrashPoint, reach
-from store.errors import StoreCorrupt, StoreUnusable, of_system, told_by_system
+from store.errors import DiskFailed, StoreCorrupt, StoreUnusable, of_system, told_by_system
 from store.file_system import check_owner
 
 SCRATCH_PREFIX = ".allocating-"
@@ -139,19 +139,26 @@ def check_size(path: Path, descriptor: int, size: int) -> None:
 def sync_file(path: Path) -> None:
     """Make the file's pages durable, mapped stores included. ``mmap.flush`` would hold the GIL meanwhile.
 
-    Raises OSError only when it is missing, or the flush failed, and then no later one is to be believed; a typed error
-    when it could not begin.
+    Raises OSError only when it is missing, or the disk failed, and then no later flush is to be believed; a typed error
+    when it could not begin for another reason.
     """
-    descriptor = _open(path, os.O_RDONLY)
+    descriptor = _open_to_sync(path, os.O_RDONLY)
     try:
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
 
 
+def _open_to_sync(path: Path, flags: int) -> int:
+    try:
+        return _open(path, flags)
+    except DiskFailed as error:
+        raise OSError(errno.EIO, str(error)) from error
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable. Raises as :func:`sync_file`."""
-    descriptor = _open(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = _open_to_sync(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

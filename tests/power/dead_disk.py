@@ -10,7 +10,6 @@ run as :func:`tests.power.machine.command` says.
 from __future__ import annotations
 
 import argparse
-import errno
 import itertools
 import json
 import os
@@ -28,7 +27,7 @@ import apscheduler.schedulers.background  # noqa: F401 - children are forked wit
 
 from rmqclient.producer import Producer
 from store import Durability, Message, open_store
-from store.errors import StorePoisoned
+from store.errors import DiskFailed, StorePoisoned
 from tests.power import machine
 from tests.power.failing import CONFIG, ROOT, SYNC, TOPIC, be_stubborn
 from tests.power.machine import Cut, Machine
@@ -59,9 +58,8 @@ def _live(root: Path, evidence: Path, durability: Durability) -> None:
             poisoned = store.state.poisoned
             try:
                 producer.send(Message(TOPIC, b"%d" % number))
-            except OSError as error:  # no next file on a dead disk: nothing was written, and nobody has flushed yet
-                if error.errno != errno.EIO:
-                    raise
+            except DiskFailed:  # no next file on a dead disk: nothing was written, and nobody has flushed yet
+                pass
             else:
                 os.write(descriptor, b"o %d\n" % poisoned)
             time.sleep(0.0005)  # a pace of sending
