@@ -117,14 +117,19 @@ class ConsumeQueue:
         return low
 
     def cut(self, queue_offset: int) -> None:
-        """Zero every entry at and above ``queue_offset``; files wholly above it are removed."""
+        """Zero every entry at and above ``queue_offset``, durably; files wholly above it are removed."""
+        is_changed = False
         for base in self.files.bases():
             first = base // _ENTRY.size
             if first > queue_offset or (first == queue_offset and first):
                 self.files.remove(base)
+                is_changed = True
             else:
                 start = max(0, queue_offset - first) * _ENTRY.size
-                zero_view(memoryview(self.files.mapping(base))[start:])
+                is_changed |= zero_view(memoryview(self.files.mapping(base))[start:]) > 0
+        if is_changed:
+            base = self.files.base_of(queue_offset * _ENTRY.size)
+            self.files.sync(base, base + self.files.file_bytes)
 
     def _is_below(self, queue_offset: int, commit_log_offset: int) -> bool:
         entry = self.entry(queue_offset)

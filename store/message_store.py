@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from store import commit_log, config_file, layout, recovery, shared_state
+from store import checkpoint, commit_log, config_file, layout, recovery, shared_state
 from store._kernel import Appender, Mapping, QueueGrant, ReceivedMessage, Route, TagSet
 from store.appending import AppendFiles, repair
 from store.config import StoreConfig
@@ -391,6 +391,7 @@ def _build(
     if ranges:
         flusher.wait_until_flushed(log_end)
         flusher.flush_queues()
+    if ranges or checkpoint.read(root)[1] is None:  # without a mark a torn tail could be taken for damage
         flusher.write_checkpoint()
     shared_state.finish(state, root)
     return state

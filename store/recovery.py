@@ -165,7 +165,9 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
     remove_scratch(root)
     for base in reversed(chosen.remove_files):
         log_files.remove(base)
-    commit_log.zero(log_files, chosen.log_end, log_files.base_of(chosen.log_end) + log_files.file_bytes)
+    file_end = log_files.base_of(chosen.log_end) + log_files.file_bytes
+    if commit_log.zero(log_files, chosen.log_end, file_end) or chosen.remove_files:
+        log_files.sync(chosen.log_end, file_end)  # or the next power cut could bring it back, behind newer records
     reach(CrashPoint.RECOVERY_TAIL_CUT)
     done = dispatch(log_files, queues, list(chosen.dispatch_ranges))
     for queue, end in done.ends.items():
@@ -173,12 +175,41 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
     recovered = Recovered(chosen)
     dispatched_from = chosen.dispatch_ranges[0][0] if chosen.dispatch_ranges else chosen.log_end
     for queue in sorted({*queues.on_disk(), *done.ends}):
-        end = max(done.ends.get(queue, 0), queues[queue].end_below(dispatched_from))
+        end = max(done.ends.get(queue, 0), _end_below(log_files, queue, queues[queue], dispatched_from))
         queues[queue].cut(end)
         recovered.queues[queue] = (min(queues[queue].begin(chosen.log_begin), end), end)
     recovered.last_store_timestamp = checkpoint.read(root)[0].commit_log_timestamp
     reach(CrashPoint.RECOVERY_APPLIED)
     return recovered
+
+
+def _end_below(files: FileQueue, queue: MessageQueue, entries: ConsumeQueue, commit_log_offset: int) -> int:
+    """Return the queue offset after the last entry for a record below ``commit_log_offset``.
+
+    An entry above it may have reached the disk in part, with zeros for an offset: its size then stands beside an offset
+    that is too low, where another record is.
+    """
+    end = entries.end_below(commit_log_offset)
+    first = min(entries.files.bases(), default=0) // layout.CONSUME_QUEUE_ENTRY.size
+    while end > first and _is_torn(files, queue, entries, end - 1, commit_log_offset):
+        end -= 1
+    return end
+
+
+def _is_torn(files: FileQueue, queue: MessageQueue, entries: ConsumeQueue, number: int, end: int) -> bool:
+    try:
+        entry = entries.entry(number)
+    except FileNotFoundError:
+        return True
+    if entry == Entry(*layout.PRE_BLANK_ENTRY):
+        return False
+    if entry.size <= 0 or not 0 <= entry.commit_log_offset < end:
+        return True
+    for _, outcome in walk(files, entry.commit_log_offset, entry.commit_log_offset + 1):
+        if isinstance(outcome, Record):
+            found = outcome.message
+            return (found.topic, found.queue_id, found.queue_offset) != (queue.topic, queue.queue_id, number)
+    return False  # its record is damaged or deleted: it stays
 
 
 def _fill_gaps(queue: ConsumeQueue, end: int, quarantined: tuple[Quarantined, ...]) -> None:

@@ -1,0 +1,47 @@
+"""``python -m tests.images --seed 7 --image 1234``: judge one image of a run again; ``--images 5000`` judges the first ones."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.images import scenario
+
+
+def main() -> int:
+    """Return 1 when something was wrong."""
+    parser = argparse.ArgumentParser(description="Recover images of power cuts and judge what is left.")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--images", type=int, default=scenario.IMAGES)
+    parser.add_argument("--image", type=int, help="only this one, by its number")
+    parser.add_argument("--directory", type=Path, help="work inside of this one and leave everything there")
+    options = parser.parse_args()
+    if options.directory is not None:
+        return _run(options, options.directory)
+    with tempfile.TemporaryDirectory(prefix="rmq-images-", dir=memory()) as scratch:
+        return _run(options, Path(scratch))
+
+
+def memory() -> Path | None:
+    """Return a directory in memory, None where there is none."""
+    path = Path("/dev/shm")
+    return path if path.is_dir() else None
+
+
+def _run(options: argparse.Namespace, scratch: Path) -> int:
+    started = time.monotonic()
+    if options.image is not None:
+        figures = scenario.run_one(options.seed, options.image, scratch)
+    else:
+        figures = scenario.run(options.seed, options.images, scratch)
+    print(*figures.problems[:20], sep="\n")
+    print(figures)
+    print(f"{figures.images / (time.monotonic() - started):.0f} images a second")
+    return 1 if figures.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
