@@ -1,9 +1,8 @@
 """Images: what a disk can hold after a power cut at a moment.
 
 The page cache writes back any dirty unit at any time in any order, so an image is what was durable and any subset of
-the units that changed since, each with any of the values that it had since. Names come and go the same way: a directory
-holds what was durable of it and, of each name that changed since, the old or a new meaning; or the changes reached the
-disk in their order, as in a journal.
+the units that changed since, each with any of the values that it had since. The changes to one directory reach the disk
+in their order, as in the journals of ext4 and xfs; those to different ones, and to files, in any.
 """
 
 from __future__ import annotations
@@ -67,17 +66,9 @@ class _Cut:
         contents = {inode: content(self.timeline.files[inode]) for inode in dict.fromkeys(inodes.values())}
         return Image(kind, {path: contents[inode] for path, inode in inodes.items()}, inodes, directories)
 
-    def any_names(self, directory: Track[Entries]) -> Entries:
-        """Give each name one of the meanings that it had since the last sync."""
-        states = [directory.durable(self.moment), *directory.since(self.moment)]
-        if len(states) == 1:
-            return states[0]
-        chosen: Entries = {}
-        for name in sorted({name for state in states for name in state}):
-            inode = self.chance.choice(states).get(name)
-            if inode is not None:
-                chosen[name] = inode
-        return _renamed(chosen)
+    def names_of_any_moment(self, directory: Track[Entries]) -> Entries:
+        """Return names as they stood at the last sync or at any moment since, for each directory another one."""
+        return self.chance.choice([directory.durable(self.moment), *directory.since(self.moment)])
 
     def names_up_to(self, moment: int) -> Callable[[Track[Entries]], Entries]:
         """Return names as they stood at a moment, or at the last sync if that was later."""
@@ -133,12 +124,6 @@ def _mask(size: int, unit: int, chance: random.Random) -> int:
     return int.from_bytes(mask[:size], "big")
 
 
-def _renamed(chosen: Entries) -> Entries:
-    """Leave out the temporary name of a file that stands under its final one: a rename is one change."""
-    twice = {inode for inode in chosen.values() if list(chosen.values()).count(inode) > 1}
-    return {name: inode for name, inode in chosen.items() if inode not in twice or not name.endswith(".tmp")}
-
-
 # --- kinds ----------------------------------------------------------------------------------------
 
 
@@ -156,7 +141,7 @@ def _prefix(cut: _Cut, kind: str) -> Image:
 
 
 def _subset(cut: _Cut, kind: str) -> Image:
-    names = cut.any_names if cut.chance.random() < 0.5 else cut.names_up_to(cut.earlier())
+    names = cut.names_of_any_moment if cut.chance.random() < 0.5 else cut.names_up_to(cut.earlier())
     return cut.image(kind, names, cut.any_units(cut.chance.choice(UNITS)))
 
 

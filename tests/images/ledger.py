@@ -32,6 +32,7 @@ class Sent:
     topic: str
     body: bytes
     tag: str | None
+    keys: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -44,6 +45,8 @@ class Known:
     queue_offset: int
     entry: bytes
     """Its consume queue entry, as the reference writes it."""
+    keys: tuple[str, ...]
+    """What it is indexed by: its unique key first."""
     acknowledged: bool = False
     """Its send returned."""
     replaced_at: int | None = None
@@ -121,7 +124,7 @@ class Ledger:
         """Return the ledger of the life that begins with an image, in which these records were found."""
         life = Ledger(self.file_bytes, self.sent)
         for known in found:
-            life.add(Known(known.start, known.content, known.queue, known.queue_offset, known.entry, acknowledged=True))
+            life.add(Known(known.start, known.content, known.queue, known.queue_offset, known.entry, known.keys, True))
         life.promised = Steps(self.promised.at(moment))
         life.ceilings = {key: Steps(steps.at(moment)) for key, steps in self.ceilings.items()}
         life.floors = {key: Steps(steps.at(moment)) for key, steps in self.floors.items()}
@@ -138,7 +141,9 @@ class Ledger:
         if not record.has_crc or record.commit_log_offset != start or not record.body[:_ONE].startswith(b"message "):
             return None
         sent = self.sent[int(record.body[8:16])]
-        if (record.topic, record.body, record.property_map.get("TAGS")) != (sent.topic, sent.body, sent.tag):
+        properties = record.property_map
+        keys = tuple(properties.get("KEYS", "").split())
+        if (record.topic, record.body, properties.get("TAGS"), keys) != (sent.topic, sent.body, sent.tag, sent.keys):
             self.faults.append(f"the record at {start} is not what was sent")
         base = start - start % self.file_bytes
         return Known(
@@ -147,6 +152,7 @@ class Ledger:
             MessageQueue(record.topic, record.queue_id),
             record.queue_offset,
             reference.ENTRY.pack(start, record.size, record.tags_code),
+            (properties["UNIQ_KEY"], *keys),
         )
 
 

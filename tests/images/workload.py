@@ -20,13 +20,19 @@ from tests.images.recorder import Recorder
 from tests.images.timeline import Steps
 
 CONFIG = StoreConfig(
-    commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=32, lock_timeout_ms=2_000
+    commit_log_file_bytes=36_864,
+    max_body_bytes=2_048,
+    consume_queue_file_entries=32,
+    index_slots=40,
+    index_entries=60,
+    lock_timeout_ms=2_000,
 )
-"""Nine pages a file; 640 bytes, a sector and a part of one, a file of entries."""
+"""Nine pages of log a file; 640 bytes of entries, a sector and a part of one; an index of three sectors."""
 
 TOPICS = {"orders": 2, "payments": 1, "audit": 2}
 GROUP = "billing"
 TAGS = (None, "new", "paid")
+KEYS = ((), ("k1",), ("k2",), ("k1", "k3"))
 
 _OPENING = (CrashPoint.RECOVERY_PLANNED, CrashPoint.RECOVERY_TAIL_CUT, CrashPoint.RECOVERY_APPLIED)
 _APPENDING = tuple(point for point in CrashPoint if point <= CrashPoint.APPEND_FINISHED)
@@ -98,6 +104,11 @@ class Life:
                 store.prepare_next_file,
             )
         )()
+
+    def index(self) -> None:
+        """Bring the index up to date."""
+        self._arm((CrashPoint.INDEX_WRITTEN, CrashPoint.INDEX_FILE_FULL))
+        self._open_store.build_index()
 
     def consume(self) -> None:
         """Take messages of one queue and acknowledge some of them, not always in order."""
@@ -208,8 +219,9 @@ class Life:
         number = len(self.ledger.sent)
         body = body_of(number, self._chance.choice(self._sizes))
         tag = self._chance.choice(TAGS) if len(self._sizes) > 1 else None
-        self.ledger.sent[number] = Sent(topic, body, tag)
-        return Message(topic, body, tags=tag)
+        keys = self._chance.choice(KEYS) if len(self._sizes) > 1 else KEYS[1]
+        self.ledger.sent[number] = Sent(topic, body, tag, keys)
+        return Message(topic, body, tags=tag, keys=keys)
 
     def _appending(self) -> Appender:
         if self._appender is None:
@@ -249,6 +261,7 @@ OPERATIONS: dict[Callable[[Life], None], float] = {
     Life.send: 30,
     Life.send_batch: 8,
     Life.flush: 8,
+    Life.index: 3,
     Life.consume: 6,
     Life.persist_offsets: 3,
     Life.close_and_open: 0.7,

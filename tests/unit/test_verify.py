@@ -450,7 +450,7 @@ def test_a_store_that_another_process_appends_to_has_no_problems(tmp_path: Path)
 
 
 APPEND_POINTS = [point for point in CrashPoint if point < CrashPoint.ACK_LOCKED]
-ACK_POINTS = [point for point in CrashPoint if CrashPoint.ACK_LOCKED <= point < CrashPoint.REPAIR_STARTED]
+ACK_POINTS = [point for point in CrashPoint if CrashPoint.ACK_LOCKED <= point <= CrashPoint.ACK_FINISHED]
 
 
 @pytest.mark.crash
