@@ -32,6 +32,7 @@ from store.flush import Flusher
 from store.group_table import GroupQueueSlot, GroupTable
 from store.housekeeper import Housekeeper
 from store.index_file import IndexFiles
+from store.mapped_file import sync_directory
 from store.message_queue import MessageQueue
 from store.preparer import Preparer
 from store.recovery import ABORT, Recovered
@@ -413,6 +414,7 @@ def _enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     if lock.try_exclusive(BROKER_BYTE):
         state = _recover(root, config, lock)
         (root / ABORT).touch(mode=0o600)
+        sync_directory(root)  # else a power cut could leave what looks like a clean close
         lock.try_shared(BROKER_BYTE)
         return state
     if lock.try_shared(BROKER_BYTE):

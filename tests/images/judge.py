@@ -131,6 +131,7 @@ class Judge:
                 message = store.message_at(known.queue, known.queue_offset)
                 if message.record() != known.content:
                     return [f"message {known.queue_offset} of {known.queue} is not record {number} of the log"]
+            problems = judge_groups(store.groups, store.topics, ledger, moment)
             for known in chance.sample(found.records, min(len(found.records), _ASKED_FOR)):
                 by_id = store.message_by_id(known.keys[0], known.queue.topic)
                 if by_id is None or by_id.record() != known.content:
@@ -150,8 +151,7 @@ class Judge:
             count = sum(known.queue == result.queue for known in found.records)
             if result.queue_offset != count:
                 return [f"the next message of {_name(result.queue)} got number {result.queue_offset} instead of {count}"]
-            group_problems = judge_groups(store.groups, store.topics, ledger, moment)
-        return group_problems + reference.check_store(self.root)
+        return problems + reference.check_store(self.root)
 
     def look(self) -> dict[str, bytes]:
         """Read what stands there."""

@@ -114,12 +114,14 @@ class Life:
         """Take messages of one queue and acknowledge some of them, not always in order."""
         queue = self._chance.choice(self._open_store.topics.queues(self._topic()))
         grant = self._grant(queue.topic, queue.queue_id)
-        taken = [message.queue_offset for message in grant.take(self._chance.randint(1, 12), _SPAN)]
+        taken = [message.queue_offset for message in grant.take(self._chance.choice((3, 20, _SPAN)), _SPAN)]
         self._chance.shuffle(taken)
         done = taken[: max(1, len(taken) - self._chance.randrange(2))]
         if done:
             assert grant.acknowledge_offsets(done)
         del self._grants[queue.topic, queue.queue_id]
+        if self._chance.random() < 0.3:
+            self.persist_offsets()
 
     def persist_offsets(self) -> None:
         """Write ``consumerOffset.json``."""
@@ -262,8 +264,8 @@ OPERATIONS: dict[Callable[[Life], None], float] = {
     Life.send_batch: 8,
     Life.flush: 8,
     Life.index: 3,
-    Life.consume: 6,
-    Life.persist_offsets: 3,
+    Life.consume: 12,
+    Life.persist_offsets: 5,
     Life.close_and_open: 0.7,
     Life.die_and_open: 0.7,
     Life.die_in_append: 1.5,
