@@ -469,7 +469,9 @@ def _build(
         for queue_id in range(queues_of(settings))
     ]
     topics.add(sorted({*declared, *recovered.queues}), recovered.queues)
-    _restore_groups(state, topics, recovered, config.lock_timeout_ms)
+    ahead = _restore_groups(state, topics, recovered, config.lock_timeout_ms)
+    if ahead:  # on disk, too: once the queue has grown again, what stands there would pass for progress
+        config_file.write_consumer_offsets(root, ahead)
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
     flusher = Flusher(root, state, log_files, queues, topics, config.lock_timeout_ms)
     if ranges:
@@ -481,9 +483,13 @@ def _build(
     return state
 
 
-def _restore_groups(state: SharedState, topics: TopicTable, recovered: Recovered, timeout_ms: int) -> None:
+def _restore_groups(
+    state: SharedState, topics: TopicTable, recovered: Recovered, timeout_ms: int
+) -> dict[tuple[str, str], dict[int, int]]:
+    """Fill the group-queue table; return the offsets that were lowered, because a power cut took messages back."""
     groups = GroupTable(state, timeout_ms)
     known = set(topics.all_queues())
+    lowered: dict[tuple[str, str], dict[int, int]] = {}
     for (group, queue), progress in recovered.progress.items():
         if queue in known:
             low, high = recovered.queues.get(queue, (0, 0))
@@ -491,3 +497,6 @@ def _restore_groups(state: SharedState, topics: TopicTable, recovered: Recovered
             slot = groups.find_or_add(group, topics.slot(queue), committed)
             bits = progress.acknowledged if committed == progress.committed_offset else 0
             slot.restore(committed, bits, progress.epoch)
+            if committed < progress.committed_offset:
+                lowered.setdefault((queue.topic, group), {})[queue.queue_id] = committed
+    return lowered

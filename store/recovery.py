@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from store import checkpoint, commit_log, config_file, index_file, layout
-from store._kernel import FOUND, scan
+from store._kernel import FOUND, Mapping, scan
 from store.commit_log import describe
 from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from store.crash_points import CrashPoint, reach
@@ -314,7 +314,7 @@ def _scan(files: FileQueue, start: int, trusted_to: int | None) -> tuple[int, st
     sure_to = trusted_to if trusted_to is not None else (bases[-1] + files.file_bytes if bases else 0)
     end = start
     while True:
-        end, stopped, reason = _scan_on(files, end)
+        end, stopped, reason = _scan_on(files, end, sure_to)
         if stopped >= sure_to:
             return end, reason, damaged
         resumed = commit_log.next_record(files, stopped + 1, sure_to)
@@ -328,8 +328,12 @@ def _scan(files: FileQueue, start: int, trusted_to: int | None) -> tuple[int, st
             return resumed, _NOTHING, damaged
 
 
-def _scan_on(files: FileQueue, start: int) -> tuple[int, int, str]:
-    """Walk over what is valid; return its end, where the walk stopped, and why."""
+def _scan_on(files: FileQueue, start: int, sure_to: int) -> tuple[int, int, str]:
+    """Walk over what is valid; return its end, where the walk stopped, and why.
+
+    A blank record says how many bytes are left. RocketMQ does not look at that; above ``sure_to`` one that is wrong was
+    torn, and is cut with the tail.
+    """
     offset = start
     while True:
         base = files.base_of(offset)
@@ -339,10 +343,15 @@ def _scan_on(files: FileQueue, start: int) -> tuple[int, int, str]:
         except FileNotFoundError:
             return offset, offset, _NOTHING
         offset, found, _, _ = scan(content, base, offset, following)
-        if found == FOUND["BLANK"]:
+        if found == FOUND["BLANK"] and (offset < sure_to or _left(content, offset - base) == following - offset):
             offset = following
         elif offset < following:
             return offset, offset, describe(decode(content, offset - base, offset))
+
+
+def _left(content: Mapping, position: int) -> int:
+    size: int = layout.BLANK_RECORD.read(content, position)["total_size"]
+    return size
 
 
 def _between(start: int, end: int, damaged: tuple[Quarantined, ...]) -> tuple[tuple[int, int], ...]:

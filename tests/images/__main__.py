@@ -15,28 +15,23 @@ def main() -> int:
     """Return 1 when something was wrong."""
     parser = argparse.ArgumentParser(description="Recover images of power cuts and judge what is left.")
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--images", type=int, default=scenario.IMAGES)
+    parser.add_argument("--images", type=int, default=1_000)
+    parser.add_argument("--images-per-life", type=int, default=scenario.IMAGES_PER_LIFE)
     parser.add_argument("--image", type=int, help="only this one, by its number")
     parser.add_argument("--directory", type=Path, help="work inside of this one and leave everything there")
     options = parser.parse_args()
     if options.directory is not None:
         return _run(options, options.directory)
-    with tempfile.TemporaryDirectory(prefix="rmq-images-", dir=memory()) as scratch:
+    with tempfile.TemporaryDirectory(prefix="rmq-images-", dir=scenario.memory()) as scratch:
         return _run(options, Path(scratch))
-
-
-def memory() -> Path | None:
-    """Return a directory in memory, None where there is none."""
-    path = Path("/dev/shm")
-    return path if path.is_dir() else None
 
 
 def _run(options: argparse.Namespace, scratch: Path) -> int:
     started = time.monotonic()
     if options.image is not None:
-        figures = scenario.run_one(options.seed, options.image, scratch)
+        figures = scenario.run_one(options.seed, options.image, scratch, options.images_per_life)
     else:
-        figures = scenario.run(options.seed, options.images, scratch)
+        figures = scenario.run(options.seed, options.images, scratch, options.images_per_life)
     print(*figures.problems[:20], sep="\n")
     print(figures)
     print(f"{figures.images / (time.monotonic() - started):.0f} images a second")

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,13 +19,13 @@ from tests.images.workload import CONFIG, Life
 
 LIVES = 4
 IMAGES_PER_LIFE = 250
-IMAGES = LIVES * IMAGES_PER_LIFE
-"""Of one scenario."""
+"""Of a long run; a short one sees more lives with fewer images of each."""
 
 _OPERATIONS = (15, 60)
 _SIZES = ((17,), (200,), (400,), (1, 60, 300), (20, 200, 900), (40, 1_500))
 """Bodies of all messages; equal ones make records of different lives stand at the same bytes."""
 
+_MOST_PROBLEMS = 20
 _USED_ONE_IN = 100
 _TWICE_ONE_IN = 20
 
@@ -47,31 +47,41 @@ class Figures:
     """One line for each image."""
 
 
-def run(seed: int, images: int, scratch: Path, most_problems: int = 20) -> Figures:
-    """Judge so many images, numbered from 0."""
+def run(seed: int, images: int, scratch: Path, images_per_life: int = IMAGES_PER_LIFE) -> Figures:
+    """Judge so many images, numbered from 0; stop early when many are wrong."""
     figures = Figures()
-    for number in range(-(-images // IMAGES)):
-        Scenario(seed, number, scratch / str(number), figures).run(range(min(IMAGES, images - number * IMAGES)))
-        if len(figures.problems) >= most_problems:
+    of_scenario = LIVES * images_per_life
+    for number in range(-(-images // of_scenario)):
+        scenario = Scenario(seed, number, scratch / str(number), figures, images_per_life)
+        scenario.run(range(min(of_scenario, images - number * of_scenario)))
+        shutil.rmtree(scratch / str(number))
+        if len(figures.problems) >= _MOST_PROBLEMS:
             break
     return figures
 
 
-def run_one(seed: int, image: int, scratch: Path) -> Figures:
+def run_one(seed: int, image: int, scratch: Path, images_per_life: int = IMAGES_PER_LIFE) -> Figures:
     """Judge one image of a run, by its number."""
     figures = Figures()
-    scenario = Scenario(seed, image // IMAGES, scratch / "one", figures)
-    scenario.run(range(image % IMAGES, image % IMAGES + 1))
+    number, wanted = divmod(image, LIVES * images_per_life)
+    Scenario(seed, number, scratch / str(number), figures, images_per_life).run(range(wanted, wanted + 1))
     return figures
+
+
+def memory() -> Path | None:
+    """Return a directory in memory, None where there is none."""
+    path = Path("/dev/shm")
+    return path if path.is_dir() else None
 
 
 class Scenario:
     """The lives of one store."""
 
-    def __init__(self, seed: int, number: int, scratch: Path, figures: Figures) -> None:
+    def __init__(self, seed: int, number: int, scratch: Path, figures: Figures, images_per_life: int) -> None:
         self._seed = seed
         self._number = number
         self._scratch = scratch
+        self._images_per_life = images_per_life
         self._figures = figures
         self._chance = random.Random(f"{seed} scenario {number}")
         self._sizes = self._chance.choice(_SIZES)
@@ -84,12 +94,12 @@ class Scenario:
         ledger = Ledger(CONFIG.commit_log_file_bytes, {})
         start = Image("empty", {}, {}, set())
         for number in range(LIVES):
-            first = number * IMAGES_PER_LIFE
+            first = number * self._images_per_life
             life = self._live(number, ledger, start)
             self._report(life.ledger.faults, f"life {number} of scenario {self._number}")
-            here = range(max(first, wanted.start), min(first + IMAGES_PER_LIFE, wanted.stop))
-            self._judge_life(life, here, first)
-            if wanted.stop <= first + IMAGES_PER_LIFE:
+            behind = first + self._images_per_life
+            self._judge_life(life, range(max(first, wanted.start), min(behind, wanted.stop)), first)
+            if wanted.stop <= behind:
                 return
             moment = self._cut_moment(life)
             start = draw(life.recorder.timeline, moment, self._chance)
@@ -111,12 +121,13 @@ class Scenario:
     def _judge_life(self, life: Life, wanted: range, first: int) -> None:
         stale = stale_runtime_file(life.root) if (life.root / RUNTIME).exists() else None
         for number in wanted:
-            chance = random.Random(f"{self._seed} image {self._number * IMAGES + number}")
+            image_number = self._number * LIVES * self._images_per_life + number
+            chance = random.Random(f"{self._seed} image {image_number}")
             moment = self._moment(life, chance)
             image = draw(life.recorder.timeline, moment, chance)
             problems = self._judge_image(life, image, moment, chance, stale, is_used=(number - first) % _USED_ONE_IN == 0)
-            image_number = self._number * IMAGES + number
-            self._report(problems, f"image {image_number} ({image.kind}, moment {moment} of life {first // IMAGES_PER_LIFE})")
+            again = f"--image {image_number} --images-per-life {self._images_per_life}"
+            self._report(problems, f"{again} ({image.kind}, moment {moment})")
             self._figures.images += 1
             self._figures.kinds[image.kind] += 1
             self._figures.in_recovery += moment < life.opened_at
@@ -146,4 +157,4 @@ class Scenario:
 
     def _report(self, problems: list[str], where: str) -> None:
         if problems:
-            self._figures.problems.append(f"seed {self._seed}, {where}: {'; '.join(problems)}")
+            self._figures.problems.append(f"--seed {self._seed} {where}: {'; '.join(problems)}")

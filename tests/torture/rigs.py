@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture import kills
+from tests.torture import images, kills
 from tests.torture.result import Rig
 
-RIGS: dict[str, Rig] = {rig.name: rig for rig in (kills.RIG,)}
+RIGS: dict[str, Rig] = {rig.name: rig for rig in (kills.RIG, images.RIG)}
