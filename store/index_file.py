@@ -32,6 +32,11 @@ begin, until its first entry.
 
 A search finds candidates: different keys can have one hash, and an index file has no check value. Whoever asks compares
 the key with the record. Numbers fall along a chain, so that a damaged one ends and does not go round.
+
+Invariants, checked by ``python -m store verify``:
+
+11. A slot is 0 or the number of an entry, and ``previous`` is smaller than the number of its own entry.
+12. The record that an entry points to has a key of that hash.
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from store import layout
-from store._kernel import Mapping, index_key_hash
+from store._kernel import Mapping, ReceivedMessage, index_key_hash
 from store.file_queue import MappingCache
 from store.mapped_file import allocate, map_file, sync_directory, sync_file
 
@@ -83,8 +88,8 @@ class IndexFile:
     def __init__(self, path: Path, mapping: Mapping, slots: int, entries: int) -> None:
         self.path = path
         self.mapping = mapping
-        self._slots = slots
-        self._entries = entries
+        self.slots = slots
+        self.entries = entries
 
     @property
     def header(self) -> IndexHeader:
@@ -96,15 +101,19 @@ class IndexFile:
     def last_offset(self) -> int | None:
         """Commit log offset of the last entry, None without one; a kill can leave the header's end behind it."""
         number = self.header.next_number - 1
-        return self.entry(number).commit_log_offset if 1 <= number < self._entries else None
+        return self.entry(number).commit_log_offset if 1 <= number < self.entries else None
 
     def entry(self, number: int) -> IndexEntry:
         """Return an entry. ``number`` is from 1 to ``index_entries - 1``."""
-        return IndexEntry(*_ENTRY.unpack_from(self.mapping, self._entries_at + number * _ENTRY.size))
+        return IndexEntry(*_ENTRY.unpack_from(self.mapping, self.position(number)))
+
+    def position(self, number: int) -> int:
+        """Return the byte in the file at which an entry begins."""
+        return _HEADER.size + self.slots * layout.INDEX_SLOT_SIZE + number * _ENTRY.size
 
     def slot(self, key_hash: int) -> int:
         """Return the number of the newest entry in the slot of a hash, 0 for none."""
-        at = _HEADER.size + key_hash % self._slots * layout.INDEX_SLOT_SIZE
+        at = _HEADER.size + key_hash % self.slots * layout.INDEX_SLOT_SIZE
         return int.from_bytes(memoryview(self.mapping)[at : at + layout.INDEX_SLOT_SIZE], "big", signed=True)
 
     def entries_of(self, commit_log_offset: int) -> int:
@@ -121,7 +130,7 @@ class IndexFile:
         ``begin_ms`` and ``end_ms`` are store times, both included. Raises nothing on damaged bytes.
         """
         header = self.header
-        number, limit = self.slot(key_hash), min(header.next_number, self._entries)
+        number, limit = self.slot(key_hash), min(header.next_number, self.entries)
         while 0 < number < limit:
             entry = self.entry(number)
             stored = header.begin_timestamp + entry.seconds * 1_000
@@ -130,10 +139,6 @@ class IndexFile:
             if entry.key_hash == key_hash and in_time:
                 yield entry.commit_log_offset
             number, limit = entry.previous, number
-
-    @property
-    def _entries_at(self) -> int:
-        return _HEADER.size + self._slots * layout.INDEX_SLOT_SIZE
 
 
 class IndexFiles:
@@ -244,35 +249,39 @@ def summaries(root: Path) -> tuple[IndexSummary, ...]:
     return tuple(found)
 
 
+def key_hashes(message: ReceivedMessage) -> set[int]:
+    """Return the hashes of a message's keys, of the unique one too."""
+    unique = message.properties.get("UNIQ_KEY")
+    keys = [*message.keys, *([unique] if unique else [])]
+    return {index_key_hash(message.topic, key) for key in keys}
+
+
 def sizes_in(path: Path) -> tuple[int, int] | None:
     """Find out how many slots and entries an index file of a broker has, which it does not say; None when unclear.
 
-    Broker's defaults have four entries a slot. Another division fits when as many slots as the header says point to
-    entries, and none points beyond them.
+    Broker's defaults have four entries a slot. A division fits when as many slots as the header says point to entries.
     """
     size = path.stat().st_size
-    likely = [(room // (4 + 4 * 20), 4) for room in [size - _HEADER.size] if room % (4 + 4 * 20) == 0]
-    likely += [(room // (4 + 20), 1) for room in [size - _HEADER.size] if room % (4 + 20) == 0]
-    every = range(1, (size - _HEADER.size) // layout.INDEX_SLOT_SIZE) if size <= 1 << 16 else range(0)
-    choices = [(slots, slots * factor) for slots, factor in likely]
-    choices += [(slots, _entries_beside(slots, size)) for slots in every]
     mapping = map_file(path, size, writable=False)
-    fitting = [(s, e) for s, e in choices if e > 1 and file_bytes(s, e) == size and _fits(mapping, s, e)]
-    return fitting[0] if fitting else None
+    for slots in _likely_slots(size - _HEADER.size):
+        entries = (size - _HEADER.size - slots * layout.INDEX_SLOT_SIZE) // _ENTRY.size
+        if entries > 1 and file_bytes(slots, entries) == size and _fits(mapping, slots, entries):
+            return slots, entries
+    return None
 
 
-def _entries_beside(slots: int, size: int) -> int:
-    return (size - _HEADER.size - slots * layout.INDEX_SLOT_SIZE) // _ENTRY.size
+def _likely_slots(room: int) -> Iterator[int]:
+    yield room // (layout.INDEX_SLOT_SIZE + 4 * _ENTRY.size)
+    yield room // (layout.INDEX_SLOT_SIZE + _ENTRY.size)
+    if room < 1 << 16:
+        yield from range(1, room // layout.INDEX_SLOT_SIZE)
 
 
 def _fits(mapping: Mapping, slots: int, entries: int) -> bool:
-    header = _HEADER.read(mapping)
+    header = IndexHeader(*_HEADER.unpack_from(mapping, 0))
     content = memoryview(mapping)[_HEADER.size : _HEADER.size + slots * layout.INDEX_SLOT_SIZE]
-    numbers = [int.from_bytes(content[at : at + 4], "big", signed=True) for at in range(0, len(content), 4)]
-    used = [number for number in numbers if number]
-    return len(used) == header["slots_used"] and all(
-        0 < number <= min(header["next_number"], entries) for number in used
-    )
+    used = sum(any(content[at : at + layout.INDEX_SLOT_SIZE]) for at in range(0, len(content), layout.INDEX_SLOT_SIZE))
+    return used == header.slots_used and header.next_number <= entries
 
 
 def _name(now_ms: int, newest: str) -> str:

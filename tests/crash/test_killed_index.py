@@ -21,6 +21,7 @@ SURVIVED = {CrashPoint.INDEX_SLOT_WRITTEN: range(0, 84, 5), CrashPoint.INDEX_FIL
 
 
 @pytest.mark.crash
+@pytest.mark.guarantee("G11")
 @pytest.mark.parametrize(
     ("point", "survive"), [(point, survive) for point in POINTS for survive in SURVIVED.get(point, range(0, 30, 7))]
 )

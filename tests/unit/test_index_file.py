@@ -120,6 +120,7 @@ def test_a_file_is_named_behind_the_newest_one_whatever_the_clock_says(root: Pat
 # --- recovery -------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("G11")
 def test_a_deleted_index_is_made_again(root: Path) -> None:
     with open_store(root, SMALL, housekeeping=False) as store:
         fill(store)

@@ -30,6 +30,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 # --- by id ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("G11")
 def test_a_message_is_found_by_the_id_that_its_sender_got_and_by_its_offset_id(store: MessageStore) -> None:
     fill(store, 20)
     sent = appender_of(store).append(Message(PAYMENTS, b"this one"))
@@ -61,12 +62,14 @@ def test_an_id_is_looked_for_in_one_topic_when_that_is_said(store: MessageStore)
 # --- by key and time ------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("G11")
 def test_a_query_sees_what_was_sent_a_moment_ago(store: MessageStore) -> None:
     for number in range(3):
         appender_of(store).append(Message(ORDERS, b"%d" % number, keys=["k"]))
         assert [found.body for found in store.messages_by_key(ORDERS, "k", limit=1)] == [b"%d" % number]
 
 
+@pytest.mark.guarantee("G11")
 def test_messages_of_another_topic_or_time_are_not_found(store: MessageStore) -> None:
     appender_of(store).append(Message(ORDERS, b"", keys=["k"]))
     (found,) = store.messages_by_key(ORDERS, "k")
