@@ -1,4 +1,7 @@
-"""``python -m tests.images --seed 7 --image 1234``: judge one image of a run again; ``--images 5000`` judges the first ones."""
+"""Images of power cuts by hand: ``python -m tests.images --seed 7 --images 5000``.
+
+``--image 1234`` does again what leads to one image of a run, and judges that alone.
+"""
 
 from __future__ import annotations
 

@@ -169,9 +169,7 @@ def _sectors_in_flight(cut: _Cut, path: str, file: Track[bytes]) -> list[int]:
     before, latest = file.durable(cut.moment), since[-1]
     end = 0 if path == IN_PLACE else len(before.rstrip(b"\0")) + _LONGEST_END_OF_ZEROS
     return [
-        at
-        for at in range(0, len(latest), SECTOR)
-        if at >= end and latest[at : at + SECTOR] != before[at : at + SECTOR]
+        at for at in range(0, len(latest), SECTOR) if at >= end and latest[at : at + SECTOR] != before[at : at + SECTOR]
     ]
 
 

@@ -13,13 +13,24 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store import Message, MessageQueue, StoreConfig, config_file, layout, message_store, open_store, recovery
+from store import (
+    Message,
+    MessageQueue,
+    MessageStore,
+    StoreConfig,
+    config_file,
+    layout,
+    message_store,
+    open_store,
+    recovery,
+)
 from store.file_queue import MappingCache
 from store.index_file import IndexFiles
 from store.query import END_OF_TIME
 from store.recovery import Recovered
 from tests.images.image import Image
 from tests.images.ledger import Known, Ledger
+from tests.images.workload import bytes_of
 from tests.support import reference
 
 RUNTIME = "shared"
@@ -107,8 +118,13 @@ class Judge:
             found.problems.append(f"the log ends at {found.end}, and was promised up to {promised}")
         return found
 
-    def open_and_use(self, image: Image, ledger: Ledger, moment: int, chance: random.Random, stale: bytes | None) -> list[str]:
-        """Open an image as an application does: read all, append, close; ``stale`` is a runtime file of another boot."""
+    def open_and_use(
+        self, image: Image, ledger: Ledger, moment: int, chance: random.Random, stale: bytes | None
+    ) -> list[str]:
+        """Open an image as an application does: read all, append, close.
+
+        ``stale`` is a runtime file of another boot, which must not be believed.
+        """
         self.put(image)
         if stale is not None:
             _put_runtime_file(self.root / RUNTIME, stale)
@@ -131,7 +147,7 @@ class Judge:
                 message = store.message_at(known.queue, known.queue_offset)
                 if message.record() != known.content:
                     return [f"message {known.queue_offset} of {known.queue} is not record {number} of the log"]
-            problems = judge_groups(store.groups, store.topics, ledger, moment)
+            problems = judge_groups(store, ledger, moment)
             for known in chance.sample(found.records, min(len(found.records), _ASKED_FOR)):
                 by_id = store.message_by_id(known.keys[0], known.queue.topic)
                 if by_id is None or by_id.record() != known.content:
@@ -145,12 +161,12 @@ class Judge:
                     by_key = store.messages_by_key(known.queue.topic, key, limit=1_000)
                     if [message.commit_log_offset for message in by_key] != expected:
                         return [f"not all records with key {key} of topic {known.queue.topic} are found"]
-            topic = chance.choice(ledger.topics.at(moment) or ("made later",)).replace(" ", "-")
-            appender = store.appender(lambda name: store.topics.create(name, 2), str.encode, prepare=False)
+            topic = chance.choice(ledger.topics.at(moment) or ("returns",))
+            appender = store.appender(lambda name: store.topics.create(name, 2), bytes_of, prepare=False)
             result = appender.append(Message(topic, b"after the power cut"))
             count = sum(known.queue == result.queue for known in found.records)
             if result.queue_offset != count:
-                return [f"the next message of {_name(result.queue)} got number {result.queue_offset} instead of {count}"]
+                problems.append(f"number {result.queue_offset} of {_name(result.queue)} was given instead of {count}")
         return problems + reference.check_store(self.root)
 
     def look(self) -> dict[str, bytes]:
@@ -286,7 +302,8 @@ def judge_progress(
         ceiling = ledger.ceilings[key].at(moment) if key in ledger.ceilings else 0
         floor = ledger.floors[key].at(moment) if key in ledger.floors else 0
         if not min(floor, high) <= goes_on_at <= ceiling:
-            problems.append(f"{key[0]} in {_name(key[1])} goes on at {goes_on_at} of {high}, and was between {floor} and {ceiling}")
+            where = f"{key[0]} in {_name(key[1])}"
+            problems.append(f"{where} goes on at {goes_on_at} of {high}, and was between {floor} and {ceiling}")
     return problems
 
 
@@ -294,10 +311,10 @@ def _name(queue: MessageQueue) -> str:
     return f"{queue.topic}/{queue.queue_id}"
 
 
-def judge_groups(groups: message_store.GroupTable, topics: message_store.TopicTable, ledger: Ledger, moment: int) -> list[str]:
+def judge_groups(store: MessageStore, ledger: Ledger, moment: int) -> list[str]:
     """The same for an open store, from its group-queue table."""
-    queues = {queue: (0, topics.max_offset(queue)) for queue in topics.all_queues()}
-    progress = {(slot.group, topics.queue(slot.queue_slot)): slot.committed_offset for slot in groups}
+    queues = {queue: (0, store.topics.max_offset(queue)) for queue in store.topics.all_queues()}
+    progress = {(slot.group, store.topics.queue(slot.queue_slot)): slot.committed_offset for slot in store.groups}
     return judge_progress(progress, queues, ledger, moment)
 
 
@@ -310,11 +327,18 @@ def stale_runtime_file(root: Path) -> bytes:
 
 
 def _put_runtime_file(path: Path, content: bytes) -> None:
-    """Write a runtime file that says of itself that it is no copy, so that only its boot tells."""
+    """Write a runtime file that fits the store, so that only its boot tells that it is not to be believed."""
     path.write_bytes(content)
     status = path.stat()
+    lock = path.with_name("lock")
+    words = {
+        "device": status.st_dev,
+        "inode": status.st_ino,
+        "lock_mtime": lock.stat().st_mtime_ns if lock.exists() else 0,
+        "offsets_digest": config_file.consumer_offsets_digest(path.parent),
+    }
     with path.open("r+b") as file:
-        for name, value in (("device", status.st_dev), ("inode", status.st_ino)):
+        for name, value in words.items():
             file.seek(layout.RUNTIME_HEADER.at[name])
             file.write(struct.pack("=Q", value))
 

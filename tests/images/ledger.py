@@ -109,8 +109,7 @@ class Ledger:
     def acknowledge(self, results: Iterable[SendResult]) -> None:
         """Enter what sends have returned."""
         for result in results:
-            number = next((at for at in reversed(range(len(self.log))) if self.log[at].start <= result.commit_log_offset))
-            known = self.log[number]
+            known = next(known for known in reversed(self.log) if known.start <= result.commit_log_offset)
             told = (result.commit_log_offset, result.commit_log_end, result.queue.queue_id, result.queue_offset)
             if told != (known.start, known.end, known.queue.queue_id, known.queue_offset):
                 self.faults.append(f"a send returned {told}, and at {known.start} stands another record")

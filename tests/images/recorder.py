@@ -14,6 +14,10 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 from store import crash_points
 from store.crash_points import CrashPoint
@@ -94,9 +98,9 @@ class Recorder:
             self._directory_inodes[os.stat(path).st_ino] = directory  # noqa: PTH116 - of a string, thousands of times
         self.timeline.note_directory(directory, entries)
 
-    def _sync(self, descriptor: int) -> None:
+    def _sync(self, fd: FileDescriptorLike) -> None:
         moment = self.moment()
-        status = os.fstat(descriptor)
+        status = os.fstat(fd if isinstance(fd, int) else fd.fileno())
         if stat.S_ISDIR(status.st_mode):
             self.timeline.directories[self._directory_inodes[status.st_ino]].sync(moment)
         elif status.st_ino in self.timeline.files:

@@ -95,7 +95,7 @@ class Scenario:
         start = Image("empty", {}, {}, set())
         for number in range(LIVES):
             first = number * self._images_per_life
-            life = self._live(number, ledger, start)
+            life = self._live(ledger, start)
             self._report(life.ledger.faults, f"life {number} of scenario {self._number}")
             behind = first + self._images_per_life
             self._judge_life(life, range(max(first, wanted.start), min(behind, wanted.stop)), first)
@@ -109,7 +109,7 @@ class Scenario:
                 return
             ledger = life.ledger.after_power_cut(moment, found.records)
 
-    def _live(self, number: int, ledger: Ledger, start: Image) -> Life:
+    def _live(self, ledger: Ledger, start: Image) -> Life:
         root = self._scratch / "store"
         materialise(start, root)
         life = Life(root, ledger, random.Random(self._chance.random()), sizes=self._sizes)
@@ -125,7 +125,8 @@ class Scenario:
             chance = random.Random(f"{self._seed} image {image_number}")
             moment = self._moment(life, chance)
             image = draw(life.recorder.timeline, moment, chance)
-            problems = self._judge_image(life, image, moment, chance, stale, is_used=(number - first) % _USED_ONE_IN == 0)
+            is_used = (number - first) % _USED_ONE_IN == 0
+            problems = self._judge_image(life, image, moment, chance, stale if is_used else None, is_used=is_used)
             again = f"--image {image_number} --images-per-life {self._images_per_life}"
             self._report(problems, f"{again} ({image.kind}, moment {moment})")
             self._figures.images += 1
@@ -137,7 +138,8 @@ class Scenario:
     ) -> list[str]:
         if is_used:
             self._figures.used += 1
-            return self._judge.open_and_use(image, life.ledger, moment, chance, stale if chance.random() < 0.5 else None)
+            left = stale if chance.random() < 0.5 else None
+            return self._judge.open_and_use(image, life.ledger, moment, chance, left)
         twice = chance.random() < 1 / _TWICE_ONE_IN
         self._figures.recovered_twice += twice
         found = self._judge.judge(image, life.ledger, moment, twice=twice)

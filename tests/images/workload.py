@@ -229,7 +229,7 @@ class Life:
         if self._appender is None:
             store = self._open_store
             self._appender = store.appender(
-                lambda topic: store.topics.create(topic, TOPICS[topic]), str.encode, prepare=False
+                lambda topic: store.topics.create(topic, TOPICS[topic]), bytes_of, prepare=False
             )
         return self._appender
 
@@ -257,6 +257,11 @@ class Life:
             if key not in self.ledger.floors:
                 self.ledger.floors[key] = Steps(0)
             self.ledger.floors[key].note(moment, ceiling.last)
+
+
+def bytes_of(body: object) -> bytes:
+    """Encode a body that is not bytes; there is none."""
+    raise TypeError(f"{body!r:.40} is not bytes")
 
 
 OPERATIONS: dict[Callable[[Life], None], float] = {

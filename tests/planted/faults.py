@@ -11,6 +11,7 @@ KILLED_OPENING = "tests/crash/test_killed_opening.py"
 ACKNOWLEDGEMENT = "tests/unit/test_acknowledgement.py"
 RECOVERY = "tests/unit/test_recovery.py"
 FLUSH = "tests/unit/test_flush.py"
+IMAGES = "tests/images/test_images.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,5 +183,78 @@ FAULTS = [
         old="        self._state.poisoned = error.errno or errno.EIO\n",
         new="",
         tests=FLUSH,
+    ),
+    # --- power cuts -------------------------------------------------------------------------------
+    Fault(
+        name="a flush is believed before the disk has answered",
+        file="store/flush.py",
+        old="        try:\n            self._sync(start, end)\n",
+        new="        self._state.flushed_to = max(end, self._state.flushed_to)\n        try:\n            self._sync(start, end)\n",
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="the mark says that consume queues are on disk before they are",
+        file="store/flush.py",
+        old="                self._flush_queue(slot)\n",
+        new="                pass\n",
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="the runtime file of another boot is believed",
+        file="store/shared_state.py",
+        old='    if header["boot_id"].decode("ascii", "replace") != boot_id():\n',
+        new='    if header["boot_id"] is None:\n',
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="a file of settings gets its name before it is on disk",
+        file="store/config_file.py",
+        old="            os.fsync(file.fileno())\n",
+        new="",
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="a new store has no durable mark",
+        file="store/message_store.py",
+        old="    if ranges or checkpoint.read(root)[1] is None:",
+        new="    if ranges:",
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="an entry that reached the disk in part is counted",
+        file="store/recovery.py",
+        old="    while end > first and _is_torn(files, queue, entries, end - 1, commit_log_offset):\n        end -= 1\n",
+        new="",
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="what recovery cuts comes back",
+        file="store/recovery.py",
+        old="        log_files.sync(chosen.log_end, file_end)",
+        new="        pass",
+        tests=RECOVERY,
+        select="cut_on_disk",
+    ),
+    Fault(
+        name="what a repair has undone comes back",
+        file="store/appending.py",
+        old="        log_files.sync(state.published_to, state.written_to)\n",
+        new="        pass\n",
+        tests=RECOVERY,
+        select="undone_on_disk",
+    ),
+    Fault(
+        name="progress that a power cut took back is kept on disk",
+        file="store/message_store.py",
+        old="        config_file.write_consumer_offsets(root, ahead)\n",
+        new="        pass\n",
+        tests=RECOVERY,
+        select="taken_back",
     ),
 ]

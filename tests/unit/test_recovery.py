@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store import Message, MessageQueue, MessageStore, checkpoint, open_store, record, recovery
+from store import Message, MessageQueue, MessageStore, appending, checkpoint, open_store, record, recovery
 from store.consume_queue import ConsumeQueues
 from store.file_queue import FileQueue, MappingCache
 from store.recovery import ABORT
@@ -218,6 +218,36 @@ def test_an_entry_that_reached_the_disk_in_part_is_none(written: Path) -> None:
     check_cut(written, BODIES[:FLUSHED])
 
 
+def noted_syncs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """From now on, note every file and directory that is synced."""
+    synced: list[Path] = []
+
+    def note(file: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{file}").readlink())
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "fdatasync", note)
+    return synced
+
+
+def test_what_the_repair_of_an_append_undoes_is_undone_on_disk(
+    written: Path, opened: Callable[[Path], MessageStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a process that died while it copied a record
+    store = opened(written)
+    end = store.state.published_to
+    overwrite(written, end, b"half a record")
+    store.state.append_from, store.state.written_to = end, end + 100
+    store.state.append_stage = appending.COPYING
+
+    # When the next one appends
+    synced = noted_syncs(monkeypatch)
+    appender_of(store).append(Message(TOPIC, b"after"))
+
+    # Then the old bytes had gone from the disk before the new ones came
+    assert synced[0] == written / "commitlog" / f"{end - end % SMALL.commit_log_file_bytes:020d}"
+
+
 @pytest.mark.parametrize("left", ["rubbish", "a file of rubbish", "an entry"])
 def test_what_recovery_cuts_is_cut_on_disk(written: Path, monkeypatch: pytest.MonkeyPatch, left: str) -> None:
     # Given a clean store, and behind its end what a power cut can leave
@@ -236,12 +266,7 @@ def test_what_recovery_cuts_is_cut_on_disk(written: Path, monkeypatch: pytest.Mo
         (queue / f"{0:020d}").write_bytes(content.ljust(SMALL.consume_queue_file_bytes, b"\0"))
 
     # When it is opened
-    synced: set[Path] = set()
-    fsync, fdatasync = os.fsync, os.fdatasync
-    monkeypatch.setattr(os, "fsync", lambda file: (synced.add(Path(f"/proc/self/fd/{file}").readlink()), fsync(file)))
-    monkeypatch.setattr(
-        os, "fdatasync", lambda file: (synced.add(Path(f"/proc/self/fd/{file}").readlink()), fdatasync(file))
-    )
+    synced = noted_syncs(monkeypatch)
     store = open_store(written, housekeeping=False)
 
     # Then it is gone, and cannot come back
@@ -250,7 +275,7 @@ def test_what_recovery_cuts_is_cut_on_disk(written: Path, monkeypatch: pytest.Mo
         "a file of rubbish": {log},
         "an entry": {queue / f"{0:020d}"},
     }[left]
-    assert expected <= synced
+    assert expected <= set(synced)
     abandon(store)
 
 
@@ -280,7 +305,8 @@ def test_progress_that_a_power_cut_took_back_is_taken_back_on_disk(written: Path
 
 def test_a_record_whose_properties_were_overwritten_is_no_record_without_a_crc() -> None:
     whole = reference.encode(reference.ReferenceRecord(topic=TOPIC, body=b"body", properties=b"a\x01b\x02"))
-    older = reference.encode(reference.ReferenceRecord(topic=TOPIC, body=b"body", properties=b"a\x01\xc3\xa9\x02"), False)
+    accented = reference.ReferenceRecord(topic=TOPIC, body=b"body", properties=b"a\x01\xc3\xa9\x02")
+    older = reference.encode(accented, crc_property=False)
     chance = random.Random(1)
     assert isinstance(record.decode(older, 0, 0), record.Record)
     for _ in range(100):
