@@ -82,7 +82,7 @@ class LowWater:
 
 
 def read(root: Path) -> tuple[Checkpoint, LowWater | None]:
-    """Return what the file says; zeros and ``None`` when it is missing or not 4096 bytes long.
+    """Return what the file says; zeros and ``None`` when it is missing or not 4096 bytes long, 0 for what is negative.
 
     The low-water mark is ``None`` too when neither slot is valid, as after a RocketMQ broker made the file.
 
@@ -94,7 +94,8 @@ def read(root: Path) -> tuple[Checkpoint, LowWater | None]:
         return Checkpoint(), None
     marks = [mark for mark in (_mark(content, position) for position in layout.LOW_WATER_AT) if mark is not None]
     newest = max(marks, key=lambda mark: mark.sequence, default=None)
-    return Checkpoint(*layout.CHECKPOINT.unpack_from(content, 0)), newest
+    # These fields have no check value: a sector that was damaged in a power cut can say anything.
+    return Checkpoint(*(max(0, value) for value in layout.CHECKPOINT.unpack_from(content, 0))), newest
 
 
 def write(root: Path, checkpoint: Checkpoint, low_water: LowWater | None = None) -> None:

@@ -84,10 +84,13 @@ class Judge:
         """Put an image there, recover it, and judge what is left."""
         self.put(image)
         try:
-            recovered, problems = self.recover()
+            return self._judge(ledger, moment, twice=twice)
         except Exception as error:  # noqa: BLE001 - whatever it is, recovery must not raise it
             self.look()
             return Found(problems=[f"recovery raised {error!r}"])
+
+    def _judge(self, ledger: Ledger, moment: int, *, twice: bool) -> Found:
+        recovered, problems = self.recover()
         before = self.look()
         found = self.judge_log(before, ledger, moment)
         found.problems += problems

@@ -95,8 +95,13 @@ class Scenario:
         start = Image("empty", {}, {}, set())
         for number in range(LIVES):
             first = number * self._images_per_life
-            life = self._live(ledger, start)
-            self._report(life.ledger.faults, f"life {number} of scenario {self._number}")
+            where = f"life {number} of scenario {self._number}"
+            try:
+                life = self._live(ledger, start)
+            except Exception as error:  # noqa: BLE001 - whatever it is, a store that was recovered must not raise it
+                self._report([f"raised {error!r}"], where)
+                return
+            self._report(life.ledger.faults, where)
             behind = first + self._images_per_life
             self._judge_life(life, range(max(first, wanted.start), min(behind, wanted.stop)), first)
             if wanted.stop <= behind:
@@ -105,7 +110,7 @@ class Scenario:
             start = draw(life.recorder.timeline, moment, self._chance)
             found = self._judge.judge(start, life.ledger, moment)
             if found.problems:
-                self._report(found.problems, f"the end of life {number} of scenario {self._number}")
+                self._report(found.problems, f"the end of {where}")
                 return
             ledger = life.ledger.after_power_cut(moment, found.records)
 
@@ -125,7 +130,7 @@ class Scenario:
             chance = random.Random(f"{self._seed} image {image_number}")
             moment = self._moment(life, chance)
             image = draw(life.recorder.timeline, moment, chance)
-            is_used = (number - first) % _USED_ONE_IN == 0
+            is_used = (number - first) % min(_USED_ONE_IN, self._images_per_life // 3) == 0
             problems = self._judge_image(life, image, moment, chance, stale if is_used else None, is_used=is_used)
             again = f"--image {image_number} --images-per-life {self._images_per_life}"
             self._report(problems, f"{again} ({image.kind}, moment {moment})")
@@ -138,7 +143,7 @@ class Scenario:
     ) -> list[str]:
         if is_used:
             self._figures.used += 1
-            left = stale if chance.random() < 0.5 else None
+            left = stale if chance.random() < 0.75 else None
             return self._judge.open_and_use(image, life.ledger, moment, chance, left)
         twice = chance.random() < 1 / _TWICE_ONE_IN
         self._figures.recovered_twice += twice
