@@ -222,8 +222,8 @@ FAULTS = [
         file="store/message_store.py",
         old="    if ranges or checkpoint.read(root)[1] is None:",
         new="    if ranges:",
-        tests=IMAGES,
-        select="whatever",
+        tests=RECOVERY,
+        select="never_flushed",
     ),
     Fault(
         name="an entry that reached the disk in part is counted",
