@@ -35,7 +35,6 @@ def _run(options: argparse.Namespace, scratch: Path) -> int:
         figures = scenario.run_one(options.seed, options.image, scratch, options.images_per_life)
     else:
         figures = scenario.run(options.seed, options.images, scratch, options.images_per_life)
-    print(*figures.problems[:20], sep="\n")
     print(figures)
     print(f"{figures.images / (time.monotonic() - started):.0f} images a second")
     return 1 if figures.problems else 0

@@ -164,4 +164,6 @@ class Scenario:
 
     def _report(self, problems: list[str], where: str) -> None:
         if problems:
-            self._figures.problems.append(f"--seed {self._seed} {where}: {'; '.join(problems)}")
+            problem = f"--seed {self._seed} {where}: {'; '.join(problems)}"
+            print(problem, flush=True)  # at once, because a long run may never come to its end
+            self._figures.problems.append(problem)
