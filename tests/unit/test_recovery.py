@@ -248,6 +248,14 @@ def test_what_the_repair_of_an_append_undoes_is_undone_on_disk(
     assert synced[0] == written / "commitlog" / f"{end - end % SMALL.commit_log_file_bytes:020d}"
 
 
+def test_a_store_is_open_on_disk_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = noted_syncs(monkeypatch)
+    store = open_store(tmp_path, SMALL, housekeeping=False)
+    assert (tmp_path / ABORT).exists()
+    assert synced[-1] == tmp_path
+    abandon(store)
+
+
 @pytest.mark.parametrize("left", ["rubbish", "a file of rubbish", "an entry"])
 def test_what_recovery_cuts_is_cut_on_disk(written: Path, monkeypatch: pytest.MonkeyPatch, left: str) -> None:
     # Given a clean store, and behind its end what a power cut can leave
