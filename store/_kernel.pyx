@@ -591,6 +591,27 @@ cdef int check_crc_property(const unsigned char *at, Py_ssize_t size) noexcept n
     return -1 if named else 0
 
 
+cdef bint is_utf8(const unsigned char *at, Py_ssize_t size) noexcept nogil:
+    """Whether the bytes are what Java writes for a string: UTF-8, the shortest form, without surrogates."""
+    cdef Py_ssize_t number
+    cdef int left = 0  # bytes that the present character still needs
+    cdef unsigned char byte, low = 0x80, high = 0xBF
+    for number in range(size):
+        byte = at[number]
+        if left:
+            if not low <= byte <= high:
+                return False
+            low, high = 0x80, 0xBF
+            left -= 1
+        elif byte >= 0x80:
+            if not 0xC2 <= byte <= 0xF4:
+                return False
+            left = 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3
+            low = 0xA0 if byte == 0xE0 else 0x90 if byte == 0xF0 else 0x80
+            high = 0x9F if byte == 0xED else 0x8F if byte == 0xF4 else 0xBF
+    return left == 0
+
+
 cdef int frame_of(const unsigned char *at, Py_ssize_t available, int64_t commit_log_offset, Frame *frame) noexcept nogil:
     """Find out what stands at ``at``, by all but the CRC; fill ``frame`` when it is a record."""
     cdef Py_ssize_t position = R_BORN_HOST
@@ -654,7 +675,8 @@ cdef int parse(const unsigned char *at, Py_ssize_t available, int64_t commit_log
     has_crc = check_crc_property(at, frame.size) if frame.properties_size >= CRC_PROPERTY_SIZE else 0
     if has_crc:
         return IS_RECORD if has_crc > 0 else BAD_CRC
-    if memchr(at + frame.properties_at, 0, frame.properties_size) != NULL:
+    if (memchr(at + frame.properties_at, 0, frame.properties_size) != NULL
+            or not is_utf8(at + frame.properties_at, frame.properties_size)):
         return BAD_SIZE  # torn behind the body, which is all that a record without our CRC protects
     body_crc = rmq_crc32(0, at + frame.body_at, frame.body_size) & 0x7FFFFFFF if frame.body_size else 0
     return IS_RECORD if body_crc == <uint32_t>get_i32(at + R_BODY_CRC) else BAD_BODY_CRC

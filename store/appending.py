@@ -6,8 +6,8 @@ The append (``append_section`` in the kernel) runs under the append mutex and le
 stage      what a death leaves                        what the next owner of the mutex does
 =========  =========================================  =====================================================
 idle       nothing                                    nothing
-copying    bytes from ``append_from`` to              zeroes them, and a blank record at ``published_to``
-           ``written_to`` that nobody may read
+copying    bytes from ``append_from`` to              zeroes them, and a blank record at ``published_to``,
+           ``written_to`` that nobody may read        durably
 recorded   whole records there, entries due           writes the entries, publishes records and queues
 =========  =========================================  =====================================================
 
@@ -128,11 +128,14 @@ def repair(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueu
 
 
 def _undo(state: SharedState, log_files: FileQueue) -> None:
+    zeroed = 0
     if state.published_to < state.append_from:  # the append rolled, and may have written a blank record
         blank_end = state.published_to + layout.BLANK_RECORD.size
-        commit_log.zero(log_files, state.published_to, blank_end)
+        zeroed += commit_log.zero(log_files, state.published_to, blank_end)
     # What is published stays, whatever a damaged word says.
-    commit_log.zero(log_files, max(state.append_from, state.published_to), state.written_to)
+    zeroed += commit_log.zero(log_files, max(state.append_from, state.published_to), state.written_to)
+    if zeroed:  # or a power cut could mix what was undone with the next records, and a mix can look like a record
+        log_files.sync(state.published_to, state.written_to)
 
 
 def _complete(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueues, topics: TopicTable) -> None:

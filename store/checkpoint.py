@@ -95,6 +95,7 @@ def read(root: Path) -> tuple[Checkpoint, LowWater | None]:
         return Checkpoint(), None
     marks = [mark for mark in (_mark(content, position) for position in layout.LOW_WATER_AT) if mark is not None]
     newest = max(marks, key=lambda mark: mark.sequence, default=None)
+    # These fields have no check value: a sector that was damaged in a power cut can say anything.
     return Checkpoint(*(max(0, field) for field in layout.CHECKPOINT.unpack_from(content, 0))), newest
 
 

@@ -146,7 +146,10 @@ class ConsumeQueue:
         return low
 
     def cut(self, queue_offset: int) -> bool:
-        """Zero every entry at and above ``queue_offset``; files wholly above it are removed. Tell if there were any."""
+        """Zero every entry at and above ``queue_offset``, durably; files wholly above it are removed.
+
+        Returns whether there was anything to cut.
+        """
         was_cut = False
         for base in self.files.bases():
             first = base // _ENTRY.size
@@ -156,6 +159,9 @@ class ConsumeQueue:
             else:
                 start = max(0, queue_offset - first) * _ENTRY.size
                 was_cut |= self.files.zero(base, start, self.files.file_bytes) > 0
+        if was_cut:
+            base = self.files.base_of(queue_offset * _ENTRY.size)
+            self.files.sync(base, base + self.files.file_bytes)
         return was_cut
 
     def _search(self, low: int, high: int, is_before: Callable[[Entry], bool]) -> int:

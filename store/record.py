@@ -40,8 +40,8 @@ A file ends with a blank record, of which only these bytes are written::
 
 A record is valid when its sizes add up, ``commit_log_offset`` is where it stands, and its CRC matches: that of
 ``__CRC32#``, or of the body alone for a record by a 4.9 broker. Its topic must be a name, because a directory gets it.
-A record without our CRC must also have no zero byte in its properties, and must not end with the right digits behind
-another name: that is what one of ours looks like that was torn behind its body, or whose name of the CRC was damaged.
+A record without our CRC must also have properties that are UTF-8 without a zero byte, and must not end with the right
+digits behind another name: else it is one of ours, torn behind its body, or with a damaged name of the CRC.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from store.commit_log import describe
 from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from store.crash_points import CrashPoint, reach
 from store.dispatch import dispatch
+from store.errors import StoreCorrupt
 from store.file_queue import FileQueue
 from store.group_table import GroupTable
 from store.index_file import IndexSummary
@@ -255,8 +256,10 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
         log_files.remove(base)
     for base in reversed(chosen.put_away_files):
         put_away(log_files, base, root)
-    if chosen.cut_reason is not None:
-        commit_log.zero(log_files, chosen.log_end, log_files.base_of(chosen.log_end) + log_files.file_bytes)
+    file_end = log_files.base_of(chosen.log_end) + log_files.file_bytes
+    zeroed = commit_log.zero(log_files, chosen.log_end, file_end) if chosen.cut_reason is not None else 0
+    if zeroed or chosen.remove_files:
+        log_files.sync(chosen.log_end, file_end)  # or the next power cut could bring it back, behind newer records
     reach(CrashPoint.RECOVERY_TAIL_CUT)
     done = dispatch(log_files, queues, list(chosen.dispatch_ranges))
     doubtful = [Quarantined(begin, end, "a queue offset far from its neighbours") for begin, end in done.doubtful]
@@ -266,7 +269,8 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
     recovered = Recovered(chosen, doubtful=tuple(doubtful))
     dispatched_from = chosen.dispatch_ranges[0][0] if chosen.dispatch_ranges else chosen.log_end
     for queue in sorted({*queues.on_disk(), *done.ends}):
-        end = done.ends[queue] if queue in done.ends else queues[queue].end_below(dispatched_from)
+        done_to = done.ends.get(queue)
+        end = done_to if done_to is not None else _end_below(log_files, queue, queues[queue], dispatched_from)
         end = _end_of_lost(queues[queue], end, chosen.quarantined)
         if queues[queue].cut(end):
             recovered.cut_queues.append(queue)
@@ -274,6 +278,35 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
     recovered.last_store_timestamp = checkpoint.read(root)[0].commit_log_timestamp
     reach(CrashPoint.RECOVERY_APPLIED)
     return recovered
+
+
+def _end_below(files: FileQueue, queue: MessageQueue, entries: ConsumeQueue, commit_log_offset: int) -> int:
+    """Return the queue offset after the last entry for a record below ``commit_log_offset``.
+
+    An entry above it may have reached the disk in part, with zeros for an offset: its size then stands beside an offset
+    that is too low, where another record is.
+    """
+    end = entries.end_below(commit_log_offset)
+    first = min(entries.files.bases(), default=0) // layout.CONSUME_QUEUE_ENTRY.size
+    while end > first and _is_torn(files, queue, entries, end - 1, commit_log_offset):
+        end -= 1
+    return end
+
+
+def _is_torn(files: FileQueue, queue: MessageQueue, entries: ConsumeQueue, number: int, end: int) -> bool:
+    try:
+        entry = entries.entry(number)
+    except FileNotFoundError:
+        return True
+    if entry == Entry(*layout.PRE_BLANK_ENTRY):
+        return False
+    if entry.size <= 0 or not 0 <= entry.commit_log_offset < end:
+        return True
+    try:
+        found = commit_log.read(files, entry.commit_log_offset)
+    except StoreCorrupt:
+        return False  # its record is damaged or deleted: it stays
+    return (found.topic, found.queue_id, found.queue_offset) != (queue.topic, queue.queue_id, number)
 
 
 def _fill_gaps(queue: ConsumeQueue, end: int, quarantined: tuple[Quarantined, ...]) -> None:
@@ -356,7 +389,7 @@ def _scan(files: FileQueue, start: int, trusted_to: int | None) -> tuple[int, st
     sure_to = trusted_to if trusted_to is not None else last_end
     end = start
     while True:
-        end, stopped, reason = _scan_on(files, end)
+        end, stopped, reason = _scan_on(files, end, sure_to)
         is_missing = files.base_of(stopped) not in bases
         goes_on = is_missing and any(begins_with_record(files, base) for base in bases if base > stopped)
         if stopped >= sure_to and not goes_on:  # a file that is lost is no torn tail
@@ -409,8 +442,12 @@ def _damaged_below(files: FileQueue, scan_from: int) -> list[Quarantined]:
     return sorted(damaged, key=lambda bad: bad.start)
 
 
-def _scan_on(files: FileQueue, start: int) -> tuple[int, int, str]:
-    """Walk over what is valid; return its end, where the walk stopped, and why. Raises StoreCorrupt as a cold read."""
+def _scan_on(files: FileQueue, start: int, sure_to: int) -> tuple[int, int, str]:
+    """Walk over what is valid; return its end, where the walk stopped, and why. Raises StoreCorrupt as a cold read.
+
+    A blank record says how many bytes are left. RocketMQ does not look at that; above ``sure_to`` one that is wrong was
+    torn, and is cut with the tail.
+    """
     offset, count = start, _FIRST_READ
     while True:
         base = files.base_of(offset)
@@ -422,12 +459,17 @@ def _scan_on(files: FileQueue, start: int) -> tuple[int, int, str]:
         begin, end = offset, offset + len(content)
         offset, found, _, _ = scan(content, begin, begin, end)
         is_cut = found == FOUND["SHORT"] and end < following
-        if found == FOUND["BLANK"]:
+        if found == FOUND["BLANK"] and (offset < sure_to or _left(content, offset - begin) == following - offset):
             offset = following
         elif offset < end and not is_cut:
             return offset, offset, describe(decode(content, offset - begin, offset))
         if count < _MOST_READ or offset == begin:
             count *= 2
+
+
+def _left(content: bytes, position: int) -> int:
+    size: int = layout.BLANK_RECORD.read(content, position)["total_size"]
+    return size
 
 
 def _between(start: int, end: int, damaged: tuple[Quarantined, ...]) -> tuple[tuple[int, int], ...]:

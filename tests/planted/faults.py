@@ -14,6 +14,7 @@ FLUSH = "tests/unit/test_flush.py"
 RETENTION = "tests/unit/test_retention.py"
 FILE_LOCK = "tests/unit/test_file_lock.py"
 FLIPS = "tests/torture/test_flips.py"
+IMAGES = "tests/images/test_images.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +110,8 @@ FAULTS = [
     Fault(
         name="a repair leaves the bytes of a torn record",
         file="store/appending.py",
-        old="    commit_log.zero(log_files, max(state.append_from, state.published_to), state.written_to)\n",
-        new="",
+        old="commit_log.zero(log_files, max(state.append_from, state.published_to), state.written_to)\n",
+        new="0\n",
         tests=KILLED_APPEND,
         select="record_half_copied",
     ),
@@ -134,8 +135,8 @@ FAULTS = [
     Fault(
         name="recovery leaves what stands behind the last record",
         file="store/recovery.py",
-        old="    commit_log.zero(log_files, chosen.log_end, log_files.base_of(chosen.log_end) + log_files.file_bytes)\n",
-        new="",
+        old="commit_log.zero(log_files, chosen.log_end, file_end) if chosen.cut_reason is not None else 0\n",
+        new="0\n",
         tests=RECOVERY,
         select="torn or rubbish",
     ),
@@ -303,5 +304,78 @@ FAULTS = [
         new="        self._set(byte, fcntl.F_WRLCK)\n        return True\n",
         tests=FILE_LOCK,
         select="keeps_another_process_out",
+    ),
+    # --- power cuts -------------------------------------------------------------------------------
+    Fault(
+        name="a flush is believed before the disk has answered",
+        file="store/flush.py",
+        old="        try:\n            self._sync(start, end)\n",
+        new="        self._state.flushed_to = max(end, self._state.flushed_to)\n        try:\n            self._sync(start, end)\n",
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="the mark says that consume queues are on disk before they are",
+        file="store/flush.py",
+        old="flushed.append(start == end or self._flush_queue(slot, start, end, least_pages))",
+        new="flushed.append(True)",
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="the runtime file of another boot is believed",
+        file="store/shared_state.py",
+        old='    if header["boot_id"].decode("ascii", "replace") != boot_id():\n',
+        new='    if header["boot_id"] is None:\n',
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="a file of settings gets its name before it is on disk",
+        file="store/config_file.py",
+        old="            os.fsync(file.fileno())\n",
+        new="",
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="a new store has no durable mark",
+        file="store/message_store.py",
+        old="    if ranges or checkpoint.read(root)[1] is None:",
+        new="    if ranges:",
+        tests=RECOVERY,
+        select="never_flushed",
+    ),
+    Fault(
+        name="an entry that reached the disk in part is counted",
+        file="store/recovery.py",
+        old="    while end > first and _is_torn(files, queue, entries, end - 1, commit_log_offset):\n        end -= 1\n",
+        new="",
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="what recovery cuts comes back",
+        file="store/recovery.py",
+        old="        log_files.sync(chosen.log_end, file_end)",
+        new="        pass",
+        tests=RECOVERY,
+        select="cut_on_disk",
+    ),
+    Fault(
+        name="what a repair has undone comes back",
+        file="store/appending.py",
+        old="        log_files.sync(state.published_to, state.written_to)\n",
+        new="        pass\n",
+        tests=RECOVERY,
+        select="undone_on_disk",
+    ),
+    Fault(
+        name="progress that a power cut took back is kept on disk",
+        file="store/message_store.py",
+        old="        config_file.write_consumer_offsets(root, withdrawn)\n",
+        new="        pass\n",
+        tests=RECOVERY,
+        select="taken_back",
     ),
 ]

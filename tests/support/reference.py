@@ -209,7 +209,15 @@ def _is_damaged(frame: bytes, text: bytes, has_crc: bool) -> bool:
     right = _crc_property(frame[:-_CRC_PROPERTY_SIZE])
     if has_crc:
         return frame[-_CRC_PROPERTY_SIZE:] != right
-    return frame.endswith(right[len(_CRC_NAME) :]) or b"\0" in text
+    return frame.endswith(right[len(_CRC_NAME) :]) or b"\0" in text or not _is_utf8(text)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _sized(frame: bytes, at: int, size_format: str) -> tuple[bytes, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.torture import disk_full, failed_flush, failures, flips, fuzz, kills, power, recovery
+from tests.torture import disk_full, failed_flush, failures, flips, fuzz, images, kills, power, recovery
 from tests.torture.result import Rig
 
 RIGS: dict[str, Rig] = {
     rig.name: rig
     for rig in (
         kills.RIG,
+        images.RIG,
         power.RIG,
         failed_flush.RIG,
         flips.RIG,

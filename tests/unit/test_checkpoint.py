@@ -54,6 +54,13 @@ def test_a_file_of_another_size_is_not_believed_and_replaced(tmp_path: Path, pat
     assert path.stat().st_size == 4096
 
 
+def test_a_negative_field_is_not_known(tmp_path: Path, path: Path) -> None:
+    content = bytearray(4096)
+    struct.pack_into(">qqqq", content, 0, -1, 6, -(2**63), 8)
+    path.write_bytes(content)
+    assert checkpoint.read(tmp_path) == (Checkpoint(0, 6, 0, 8), None)
+
+
 def test_every_byte_of_the_file_is_where_the_layout_says(tmp_path: Path, path: Path) -> None:
     checkpoint.write(tmp_path, Checkpoint(1, 2, 3, 4), LowWater(1, 50, 40, 30))
     checkpoint.write(tmp_path, Checkpoint(5, 6, 7, 8), LowWater(2, 70, 60, 35))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store import Message, MessageQueue, MessageStore, open_store, recovery
+from store import Message, MessageQueue, MessageStore, appending, checkpoint, open_store, record, recovery
 from store.consume_queue import ConsumeQueues
 from store.file_queue import FileQueue, MappingCache
 from store.recovery import ABORT
@@ -199,6 +200,148 @@ def lose_pages(queue: Path, chance: random.Random) -> None:
         if chance.random() < 0.3:
             content[number * 20 : number * 20 + 20] = bytes(20)
     path.write_bytes(content)
+
+
+@pytest.mark.guarantee("G1")
+def test_a_store_that_was_never_flushed_has_a_torn_tail_and_no_damage(tmp_path: Path) -> None:
+    root = tmp_path / "new"
+    store = open_store(root, SMALL, housekeeping=False)
+    appender = appender_of(store)
+    for number in range(5):
+        appender.append(Message(TOPIC, BODIES[number]))
+    abandon(store)
+    (root / "shared").unlink()
+    flip(root, places(root)[2][0] + 200)
+    check_cut(root, BODIES[:2])
+
+
+def test_a_blank_record_that_reached_the_disk_in_part_is_a_torn_tail(after_reboot: Path) -> None:
+    (after_reboot / "checkpoint").unlink()
+    checkpoint.write(after_reboot, checkpoint.Checkpoint(), checkpoint.LowWater(1, 0, 0, 0))
+    records = places(after_reboot)
+    kept = [place for place in records if place[0] < SMALL.commit_log_file_bytes]
+    overwrite(after_reboot, sum(kept[-1]), bytes(4))  # its size
+    (after_reboot / "commitlog" / f"{SMALL.commit_log_file_bytes:020d}").unlink()
+    check_cut(after_reboot, BODIES[: len(kept)])
+
+
+def test_an_entry_that_reached_the_disk_in_part_is_none(written: Path) -> None:
+    """The entry behind the last one has a size, and zeros where its offset should be."""
+    (end, _), (_, size) = places(written)[FLUSHED], places(written)[0]
+    (written / "shared").unlink()
+    for path in (written / "commitlog").iterdir():
+        base = int(path.name)
+        overwrite(written, max(base, end), bytes(max(0, base + SMALL.commit_log_file_bytes - max(base, end))))
+    entries = written / "consumequeue" / TOPIC / "0" / f"{0:020d}"
+    content = entries.read_bytes()[: FLUSHED * 20]
+    torn = content + bytes(8) + size.to_bytes(4, "big") + bytes(8)
+    entries.write_bytes(torn.ljust(SMALL.consume_queue_file_bytes, b"\0"))
+    check_cut(written, BODIES[:FLUSHED])
+
+
+def noted_syncs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """From now on, note every file and directory that is synced."""
+    synced: list[Path] = []
+
+    def note(file: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{file}").readlink())
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "fdatasync", note)
+    return synced
+
+
+def test_what_the_repair_of_an_append_undoes_is_undone_on_disk(
+    written: Path, opened: Callable[[Path], MessageStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a process that died while it copied a record
+    store = opened(written)
+    end = store.state.published_to
+    overwrite(written, end, b"half a record")
+    store.state.append_from, store.state.written_to = end, end + 100
+    store.state.append_stage = appending.COPYING
+
+    # When the next one appends
+    synced = noted_syncs(monkeypatch)
+    appender_of(store).append(Message(TOPIC, b"after"))
+
+    # Then the old bytes had gone from the disk before the new ones came
+    assert synced[0] == written / "commitlog" / f"{end - end % SMALL.commit_log_file_bytes:020d}"
+
+
+def test_a_store_is_open_on_disk_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    was_marked: list[bool] = []
+    monkeypatch.setattr(os, "fsync", lambda _: was_marked.append((tmp_path / ABORT).exists()))
+    abandon(open_store(tmp_path, SMALL, housekeeping=False))
+    assert was_marked[-1]
+
+
+@pytest.mark.parametrize("left", ["rubbish", "a file of rubbish", "an entry"])
+def test_what_recovery_cuts_is_cut_on_disk(written: Path, monkeypatch: pytest.MonkeyPatch, left: str) -> None:
+    # Given a clean store, and behind its end what a power cut can leave
+    open_store(written, housekeeping=False).close()
+    (written / "shared").unlink()
+    end = sum(places(written)[-1])
+    log = written / "commitlog"
+    queue = written / "consumequeue" / TOPIC / "0"
+    if left == "rubbish":
+        overwrite(written, end, b"rubbish")
+    elif left == "a file of rubbish":
+        following = end - end % SMALL.commit_log_file_bytes + SMALL.commit_log_file_bytes
+        (log / f"{following:020d}").write_bytes(b"rubbish".ljust(SMALL.commit_log_file_bytes, b"\0"))
+    else:
+        content = (queue / f"{0:020d}").read_bytes()[: MESSAGES * 20] + reference.ENTRY.pack(end, 100, 0)
+        (queue / f"{0:020d}").write_bytes(content.ljust(SMALL.consume_queue_file_bytes, b"\0"))
+
+    # When it is opened
+    synced = noted_syncs(monkeypatch)
+    store = open_store(written, housekeeping=False)
+
+    # Then it is gone, and cannot come back
+    expected = {
+        "rubbish": {log / f"{end - end % SMALL.commit_log_file_bytes:020d}"},
+        "a file of rubbish": {log},
+        "an entry": {queue / f"{0:020d}"},
+    }[left]
+    assert expected <= set(synced)
+    abandon(store)
+
+
+def test_progress_that_a_power_cut_took_back_is_taken_back_on_disk(written: Path) -> None:
+    # Given a group that has finished everything, and a power cut that took the last messages
+    with open_store(written, housekeeping=False) as store:
+        grant = grant_of(store)
+        grant.take(SPAN, SPAN)
+        assert grant.acknowledge_offsets(list(range(MESSAGES)))
+        store.persist_offsets()
+    (written / "shared").unlink()
+    (written / "checkpoint").unlink()
+    overwrite(written, places(written)[-1][0], bytes(200))
+
+    # When others come in their place, and the power goes again before the offsets are written
+    store = open_store(written, housekeeping=False)
+    for number in range(3):
+        appender_of(store).append(Message(TOPIC, BODIES[number]))
+    store.flush_thorough()
+    abandon(store)
+    (written / "shared").unlink()
+
+    # Then the group gets all of them
+    with open_store(written, housekeeping=False) as store:
+        assert [message.body for message in grant_of(store).take(SPAN, SPAN)] == BODIES[:3]
+
+
+def test_a_record_whose_properties_were_overwritten_is_no_record_without_a_crc() -> None:
+    whole = reference.encode(reference.ReferenceRecord(topic=TOPIC, body=b"body", properties=b"a\x01b\x02"))
+    accented = reference.ReferenceRecord(topic=TOPIC, body=b"body", properties=b"a\x01\xc3\xa9\x02")
+    older = reference.encode(accented, crc_property=False)
+    chance = random.Random(1)
+    assert isinstance(record.decode(older, 0, 0), record.Record)
+    for _ in range(100):
+        rubbish = bytes(chance.randrange(1, 256) for _ in range(20))
+        torn = whole[:-20] + rubbish
+        assert isinstance(record.decode(torn, 0, 0), record.Corrupt)
+        assert reference.decode(torn, 0) is None
 
 
 # --- damage ---------------------------------------------------------------------------------------
