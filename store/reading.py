@@ -173,12 +173,20 @@ def open_reader(root: Path) -> StoreReader:
 
     Raises StoreUnusable when there is none, ConfigMismatch for one of another version, OSError when it is not readable.
     """
+    return StoreReader(root, settings_of(root), _shared_state(root))
+
+
+def settings_of(root: Path) -> StoreSettings:
+    """Return the fixed settings of a store: from ``store.json``, or off the files of one that a broker made.
+
+    Raises StoreUnusable when there is none, ConfigMismatch for one of another version.
+    """
     if not root.is_dir():
         raise StoreUnusable(f"{root} is not a directory: give the directory of a store")
     recorded = config_file.read_store_settings(root)
     if recorded is None and not (root / commit_log.DIRECTORY).is_dir():
         raise StoreUnusable(f"{root} holds no store: neither {config_file.STORE_SETTINGS_FILE} nor a commit log")
-    return StoreReader(root, recorded or _sizes_of_files(root), _shared_state(root))
+    return recorded or _sizes_of_files(root)
 
 
 # --- files that may be missing or damaged ---------------------------------------------------------

@@ -21,7 +21,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("file_queue", "topic_table", "group_table"),
     ("commit_log", "consume_queue", "checkpoint"),
     ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending", "reading"),
-    ("message_store", "verify", "dump", "__main__"),
+    ("message_store", "verify", "dump", "broker_conf", "__main__"),
 )
 """The files of the store. One imports from the levels above its own."""
 

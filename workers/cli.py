@@ -274,6 +274,21 @@ def worker_ls(root: Path, output: str, query: str | None) -> None:
         write([status.worker_row(row) for row in WorkerTable(store).all()], output=output, query=query)
 
 
+@rmq.group("store")
+def store_directory() -> None:
+    """Hand a store directory over to RocketMQ."""
+
+
+@store_directory.command("broker-conf")
+@click.argument("root", metavar="ROOT", type=DIRECTORY)
+def store_broker_conf(root: Path) -> None:
+    """Print the broker.conf with which a RocketMQ broker opens the store in ROOT."""
+    from rmqclient import admin
+
+    with _opening(root, lambda: contextlib.nullcontext(admin.broker_conf(root))) as text:
+        click.echo(text, nl=False)
+
+
 @rmq.command()
 @click.argument("topic_name", metavar="TOPIC")
 @click.argument("body", required=False)
