@@ -14,8 +14,8 @@ from pathlib import Path
 import orjson
 
 from store import config_file
-from tests.interop.expected import of_kind
-from tests.interop.rocketmq import BROKER_4_9_7, STORE_4_9_8, Java, Line, broker
+from tests.support.lines import Line, of_kind
+from tests.interop.rocketmq import BROKER_4_9_7, STORE_4_9_8, Java, broker
 
 MESSAGES = 200
 """Of the topic Plain: enough for a second file of the log."""

@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
+
+from tests.support.lines import Line
 
 TOP = Path(__file__).parents[2]
 TARGET = Path(__file__).parent / "target"
@@ -28,8 +29,6 @@ STORE_4_9_8 = "store-4.9.8"
 
 BROKER_4_9_7 = "broker-4.9.7"
 BROKER_5_3_3 = "broker-5.3.3"
-
-Line = dict[str, Any]
 
 _JVM = (
     "-Xms64m",

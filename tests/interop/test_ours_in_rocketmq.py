@@ -14,8 +14,8 @@ import pytest
 from rmqclient.admin import lag, open_store
 from store import config_file
 from tests.interop import our_store
-from tests.interop.expected import by_place, keys_found, keys_of, lines_of, of_kind, stripped
-from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, STORE_4_9_8, TOP, Java, Line, broker, conf_of
+from tests.support.lines import Line, by_place, keys_found, keys_of, lines_of, of_kind, stripped
+from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, STORE_4_9_8, TOP, Java, broker, conf_of
 from tests.support import reference
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What RocketMQ must say of a store, from the oracle that reads its bytes."""
+"""What RocketMQ says of a store, line by line, and what it must say by the oracle that reads the bytes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from tests.interop.rocketmq import Line
 from tests.support import reference
 from tests.support.reference import ReferenceRecord
+
+Line = dict[str, Any]
+"""One line of JSON that the Java program of ``tests/interop`` printed."""
 
 CRC = "__CRC32#"
 
