@@ -11,7 +11,7 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 LOG := $(VENV)/install.log
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14
-KERNEL_SOURCES := store/_kernel.pyx $(wildcard store/*.h)
+KERNEL_SOURCES := store/_kernel.pyx $(wildcard store/*.pxi store/*.h)
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 
 .PHONY: install demo test lint torture bench clean help no-kernel

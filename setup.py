@@ -7,7 +7,7 @@ from setuptools import Extension, setup
 KERNEL = Extension(
     "store._kernel",
     sources=["store/_kernel.pyx"],
-    depends=["store/_kernel.pyx", "store/_crc32.h", "store/_shared_memory.h"],  # a source distribution holds them
+    depends=["store/_kernel.pyx", "store/_dispatch.pxi", "store/_crc32.h", "store/_shared_memory.h"],  # for an sdist
     extra_compile_args=["-O3", "-pthread"],
     extra_link_args=["-pthread"],
 )

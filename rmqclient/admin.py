@@ -14,6 +14,7 @@ from store import MessageQueue, MessageStore, StoreConfig, boottime, layout
 from store import open_store as _open_store
 from store.broker_conf import broker_conf as _broker_conf
 from store.group_table import GroupQueueSlot
+from store.query import END_OF_TIME
 from store.shared_state import arrival_lane_at, queue_slot_at
 
 
@@ -122,12 +123,12 @@ def lag(store: MessageStore, group: str) -> list[QueueLag]:
 
 
 def tail(
-    store: MessageStore, topic: str, *, start: str = "latest", follow: bool = True, poll_ms: int = 500
+    store: MessageStore, topic: str, *, start: str | int = "latest", follow: bool = True, poll_ms: int = 500
 ) -> Iterator[ReceivedMessage]:
     """Yield the messages of a topic, without a group, from ``earliest``, ``latest`` or ``-100`` (of each queue).
 
-    With ``follow`` it waits for more for ever, woken by arrivals and looking every ``poll_ms`` at least. Raises
-    UnknownTopic, ValueError for another ``start``.
+    A number is a time in ms: what was stored then or later. With ``follow`` it waits for more for ever, woken by
+    arrivals and looking every ``poll_ms`` at least. Raises UnknownTopic, ValueError for another ``start``.
     """
     positions = {queue: _start_offset(store, queue, start) for queue in store.topics.queues(topic)}
     lane = boottime() % layout.ARRIVAL_LANES
@@ -144,6 +145,21 @@ def tail(
             store.state.words.wait(arrival_lane_at(lane), seen, poll_ms)
 
 
+def find(
+    store: MessageStore,
+    topic: str,
+    key: str,
+    *,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    limit: int = 64,
+) -> list[ReceivedMessage]:
+    """Return the messages of a topic that have a key, or a unique key, the newest first. Raises UnknownTopic."""
+    store.topics.queues(topic)
+    until_ms = until_ms if until_ms is not None else END_OF_TIME
+    return store.messages_by_key(topic, key, begin_ms=since_ms or 0, end_ms=until_ms, limit=limit)
+
+
 def _from(store: MessageStore, queue: MessageQueue, positions: dict[MessageQueue, int]) -> Iterator[ReceivedMessage]:
     end = min(store.topics.max_offset(queue), positions[queue] + 1_000)
     for offset in range(positions[queue], end):
@@ -151,7 +167,9 @@ def _from(store: MessageStore, queue: MessageQueue, positions: dict[MessageQueue
         yield store.message_at(queue, offset)
 
 
-def _start_offset(store: MessageStore, queue: MessageQueue, start: str) -> int:
+def _start_offset(store: MessageStore, queue: MessageQueue, start: str | int) -> int:
+    if isinstance(start, int):
+        return store.queue_offset_by_time(queue, start)
     low, high = store.topics.min_offset(queue), store.topics.max_offset(queue)
     if start == "earliest":
         return low

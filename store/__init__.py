@@ -5,8 +5,8 @@ Reading order, each file uses only what stands above it:
 - ``errors``, ``layout``, ``config``, ``message_queue``, ``_kernel``, ``crash_points``
 - ``record``, ``mapped_file``, ``file_lock``, ``shared_state``, ``config_file``
 - ``file_queue``, ``topic_table``, ``group_table``
-- ``commit_log``, ``consume_queue``, ``checkpoint``
-- ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``
+- ``commit_log``, ``consume_queue``, ``index_file``, ``checkpoint``
+- ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``, ``query``
 - ``message_store``, ``dump``, ``verify``, ``__main__``
 """
 
@@ -40,6 +40,8 @@ def _declared() -> dict[str, int]:
         "record": layout.RECORD_HEADER,
         "entry": layout.CONSUME_QUEUE_ENTRY,
         "header": layout.RUNTIME_HEADER,
+        "index": layout.INDEX_HEADER,
+        "index_entry": layout.INDEX_ENTRY,
         "queue": layout.QUEUE_SLOT,
         "group_queue": layout.GROUP_QUEUE_SLOT,
     }

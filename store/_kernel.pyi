@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as MappingLike
-from typing import Protocol, Self, final
+from typing import Protocol, Self, TypeAlias, final
 
 from store.message_queue import MessageQueue
 
@@ -171,7 +171,10 @@ class ReceivedMessage:
     def tags(self) -> str | None: ...
     @property
     def tags_code(self) -> int:
-        """Java hash of the tag, 0 without one."""
+        """What its consume queue entry holds: Java hash of the tag, 0 without one.
+
+        For a delayed message that waits in SCHEDULE_TOPIC_XXXX it is the time in ms at which to deliver it.
+        """
 
     @property
     def keys(self) -> tuple[str, ...]: ...
@@ -198,6 +201,45 @@ class ReceivedMessage:
 
     def record(self) -> bytes:
         """Return the bytes of the whole record."""
+
+_Bytes: TypeAlias = bytes | bytearray | memoryview | Mapping
+
+def scan(buffer: _Bytes, base: int, start: int, stop: int) -> tuple[int, int, int, int]:
+    """Walk over the valid records of one commit log file, whose bytes from ``base`` on are ``buffer``.
+
+    Returns where the walk ended, what stands there (a number of ``FOUND``; that of a record when all of it was valid up
+    to ``stop``), how many records there are, and the store timestamp of the last one, 0 without one.
+    """
+
+@final
+class Dispatcher:
+    """Writes consume queue entries where they are not right already.
+
+    ``queue_file(topic, queue_id, queue_offset)`` returns the mapped consume queue file that takes an entry, and the
+    number of its first entry.
+    """
+
+    records: int
+    entries_written: int
+    def __new__(cls, queue_file: Callable[[str, int, int], tuple[Mapping, int]], entries_per_file: int) -> Self: ...
+    @property
+    def ends(self) -> dict[tuple[str, int], int]:
+        """Queue offset behind the last record, by topic and queue id."""
+
+    def dispatch(self, buffer: _Bytes, base: int, start: int, stop: int) -> int:
+        """Dispatch the records of one commit log file up to ``stop``, or to where none stands; return that offset."""
+
+def index_key_hash(topic: str, key: str) -> int:
+    """Return the hash under which the index has a key of a topic (IndexFile.indexKeyHashMethod)."""
+
+def index_records(
+    buffer: _Bytes, base: int, start: int, stop: int, index: Mapping, slots: int, entries: int, done: int = 0
+) -> tuple[int, int, bool]:
+    """Add the keys of records of one commit log file to an index file.
+
+    The first ``done`` keys of the first record are there already. Returns where it ended, how many keys of the record
+    there were added, and whether that is because the index file is full.
+    """
 
 @final
 class Route:

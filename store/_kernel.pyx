@@ -10,7 +10,8 @@ Rules of this file
 4. Bytes that break the format are a return value, not an exception: the caller knows file and position.
 5. A pointer into a mapping is used only while a Python reference to its :class:`Mapping` is held.
 
-From top to bottom: constants, mapping, words and mutex, message, record, append, take and acknowledge.
+From top to bottom: constants, mapping, words and mutex, message, record, dispatch (``_dispatch.pxi``), append, take and
+acknowledge.
 """
 
 cimport cython
@@ -21,7 +22,7 @@ from cpython.ref cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.errno cimport EBUSY, EINVAL, ETIMEDOUT, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 import os
@@ -187,6 +188,7 @@ cdef enum:  # store.crash_points.CrashPoint
     AT_ACK_ADVANCING = 22
     AT_ACK_CLEARED = 23
     AT_ACK_FINISHED = 24
+    AT_INDEX_SLOT_WRITTEN = 30
 
 rmq_crc32_init()
 CRC32_METHOD = rmq_crc32_name().decode()
@@ -214,9 +216,11 @@ def boottime():
     return boottime_ns()
 
 
-cdef int32_t hash_utf8(const unsigned char *at, Py_ssize_t size) noexcept nogil:
-    """Java's ``String.hashCode``: over UTF-16 units, so a character beyond U+FFFF counts as two."""
-    cdef uint32_t value = 0
+cdef int32_t hash_utf8(const unsigned char *at, Py_ssize_t size, uint32_t value=0) noexcept nogil:
+    """Java's ``String.hashCode``: over UTF-16 units, so a character beyond U+FFFF counts as two.
+
+    ``value`` is the hash of the text before.
+    """
     cdef uint32_t unit
     cdef const unsigned char *end = at + size
     while at < end:
@@ -536,12 +540,10 @@ cdef int check_crc_property(const unsigned char *at, Py_ssize_t size) noexcept n
     return -1 if named else 0
 
 
-cdef int parse(const unsigned char *at, Py_ssize_t available, int64_t commit_log_offset, Frame *frame) noexcept nogil:
-    """Find out what stands at ``at``; fill ``frame`` when it is a whole and valid record."""
+cdef int frame_of(const unsigned char *at, Py_ssize_t available, int64_t commit_log_offset, Frame *frame) noexcept nogil:
+    """Find out what stands at ``at``, by all but the CRC; fill ``frame`` when it is a record."""
     cdef Py_ssize_t position = R_BORN_HOST
     cdef int32_t magic, sys_flag
-    cdef uint32_t body_crc
-    cdef int has_crc
     cdef Py_ssize_t number
     if available < BLANK_SIZE:
         return IS_SHORT if available > 0 else IS_END
@@ -588,6 +590,16 @@ cdef int parse(const unsigned char *at, Py_ssize_t available, int64_t commit_log
     for number in range(frame.topic_size):
         if not TOPIC_BYTES[at[frame.topic_at + number]]:
             return BAD_TOPIC
+    return IS_RECORD
+
+
+cdef int parse(const unsigned char *at, Py_ssize_t available, int64_t commit_log_offset, Frame *frame) noexcept nogil:
+    """Find out what stands at ``at``; fill ``frame`` when it is a whole and valid record."""
+    cdef uint32_t body_crc
+    cdef int has_crc
+    cdef int found = frame_of(at, available, commit_log_offset, frame)
+    if found != IS_RECORD:
+        return found
     has_crc = check_crc_property(at, frame.size) if frame.properties_size >= CRC_PROPERTY_SIZE else 0
     if has_crc:
         return IS_RECORD if has_crc > 0 else BAD_CRC
@@ -622,6 +634,46 @@ cdef const unsigned char *find_property(const unsigned char *at, Py_ssize_t size
             return at + name_size + 1
         at = stop + 1
     return NULL
+
+
+cdef int64_t store_timestamp_of(const unsigned char *record) noexcept nogil:
+    return get_i64(record + (68 if get_i32(record + R_SYS_FLAG) & SYS_FLAG_BORN_HOST_V6 else R_STORE_TIMESTAMP))
+
+
+cdef int64_t[18] DELAY_MS
+for _level, _seconds in enumerate(
+    (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+):
+    DELAY_MS[_level] = 1000 * _seconds
+
+
+cdef int64_t delay_ms_of(const unsigned char *level, Py_ssize_t size) noexcept nogil:
+    """Delay of a level that is written in digits; 0 for none, that of the highest for one beyond it."""
+    cdef int64_t number = 0
+    cdef Py_ssize_t position
+    for position in range(size):
+        if not 48 <= level[position] <= 57 or number > 18:
+            break
+        number = number * 10 + level[position] - 48
+    return 0 if number == 0 else DELAY_MS[(number if number < 18 else 18) - 1]
+
+
+cdef int64_t tags_code_of(const unsigned char *record, const Frame *frame) noexcept nogil:
+    """What the consume queue entry of a record holds: the hash of its tag, or the time at which to deliver it.
+
+    CommitLog.checkMessageAndReturnSize.
+    """
+    cdef const unsigned char *properties = record + frame.properties_at
+    cdef const unsigned char *value
+    cdef int64_t delay_ms
+    cdef Py_ssize_t size = 0
+    if frame.topic_size == 19 and memcmp(record + frame.topic_at, b"SCHEDULE_TOPIC_XXXX", 19) == 0:
+        value = find_property(properties, frame.properties_size, b"DELAY", 5, &size)
+        delay_ms = 0 if value == NULL else delay_ms_of(value, size)
+        if delay_ms:
+            return store_timestamp_of(record) + delay_ms
+    value = find_property(properties, frame.properties_size, b"TAGS", 4, &size)
+    return 0 if value == NULL else hash_utf8(value, size)
 
 
 @cython.final
@@ -675,7 +727,7 @@ cdef class ReceivedMessage:
 
     @property
     def store_timestamp(self):
-        return get_i64(self.at + (68 if get_i32(self.at + R_SYS_FLAG) & SYS_FLAG_BORN_HOST_V6 else R_STORE_TIMESTAMP))
+        return store_timestamp_of(self.at)
 
     @property
     def tags(self):
@@ -716,10 +768,7 @@ cdef class ReceivedMessage:
 
     @property
     def tags_code(self):
-        cdef Py_ssize_t size = 0
-        cdef const unsigned char *value = find_property(
-            self.at + self.frame.properties_at, self.frame.properties_size, b"TAGS", 4, &size)
-        return 0 if value == NULL else hash_utf8(value, size)
+        return tags_code_of(self.at, &self.frame)
 
     cdef str _property(self, const char *name, Py_ssize_t name_size):
         cdef Py_ssize_t size = 0
@@ -781,6 +830,9 @@ def decode(buffer, Py_ssize_t position, int64_t commit_log_offset, object queue=
     at = <const unsigned char *>PyBytes_AS_STRING(record)
     found = parse(at, frame.size, commit_log_offset, &frame)
     return received(record, 0, &frame, queue, attempt_of(at)) if found == IS_RECORD else found
+
+
+include "_dispatch.pxi"
 
 
 # --- append ----------------------------------------------------------------------------------------------------

@@ -31,8 +31,6 @@ _LIKE_A_BROKERS = {"perm": 7, "readQueueNums": 1}
 """What TopicConfigManager gives the topic that is named after the broker."""
 
 _LISTEN_PORT = 10_911
-_INDEX_SLOTS = 5_000_000
-_INDEX_ENTRIES = 20_000_000
 _RESERVED_HOURS = 87_600
 
 
@@ -58,8 +56,8 @@ def broker_conf(root: Path) -> str:
         "storePathCommitLog": path / commit_log.DIRECTORY,
         "mappedFileSizeCommitLog": settings.commit_log_file_bytes,
         "mappedFileSizeConsumeQueue": settings.consume_queue_file_entries * layout.CONSUME_QUEUE_ENTRY.size,
-        "maxHashSlotNum": _INDEX_SLOTS,
-        "maxIndexNum": _INDEX_ENTRIES,
+        "maxHashSlotNum": settings.index_slots,
+        "maxIndexNum": settings.index_entries,
         "fileReservedTime": _RESERVED_HOURS,
     }
     return "".join(f"{name}={_escaped(str(value))}\n" for name, value in lines.items())

@@ -32,6 +32,16 @@ class StoreConfig:
     consume_queue_file_entries: int = 30_000
     """Entries of 20 bytes in each consume queue file. **Fixed.** [mappedFileSizeConsumeQueue / 20]"""
 
+    index_slots: int = 100_000
+    """Hash slots in each index file. **Fixed.** [maxHashSlotNum]"""
+
+    index_entries: int = 400_000
+    """Room for entries in each index file; one is never used. **Fixed.** [maxIndexNum]"""
+
+    message_index: bool = True
+    """Whether this process, as the housekeeper, keeps the index up to date; a query does it in any case.
+    [messageIndexEnable]"""
+
     max_body_bytes: int = 4 * _MIB
     """Longest body accepted. [maxMessageSize]"""
 
@@ -72,6 +82,7 @@ class StoreConfig:
             )
         for name in (
             "consume_queue_file_entries",
+            "index_slots",
             "max_body_bytes",
             "flush_interval_ms",
             "flush_thorough_interval_ms",
@@ -82,6 +93,13 @@ class StoreConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+        if self.index_entries < 2:
+            raise ValueError(f"index_entries={self.index_entries}: must be at least 2, because the first is never used")
+        if self.index_file_bytes > 2**31 - 1:
+            raise ValueError(
+                f"index_slots={self.index_slots} and index_entries={self.index_entries} make files of "
+                f"{self.index_file_bytes} bytes: RocketMQ maps at most {2**31 - 1}"
+            )
         if self.flush_least_pages < 0:
             raise ValueError(f"flush_least_pages={self.flush_least_pages}: must not be negative")
 
@@ -90,8 +108,19 @@ class StoreConfig:
         """Size of each consume queue file in bytes."""
         return self.consume_queue_file_entries * layout.CONSUME_QUEUE_ENTRY.size
 
+    @property
+    def index_file_bytes(self) -> int:
+        """Size of each index file in bytes."""
+        slots = self.index_slots * layout.INDEX_SLOT_SIZE
+        return layout.INDEX_HEADER.size + slots + self.index_entries * layout.INDEX_ENTRY.size
+
     @classmethod
     def broker_defaults(cls, **changes: object) -> StoreConfig:
-        """The file sizes of a stock RocketMQ 4.9 broker: 1 GiB and 300,000 entries."""
-        sizes = cls(commit_log_file_bytes=1024 * _MIB, consume_queue_file_entries=300_000)
+        """The file sizes of a stock RocketMQ 4.9 broker: 1 GiB, 300,000 entries, an index of 20,000,000 entries."""
+        sizes = cls(
+            commit_log_file_bytes=1024 * _MIB,
+            consume_queue_file_entries=300_000,
+            index_slots=5_000_000,
+            index_entries=20_000_000,
+        )
         return replace(sizes, **changes)  # type: ignore[arg-type]

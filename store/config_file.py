@@ -36,7 +36,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +248,12 @@ class StoreSettings:
     consume_queue_file_entries: int
     """Entries in each consume queue file. [mappedFileSizeConsumeQueue / 20]"""
 
+    index_slots: int = 100_000
+    """Hash slots in each index file. [maxHashSlotNum]"""
+
+    index_entries: int = 400_000
+    """Room for entries in each index file. [maxIndexNum]"""
+
 
 def read_store_settings(root: Path) -> StoreSettings | None:
     """Return the fixed settings of the directory, ``None`` when it has no ``store.json``.
@@ -271,19 +277,20 @@ def write_store_settings(root: Path, settings: StoreSettings) -> None:
     Raises:
         StoreFull: no room; the present file is untouched.
     """
-    document = {
-        "commit_log_file_bytes": settings.commit_log_file_bytes,
-        "consume_queue_file_entries": settings.consume_queue_file_entries,
-        "format_version": STORE_FORMAT_VERSION,
-    }
+    document = {**asdict(settings), "format_version": STORE_FORMAT_VERSION}
     write(root / STORE_SETTINGS_FILE, render(document))
+
+
+_ADDED_LATER = {"index_slots", "index_entries"}
+"""A store that was made without them has their defaults."""
 
 
 def _store_settings(path: Path, document: object) -> StoreSettings:
     if not isinstance(document, dict) or document.get("format_version") != STORE_FORMAT_VERSION:
         raise ConfigMismatch(f"{path}: not of format version {STORE_FORMAT_VERSION}")
     fields = {name: value for name, value in document.items() if name != "format_version"}
-    if set(fields) != set(StoreSettings.__dataclass_fields__):
+    named = set(StoreSettings.__dataclass_fields__)
+    if not named - _ADDED_LATER <= set(fields) <= named:
         raise ConfigMismatch(f"{path}: has the fields {', '.join(sorted(fields))}")
     for name, value in fields.items():
         if not _is_valid(value, int) or value == 0:

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from store import layout
+from store._kernel import Mapping
 from store.file_queue import FileQueue, MappingCache
 from store.mapped_file import zero_view
 from store.message_queue import MessageQueue
@@ -67,7 +68,15 @@ class ConsumeQueue:
         return Entry(*_ENTRY.unpack_from(mapping, (queue_offset - first) * _ENTRY.size))
 
     def write(self, queue_offset: int, entry: Entry) -> None:
-        """Write an entry, making its file when it is missing; entries below it in a first file become pre-blank."""
+        """Write an entry, making its file when it is missing."""
+        mapping, first = self.file_for(queue_offset)
+        _ENTRY.pack_into(mapping, (queue_offset - first) * _ENTRY.size, *entry)
+
+    def file_for(self, queue_offset: int) -> tuple[Mapping, int]:
+        """Return the file that takes an entry and the number of its first one, making it when it is missing.
+
+        Entries below the first one of a queue become pre-blank. Raises StoreFull.
+        """
         first = self.first_entry_of(queue_offset)
         base = first * _ENTRY.size
         is_first_file = not self.files.bases()
@@ -76,7 +85,7 @@ class ConsumeQueue:
         if is_first_file:
             for number in range(queue_offset - first):
                 _ENTRY.pack_into(mapping, number * _ENTRY.size, *layout.PRE_BLANK_ENTRY)
-        _ENTRY.pack_into(mapping, (queue_offset - first) * _ENTRY.size, *entry)
+        return mapping, first
 
     def end_below(self, commit_log_offset: int) -> int:
         """Return the queue offset after the last entry for a record below ``commit_log_offset``.
@@ -135,6 +144,7 @@ class ConsumeQueues:
     """Every consume queue of a store."""
 
     def __init__(self, root: Path, file_bytes: int, mappings: MappingCache) -> None:
+        self.entries_per_file = file_bytes // _ENTRY.size
         self._root = root
         self._file_bytes = file_bytes
         self._mappings = mappings

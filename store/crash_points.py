@@ -1,6 +1,6 @@
 """Named places at which a test makes the process die, one for each step of a protocol between processes.
 
-The kernel reaches those of the append and of the acknowledgement, Python reaches the others. A test kills a
+The kernel reaches those of the append, the acknowledgement and an index slot, Python reaches the others. A test kills a
 child at every member; a member that no scenario reaches is a failing test.
 """
 
@@ -33,6 +33,10 @@ class CrashPoint(enum.IntEnum):
     ACK_ADVANCING = 22  #: ``advance_to`` is set, the bits it passes are not cleared
     ACK_CLEARED = 23  #: the bits are cleared, ``committed_offset`` not moved
     ACK_FINISHED = 24  #: mutex released
+
+    INDEX_SLOT_WRITTEN = 30  #: a slot points to an index entry that is not counted yet
+    INDEX_FILE_FULL = 31  #: a full index file is on disk, its successor not made
+    INDEX_WRITTEN = 32  #: index entries are written, ``indexed_to`` not advanced
 
     REPAIR_STARTED = 40  #: the next owner of the append mutex found an append under way
     REPAIR_ZEROED = 41  #: bytes above ``published_to`` are zeroed, the stage not idle again

@@ -1,22 +1,36 @@
 """Dispatch: what is derived from the commit log is made again from it.
 
 While the store is open, the append itself writes the consume queue entries. Recovery dispatches the records whose
-entries may be missing. Doing it twice changes nothing.
+entries may be missing. Index entries are added behind the writers: by the housekeeper all the time, by whoever closes
+the store last, and by a query, which wants all that is published. Doing any of it twice changes nothing.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from store import commit_log
-from store.consume_queue import ConsumeQueues, Entry
+from store._kernel import FOUND, Dispatcher, Mapping, decode, index_records
+from store.consume_queue import ConsumeQueues
+from store.crash_points import CrashPoint, reach
+from store.file_lock import INDEX_BYTE, LockFile
 from store.file_queue import FileQueue
+from store.index_file import IndexFile, IndexFiles
 from store.message_queue import MessageQueue
-from store.record import ReceivedMessage, Record
+from store.record import ReceivedMessage
+from store.shared_state import SharedState
 
 _TRANSACTION_MASK = 0xC
 _TRANSACTION_PREPARED = 0x4
 _TRANSACTION_ROLLBACK = 0xC
+
+_INDEX_STEP_BYTES = 16 << 20
+"""Log bytes indexed under one hold of the lock, so that a query does not wait long for the housekeeper."""
+
+
+# --- consume queues -------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -32,14 +46,21 @@ class Dispatched:
 def dispatch(log_files: FileQueue, consume_queues: ConsumeQueues, ranges: list[tuple[int, int]]) -> Dispatched:
     """Write the consume queue entries of all records in ``ranges``, where they are not right already.
 
-    A range begins at a record.
+    A range begins at a record, and holds nothing but records and blank records that a scan has found valid.
     """
-    done = Dispatched()
+
+    def queue_file(topic: str, queue_id: int, queue_offset: int) -> tuple[Mapping, int]:
+        return consume_queues[MessageQueue(topic, queue_id)].file_for(queue_offset)
+
+    dispatcher = Dispatcher(queue_file, consume_queues.entries_per_file)
     for start, end in ranges:
-        for offset, outcome in commit_log.walk(log_files, start, end):
-            if isinstance(outcome, Record):
-                _dispatch_record(consume_queues, offset, outcome, done)
-    return done
+        offset = start
+        while offset < end:
+            base = log_files.base_of(offset)
+            dispatcher.dispatch(log_files.mapping(base), base, offset, end)
+            offset = base + log_files.file_bytes
+    ends = {MessageQueue(topic, queue_id): end for (topic, queue_id), end in dispatcher.ends.items()}
+    return Dispatched(dispatcher.records, dispatcher.entries_written, ends)
 
 
 def has_entry(message: ReceivedMessage) -> bool:
@@ -50,21 +71,92 @@ def has_entry(message: ReceivedMessage) -> bool:
     return message.sys_flag & _TRANSACTION_MASK not in (_TRANSACTION_PREPARED, _TRANSACTION_ROLLBACK)
 
 
-def _dispatch_record(consume_queues: ConsumeQueues, offset: int, record: Record, done: Dispatched) -> None:
-    message = record.message
-    done.records += 1
-    if not has_entry(message):
-        return
-    queue = MessageQueue(message.topic, message.queue_id)
-    entry = Entry(offset, record.size, message.tags_code)
-    if _present(consume_queues, queue, message.queue_offset) != entry:
-        consume_queues[queue].write(message.queue_offset, entry)
-        done.entries_written += 1
-    done.ends[queue] = max(done.ends.get(queue, 0), message.queue_offset + 1)
+# --- index ----------------------------------------------------------------------------------------
 
 
-def _present(consume_queues: ConsumeQueues, queue: MessageQueue, queue_offset: int) -> Entry | None:
-    try:
-        return consume_queues[queue].entry(queue_offset)
-    except FileNotFoundError:
-        return None
+class IndexDispatch:
+    """Adds the index entries of published records; one process at a time, each going on where the last one stood."""
+
+    def __init__(
+        self,
+        state: SharedState,
+        lock: LockFile,
+        log_files: FileQueue,
+        index_files: IndexFiles,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._state = state
+        self._lock = lock
+        self._log_files = log_files
+        self._files = index_files
+        self._now_ms = now_ms
+
+    def catch_up(self, *, timeout_s: float = 60.0) -> None:
+        """Index what is published now. Raises StoreFull, and StoreBusy when somebody holds the lock for so long."""
+        end = self._state.published_to
+        while self._state.indexed_to < end:
+            with self._lock.held(INDEX_BYTE, timeout_s):
+                self._step(end)
+
+    def _step(self, end: int) -> None:
+        """Index a part of one commit log file."""
+        start = max(self._state.indexed_to, self._state.min_offset)
+        if start >= end:
+            self._state.indexed_to = max(start, self._state.indexed_to)
+            return
+        base = self._log_files.base_of(start)
+        stop = min(end, base + self._log_files.file_bytes, start + _INDEX_STEP_BYTES)
+        try:
+            log = self._log_files.mapping(base)
+        except FileNotFoundError:
+            self._state.indexed_to = base + self._log_files.file_bytes
+            return
+        reached = self._index(log, base, start, stop)
+        reach(CrashPoint.INDEX_WRITTEN)
+        self._state.indexed_to = reached if reached >= stop else self._behind(log, base, reached, end)
+
+    def _index(self, log: Mapping, base: int, start: int, stop: int) -> int:
+        """Index records up to ``stop``, or to where none stands; return that offset."""
+        file = self._files.to_fill(self._now_ms())
+        start, done = self._resumed(start, stop)
+        while True:
+            start, done, is_full = index_records(
+                log, base, start, stop, file.mapping, self._files.slots, self._files.entries, done
+            )
+            if not is_full:
+                return start
+            file = self._roll(file)
+
+    def _resumed(self, start: int, stop: int) -> tuple[int, int]:
+        """Return where to go on, and how many keys of the record there are in the index already.
+
+        Somebody may have died between the entries of a record and ``indexed_to``.
+        """
+        for path in reversed(self._files.paths()):
+            last = self._files.open(path).last_offset
+            if last is not None:
+                return (last, self._entries_of(last)) if start <= last < stop else (start, 0)
+        return start, 0
+
+    def _entries_of(self, commit_log_offset: int) -> int:
+        found = 0
+        for path in reversed(self._files.paths()):
+            file = self._files.open(path)
+            in_file = file.entries_of(commit_log_offset)
+            found += in_file
+            if in_file < file.header.next_number - 1:
+                break
+        return found
+
+    def _roll(self, full: IndexFile) -> IndexFile:
+        """Make the next file, when the full one is on disk: recovery believes in every file that has a successor."""
+        self._files.sync(full)
+        self._state.index_timestamp = full.header.end_timestamp
+        reach(CrashPoint.INDEX_FILE_FULL)
+        return self._files.create(self._now_ms())
+
+    def _behind(self, log: Mapping, base: int, offset: int, end: int) -> int:
+        """Return where to go on behind what is no record: a blank record, or damage."""
+        if decode(log, offset - base, offset) == FOUND["BLANK"]:
+            return base + self._log_files.file_bytes
+        return commit_log.next_record(self._log_files, offset + 1, end) or end

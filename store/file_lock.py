@@ -12,6 +12,7 @@ so nobody cleans up after anybody::
     2            HOUSEKEEPER_BYTE  exclusive, as a role  the housekeeper
     3            TOPIC_BYTE        exclusive, short      whoever makes a topic or writes files of ``config/``
     4            SUPERVISOR_BYTE   shared, for life      supervisors: others leave the housekeeper's role to them
+    5            INDEX_BYTE        exclusive, short      whoever adds index entries or removes index files
     4096 + slot  MEMBER_BYTES      exclusive, for life   a member of a group; its release is the death notice
     8192 + slot  WORKER_BYTES      exclusive, for life   a worker; its release is the death notice
 
@@ -58,6 +59,7 @@ GATE_BYTE = 1
 HOUSEKEEPER_BYTE = 2
 TOPIC_BYTE = 3
 SUPERVISOR_BYTE = 4
+INDEX_BYTE = 5
 MEMBER_BYTES = 4096
 WORKER_BYTES = 8192
 
@@ -70,6 +72,7 @@ _NAMES = {
     HOUSEKEEPER_BYTE: "the housekeeper role",
     TOPIC_BYTE: "topics and config files",
     SUPERVISOR_BYTE: "the supervisors",
+    INDEX_BYTE: "the index",
 }
 
 _NOT_OURS_TO_OPEN = (

@@ -109,7 +109,7 @@ class Flusher:
         try:
             checkpoint.write(
                 self._root,
-                Checkpoint(timestamp, timestamp, timestamp, flushed_to),
+                Checkpoint(timestamp, timestamp, self._state.index_timestamp, flushed_to),
                 LowWater(sequence, flushed_to, dispatched_to, queue_ends),
             )
         except OSError as error:

@@ -116,6 +116,26 @@ CONSUME_QUEUE_ENTRY = Layout(
 PRE_BLANK_ENTRY = (0, 0x7FFF_FFFF, 0)
 """Fills a consume queue file below the first offset it holds."""
 
+# --- index ----------------------------------------------------------------------------------------
+
+INDEX_HEADER = Layout(
+    Field("begin_timestamp", "q", "store time of the first record indexed, ms"),
+    Field("end_timestamp", "q", "of the last one"),
+    Field("begin_offset", "q", "commit log offset of the first record indexed"),
+    Field("end_offset", "q", "of the last one"),
+    Field("slots_used", "i", "slots that point to an entry"),
+    Field("next_number", "i", "of the entry to be written next; 1 in an empty file"),
+)
+
+INDEX_SLOT_SIZE = 4
+
+INDEX_ENTRY = Layout(
+    Field("key_hash", "i", "Java hash of topic#key, without its sign"),
+    Field("commit_log_offset", "q", "first byte of the record"),
+    Field("seconds", "i", "from the file's begin_timestamp to the record's store time"),
+    Field("previous", "i", "number of the entry before it in the same slot, 0 for none"),
+)
+
 # --- checkpoint -----------------------------------------------------------------------------------
 
 CHECKPOINT_SIZE = 4096
@@ -176,7 +196,10 @@ RUNTIME_HEADER = Layout(
     Field("min_offset", "Q", "first byte of the oldest commit log file"),
     Field("allocated_to", "Q", "exclusive end of the newest allocated commit log file"),
     Field("prepare_word", "I", "futex: +1 when an appender enters a new file"),
-    Field("_pad5", "44s", ""),
+    Field("_pad5", "4s", ""),
+    Field("indexed_to", "Q", "every record below it is in the index"),
+    Field("index_timestamp", "Q", "ms; index files that end no later are on disk"),
+    Field("_pad7", "24s", ""),
     Field("table_mutex", "64s", "robust, process-shared; guards the giving of slots in every table"),
     Field("membership_word", "I", "futex: +1 on every join, leave, death, subscription or queue change"),
     Field("_pad6", "60s", ""),

@@ -11,24 +11,27 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from store import commit_log, config_file, layout, recovery, shared_state
+from store import checkpoint, commit_log, config_file, index_file, layout, query, recovery, shared_state
 from store._kernel import Appender, Mapping, QueueGrant, ReceivedMessage, Route, TagSet
 from store.appending import AppendFiles, repair
 from store.config import StoreConfig
 from store.config_file import StoreSettings
 from store.consume_queue import ConsumeQueues
 from store.crash_points import CrashPoint, reach
-from store.errors import ConfigMismatch, StoreClosed, StoreCorrupt, StoreInUse, StoreUnusable
+from store.dispatch import IndexDispatch
+from store.errors import ConfigMismatch, StoreClosed, StoreCorrupt, StoreFull, StoreInUse, StoreUnusable
 from store.file_lock import BROKER_BYTE, GATE_BYTE, TOPIC_BYTE, LockFile
 from store.file_queue import FileQueue, MappingCache
 from store.flush import Flusher
 from store.group_table import GroupQueueSlot, GroupTable
 from store.housekeeper import Housekeeper
+from store.index_file import IndexFiles
 from store.message_queue import MessageQueue
 from store.preparer import Preparer
 from store.recovery import ABORT, Recovered
@@ -40,6 +43,7 @@ _log = logging.getLogger(__name__)
 _HOST = bytes((127, 0, 0, 1))
 _BROKER_PORT = 10_911  # RocketMQ's default; part of every offset message id
 _OPEN_TIMEOUT_S = 120.0
+_INDEX_INTERVAL_MS = 200
 
 
 def open_store(
@@ -81,6 +85,8 @@ class MessageStore:
         self.log_files, self.consume_queues = _files(root, config, mappings)
         self.topics = TopicTable(root, state, lock, config.lock_timeout_ms)
         self.groups = GroupTable(state, config.lock_timeout_ms)
+        self.index_files = IndexFiles(root, config.index_slots, config.index_entries, mappings)
+        self._index = IndexDispatch(state, lock, self.log_files, self.index_files)
         self.flusher = Flusher(root, state, self.log_files, self.consume_queues, self.topics, config.lock_timeout_ms)
         self.housekeeper = self._start_housekeeper() if housekeeping else None
         self._preparers: list[Preparer] = []
@@ -185,6 +191,49 @@ class MessageStore:
         """Return a message by its place in a queue, which must be between min and max offset. Raises StoreCorrupt."""
         return self.read(self.consume_queues[queue].entry(queue_offset).commit_log_offset)
 
+    def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
+        """Return a message by its id, the unique one or the offset message id; None when there is none.
+
+        Without ``topic`` a unique id is looked for in every topic. The index is brought up to date first: raises
+        StoreFull when there is no room for it, and StoreBusy.
+        """
+        self.check_usable()
+        found = query.by_offset_id(self.log_files, self._published(), message_id)
+        if found is not None and (topic is None or found.topic == topic):
+            return found
+        self._index.catch_up()
+        topics = self.topics.topics() if topic is None else [topic]
+        return query.by_unique_key(self.log_files, self.index_files, self._published(), topics, message_id)
+
+    def messages_by_key(
+        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = query.END_OF_TIME, limit: int = 64
+    ) -> list[ReceivedMessage]:
+        """Return up to ``limit`` messages of a topic that have a key and were stored in a time, the newest first.
+
+        ``begin_ms`` and ``end_ms`` are included. Damaged messages are passed over. The index is brought up to date
+        first: raises StoreFull when there is no room for it, and StoreBusy.
+        """
+        self.check_usable()
+        self._index.catch_up()
+        found = query.by_key(self.log_files, self.index_files, self._published(), topic, key, (begin_ms, end_ms))
+        return list(islice(found, limit))
+
+    def queue_offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the queue offset of the first message stored at a time or later; the max offset when there is none.
+
+        Raises UnknownTopic.
+        """
+        self.check_usable()
+        known = range(self.topics.min_offset(queue), self.topics.max_offset(queue))
+        return query.offset_by_time(self.log_files, self.consume_queues[queue], known, timestamp_ms)
+
+    def build_index(self) -> None:
+        """Bring the index up to date. Raises StoreFull, StoreBusy."""
+        self._index.catch_up()
+
+    def _published(self) -> range:
+        return range(self.state.min_offset, self.state.published_to)
+
     def persist_offsets(self) -> None:
         """Write ``consumerOffset.json`` from the group-queue table."""
         with self.lock.held(TOPIC_BYTE):
@@ -226,6 +275,7 @@ class MessageStore:
         self.flusher.wait_until_flushed(self.state.published_to)
         self.flusher.flush_queues()
         self.persist_offsets()
+        self._close_index()
         self.flusher.write_checkpoint()
         reach(CrashPoint.CLOSE_CHECKPOINTED)
         for base in self.log_files.bases():
@@ -233,18 +283,29 @@ class MessageStore:
                 self.log_files.remove(base)
         (self.root / ABORT).unlink(missing_ok=True)
 
+    def _close_index(self) -> None:
+        """Leave a whole index to a broker, which adds only what it dispatches itself."""
+        if not self.config.message_index:
+            return
+        try:
+            self._index.catch_up()
+        except StoreFull as error:
+            _log.warning("%s: the index is not up to date: %s", self.root, error)
+        newest = self.index_files.newest()
+        if newest is not None:
+            self.index_files.sync(newest)
+            self.state.index_timestamp = newest.header.end_timestamp
+
     def _start_housekeeper(self) -> Housekeeper:
         config = self.config
-        return Housekeeper(
-            self.state,
-            self.lock,
-            {
-                self.flush_timed: config.flush_interval_ms,
-                self.flush_thorough: config.flush_thorough_interval_ms,
-                self.persist_offsets: config.offset_persist_interval_ms,
-            },
-            self.prepare_next_file,
-        )
+        tasks = {
+            self.flush_timed: config.flush_interval_ms,
+            self.flush_thorough: config.flush_thorough_interval_ms,
+            self.persist_offsets: config.offset_persist_interval_ms,
+        }
+        if config.message_index:
+            tasks[self.build_index] = _INDEX_INTERVAL_MS
+        return Housekeeper(self.state, self.lock, tasks, self.prepare_next_file)
 
     def flush_timed(self) -> None:
         """Flush when enough pages are dirty, and record it."""
@@ -289,32 +350,33 @@ def _make_root(root: Path, *, create: bool) -> None:
 
 def _settle_config(root: Path, config: StoreConfig | None) -> StoreConfig:
     """Return the settings to work with. Records the fixed ones of a new store. Raises ConfigMismatch."""
-    recorded = config_file.read_store_settings(root) or _settings_of_a_broker(root)
     wanted = config if config is not None else StoreConfig()
-    asked = StoreSettings(wanted.commit_log_file_bytes, wanted.consume_queue_file_entries)
+    recorded = config_file.read_store_settings(root) or _settings_of_a_broker(root, config)
+    asked = _fixed(wanted)
     if recorded is None:
         recorded = asked
     if config is not None and recorded != asked:
-        raise ConfigMismatch(
-            f"{root} was made with commit_log_file_bytes={recorded.commit_log_file_bytes} and "
-            f"consume_queue_file_entries={recorded.consume_queue_file_entries}, asked for "
-            f"{config.commit_log_file_bytes} and {config.consume_queue_file_entries}: open it with config=None"
-        )
+        raise ConfigMismatch(f"{root} was made with {recorded}, asked for {asked}: open it with config=None")
     if not (root / config_file.STORE_SETTINGS_FILE).exists():
         config_file.write_store_settings(root, recorded)
     largest_body = recorded.commit_log_file_bytes - layout.MAX_RECORD_OVERHEAD - layout.BLANK_RECORD.size
     try:
         return replace(
             wanted,
-            commit_log_file_bytes=recorded.commit_log_file_bytes,
-            consume_queue_file_entries=recorded.consume_queue_file_entries,
+            **asdict(recorded),
             max_body_bytes=min(wanted.max_body_bytes, largest_body),
         )
     except ValueError as error:
         raise ConfigMismatch(f"{root} was made with settings that this version cannot use: {error}") from error
 
 
-def _settings_of_a_broker(root: Path) -> StoreSettings | None:
+def _fixed(config: StoreConfig) -> StoreSettings:
+    return StoreSettings(
+        config.commit_log_file_bytes, config.consume_queue_file_entries, config.index_slots, config.index_entries
+    )
+
+
+def _settings_of_a_broker(root: Path, config: StoreConfig | None) -> StoreSettings | None:
     """Read the fixed settings off the files of a store that a RocketMQ broker made; None when there are none."""
     sizes = {path.stat().st_size for path in (root / commit_log.DIRECTORY).glob("[0-9]" * layout.FILE_NAME_DIGITS)}
     if not sizes:
@@ -325,7 +387,25 @@ def _settings_of_a_broker(root: Path) -> StoreSettings | None:
     if len(sizes) > 1 or len(queue_sizes) > 1:
         raise ConfigMismatch(f"{root} holds files of several sizes: {sorted(sizes | queue_sizes)} bytes")
     queue_bytes = queue_sizes.pop() if queue_sizes else StoreConfig().consume_queue_file_bytes
-    return StoreSettings(sizes.pop(), queue_bytes // entry_size)
+    index = (config.index_slots, config.index_entries) if config else _index_settings_of_a_broker(root)
+    return StoreSettings(sizes.pop(), queue_bytes // entry_size, *index)
+
+
+def _index_settings_of_a_broker(root: Path) -> tuple[int, int]:
+    """Read them off the oldest index file, which has filled up most."""
+    files = index_file.paths(root)
+    usual = StoreConfig.broker_defaults()
+    if not files:
+        log_bytes = next((root / commit_log.DIRECTORY).iterdir()).stat().st_size
+        usual = usual if log_bytes == usual.commit_log_file_bytes else StoreConfig()
+        return usual.index_slots, usual.index_entries
+    found = index_file.sizes_in(files[0])
+    if found is None:
+        raise ConfigMismatch(
+            f"{files[0]} has {files[0].stat().st_size} bytes: open the store with the index_slots and index_entries of "
+            "its broker [maxHashSlotNum, maxIndexNum], or remove the directory, which is made again"
+        )
+    return found
 
 
 def _enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
@@ -376,6 +456,8 @@ def _build(
     state.min_offset = recovered.plan.log_begin
     state.published_to = state.written_to = log_end
     state.last_store_timestamp = recovered.last_store_timestamp
+    state.indexed_to = recovered.plan.indexed_to
+    state.index_timestamp = checkpoint.read(root)[0].index_timestamp
     ranges = recovered.plan.dispatch_ranges
     state.flushed_to = ranges[0][0] if ranges else log_end
     topics = TopicTable(root, state, lock, config.lock_timeout_ms)

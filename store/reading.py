@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store import checkpoint, commit_log, config_file, consume_queue, layout, shared_state
+from store import checkpoint, commit_log, config_file, consume_queue, index_file, layout, shared_state
 from store._kernel import Mapping
 from store.commit_log import describe
 from store.config import StoreConfig
@@ -29,6 +29,7 @@ from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from store.dispatch import has_entry
 from store.errors import StoreCorrupt, StoreUnusable
 from store.file_queue import FileQueue, MappingCache
+from store.index_file import IndexFiles
 from store.message_queue import MessageQueue
 from store.record import Blank, Corrupt, End, Outcome, Record, decode
 from store.recovery import Quarantined, believable
@@ -86,6 +87,7 @@ class StoreReader:
             root / commit_log.DIRECTORY, settings.commit_log_file_bytes, scratch=root, mappings=mappings
         )
         self.consume_queues = ConsumeQueues(root, queue_bytes, mappings)
+        self.index_files = IndexFiles(root, settings.index_slots, settings.index_entries, mappings)
         self._bases = self.log_files.bases()
         if state is not None:
             self.begin = state.min_offset
@@ -300,7 +302,13 @@ def _sizes_of_files(root: Path) -> StoreSettings:
     log_bytes = _most_common_size((root / commit_log.DIRECTORY).glob(_FILES))
     queue_bytes = _most_common_size((root / consume_queue.DIRECTORY).glob(f"*/*/{_FILES}"))
     entries = queue_bytes // _ENTRY.size
-    return StoreSettings(log_bytes or usual.commit_log_file_bytes, entries or usual.consume_queue_file_entries)
+    indexes = index_file.paths(root)
+    index = index_file.sizes_in(indexes[0]) if indexes else None
+    return StoreSettings(
+        log_bytes or usual.commit_log_file_bytes,
+        entries or usual.consume_queue_file_entries,
+        *(index or (usual.index_slots, usual.index_entries)),
+    )
 
 
 def _most_common_size(paths: Iterable[Path]) -> int:

@@ -11,6 +11,8 @@ How far the log is believed:
   valid record is a torn tail, and the log is cut there.
 - A store of a broker has no such mark. A torn tail is then what no valid record follows.
 
+The index is kept as far as it can be believed, and what follows is indexed again, later: see :func:`_index_kept`.
+
 A record that is damaged and not in the tail is corruption: it is quarantined (kept as it is, reported, stepped over),
 and what follows it is kept. Nothing else is ever deleted.
 """
@@ -20,16 +22,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store import checkpoint, commit_log, config_file, layout
-from store.commit_log import describe, walk
+from store import checkpoint, commit_log, config_file, index_file, layout
+from store._kernel import FOUND, scan
+from store.commit_log import describe
 from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from store.crash_points import CrashPoint, reach
 from store.dispatch import dispatch
 from store.file_queue import FileQueue
 from store.group_table import GroupTable
+from store.index_file import IndexSummary
 from store.mapped_file import remove_scratch
 from store.message_queue import MessageQueue
-from store.record import Blank, End, Record
+from store.record import End, decode
 from store.shared_state import SharedState
 from store.topic_table import TopicTable
 
@@ -78,6 +82,12 @@ class Survey:
     damaged: tuple[Quarantined, ...]
     missing_queues: bool
     """Consume queues hold fewer entries than were once durable: some were deleted."""
+    index_files: tuple[IndexSummary, ...] = ()
+    index_bytes: int = 0
+    """Size that an index file has, 0 when nobody said so."""
+    index_timestamp: int = 0
+    """Index files that end no later are on disk, ms."""
+    closed_cleanly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,9 @@ class RecoveryPlan:
     quarantined: tuple[Quarantined, ...]
     dispatch_ranges: tuple[tuple[int, int], ...]
     """Parts of the log whose consume queue entries are written again."""
+    remove_index_files: tuple[str, ...] = ()
+    indexed_to: int = 0
+    """Records from here on are indexed again."""
 
     def lines(self) -> list[str]:
         """Return the plan in words, one step a line."""
@@ -101,6 +114,7 @@ class RecoveryPlan:
         lines += [f"remove the empty commit log file at {base}" for base in self.remove_files]
         lines += [f"quarantine bytes {bad.start} to {bad.end}: {bad.reason}" for bad in self.quarantined]
         lines += [f"dispatch {start} to {end}" for start, end in self.dispatch_ranges]
+        lines += [f"remove index file {name}, which is made again" for name in self.remove_index_files]
         return lines
 
 
@@ -119,7 +133,7 @@ def survey(root: Path, log_files: FileQueue, queues: ConsumeQueues, leftover: Sh
     """Look at everything; change nothing. ``leftover`` is the runtime file of this boot, its append settled."""
     bases = tuple(log_files.bases())
     begin = bases[0] if bases else 0
-    _, low_water = checkpoint.read(root)
+    marks, low_water = checkpoint.read(root)
     missing = low_water is not None and _queue_ends(queues, low_water.dispatched_to) < low_water.queue_ends
     last_byte = (bases[-1] if bases else 0) + log_files.file_bytes
     same_boot = leftover is not None and begin <= leftover.published_to <= last_byte
@@ -130,6 +144,7 @@ def survey(root: Path, log_files: FileQueue, queues: ConsumeQueues, leftover: Sh
     if leftover is not None and same_boot:
         trusted_to = leftover.published_to
     end, tail, damaged = _scan(log_files, scan_from, trusted_to)
+    settings = config_file.read_store_settings(root)
     return Survey(
         same_boot=same_boot,
         bases=bases,
@@ -140,6 +155,10 @@ def survey(root: Path, log_files: FileQueue, queues: ConsumeQueues, leftover: Sh
         tail=tail,
         damaged=tuple(damaged),
         missing_queues=missing,
+        index_files=index_file.summaries(root),
+        index_bytes=index_file.file_bytes(settings.index_slots, settings.index_entries) if settings else 0,
+        index_timestamp=marks.index_timestamp,
+        closed_cleanly=not (root / ABORT).exists(),
     )
 
 
@@ -149,6 +168,8 @@ def plan(found: Survey) -> RecoveryPlan:
     end = max(found.steps_end, begin)
     kept_base = end - end % found.file_bytes
     ranges = _between(found.scan_from, end, found.damaged)
+    kept = _index_kept(found, end)
+    indexed_to = kept[-1].header.end_offset if kept else begin
     return RecoveryPlan(
         log_begin=begin,
         log_end=end,
@@ -156,13 +177,35 @@ def plan(found: Survey) -> RecoveryPlan:
         remove_files=tuple(base for base in found.bases if base > kept_base),
         quarantined=tuple(found.damaged),
         dispatch_ranges=ranges,
+        remove_index_files=tuple(file.name for file in found.index_files[len(kept) :]),
+        indexed_to=max(indexed_to, begin),
     )
+
+
+def _index_kept(found: Survey, log_end: int) -> list[IndexSummary]:
+    """Return the oldest index files, up to the first one that may lack something.
+
+    While the same kernel runs, or after a clean close, all of them are whole. Else the newest was being written to in
+    many places, and of the others those are that were on disk before they got a successor.
+    """
+    kept = []
+    for file in found.index_files:
+        is_newest = file is found.index_files[-1]
+        is_whole = found.same_boot or found.closed_cleanly
+        is_durable = not is_newest and file.header.end_timestamp <= found.index_timestamp
+        fits = file.size == (found.index_bytes or file.size) and file.header.next_number >= 0
+        if not fits or not (is_whole or is_durable) or file.header.end_offset >= max(log_end, 1):
+            break
+        kept.append(file)
+    return kept
 
 
 def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: ConsumeQueues) -> Recovered:
     """Make the directory agree with the plan. Raises StoreFull when a consume queue file cannot be made."""
     reach(CrashPoint.RECOVERY_PLANNED)
     remove_scratch(root)
+    for name in reversed(chosen.remove_index_files):
+        (root / index_file.DIRECTORY / name).unlink(missing_ok=True)
     for base in reversed(chosen.remove_files):
         log_files.remove(base)
     commit_log.zero(log_files, chosen.log_end, log_files.base_of(chosen.log_end) + log_files.file_bytes)
@@ -255,16 +298,19 @@ def _scan(files: FileQueue, start: int, trusted_to: int | None) -> tuple[int, st
 
 def _scan_on(files: FileQueue, start: int) -> tuple[int, int, str]:
     """Walk over what is valid; return its end, where the walk stopped, and why."""
-    end = stopped = start
-    reason = _NOTHING
-    for step, outcome in walk(files, start):
-        if isinstance(outcome, Record):
-            end = stopped = step + outcome.size
-        elif isinstance(outcome, Blank):
-            end = stopped = files.base_of(step) + files.file_bytes
-        else:
-            stopped, reason = step, describe(outcome)
-    return end, stopped, reason
+    offset = start
+    while True:
+        base = files.base_of(offset)
+        following = base + files.file_bytes
+        try:
+            content = files.mapping(base)
+        except FileNotFoundError:
+            return offset, offset, _NOTHING
+        offset, found, _, _ = scan(content, base, offset, following)
+        if found == FOUND["BLANK"]:
+            offset = following
+        elif offset < following:
+            return offset, offset, describe(decode(content, offset - base, offset))
 
 
 def _between(start: int, end: int, damaged: tuple[Quarantined, ...]) -> tuple[tuple[int, int], ...]:

@@ -13,6 +13,8 @@ published_to                append mutex          acquire it, then read any reco
 queue max_offset            append mutex          acquire it, then read any entry below; never falls
 queue waiting_lanes         atomic                a bit too many costs one needless wake-up
 flushed_to, poisoned        flush mutex           a lower flushed_to than the truth costs one needless flush
+indexed_to,                 index byte lock       a lower value than the truth costs some work done again
+index_timestamp
 queue_count, slots          table mutex           acquire the count, then read any slot below it; never falls
 group-queue fields          mutex of the slot     only the owner with the present epoch changes acknowledgements
 member, worker slots        their owner           dead when the owner's byte lock is free (store/file_lock.py)
@@ -75,6 +77,8 @@ class SharedState:
     poisoned = _Word("poisoned")
     min_offset = _Word("min_offset")
     allocated_to = _Word("allocated_to")
+    indexed_to = _Word("indexed_to")
+    index_timestamp = _Word("index_timestamp")
 
     def __init__(self, mapping: Mapping) -> None:
         self.mapping = mapping

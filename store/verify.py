@@ -14,6 +14,11 @@ Consume queues (:mod:`store.consume_queue`):
 6. The record it points to has this topic, queue id, queue offset and size, and its tag this hash.
 7. From ``max_offset`` on a file holds zeros.
 
+Index (:mod:`store.index_file`):
+
+11. A slot is 0 or the number of an entry, and ``previous`` is smaller than the number of its own entry.
+12. The record that an entry points to has a key of that hash.
+
 Groups (:mod:`store.group_table`):
 
 8. ``committed_offset <= advance_to``, and they are equal unless an owner died while moving it.
@@ -34,6 +39,7 @@ only if no append explains them, neither one that has returned nor one that is u
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -43,7 +49,9 @@ from store._kernel import FOUND
 from store.appending import IDLE
 from store.commit_log import describe
 from store.consume_queue import ConsumeQueue, Entry
+from store.errors import StoreCorrupt
 from store.group_table import GroupQueueSlot, GroupTable
+from store.index_file import IndexFile, key_hashes
 from store.message_queue import MessageQueue
 from store.reading import (
     Log,
@@ -65,6 +73,7 @@ LOWEST_HASH = -(2**31)
 """A tags code below it is no hash but an address in ``consumequeue_ext`` (ConsumeQueueExt.isExtAddr)."""
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
+_INDEX_HEADER = layout.INDEX_HEADER
 _NOTHING = Entry(0, 0, 0)
 _OTHER_PLACE = reason(FOUND["BAD_OFFSET"])
 _LOOKS = 5
@@ -234,6 +243,41 @@ def check_queues_end_in_zeros(found: Found) -> Iterator[Problem]:
         yield from _problems(7, files, ((number, "left behind") for number in left))
 
 
+# --- index ----------------------------------------------------------------------------------------
+
+
+def check_index_chains(found: Found) -> Iterator[Problem]:
+    """11: a slot may be one ahead of the header, when somebody has just written its entry or died over it."""
+    for file in _index_files(found):
+        numbers = file.header.next_number
+        for slot in range(file.slots):
+            number = file.slot(slot)
+            if number and not 0 < number <= file.header.next_number:
+                position = _INDEX_HEADER.size + slot * layout.INDEX_SLOT_SIZE
+                yield Problem(11, file.path, position, f"slot {slot} points to entry {number}, which is not there")
+        for number in range(1, min(numbers, file.entries)):
+            if not 0 <= (previous := file.entry(number).previous) < number:
+                yield Problem(11, file.path, file.position(number), f"entry {number} follows entry {previous}")
+
+
+def check_index_entries_point_to_their_records(found: Found) -> Iterator[Problem]:
+    """12: each whose record is still in the log, and not in a damaged part of it."""
+    reader = found.reader
+    damaged = [range(bad.start, bad.end) for bad in found.log.damaged]
+    for file in _index_files(found):
+        for number in range(1, min(file.header.next_number, file.entries)):
+            entry = file.entry(number)
+            at = entry.commit_log_offset
+            if at >= reader.begin and not any(at in part for part in damaged):
+                outcome = reader.outcome(at)
+                if not isinstance(outcome, Record):
+                    words = f"entry {number} points to no record: {describe(outcome)}"
+                    yield Problem(12, file.path, file.position(number), words)
+                elif entry.key_hash not in key_hashes(outcome.message):
+                    words = f"entry {number} points to a record without a key of that hash"
+                    yield Problem(12, file.path, file.position(number), words)
+
+
 # --- runtime file ---------------------------------------------------------------------------------
 
 
@@ -304,6 +348,8 @@ CHECKS: dict[int, Callable[[Found], Iterator[Problem]]] = {
     8: check_committed_offsets,
     9: check_acknowledged_messages,
     10: check_frontiers,
+    11: check_index_chains,
+    12: check_index_entries_point_to_their_records,
 }
 """The check of each invariant; every problem it yields has that number."""
 
@@ -344,6 +390,14 @@ def _left_behind(found: Found, queue: MessageQueue, files: ConsumeQueue, max_off
     # Last, because an append that has ended meanwhile has moved it.
     max_offset = _bounds(state, found.slots[queue]).stop
     return [number for number, entry in left if number >= max_offset and entry.commit_log_offset not in under_way]
+
+
+def _index_files(found: Found) -> Iterator[IndexFile]:
+    """Map each index file; one that cannot be mapped, or was removed meanwhile, is made again when it is needed."""
+    files = found.reader.index_files
+    for path in files.paths():
+        with suppress(FileNotFoundError, StoreCorrupt):
+            yield files.open(path)
 
 
 def _append_end(state: SharedState) -> int:

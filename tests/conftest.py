@@ -42,4 +42,4 @@ def kernel_problem(store: Path) -> str | None:
 
 def kernel_sources(store: Path) -> list[Path]:
     """Return the files that the kernel is compiled from."""
-    return [*store.glob("_kernel.pyx"), *store.glob("*.h")]
+    return [*store.glob("_kernel.pyx"), *store.glob("*.pxi"), *store.glob("*.h")]

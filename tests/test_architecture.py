@@ -19,8 +19,8 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("errors", "layout", "config", "crash_points", "message_queue", "_kernel"),
     ("record", "mapped_file", "file_lock", "shared_state", "config_file"),
     ("file_queue", "topic_table", "group_table"),
-    ("commit_log", "consume_queue", "checkpoint"),
-    ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending", "reading"),
+    ("commit_log", "consume_queue", "index_file", "checkpoint"),
+    ("dispatch", "flush", "recovery", "preparer", "housekeeper", "appending", "reading", "query"),
     ("message_store", "verify", "dump", "broker_conf", "__main__"),
 )
 """The files of the store. One imports from the levels above its own."""

@@ -14,6 +14,7 @@ from store import layout
 SHOWN = {
     "store.record": ("RECORD_HEADER", "BLANK_RECORD"),
     "store.consume_queue": ("CONSUME_QUEUE_ENTRY",),
+    "store.index_file": ("INDEX_HEADER", "INDEX_ENTRY"),
     "store.checkpoint": ("CHECKPOINT", "LOW_WATER"),
 }
 """Which layouts the docstring of a module shows."""

@@ -21,7 +21,7 @@ import click
 from workers import status
 from workers.exit_codes import ExitCode
 from workers.output import write
-from workers.parameters import DIRECTORY, duration, name_and_value, start, with_output, with_store
+from workers.parameters import DIRECTORY, duration, moment, name_and_value, start, with_output, with_store
 
 if TYPE_CHECKING:
     from rmqclient import App
@@ -43,6 +43,7 @@ Examples:
   rmq run shop:app --processes 4
   rmq send orders '{"id": 7}' --tags paid --key 7
   rmq tail orders --from -100 --no-follow -o jsonl
+  rmq message find orders 7 --since 2h
   rmq group ls -o json --query '[?lag > `1000`].group'
 """
 
@@ -258,6 +259,60 @@ def group_lag(group_name: str, root: Path, output: str, query: str | None) -> No
 
 
 @rmq.group()
+def message() -> None:
+    """Find messages by id, by key and by time."""
+
+
+@message.command("show")
+@click.argument("message_id", metavar="ID")
+@click.option("--topic", "topic_name", help="Look only there.  [default: every topic]")
+@with_store
+@with_output
+def message_show(message_id: str, topic_name: str | None, root: Path, output: str, query: str | None) -> None:
+    """The message with ID: the one that its sender got, or RocketMQ's offset message id."""
+    from rmqclient import admin
+
+    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+        found = store.message_by_id(message_id, topic_name)
+        if found is None:
+            raise click.ClickException(f"no message has the id {message_id}")
+        if output == "table" and query is None:
+            click.echo(status.message_line(found))
+        else:
+            write(status.message_row(found), output=output, query=query)
+
+
+@message.command("find")
+@click.argument("topic_name", metavar="TOPIC")
+@click.argument("key", metavar="KEY")
+@click.option("--since", type=moment, help="2h for two hours ago, or a time.  [default: the begin of the store]")
+@click.option("--until", type=moment, help="The same.  [default: now]")
+@click.option("--limit", type=click.IntRange(min=1), default=64, show_default=True)
+@with_store
+@with_output
+def message_find(
+    topic_name: str,
+    key: str,
+    since: int | None,
+    until: int | None,
+    limit: int,
+    root: Path,
+    output: str,
+    query: str | None,
+) -> None:
+    """The messages of TOPIC with KEY, the newest first."""
+    from rmqclient import admin
+
+    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+        found = admin.find(store, topic_name, key, since_ms=since, until_ms=until, limit=limit)
+    if output == "table" and query is None:
+        for each in found:
+            click.echo(status.message_line(each))
+    else:
+        write([status.message_row(each) for each in found], output=output, query=query)
+
+
+@rmq.group()
 def worker() -> None:
     """List worker processes."""
 
@@ -314,9 +369,9 @@ def send(
     """Send BODY to TOPIC; without BODY, or with -, standard input. The store is made if there is none."""
     from rmqclient import Message, Producer
 
-    message = Message(topic_name, _body(body), tags=tags, keys=keys, properties=dict(properties))
+    to_send = Message(topic_name, _body(body), tags=tags, keys=keys, properties=dict(properties))
     with _opening(root, lambda: Producer(root, group="rmq-cli")) as producer:
-        results = [producer.send(message, sharding_key) for _ in range(count)]
+        results = [producer.send(to_send, sharding_key) for _ in range(count)]
     write([status.sent_row(result) for result in results], output=output, query=query)
 
 
@@ -330,11 +385,13 @@ def _body(argument: str | None) -> bytes:
 
 @rmq.command()
 @click.argument("topic_name", metavar="TOPIC")
-@click.option("--from", "begin", type=start, default="latest", show_default=True, help="earliest, latest or -100.")
+@click.option(
+    "--from", "begin", type=start, default="latest", show_default=True, help="earliest, latest, -100, 2h or a time."
+)
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more at the end.")
 @with_store
 @with_output
-def tail(topic_name: str, begin: str, follow: bool, root: Path, output: str, query: str | None) -> None:
+def tail(topic_name: str, begin: str | int, follow: bool, root: Path, output: str, query: str | None) -> None:
     """Print the messages of TOPIC, one per line. Takes part in no group and changes no offset."""
     from rmqclient import admin
 
@@ -343,10 +400,10 @@ def tail(topic_name: str, begin: str, follow: bool, root: Path, output: str, que
     with _opening(root, lambda: admin.open_store(root, create=False)) as store:
         messages = admin.tail(store, topic_name, start=begin, follow=follow)
         if output == "json":
-            write([status.message_row(message) for message in messages], output=output, query=query)
+            write([status.message_row(each) for each in messages], output=output, query=query)
             return
-        for message in messages:
+        for each in messages:
             if output == "table" and query is None:
-                click.echo(status.message_line(message))
+                click.echo(status.message_line(each))
             else:
-                write(status.message_row(message), output=output, query=query)
+                write(status.message_row(each), output=output, query=query)

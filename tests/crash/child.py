@@ -37,7 +37,12 @@ GROUP = "billing"
 SPAN = 2_000
 
 SMALL = StoreConfig(
-    commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=64, lock_timeout_ms=2_000
+    commit_log_file_bytes=36_864,
+    max_body_bytes=2_048,
+    consume_queue_file_entries=64,
+    index_slots=16,
+    index_entries=40,
+    lock_timeout_ms=2_000,
 )
 """Files of nine pages and of 64 entries: some twenty large messages roll to the next file."""
 
@@ -184,6 +189,22 @@ def write_offsets(order: Order, note: Note) -> None:
         note(grant.committed_offset)
 
 
+def index(order: Order, note: Note) -> None:
+    """Append messages with two keys and index them, one by one; note the number after each message that is indexed."""
+    store = open_store(order.root, housekeeping=False)
+    appender = appender_of(store)
+    order.arm()
+    for number in itertools.count():
+        appender.append(Message(TOPIC, body_of(number, order.body_bytes), keys=keys_of(number)))
+        store.build_index()
+        note(number + 1)
+
+
+def keys_of(number: int) -> list[str]:
+    """Return the keys of a message: one of its own, and one that it shares with others."""
+    return [f"key{number}", f"shared{number % 3}"]
+
+
 def open_and_close(order: Order, note: Note) -> None:
     """Open the store, append one message, close the store, again and again; note the number after each message."""
     order.arm()
@@ -194,7 +215,8 @@ def open_and_close(order: Order, note: Note) -> None:
 
 
 SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
-    function.__name__: function for function in (append, append_durably, acknowledge, write_offsets, open_and_close)
+    function.__name__: function
+    for function in (append, append_durably, acknowledge, index, write_offsets, open_and_close)
 }
 
 

@@ -25,6 +25,8 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, body_bytes=ROLLING)
     if CrashPoint.ACK_LOCKED <= point <= CrashPoint.ACK_FINISHED:
         return replace(order, scenario="acknowledge")
+    if CrashPoint.INDEX_SLOT_WRITTEN <= point <= CrashPoint.INDEX_WRITTEN:
+        return replace(order, scenario="index")
     if point is CrashPoint.FLUSH_SYNCED:
         return replace(order, scenario="append_durably")
     if point is CrashPoint.OFFSETS_TEMPORARY:

@@ -22,6 +22,8 @@ PRE_BLANK_ENTRY = (0, 0x7FFFFFFF, 0)
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 """The tags code of its entries is a delivery time."""
 
+DELAY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+
 _RECORD_MAGIC = 0xDAA320A7 - 2**32
 _BLANK_MAGIC = 0xCBD43194 - 2**32
 _BLANK_SIZE = 8
@@ -78,6 +80,14 @@ class ReferenceRecord:
     def tags_code(self) -> int:
         """The tags code of an ordinary topic's entry."""
         return java_hash(self.property_map.get("TAGS", ""))
+
+    @property
+    def entry_code(self) -> int:
+        """The tags code of its entry: of a delayed message that waits, the time at which to deliver it."""
+        level = int(self.property_map.get("DELAY", "0"))
+        if self.topic == SCHEDULE_TOPIC and level > 0:
+            return self.store_timestamp + 1000 * DELAY_SECONDS[min(level, 18) - 1]
+        return self.tags_code
 
     @property
     def in_a_queue(self) -> bool:
@@ -372,7 +382,7 @@ def check_store(root: Path) -> list[str]:
 
     - The commit log can be walked from the first byte to the last record, there are only zeros after that and
       after blank records.
-    - The entries of each queue match its records one to one: offset, size, tags code (except for delayed messages), and
+    - The entries of each queue match its records one to one: offset, size, tags code, and
       the queue offset. Entries for records that retention deleted may stand before them.
     """
     problems: list[str] = []
@@ -404,8 +414,7 @@ def _check_queue(root: Path, topic: str, queue_id: int, records: Sequence[Refere
     if len(present) != len(records):
         problems.append(f"{name}: {len(present)} entries for {len(records)} records")
     for (queue_offset, entry), record in zip(present, records, strict=False):
-        tags_code = entry[2] if topic == SCHEDULE_TOPIC else record.tags_code
-        expected = (record.queue_offset, (record.commit_log_offset, record.size, tags_code))
+        expected = (record.queue_offset, (record.commit_log_offset, record.size, record.entry_code))
         if (queue_offset, entry) != expected:
             problems.append(f"{name}: entry {queue_offset} is {entry}, but the record asks for {expected}")
             break  # what follows is most likely shifted by the same

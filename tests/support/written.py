@@ -19,7 +19,13 @@ from pathlib import Path
 from store import Message, MessageStore, StoreConfig, TagSet, layout, open_store, shared_state
 from store._kernel import Appender
 
-SMALL = StoreConfig(commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=64)
+SMALL = StoreConfig(
+    commit_log_file_bytes=36_864,
+    max_body_bytes=2_048,
+    consume_queue_file_entries=64,
+    index_slots=64,
+    index_entries=256,
+)
 """Files of nine pages and of 64 entries."""
 
 TOP = Path(__file__).parents[2]

@@ -508,8 +508,13 @@ def test_fixed_settings_are_read_back_and_missing_ones_are_none(root: Path) -> N
     config_file.write_store_settings(root, settings)
     assert config_file.read_store_settings(root) == settings
     assert (root / "store.json").read_bytes() == (
-        b'{\n\t"commit_log_file_bytes":4096,\n\t"consume_queue_file_entries":16,\n\t"format_version":1\n}'
+        b'{\n\t"commit_log_file_bytes":4096,\n\t"consume_queue_file_entries":16,\n\t"format_version":1,\n'
+        b'\t"index_entries":400000,\n\t"index_slots":100000\n}'
     )
+    (root / "store.json").write_bytes(
+        b'{"commit_log_file_bytes":4096,"consume_queue_file_entries":16,"format_version":1}'
+    )
+    assert config_file.read_store_settings(root) == settings, "a store from before the index"
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ def test_every_field_of_a_brokers_record_is_read_as_the_reference_codec_reads_it
         assert found.store_timestamp == expected.store_timestamp
         assert found.delivery_attempt == expected.reconsume_times + 1
         assert found.properties == expected.property_map
-        assert found.tags_code == expected.tags_code
+        assert found.tags_code == expected.entry_code
         host = reference.offset_message_id(expected.store_host, expected.store_port, offset)
         assert found.offset_message_id == host
     assert kinds == {0x00, 0x10, 0x30} or len(kinds) > 1

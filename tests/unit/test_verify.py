@@ -21,6 +21,7 @@ from store.__main__ import main
 from store.consume_queue import Entry
 from store.crash_points import CrashPoint
 from store.errors import ConfigMismatch, StoreUnusable
+from store.index_file import paths
 from store.reading import open_reader
 from store.verify import CHECKS, Problem, bits_problem, move_problem, not_growing
 from tests.support import reference
@@ -45,7 +46,7 @@ from tests.support.written import (
 
 FILE_BYTES = SMALL.commit_log_file_bytes
 ENTRY = layout.CONSUME_QUEUE_ENTRY
-OWNERS = ("store.commit_log", "store.consume_queue", "store.group_table", "store.shared_state")
+OWNERS = ("store.commit_log", "store.consume_queue", "store.index_file", "store.group_table", "store.shared_state")
 """Modules that state invariants, by number, in their docstrings."""
 
 RUNTIME_FILE_ALONE = {8, 9, 10}
@@ -243,6 +244,37 @@ def publish_more_than_is_written(root: Path) -> None:
     write_word(root, layout.RUNTIME_HEADER.at["written_to"], log_end(root) - 1)
 
 
+def index_path(root: Path) -> Path:
+    return paths(root)[0]
+
+
+def change_index_entry(root: Path, number: int, field: str, value: int) -> None:
+    path = index_path(root)
+    at = layout.INDEX_HEADER.size + SMALL.index_slots * layout.INDEX_SLOT_SIZE + number * layout.INDEX_ENTRY.size
+    content = path.read_bytes()[at : at + layout.INDEX_ENTRY.size]
+    entry = layout.INDEX_ENTRY.read(content) | {field: value}
+    overwrite(path, at, layout.INDEX_ENTRY.pack(*entry.values()))
+
+
+def point_a_slot_behind_the_last_entry(root: Path) -> None:
+    content = index_path(root).read_bytes()
+    slots = range(layout.INDEX_HEADER.size, len(content), layout.INDEX_SLOT_SIZE)
+    used = next(at for at in slots if any(content[at : at + layout.INDEX_SLOT_SIZE]))
+    overwrite(index_path(root), used, (2**31 - 1).to_bytes(layout.INDEX_SLOT_SIZE, "big"))
+
+
+def let_an_index_entry_follow_itself(root: Path) -> None:
+    change_index_entry(root, 9, "previous", 9)
+
+
+def give_an_index_entry_another_hash(root: Path) -> None:
+    change_index_entry(root, 9, "key_hash", 12_345)
+
+
+def point_an_index_entry_into_a_record(root: Path) -> None:
+    change_index_entry(root, 9, "commit_log_offset", 100)
+
+
 @dataclass(frozen=True)
 class Break:
     """One way to break a store: the invariant that no longer holds, and others that cannot hold then."""
@@ -281,6 +313,10 @@ BREAKS = (
     Break(9, set_the_bit_of_a_finished_message),
     Break(10, flush_more_than_is_published),
     Break(10, publish_more_than_is_written),
+    Break(11, point_a_slot_behind_the_last_entry),
+    Break(11, let_an_index_entry_follow_itself),
+    Break(12, give_an_index_entry_another_hash),
+    Break(12, point_an_index_entry_into_a_record),
 )
 
 
@@ -375,7 +411,7 @@ def test_pre_blank_entries_are_no_entries_in_a_log_that_begins_at_0(tmp_path: Pa
 
 def test_zeros_below_the_durable_mark_are_damage_and_not_the_end(written: Path, tmp_path: Path) -> None:
     offset, record = records(written)[-9]
-    for view, numbers in (("without", {1, 6}), ("as of a broker", {3, 7})):
+    for view, numbers in (("without", {1, 6}), ("as of a broker", {3, 7, 12})):
         root = COPIES[view](written, tmp_path / view)
         write_log(root, offset, bytes(record.size))
         assert {problem.invariant for problem in verify.verify(root)} == numbers
@@ -450,7 +486,7 @@ def test_a_store_that_another_process_appends_to_has_no_problems(tmp_path: Path)
 
 
 APPEND_POINTS = [point for point in CrashPoint if point < CrashPoint.ACK_LOCKED]
-ACK_POINTS = [point for point in CrashPoint if CrashPoint.ACK_LOCKED <= point < CrashPoint.REPAIR_STARTED]
+ACK_POINTS = [point for point in CrashPoint if CrashPoint.ACK_LOCKED <= point <= CrashPoint.ACK_FINISHED]
 
 
 @pytest.mark.crash

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -13,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from tests.workers.supervised import environment
 from workers.cli import rmq
-from workers.parameters import duration, name_and_value, start
+from workers.parameters import duration, moment, name_and_value, start
 
 
 def run(*arguments: str, stdin: bytes | None = None, **variables: str | None) -> Result:
@@ -77,13 +79,14 @@ def test_a_store_that_is_not_there_is_3_and_is_not_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("30", 30.0), ("500ms", 0.5), ("1.5s", 1.5), ("5m", 300.0), ("2h", 7200.0), ("0", 0.0)]
+    ("text", "seconds"),
+    [("30", 30.0), ("500ms", 0.5), ("1.5s", 1.5), ("5m", 300.0), ("2h", 7200.0), ("3d", 259_200.0), ("0", 0.0)],
 )
 def test_durations_as_people_write_them(text: str, seconds: float) -> None:
     assert duration(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-1", "1d", "s"])
+@pytest.mark.parametrize("text", ["", "soon", "-1", "1w", "s"])
 def test_other_text_is_no_duration(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is no duration"):
         duration(text)
@@ -126,6 +129,45 @@ def test_a_message_that_is_sent_can_be_read_and_counted(tmp_path: Path) -> None:
     lines = run("tail", "orders", "--from", "-1", "--no-follow", "--store", store)
     assert lines.exit_code == 0
     assert lines.stdout
+
+
+def test_times_as_people_write_them() -> None:
+    assert moment("2026-01-31T12:00+01:00") == 1_769_857_200_000
+    assert start("2026-01-31T11:00Z") == 1_769_857_200_000
+    before = time.time() * 1000
+    assert before - 7_200_000 <= moment("2h") <= time.time() * 1000 - 7_200_000 + 1
+    for text in ("soon", "2026-13-01", "--", "-2h"):
+        with pytest.raises(click.BadParameter, match="write"):
+            start(text)
+
+
+def test_a_message_is_found_by_its_id_by_key_and_by_time(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    (sent,) = rows(run("send", "orders", "first", "--key", "7", "-o", "json", "--store", store))
+    run("send", "orders", "second", "--key", "7", "--store", store)
+
+    # By its id, as a person and as a program reads it
+    assert "first" in run("message", "show", sent["message_id"], "--store", store).stdout
+    shown = data(run("message", "show", sent["message_id"], "-o", "json", "--query", "body", "--store", store))
+    assert shown == "first"
+    assert run("message", "show", sent["message_id"], "--topic", "other", "--store", store).exit_code == 1
+    assert run("message", "show", "0" * 32, "--store", store).stderr == f"Error: no message has the id {'0' * 32}\n"
+
+    # By its key, the newest first, and by time
+    find = ("message", "find", "orders", "7", "-o", "json", "--store", store)
+    assert [row["body"] for row in rows(run(*find))] == ["second", "first"]
+    assert [row["body"] for row in rows(run(*find, "--since", "1h", "--limit", "1"))] == ["second"]
+    assert rows(run(*find, "--until", "1h")) == []
+    tail = ("tail", "orders", "--no-follow", "-o", "json", "--store", store)
+    assert len(rows(run(*tail, "--from", "1h"))) == 2
+    assert rows(run(*tail, "--from", "2999-01-01")) == []
+    assert run("message", "find", "other", "7", "--store", store).exit_code == 1
+
+
+def rows(result: Result) -> list[dict[str, Any]]:
+    found = data(result)
+    assert isinstance(found, list)
+    return found
 
 
 def test_an_unknown_topic_is_1_and_one_line(tmp_path: Path) -> None:
