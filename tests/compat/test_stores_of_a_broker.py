@@ -100,7 +100,9 @@ def test_every_message_is_read_through_its_queue_once_the_store_is_open(golden: 
 
 
 def test_opening_and_closing_changes_no_record_and_no_entry(golden: Golden) -> None:
-    before = {queue: reference.read_consume_queue(golden.root, *queue) for queue in reference.queues_on_disk(golden.root)}
+    before = {
+        queue: reference.read_consume_queue(golden.root, *queue) for queue in reference.queues_on_disk(golden.root)
+    }
     open_store(golden.root, create=False).close()
     assert not (golden.root / "abort").exists()
     assert lines_of(golden.root) == list(map(stripped, golden.records))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import shutil
 import tarfile
 import time
@@ -14,8 +13,8 @@ from pathlib import Path
 import orjson
 
 from store import config_file
-from tests.support.lines import Line, of_kind
 from tests.interop.rocketmq import BROKER_4_9_7, STORE_4_9_8, Java, broker
+from tests.support.lines import Line, of_kind
 
 MESSAGES = 200
 """Of the topic Plain: enough for a second file of the log."""
@@ -86,5 +85,5 @@ def _wait_until_persisted(root: Path) -> None:
     """Wait until the broker has written what its last consumer committed; it does so every 5 seconds."""
     deadline = time.monotonic() + 60
     while not any(config_file.read_consumer_offsets(root).get(("Batch", "halfway"), {}).values()):
-        assert time.monotonic() < deadline, os.listdir(root / "config")
+        assert time.monotonic() < deadline, config_file.read_consumer_offsets(root)
         time.sleep(0.1)

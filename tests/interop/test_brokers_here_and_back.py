@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import threading
 from base64 import b64decode
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +16,9 @@ from rmqclient.push_consumer import PushConsumer
 from store import MessageQueue, MessageStore, config_file
 from tests.interop import brokers_store
 from tests.interop.brokers_store import Written
-from tests.support.lines import Line, by_place, keys_found, lines_of, of_kind, stripped
 from tests.interop.rocketmq import BROKER_4_9_7, Java, broker, conf_of
 from tests.support import reference
+from tests.support.lines import Line, by_place, keys_found, keys_of, lines_of, of_kind, stripped
 
 NEW = 25
 """Messages that this library adds, to a topic of the broker and to one of its own."""
@@ -54,7 +53,7 @@ class Returned:
 
 
 @pytest.fixture(scope="module")
-def returned(written: Written, tmp_path_factory: pytest.TempPathFactory, report: list[str]) -> Iterator[Returned]:
+def returned(written: Written, tmp_path_factory: pytest.TempPathFactory, report: list[str]) -> Returned:
     scratch = tmp_path_factory.mktemp("returned")
     root = Path(shutil.copytree(written.root, scratch / "store"))
     with open_store(root, create=False) as store:
@@ -75,7 +74,7 @@ def returned(written: Written, tmp_path_factory: pytest.TempPathFactory, report:
         f"{written.left} store of {BROKER_4_9_7} here and back: {len(handled)} handled here, {2 * NEW} added, "
         f"{len(of_kind(lines, 'message'))} messages served, {len(consumed)} consumed there"
     )
-    yield Returned(written, root, handled, at_handover, lines, consumed)
+    return Returned(written, root, handled, at_handover, lines, consumed)
 
 
 def left_for(written: Written, topic: str) -> list[Line]:
@@ -171,9 +170,17 @@ def test_the_broker_has_its_own_messages_and_ours_when_it_gets_the_store_back(re
     assert returned.at_handover[: len(old)] == old
     assert len(returned.at_handover) == len(old) + 2 * NEW
     served = by_place(of_kind(returned.lines, "message"))
-    sent = [line for line in returned.at_handover if line["topic"] in {"Plain", "Ours", "Batch"} and not line["sys_flag"]]
+    sent = [
+        line for line in returned.at_handover if line["topic"] in {"Plain", "Ours", "Batch"} and not line["sys_flag"]
+    ]
     assert [line for line in served if line["topic"] in {"Plain", "Ours", "Batch"} and not line["sys_flag"]] == sent
     assert by_place(of_kind(returned.lines, "viewed")) == served
+
+
+def test_the_broker_finds_its_own_messages_and_ours_by_every_key(returned: Returned) -> None:
+    found = keys_found(returned.lines)
+    assert {("Plain", f"n{number}") for number in range(NEW)} < set(found)
+    assert found == keys_of(of_kind(returned.lines, "message"))
 
 
 def test_the_group_goes_on_there_with_what_was_left_and_with_ours(returned: Returned) -> None:

@@ -178,3 +178,17 @@ def test_an_unknown_topic_is_1_and_one_line(tmp_path: Path) -> None:
     assert result.stdout == ""
     assert result.stderr.startswith("rmq: ")
     assert result.stderr.count("\n") == 1
+
+
+def test_broker_conf_prints_the_settings_of_a_broker_for_the_directory(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    assert run("topic", "create", "orders", "--store", str(root)).exit_code == 0
+    result = run("store", "broker-conf", str(root))
+    assert result.exit_code == 0
+    assert f"storePathRootDir={root}\nstorePathCommitLog={root}/commitlog\n" in result.stdout
+
+
+def test_broker_conf_of_a_directory_that_is_no_store_is_exit_code_3(tmp_path: Path) -> None:
+    result = run("store", "broker-conf", str(tmp_path))
+    assert result.exit_code == 3
+    assert "holds no store" in result.stderr
