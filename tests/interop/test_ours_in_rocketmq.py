@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from rmqclient.admin import lag, open_store
 from store import config_file
+from store.errors import StoreInUse
 from tests.interop import our_store
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, STORE_4_9_8, TOP, Java, broker, conf_of
 from tests.support import reference
@@ -28,8 +29,10 @@ class Handed:
     """As RocketMQ left it."""
     records: list[Line]
     lines: list[Line]
-    pulled: list[Line]
-    consumed: list[Line]
+    pulled: list[Line] = field(default_factory=list)
+    consumed: list[Line] = field(default_factory=list)
+    refusal: str = ""
+    """What this library said when it was asked to open the store, too."""
 
 
 def written(scratch: Path, left: str) -> Path:
@@ -66,9 +69,10 @@ def loaded(
     found = keys_found(lines)
     report.append(
         f"{root.name} store of ours in DefaultMessageStore of {request.param}: "
-        f"{len(of_kind(lines, 'record'))} records, {len(of_kind(lines, 'queue'))} queues, {sum(map(bool, found.values()))} of {len(found)} keys"
+        f"{len(of_kind(lines, 'record'))} records, {len(of_kind(lines, 'queue'))} queues, "
+        f"{sum(map(bool, found.values()))} of {len(found)} keys"
     )
-    return Handed(root, copy, lines_of(root), lines, [], [])
+    return Handed(root, copy, lines_of(root), lines)
 
 
 @pytest.fixture(scope="module", params=[BROKER_4_9_7, BROKER_5_3_3])
@@ -82,6 +86,8 @@ def served(
         lines = running.run("inspect", our_store.GROUP, *our_store.TOPICS)
         pulled = running.run("pull", our_store.GROUP, "orders")
         consumed = running.run("consume", our_store.GROUP, len(pulled), "orders")
+        with pytest.raises(StoreInUse) as refused:
+            open_store(copy, create=False)
         running.stop()
     found = keys_found(lines)
     report.append(
@@ -90,7 +96,7 @@ def served(
         f"{sum(queue['committed'] > 0 for queue in of_kind(lines, 'queue'))} committed offsets, "
         f"{len(pulled)} pulled and {len(consumed)} pushed from there"
     )
-    return Handed(root, copy, lines_of(root), lines, pulled, consumed)
+    return Handed(root, copy, lines_of(root), lines, pulled, consumed, str(refused.value))
 
 
 def test_the_store_has_several_files_of_each_kind(root: Path) -> None:
@@ -158,6 +164,10 @@ def test_consumers_of_a_broker_get_what_the_group_has_not_handled(served: Handed
     assert 0 < len(left) < our_store.MESSAGES / 3
     assert by_place(served.pulled) == left
     assert by_place(served.consumed) == left
+
+
+def test_a_store_that_a_broker_has_open_is_refused(served: Handed) -> None:
+    assert "RocketMQ broker" in served.refusal
 
 
 def test_the_store_comes_back_with_the_brokers_progress(served: Handed) -> None:
