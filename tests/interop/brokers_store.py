@@ -99,4 +99,4 @@ def _committed(root: Path) -> bool:
 def _delivered(root: Path) -> bool:
     """Tell whether all of the first level are known to be delivered: of three, one was sent so and two were retried."""
     document = config_file.read(root / "config" / "delayOffset.json") or {}
-    return document.get("offsetTable", {}).get("1") == 3
+    return bool(document.get("offsetTable", {}).get("1") == 3)

@@ -1,7 +1,7 @@
 """A store that this library writes: three topics, rolled files, a group on its way.
 
-``python -m tests.interop.our_store ROOT close`` leaves it clean; with ``stay`` it says "ready" on standard output and
-waits to be killed.
+``python -m tests.interop.our_store ROOT close`` leaves it clean; with ``stay`` it waits to be killed. When everything
+is there it prints one line of JSON: by queue id, how many of its messages were handled for the group.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
+
+import orjson
 
 from rmqclient import App, Message, Producer, ReceivedMessage, StoreConfig
 from rmqclient.admin import open_store
@@ -50,8 +53,8 @@ def message(number: int) -> Message:
     )
 
 
-def write(root: Path) -> MessageStore:
-    """Fill a store and let the group handle some of its orders; return it, open."""
+def write(root: Path) -> tuple[MessageStore, dict[int, int]]:
+    """Fill a store and let the group handle some of its orders; return it, open, and how many of each queue."""
     store = open_store(root, CONFIG)
     with Producer(store) as producer:
         for topic, queue_count in TOPICS.items():
@@ -59,48 +62,55 @@ def write(root: Path) -> MessageStore:
         for number in range(MESSAGES):
             producer.send(message(number))
         producer.send_batch([message(number) for number in range(0, 30, 3)])
-    handle_orders(store)
-    return store
+    return store, handle_orders(store)
 
 
-def handle_orders(store: MessageStore) -> None:
-    """Handle so many messages, and fail with all others, until the group leaves."""
+def handle_orders(store: MessageStore) -> dict[int, int]:
+    """Handle so many messages, and fail with all others; return how many were handled of each queue.
+
+    Told by the handler alone, so that it is not the store's own word that is compared with RocketMQ's.
+    """
     logging.getLogger("rmqclient").setLevel(logging.CRITICAL)  # every failure is reported, and these are meant
     app = App()
     left = threading.Semaphore(ORDERS_HANDLED)
-    handled = threading.Semaphore(0)
+    done = threading.Semaphore(0)
+    handled: list[ReceivedMessage] = []
 
     @app.handler("orders", group=GROUP)
-    def handle(_: ReceivedMessage) -> None:
+    def handle(message: ReceivedMessage) -> None:
         if not left.acquire(blocking=False):
             raise ValueError("enough for now")
-        handled.release()
+        handled.append(message)
+        done.release()
 
     consumer = PushConsumer(store, app.handlers)
     consumer.start()
     for _ in range(ORDERS_HANDLED):
-        assert handled.acquire(timeout=30)
+        assert done.acquire(timeout=30)
     consumer.stop_taking()
     assert consumer.drain(10) == 0
     consumer.close()
+    counted = Counter(message.queue_id for message in handled)
+    # Each queue was handled from its first message on, so that the count is also the offset to go on from
+    for queue_id, count in counted.items():
+        assert {message.queue_offset for message in handled if message.queue_id == queue_id} == set(range(count))
+    return {queue_id: counted[queue_id] for queue_id in range(TOPICS["orders"])}
 
 
-def wait_until_persisted(store: MessageStore) -> None:
+def wait_until_persisted(store: MessageStore, handled: dict[int, int]) -> None:
     """Wait until the housekeeper has written the group's progress."""
-    queues = [slot for slot in store.groups if slot.group == GROUP]
     deadline = time.monotonic() + 30
-    while True:
-        on_disk = config_file.read_consumer_offsets(store.root).get(("orders", GROUP), {})
-        if on_disk == {store.topics.queue(slot.queue_slot).queue_id: slot.committed_offset for slot in queues}:
-            return
-        assert time.monotonic() < deadline, on_disk
+    while config_file.read_consumer_offsets(store.root).get(("orders", GROUP), {}) != handled:
+        assert time.monotonic() < deadline, f"not what is in {config_file.CONSUMER_OFFSETS_FILE}: {handled}"
         time.sleep(0.02)
 
 
 if __name__ == "__main__":
-    written = write(Path(sys.argv[1]))
+    written, offsets = write(Path(sys.argv[1]))
     if sys.argv[2] == "stay":
-        wait_until_persisted(written)
-        os.write(1, b"ready\n")
+        wait_until_persisted(written, offsets)
+    else:
+        written.close()
+    os.write(1, orjson.dumps({str(queue_id): count for queue_id, count in offsets.items()}) + b"\n")
+    if sys.argv[2] == "stay":
         signal.pause()
-    written.close()

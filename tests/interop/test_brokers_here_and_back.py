@@ -13,12 +13,12 @@ import pytest
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import open_store
 from rmqclient.push_consumer import PushConsumer
-from store import MessageQueue, MessageStore, config_file
+from store import MessageQueue, MessageStore
 from tests.interop import brokers_store
 from tests.interop.brokers_store import Written
 from tests.interop.rocketmq import BROKER_4_9_7, Java, broker, conf_of
 from tests.support import reference
-from tests.support.lines import Line, by_place, keys_found, keys_of, lines_of, of_kind, stripped
+from tests.support.lines import Line, by_place, committed_by_workload, keys_found, keys_of, lines_of, of_kind, stripped
 
 NEW = 25
 """Messages that this library adds, to a topic of the broker and to one of its own."""
@@ -79,11 +79,11 @@ def returned(written: Written, tmp_path_factory: pytest.TempPathFactory, report:
 
 def left_for(written: Written, topic: str) -> list[Line]:
     """Return the messages of a topic that the group had not consumed when the broker ended."""
-    committed = config_file.read_consumer_offsets(written.root)[topic, GROUP]
+    committed = committed_by_workload(written.manifest)
     return [
         stripped(record)
         for record in of_kind(written.manifest, "record")
-        if record["topic"] == topic and record["queue_offset"] >= committed[record["queue_id"]]
+        if record["topic"] == topic and record["queue_offset"] >= committed[topic, record["queue_id"]]
     ]
 
 

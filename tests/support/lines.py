@@ -78,3 +78,14 @@ def keys_of(lines: Iterable[Line]) -> dict[tuple[str, str], list[int]]:
 def keys_found(lines: Iterable[Line]) -> dict[tuple[str, str], list[int]]:
     """Return what RocketMQ found by each key."""
     return {(line["topic"], line["key"]): line["commit_log_offsets"] for line in of_kind(lines, "key")}
+
+
+def committed_by_workload(manifest: Iterable[Line]) -> dict[tuple[str, int], int]:
+    """Return what the broker's workload committed for the group "halfway", by the ends of the queues in RocketMQ.
+
+    Half of each queue of Plain, and one message of each queue of Batch that has any (Workload.java).
+    """
+    queues = of_kind(manifest, "queue")
+    plain = {("Plain", queue["queue_id"]): queue["end"] // 2 for queue in queues if queue["topic"] == "Plain"}
+    batch = {("Batch", queue["queue_id"]): 1 for queue in queues if queue["topic"] == "Batch"}
+    return plain | batch
