@@ -24,6 +24,8 @@ from store.verify import verify
 from tests.support import reference
 from tests.support.lines import Line, committed_by_workload, lines_of, of_kind, stripped
 
+pytestmark = pytest.mark.guarantee("G10")
+
 GOLDEN = Path(__file__).parent / "golden"
 
 SET_BY_ROCKETMQ = {"UNIQ_KEY", "CLUSTER", "WAIT"}
