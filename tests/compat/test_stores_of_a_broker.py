@@ -17,12 +17,12 @@ import orjson
 import pytest
 
 from rmqclient import Message, Producer
-from rmqclient.admin import lag, open_store
+from rmqclient.admin import find, lag, open_store
 from store import MessageQueue
 from store.dump import dump
 from store.verify import verify
 from tests.support import reference
-from tests.support.lines import Line, committed_by_workload, lines_of, of_kind, stripped
+from tests.support.lines import Line, committed_by_workload, keys_found, keys_of, lines_of, of_kind, stripped
 
 pytestmark = pytest.mark.guarantee("G10")
 
@@ -110,6 +110,18 @@ def test_opening_and_closing_changes_no_record_and_no_entry(golden: Golden) -> N
     assert lines_of(golden.root) == list(map(stripped, golden.records))
     for queue, entries in before.items():
         assert reference.read_consume_queue(golden.root, *queue) == entries, queue
+
+
+def test_every_key_finds_what_rocketmq_found_by_it(golden: Golden) -> None:
+    theirs = keys_found(golden.manifest)
+    assert len(theirs) > 400
+    with open_store(golden.root, create=False) as store:
+        ours = {
+            (topic, key): sorted(message.commit_log_offset for message in find(store, topic, key))
+            for topic, key in theirs
+        }
+    assert ours == theirs
+    assert ours == keys_of(golden.records)
 
 
 def test_the_group_goes_on_where_it_was_in_the_broker(golden: Golden) -> None:
