@@ -14,7 +14,10 @@ CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14
 KERNEL_SOURCES := store/_kernel.pyx $(wildcard store/*.pxi store/*.h)
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 
-.PHONY: install demo test lint torture bench clean help no-kernel
+INTEROP := tests/interop
+ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3
+
+.PHONY: install demo test interop lint torture bench clean help no-kernel
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -27,6 +30,19 @@ demo: $(STAMP) ## run the example that analyses a year of flights
 
 test: $(STAMP) ## run the tests; ARGS="-m 'not slow'" is handed to pytest
 	@$(PYTHON) -m pytest -q $(ARGS)
+
+interop: $(STAMP) ## hand stores to a real RocketMQ and back; needs a JDK, Maven and its registry
+	@missing() { echo "interop: missing: $$1" >&2; exit 1; }
+	command -v javac > /dev/null || missing "a JDK (javac), 11 or newer"
+	command -v mvn > /dev/null || missing "Maven (mvn)"
+	mkdir -p $(INTEROP)/target
+	for release in $(ROCKETMQ); do
+	    log=$(INTEROP)/target/$$release.log
+	    mvn -q -B -f $(INTEROP)/pom.xml -P$$release package > $$log 2>&1 && continue
+	    if grep -qE 'COMPILATION ERROR' $$log; then cat $$log >&2; exit 1; fi
+	    missing "what Maven should have fetched for $$release: $$(sed -n 's/^.*ERROR\S* //p' $$log | head -1 | cut -c1-300)"
+	done
+	$(PYTHON) -m pytest -q $(INTEROP) $(ARGS)
 
 lint: $(STAMP) ## check style, formatting, types, the kernel's stub and its warnings
 	@failed=0
@@ -46,6 +62,7 @@ bench: $(STAMP) ## run the benchmarks
 
 clean: ## remove everything that make has made
 	@rm -rf $(VENV) build dist demo-output *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(INTEROP)/target
 	rm -f store/_kernel.c store/_kernel*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -13,6 +13,7 @@ from rmqclient.names import check_group, check_topic
 from rmqclient.producer import check_queue_count
 from store import MessageQueue, MessageStore, StoreConfig, boottime, layout
 from store import open_store as _open_store
+from store.broker_conf import broker_conf as _broker_conf
 from store.errors import MessageExpired
 from store.group_table import GroupQueueSlot
 from store.query import END_OF_TIME
@@ -81,6 +82,11 @@ def open_store(
 ) -> MessageStore:
     """Open a store; as :func:`store.open_store`."""
     return _open_store(root, config, create=create, housekeeping=housekeeping)
+
+
+def broker_conf(root: Path) -> str:
+    """Return the ``broker.conf`` with which RocketMQ opens a store; as :func:`store.broker_conf.broker_conf`."""
+    return _broker_conf(root)
 
 
 def prefer_as_housekeeper(store: MessageStore) -> None:

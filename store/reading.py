@@ -184,6 +184,14 @@ def open_reader(root: Path) -> StoreReader:
 
     Raises StoreUnusable when there is none, ConfigMismatch for one of another version, OSError when it is not readable.
     """
+    return StoreReader(root, settings_of(root), _shared_state(root))
+
+
+def settings_of(root: Path) -> StoreSettings:
+    """Return the fixed settings of a store: from ``store.json``, or off the files of one that a broker made.
+
+    Raises StoreUnusable when there is none, ConfigMismatch for one of another version.
+    """
     if not root.is_dir():
         raise StoreUnusable(f"{root} is not a directory: give the directory of a store")
     recorded = config_file.read_store_settings(root)
@@ -191,7 +199,7 @@ def open_reader(root: Path) -> StoreReader:
         raise StoreUnusable(f"{root} holds no store: neither {config_file.STORE_SETTINGS_FILE} nor a commit log")
     settings = recorded or _sizes_of_files(root)
     check_sizes(root, settings.commit_log_file_bytes, settings.consume_queue_file_entries)
-    return StoreReader(root, settings, _shared_state(root))
+    return settings
 
 
 # --- files that may be missing or damaged ---------------------------------------------------------

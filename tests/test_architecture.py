@@ -33,7 +33,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "shape",
         "write_buffer",
     ),
-    ("message_store", "verify", "dump", "repair", "__main__"),
+    ("message_store", "verify", "dump", "repair", "broker_conf", "__main__"),
 )
 """The files of the store. One imports from the levels above its own."""
 

@@ -329,6 +329,21 @@ def worker_ls(root: Path, output: str, query: str | None) -> None:
         write([status.worker_row(row) for row in WorkerTable(store).all()], output=output, query=query)
 
 
+@rmq.group("store")
+def store_directory() -> None:
+    """Look after a store directory, and hand it over to RocketMQ."""
+
+
+@store_directory.command("broker-conf")
+@click.argument("root", metavar="ROOT", type=DIRECTORY)
+def store_broker_conf(root: Path) -> None:
+    """Print the broker.conf with which a RocketMQ broker opens the store in ROOT."""
+    from rmqclient import admin
+
+    with _opening(root, lambda: contextlib.nullcontext(admin.broker_conf(root))) as text:
+        click.echo(text, nl=False)
+
+
 @rmq.command()
 @click.argument("topic_name", metavar="TOPIC")
 @click.argument("body", required=False)
@@ -394,12 +409,7 @@ def tail(topic_name: str, begin: str | int, follow: bool, root: Path, output: st
                 write(status.message_row(each), output=output, query=query)
 
 
-@rmq.group("store")
-def store_commands() -> None:
-    """Look after the directory itself."""
-
-
-@store_commands.command("clean")
+@store_directory.command("clean")
 @click.option("--reserved-hours", type=click.IntRange(min=1), help="Age of what goes.  [default: 72]")
 @with_store
 @with_output

@@ -23,8 +23,8 @@ from store import crash_points
 from store.crash_points import CrashPoint
 from tests.images.timeline import Entries, Timeline
 
-NOT_RECORDED = ("shared", "shared.building", ".allocating-")
-"""Runtime files are not believed after a power cut; scratch files are removed by whoever recovers."""
+NOT_RECORDED = ("shared", "shared.building")
+"""Runtime files are not believed after a power cut."""
 
 _LARGEST_FILE = 1 << 20
 _POINT_REACHED = signal.SIGUSR2
@@ -87,7 +87,7 @@ class Recorder:
             for entry in found:
                 if entry.is_dir(follow_symlinks=False):
                     self._look_at(entry.path, f"{directory}/{entry.name}" if directory else entry.name)
-                elif not entry.name.startswith(NOT_RECORDED):
+                elif not entry.name.startswith(NOT_RECORDED) and entry.stat().st_size <= _LARGEST_FILE:
                     inode = entries[entry.name] = entry.inode()
                     if inode not in self._descriptors:
                         # Open as long as the timeline lives, so that no other file gets the number of the inode.

@@ -137,7 +137,7 @@ def test_a_message_that_is_sent_can_be_read_and_counted(tmp_path: Path) -> None:
 def test_times_as_people_write_them() -> None:
     assert moment("2026-01-31T12:00+01:00") == 1_769_857_200_000
     assert start("2026-01-31T11:00Z") == 1_769_857_200_000
-    before = time.time() * 1000
+    before = int(time.time() * 1000)  # as whole as the answer
     assert before - 7_200_000 <= moment("2h") <= time.time() * 1000 - 7_200_000 + 1
     for text in ("soon", "2026-13-01", "--", "-2h"):
         with pytest.raises(click.BadParameter, match="write"):
@@ -198,3 +198,17 @@ def test_old_files_are_removed_on_request(tmp_path: Path, monkeypatch: pytest.Mo
     expected = {"removed_files": 2, "removed_bytes": 80_000, "min_offset": 80_000}
     assert data(run(*arguments, "--reserved-hours", "1")) == expected
     assert 80_000 < ends[-1] < 120_000
+
+
+def test_broker_conf_prints_the_settings_of_a_broker_for_the_directory(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    assert run("topic", "create", "orders", "--store", str(root)).exit_code == 0
+    result = run("store", "broker-conf", str(root))
+    assert result.exit_code == 0
+    assert f"storePathRootDir={root}\nstorePathCommitLog={root}/commitlog\n" in result.stdout
+
+
+def test_broker_conf_of_a_directory_that_is_no_store_is_exit_code_3(tmp_path: Path) -> None:
+    result = run("store", "broker-conf", str(tmp_path))
+    assert result.exit_code == 3
+    assert "holds no store" in result.stderr

@@ -1,0 +1,190 @@
+"""Stores that a real RocketMQ 4.9.7 broker wrote, and what RocketMQ 4.9.8's own store read in each of them.
+
+``make interop ARGS=--keep-stores`` wrote them; they hold plain, batched, compressed, delayed, retried, dead and
+transactional messages. One broker was stopped, one killed. Here they are read and written without RocketMQ.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+from base64 import b64decode
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import orjson
+import pytest
+
+from rmqclient import Message, Producer
+from rmqclient.admin import find, lag, open_store
+from store import MessageQueue
+from store.dump import dump
+from store.verify import verify
+from tests.support import reference
+from tests.support.lines import Line, committed_by_workload, keys_found, keys_of, lines_of, of_kind, stripped
+
+pytestmark = pytest.mark.guarantee("G10")
+
+GOLDEN = Path(__file__).parent / "golden"
+
+SET_BY_ROCKETMQ = {"UNIQ_KEY", "CLUSTER", "WAIT"}
+"""Properties of a plain message that its sender did not give: by the client and by the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """A broker's store, unpacked, and what RocketMQ read in it."""
+
+    root: Path
+    manifest: list[Line]
+
+    @property
+    def records(self) -> list[Line]:
+        """Every record, oldest first."""
+        return of_kind(self.manifest, "record")
+
+
+@pytest.fixture(params=["broker-4.9.7-stopped", "broker-4.9.7-killed"])
+def golden(tmp_path: Path, request: pytest.FixtureRequest) -> Golden:
+    with tarfile.open(GOLDEN / f"{request.param}.tgz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    text = gzip.decompress((GOLDEN / f"{request.param}.jsonl.gz").read_bytes())
+    return Golden(tmp_path / request.param, [orjson.loads(line) for line in text.splitlines()])
+
+
+def test_there_is_something_of_everything(golden: Golden) -> None:
+    assert len(golden.records) > 200
+    topics = {record["topic"] for record in golden.records}
+    assert {"SCHEDULE_TOPIC_XXXX", "%RETRY%retrying", "%DLQ%retrying", "RMQ_SYS_TRANS_OP_HALF_TOPIC"} < topics
+    assert any(record["sys_flag"] & 1 for record in golden.records)
+
+
+def test_the_oracle_reads_what_rocketmq_read(golden: Golden) -> None:
+    assert lines_of(golden.root) == list(map(stripped, golden.records))
+    assert reference.check_store(golden.root) == []
+
+
+def test_every_entry_points_where_rocketmq_found_the_message(golden: Golden) -> None:
+    queues = of_kind(golden.manifest, "queue")
+    assert len(queues) == len(reference.queues_on_disk(golden.root))
+    for queue in queues:
+        entries = reference.read_consume_queue(golden.root, queue["topic"], queue["queue_id"])
+        assert [offset for offset, _, _ in entries] == queue["commit_log_offsets"]
+
+
+def test_the_store_dumps_what_rocketmq_read_and_finds_no_problem(golden: Golden) -> None:
+    assert verify(golden.root) == []
+    dumped = io.BytesIO()
+    assert list(dump(golden.root, dumped)) == []
+    lines = [orjson.loads(line) for line in dumped.getvalue().splitlines()]
+    assert len(lines) == len(golden.records)
+    for line, record in zip(lines, golden.records, strict=True):
+        for name in ("topic", "queue_id", "queue_offset", "commit_log_offset", "store_timestamp", "body", "properties"):
+            assert line[name] == record[name]
+
+
+def test_every_message_is_read_through_its_queue_once_the_store_is_open(golden: Golden) -> None:
+    by_offset = {record["commit_log_offset"]: record for record in golden.records}
+    with open_store(golden.root, create=False) as store:
+        for line in of_kind(golden.manifest, "queue"):
+            queue = MessageQueue(line["topic"], line["queue_id"])
+            assert (store.topics.min_offset(queue), store.topics.max_offset(queue)) == (line["begin"], line["end"])
+            for number, offset in enumerate(line["commit_log_offsets"], line["begin"]):
+                found, record = store.message_at(queue, number), by_offset[offset]
+                assert found.commit_log_offset == offset
+                assert found.body == b64decode(record["body"])
+                for name in ("topic", "queue_id", "queue_offset", "size", "flag", "sys_flag", "properties"):
+                    assert getattr(found, name) == record[name]
+                for name in ("born_timestamp", "store_timestamp"):
+                    assert getattr(found, name) == record[name]
+                assert found.delivery_attempt == record["reconsume_times"] + 1
+
+
+def test_opening_and_closing_changes_no_record_and_no_entry(golden: Golden) -> None:
+    before = {
+        queue: reference.read_consume_queue(golden.root, *queue) for queue in reference.queues_on_disk(golden.root)
+    }
+    open_store(golden.root, create=False).close()
+    assert not (golden.root / "abort").exists()
+    assert lines_of(golden.root) == list(map(stripped, golden.records))
+    for queue, entries in before.items():
+        assert reference.read_consume_queue(golden.root, *queue) == entries, queue
+
+
+def test_every_key_finds_what_rocketmq_found_by_it(golden: Golden) -> None:
+    theirs = keys_found(golden.manifest)
+    assert len(theirs) > 400
+    with open_store(golden.root, create=False) as store:
+        ours = {
+            (topic, key): sorted(message.commit_log_offset for message in find(store, topic, key))
+            for topic, key in theirs
+        }
+    assert ours == theirs
+    assert ours == keys_of(golden.records)
+
+
+def test_the_group_goes_on_where_it_was_in_the_broker(golden: Golden) -> None:
+    with open_store(golden.root, create=False) as store:
+        found = {(queue.topic, queue.queue_id): queue.committed_offset for queue in lag(store, "halfway")}
+    committed = committed_by_workload(golden.manifest)
+    assert len(committed) == 5
+    assert {queue: offset for queue, offset in found.items() if offset} == committed
+
+
+def test_the_reference_writer_makes_every_record_byte_for_byte(golden: Golden) -> None:
+    log = log_of(golden.root)
+    for offset, record in reference.read_commit_log(golden.root):
+        assert reference.encode(record, crc_property=False) == log[offset : offset + record.size]
+
+
+def test_what_this_library_writes_differs_from_the_brokers_record_only_in_what_is_assigned(
+    golden: Golden, tmp_path: Path
+) -> None:
+    # Given the messages that a sender gave to the broker, sent again
+    theirs = [record for _, record in reference.read_commit_log(golden.root) if record.topic in {"Plain", "Batch"}]
+    assert len(theirs) > 200
+    with Producer(tmp_path / "ours") as producer:
+        for record in theirs:
+            producer.send(as_sent(record))
+    ours = [record for _, record in reference.read_commit_log(tmp_path / "ours")]
+    log = log_of(golden.root)
+    for mine, broker in zip(ours, theirs, strict=True):
+        # Then the sender's properties are the same
+        assert mine.has_crc
+        assert not broker.has_crc
+        assert given(mine.property_map) == given(broker.property_map)
+        # And with what a store and a client assign, in the order of a Java map, so are all other bytes
+        assigned = replace(
+            mine,
+            properties=broker.properties,
+            queue_id=broker.queue_id,
+            queue_offset=broker.queue_offset,
+            commit_log_offset=broker.commit_log_offset,
+            sys_flag=broker.sys_flag,  # the client compressed one
+            born_timestamp=broker.born_timestamp,
+            born_host=broker.born_host,
+            born_port=broker.born_port,
+            store_timestamp=broker.store_timestamp,
+            store_host=broker.store_host,
+            store_port=broker.store_port,
+        )
+        at = broker.commit_log_offset
+        assert reference.encode(assigned, crc_property=False) == log[at : at + broker.size]
+
+
+def as_sent(record: reference.ReferenceRecord) -> Message:
+    """Return the message that the sender gave to RocketMQ's client."""
+    properties = given(record.property_map)
+    tags, keys = properties.pop("TAGS", None), properties.pop("KEYS", "").split()
+    return Message(record.topic, record.body, tags=tags, keys=keys, properties=properties, flag=record.flag)
+
+
+def given(properties: dict[str, str]) -> dict[str, str]:
+    """Return the properties without those that RocketMQ or this library sets."""
+    return {name: value for name, value in properties.items() if name not in SET_BY_ROCKETMQ}
+
+
+def log_of(root: Path) -> bytes:
+    """Return the whole commit log."""
+    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))

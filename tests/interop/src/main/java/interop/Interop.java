@@ -1,0 +1,36 @@
+package interop;
+
+import java.util.Arrays;
+import java.util.List;
+
+/** What RocketMQ's own classes make of a store or do to it. Each command prints JSON lines, the last one "done". */
+public final class Interop {
+    private Interop() {
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        List<String> rest = Arrays.asList(arguments).subList(1, arguments.length);
+        switch (arguments[0]) {
+            case "read-store": // CONF: through DefaultMessageStore alone, which may change the directory
+                StoreReading.run(rest.get(0));
+                break;
+            case "inspect": // NAMESRV GROUP TOPIC...: through a broker, without changing an offset
+                Inspection.run(rest.get(0), rest.get(1), rest.subList(2, rest.size()));
+                break;
+            case "consume": // NAMESRV GROUP EXPECTED TOPIC...: a push consumer goes on from the group's offsets
+                Consumption.push(rest.get(0), rest.get(1), Integer.parseInt(rest.get(2)), rest.subList(3, rest.size()));
+                break;
+            case "pull": // NAMESRV GROUP TOPIC...: a pull consumer from the group's offsets; changes none
+                Consumption.pull(rest.get(0), rest.get(1), rest.subList(2, rest.size()));
+                break;
+            case "workload": // NAMESRV MESSAGES: everything that a broker keeps in a store
+                Workload.run(rest.get(0), Integer.parseInt(rest.get(1)));
+                break;
+            default:
+                throw new IllegalArgumentException("no such command: " + arguments[0]);
+        }
+        Lines.print("done");
+        System.out.flush();
+        System.exit(0); // clients leave threads behind
+    }
+}
