@@ -8,7 +8,9 @@ Reading order, each file uses only what stands above it:
 - ``commit_log``, ``consume_queue``, ``index_file``, ``checkpoint``, ``releaser``
 - ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``, ``query``,
   ``retention``, ``write_buffer``
-- ``message_store``, ``dump``, ``verify``, ``__main__``
+- ``opening``, ``dump``, ``verify``, ``broker_conf``
+- ``message_store``
+- ``repair``, ``__main__``
 """
 
 from __future__ import annotations

@@ -33,7 +33,9 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "shape",
         "write_buffer",
     ),
-    ("message_store", "verify", "dump", "repair", "broker_conf", "__main__"),
+    ("opening", "verify", "dump", "broker_conf"),
+    ("message_store",),
+    ("repair", "__main__"),
 )
 """The files of the store. One imports from the levels above its own."""
 
@@ -47,8 +49,7 @@ SAME_LEVEL: dict[str, set[str]] = {
     "reading": {"dispatch", "recovery", "shape"},
     "recovery": {"appending", "dispatch", "shape"},
     "shared_state": {"mapped_file"},
-    "repair": {"message_store"},
-    "__main__": {"verify", "dump", "repair"},
+    "__main__": {"repair"},
 }
 """What a file may import besides, from its own level."""
 

@@ -20,8 +20,8 @@ from store import (
     StoreConfig,
     config_file,
     layout,
-    message_store,
     open_store,
+    opening,
     recovery,
 )
 from store.file_queue import MappingCache
@@ -74,7 +74,7 @@ class Judge:
 
     def recover(self) -> tuple[Recovered, list[str]]:
         """Recover what stands there as after a reboot; return what recovery says, and what it should not say."""
-        log_files, queues = message_store._files(self.root, self._config, MappingCache(256))
+        log_files, queues = opening.files_of(self.root, self._config, MappingCache(256))
         found = recovery.survey(self.root, log_files, queues, None)
         chosen = recovery.plan(found)
         recovered = recovery.apply(chosen, self.root, log_files, queues)

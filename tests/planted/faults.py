@@ -174,7 +174,7 @@ FAULTS = [
     ),
     Fault(
         name="an offset that a power cut withdrew is believed after the next one",
-        file="store/message_store.py",
+        file="store/opening.py",
         old="    if withdrawn:\n        config_file.write_consumer_offsets(root, withdrawn)\n",
         new="",
         tests=KILLED_ACKNOWLEDGEMENT,
@@ -182,7 +182,7 @@ FAULTS = [
     ),
     Fault(
         name="a new store has no durable mark",
-        file="store/message_store.py",
+        file="store/opening.py",
         old=" or checkpoint.read(root)[1] is None:",
         new=":",
         tests=RECOVERY,
@@ -340,7 +340,7 @@ FAULTS = [
     ),
     Fault(
         name="a new store has no durable mark",
-        file="store/message_store.py",
+        file="store/opening.py",
         old="    if ranges or checkpoint.read(root)[1] is None:",
         new="    if ranges:",
         tests=RECOVERY,
@@ -372,7 +372,7 @@ FAULTS = [
     ),
     Fault(
         name="progress that a power cut took back is kept on disk",
-        file="store/message_store.py",
+        file="store/opening.py",
         old="        config_file.write_consumer_offsets(root, withdrawn)\n",
         new="        pass\n",
         tests=RECOVERY,
