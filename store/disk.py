@@ -64,11 +64,11 @@ class Disk:
         if usage.used_percent > config.disk_full_percent:
             return (
                 f"the file system of {self._root} is {usage.used_percent:.1f} % used, over the limit of "
-                f"{config.disk_full_percent} (disk_full_percent): make room, or raise the limit"
+                f"{config.disk_full_percent} (disk_full_percent). Make room, or raise the limit"
             )
         if usage.free_bytes < config.disk_reserve_bytes:
             return (
                 f"the file system of {self._root} has {usage.free_bytes} bytes free, less than the "
-                f"{config.disk_reserve_bytes} of disk_reserve_bytes: make room, or lower the reserve"
+                f"{config.disk_reserve_bytes} of disk_reserve_bytes. Make room, or lower the reserve"
             )
         return None

@@ -10,6 +10,7 @@ moment, with ``kill -9``. The store is the same from the first round to the last
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import random
 import signal
@@ -202,6 +203,7 @@ def main() -> int:
     parser.add_argument("--directory", help="an existing one, to keep the store and the evidence in")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
+    logging.getLogger("store.file_system").setLevel(logging.ERROR)  # that a store in memory does not last is no news
     with nullcontext(arguments.directory) if arguments.directory else tempfile.TemporaryDirectory() as directory:
         started = time.monotonic()
         figures = Campaign(Path(directory), arguments.seed).run(arguments.rounds)

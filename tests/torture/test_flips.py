@@ -31,8 +31,8 @@ def test_no_flipped_bit_leads_to_a_wrong_message_a_crash_or_a_hang(tmp_path: Pat
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     result = flips.run(seed, 1, tmp_path)
-    # A record by a broker that says another queue offset makes holes: see the test below.
-    assert [problem for problem in result.problems if "brokers scanned" not in problem] == []
+    # A broker's CRC does not cover the queue offset. Where only the log is left to believe, a flip there makes holes.
+    assert [problem for problem in result.problems if "records by a 4.9 broker" not in problem] == []
     assert sum(bool(count) for count in result.figures.values()) > 20
 
 
