@@ -187,7 +187,7 @@ def _build(
     state.published_to = state.written_to = log_end
     state.last_store_timestamp = recovered.last_store_timestamp
     state.indexed_to = recovered.plan.indexed_to
-    state.index_timestamp = checkpoint.read(root)[0].index_timestamp
+    state.index_timestamp = recovered.plan.index_timestamp
     ranges = recovered.plan.dispatch_ranges
     state.flushed_to = ranges[0][0] if ranges else log_end
     topics = TopicTable(root, state, lock, config.lock_timeout_ms)

@@ -36,7 +36,7 @@ from store.errors import StoreCorrupt
 from store.file_queue import FileQueue
 from store.group_table import GroupTable
 from store.index_file import IndexSummary
-from store.mapped_file import remove_scratch
+from store.mapped_file import remove_scratch, sync_directory
 from store.message_queue import MessageQueue
 from store.record import Blank, End, Record, decode
 from store.shape import QUARANTINED, OddFile, begins_with_record, gaps, is_empty, is_whole, put_away
@@ -120,6 +120,8 @@ class RecoveryPlan:
     remove_index_files: tuple[str, ...] = ()
     indexed_to: int = 0
     """Records from here on are indexed again."""
+    index_timestamp: int = 0
+    """The index files that are kept and end no later are on disk, ms."""
 
     def lines(self) -> list[str]:
         """Return the plan in words, one step a line."""
@@ -225,6 +227,7 @@ def plan(found: Survey) -> RecoveryPlan:
         dispatch_ranges=ranges,
         remove_index_files=tuple(file.name for file in found.index_files[len(kept) :]),
         indexed_to=max(indexed_to, begin),
+        index_timestamp=min(found.index_timestamp, kept[-1].header.end_timestamp if kept else 0),
     )
 
 
@@ -252,6 +255,8 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
     remove_scratch(root)
     for name in reversed(chosen.remove_index_files):
         (root / index_file.DIRECTORY / name).unlink(missing_ok=True)
+    if (root / index_file.DIRECTORY).is_dir():  # or a power cut could bring them back beside other records
+        sync_directory(root / index_file.DIRECTORY)
     for base in reversed(chosen.remove_files):
         log_files.remove(base)
     for base in reversed(chosen.put_away_files):

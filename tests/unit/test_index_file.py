@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store import Message, MessageStore, java_hash, open_store
+from store import Message, MessageStore, java_hash, open_store, recovery
 from store._kernel import index_key_hash
 from store.file_queue import MappingCache
 from store.index_file import IndexFiles, paths, sizes_in
@@ -147,6 +147,23 @@ def test_an_index_of_before_a_power_cut_is_believed_but_for_its_newest_file(root
         assert [message.keys[0] for message in again.messages_by_key(ORDERS, "k177")] == ["k177"]
     assert {path.name: path.read_bytes() for path in paths(root)[: len(older)]} == kept
     assert {offset for file in read_indexes(root, SLOTS) for _, offset, *_ in file.entries} == set(all_offsets(root))
+
+
+def test_an_index_file_that_was_removed_does_not_come_back_after_a_power_cut(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a log that was cut, whose index is removed, and other records in the same places
+    store = open_store(root, SMALL, housekeeping=False)
+    fill(store)
+    store.build_index()
+    abandon(store)
+    synced: list[Path] = []
+    monkeypatch.setattr(recovery, "sync_directory", synced.append)
+    max((root / "commitlog").iterdir()).unlink()
+    (root / "shared").unlink()
+    with open_store(root, SMALL, housekeeping=False):
+        # Then its removal is on disk before anything is written
+        assert synced == [root / "index"]
 
 
 def test_index_files_for_what_was_cut_off_the_log_are_made_again(root: Path) -> None:
