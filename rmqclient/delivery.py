@@ -28,6 +28,7 @@ from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.message import ReceivedMessage
 from rmqclient.process_queue import ProcessQueue
 from store import MessageStore
+from store.errors import StoreBusy
 from store.record import reason
 from store.shared_state import arrival_lane_at
 
@@ -185,7 +186,11 @@ class ConcurrentDelivery:
                 retried.append(message)
                 self._failed(queue, message, error)
             else:
-                if acknowledge(message):
+                try:
+                    taken = acknowledge(message)
+                except StoreBusy:
+                    taken = self._acknowledge_late(queue, message)
+                if taken:
                     handled += 1
                 else:
                     self._refused(queue)
@@ -207,13 +212,23 @@ class ConcurrentDelivery:
             if error is not None:
                 retried.append(message)
                 self._failed(queue, message, error)
-            elif queue.grant.acknowledge(message):
+            elif self._acknowledge_late(queue, message):
                 handled += 1
             else:
                 self._refused(queue)
         self._count_running(queue, -1, -len(batch))
         calls.running = False
         self._settle(queue, batch, retried, handled)
+
+    def _acknowledge_late(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
+        """Acknowledge a message however long somebody holds the mutex: its handler must not run again for that."""
+        while True:
+            try:
+                return queue.grant.acknowledge(message)
+            except StoreBusy as error:
+                _log.warning("acknowledging message %d of %s: %s", message.queue_offset, queue.queue, error)
+                if self._stopping or queue.revoked:
+                    return False
 
     async def _gather(self, batch: list[ReceivedMessage]) -> list[BaseException | None]:
         calls: list[Coroutine[Any, Any, object]] = [self._call(message) for message in batch]

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import lag
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.process_queue import FlowControl
-from store import MessageStore, open_store
+from store import MessageStore, StoreConfig, open_store
 from tests.client.conftest import QUICK, consuming, wait_for
 
 
@@ -308,3 +309,36 @@ def test_what_is_acknowledged_out_of_order_stays_so_over_a_close(tmp_path_factor
     with open_store(root) as store, consuming(store, app, QUICK):
         wait_for(lambda: is_finished(store), "the last one is handled")
     assert handled == dict.fromkeys(range(50), 1)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_message_whose_acknowledgement_has_to_wait_is_not_handled_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_async: bool
+) -> None:
+    # Given a handler, and somebody who keeps the mutex that its acknowledgement needs for longer than one waits
+    app, calls = App(tmp_path), Counter[bytes]()
+    entered, leave = threading.Event(), threading.Event()
+
+    def handle(message: ReceivedMessage) -> None:
+        calls[message.body] += 1
+        entered.set()
+        leave.wait(10)
+
+    async def handle_later(message: ReceivedMessage) -> None:
+        handle(message)
+
+    app.handler("t", group="g")(handle_later if is_async else handle)
+    with open_store(tmp_path, StoreConfig(lock_timeout_ms=50)) as store, Producer(store) as producer:
+        producer.create_topic("t", 1)
+        producer.send(Message("t", b"one"))
+        with consuming(store, app):
+            assert entered.wait(10)
+            (slot,) = store.groups
+            with slot.locked(1_000):
+                leave.set()
+                wait_for(lambda: "acknowledging message 0" in caplog.text, "the first try has given up")
+
+            # Then it is acknowledged afterwards, and the thread goes on with the next one
+            producer.send(Message("t", b"two"))
+            wait_for(lambda: is_finished(store), "both are acknowledged")
+    assert calls == {b"one": 1, b"two": 1}
