@@ -264,14 +264,6 @@ FAULTS = [
         select="damaged_record_is_kept",
     ),
     Fault(
-        name="a damaged stage undoes what is published",
-        file="store/appending.py",
-        old="max(state.append_from, state.published_to)",
-        new="state.append_from",
-        tests=FLIPS,
-        select="damaged_stage",
-    ),
-    Fault(
         name="a runtime file with slots that nobody wrote is believed",
         file="store/shared_state.py",
         old="    return state if _has_sound_tables(state) else None\n",
@@ -333,7 +325,7 @@ FAULTS = [
     Fault(
         name="a file of settings gets its name before it is on disk",
         file="store/config_file.py",
-        old="            os.fsync(file.fileno())\n",
+        old="                os.fsync(file.fileno())\n",
         new="",
         tests=IMAGES,
         select="whatever",
@@ -353,14 +345,6 @@ FAULTS = [
         new="",
         tests=IMAGES,
         select="whatever",
-    ),
-    Fault(
-        name="what recovery cuts comes back",
-        file="store/recovery.py",
-        old="        log_files.sync(chosen.log_end, file_end)",
-        new="        pass",
-        tests=RECOVERY,
-        select="cut_on_disk",
     ),
     Fault(
         name="what a repair has undone comes back",
