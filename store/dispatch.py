@@ -94,12 +94,14 @@ class IndexDispatch:
         lock: LockFile,
         log_files: FileQueue,
         index_files: IndexFiles,
+        flush: Callable[[IndexFiles, IndexFile], None],
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._state = state
         self._lock = lock
         self._log_files = log_files
         self._files = index_files
+        self._flush = flush
         self._now_ms = now_ms
 
     def catch_up(self, *, timeout_s: float = 60.0) -> None:
@@ -165,7 +167,7 @@ class IndexDispatch:
 
     def _roll(self, full: IndexFile) -> IndexFile:
         """Make the next file, when the full one is on disk: recovery believes in every file that has a successor."""
-        self._files.sync(full)
+        self._flush(self._files, full)
         self._state.index_timestamp = full.header.end_timestamp
         reach(CrashPoint.INDEX_FILE_FULL)
         return self._files.create(self._now_ms())

@@ -26,6 +26,7 @@ from store.consume_queue import ConsumeQueues
 from store.crash_points import CrashPoint, reach
 from store.errors import DiskFailed, LimitReached, NotFlushed, StorePoisoned, StoreUnusable, of_system
 from store.file_queue import FileQueue
+from store.index_file import IndexFile, IndexFiles
 from store.mapped_file import sync_directory, sync_file
 from store.message_queue import MessageQueue
 from store.shared_state import SharedState
@@ -141,6 +142,13 @@ class Flusher:
             self._poison(error)
         if all(flushed):
             self._dispatched = max(self._dispatched, (dispatched_to, queue_ends))
+
+    def flush_index(self, files: IndexFiles, file: IndexFile) -> None:
+        """Make an index file durable. Raises StorePoisoned: after a failed flush no later one is believed."""
+        try:
+            files.sync(file)
+        except OSError as error:
+            self._poison(error)
 
     def write_checkpoint(self) -> None:
         """Record on disk what is durable. Raises StorePoisoned."""

@@ -95,8 +95,8 @@ class MessageStore:
         self.topics = TopicTable(root, state, lock, config.lock_timeout_ms)
         self.groups = GroupTable(state, config.lock_timeout_ms)
         self.index_files = IndexFiles(root, config.index_slots, config.index_entries, self._mappings)
-        self._index = IndexDispatch(state, lock, self.log_files, self.index_files)
         self.flusher = Flusher(root, state, self.log_files, self.consume_queues, self.topics, config.lock_timeout_ms)
+        self._index = IndexDispatch(state, lock, self.log_files, self.index_files, self.flusher.flush_index)
         self.disk = Disk(root, state, config)
         self.retention = Retention(
             state, self.log_files, self.consume_queues, self.index_files, self.topics, lock, self.disk, config
@@ -356,7 +356,7 @@ class MessageStore:
             _log.warning("%s: the index is not up to date: %s", self.root, error)
         newest = self.index_files.newest()
         if newest is not None:
-            self.index_files.sync(newest)
+            self.flusher.flush_index(self.index_files, newest)
             self.state.index_timestamp = newest.header.end_timestamp
 
     def _start_housekeeper(self) -> Housekeeper:
