@@ -153,7 +153,10 @@ class Flusher:
     def write_checkpoint(self) -> None:
         """Record on disk what is durable. Raises StorePoisoned."""
         with self._recording:  # two tasks of a housekeeper would make a missing file side by side
-            self._write_checkpoint()
+            try:
+                self._write_checkpoint()
+            except DiskFailed as error:
+                self._poison(OSError(errno.EIO, str(error)))
 
     def _write_checkpoint(self) -> None:
         _, low_water = checkpoint.read(self._root)

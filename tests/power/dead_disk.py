@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,10 @@ class Figures:
     problems: list[str] = field(default_factory=list)
 
 
+ENOUGH = 2_000
+"""So many sends that were refused one after the other show that none returns, whether or not a flush was tried."""
+
+
 def _live(root: Path, evidence: Path, durability: Durability) -> None:
     """Send until the store is poisoned, and some more."""
     descriptor = os.open(evidence, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -53,20 +58,23 @@ def _live(root: Path, evidence: Path, durability: Durability) -> None:
     producer = Producer(store, config=replace(CONFIG, durability=durability))
     other = Producer(store, config=replace(CONFIG, durability=Durability.SYNC))
     other.send(Message(TOPIC, b"first"))
+    refusals = 0
     try:
         for number in itertools.count():
             poisoned = store.state.poisoned
             try:
                 producer.send(Message(TOPIC, b"%d" % number))
             except DiskFailed:  # no next file on a dead disk: nothing was written, and nobody has flushed yet
-                pass
+                if (refusals := refusals + 1) == ENOUGH:
+                    break
             else:
                 os.write(descriptor, b"o %d\n" % poisoned)
             time.sleep(0.0005)  # a pace of sending
     except StorePoisoned as error:
         os.write(descriptor, f"p {error}\n".encode())
     be_stubborn([producer, other], lambda line: _say(descriptor, line))
-    store.close()
+    with suppress(StorePoisoned, DiskFailed):
+        store.close()
 
 
 def _say(descriptor: int, line: str) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rmqclient.producer import Producer
 from store import Durability, Message, MessageQueue, MessageStore, StoreConfig, open_store
-from store.errors import StorePoisoned
+from store.errors import DiskFailed, StorePoisoned
 from store.recovery import ABORT
 from tests.crash.child import grant_of
 from tests.support import reference
@@ -203,7 +203,7 @@ def be_stubborn(producers: Sequence[Producer], say: Callable[[str], None]) -> No
                     producer.send(late)
                 else:
                     producer.send_batch(messages)
-            except StorePoisoned as error:
+            except (StorePoisoned, DiskFailed) as error:
                 say(f"p {error}")
             else:
                 say(f"o too-late-{name}")
@@ -231,7 +231,7 @@ def live(root: Path, say: Callable[[str], None], durability: Durability) -> None
     if store is not None:
         try:
             store.close()
-        except StorePoisoned as error:
+        except (StorePoisoned, DiskFailed) as error:
             say(f"p {error}")
         say(f"s {store.state.poisoned}")
 
