@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+_WIDTH = 120
 PAGE = Path(__file__).parents[2] / "docs" / "reliability-results.md"
 
 _HEAD = """\
@@ -33,13 +35,13 @@ def page(results: list[dict[str, Any]]) -> str:
 
 
 def _section(result: dict[str, Any]) -> str:
-    lines = [f"## {result['rig']}", "", result["claim"], ""]
+    lines = [f"## {result['rig']}", "", textwrap.fill(result["claim"], _WIDTH), ""]
     if result["skipped"]:
         return "\n".join([*lines, f"Skipped: {result['skipped']}", ""])
     lines += ["| figure | value |", "| --- | ---: |"]
     lines += [f"| {name} | {_shown(value)} |" for name, value in result["figures"].items()]
     run = f"Seed {result['seed']}, rounds {result['rounds']:,}, {result['seconds']:,} s on {result['day']}"
-    lines += ["", f"{run}, Linux {result['kernel']}, Python {result['python']}.", ""]
+    lines += ["", textwrap.fill(f"{run}, Linux {result['kernel']}, Python {result['python']}.", _WIDTH), ""]
     if result["problems"]:
         lines += ["Refuted:", "", *(f"- {problem}" for problem in result["problems"][:20]), ""]
     return "\n".join(lines)
