@@ -131,7 +131,8 @@ def _open(path: Path, flags: int) -> int:
 
 def check_size(path: Path, descriptor: int, size: int) -> None:
     """Raise StoreCorrupt when the open file has another size."""
-    status = os.fstat(descriptor)
+    with told_by_system(f"{path} cannot be looked at"):
+        status = os.fstat(descriptor)
     if status.st_size != size:
         raise StoreCorrupt(path, status.st_size, f"the file has {status.st_size} bytes instead of {size}")
 
