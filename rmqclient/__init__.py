@@ -16,7 +16,8 @@
 Run the handlers with ``rmq run module:app --processes 2``.
 
 Reading order: ``message``, ``names``, ``codecs``, ``producer``; ``app``, ``filters``, ``allocation``, ``group``,
-``process_queue``, ``delivery``, ``rebalance``, ``push_consumer``; ``handler_transfer``, ``worker_table``, ``admin``.
+``process_queue``, ``delivery``, ``concurrent_delivery``, ``rebalance``, ``push_consumer``; ``handler_transfer``,
+``worker_table``, ``admin``.
 """
 
 from __future__ import annotations

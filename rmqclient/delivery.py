@@ -1,25 +1,24 @@
-"""Delivery: handler threads that take batches, call the handler for each message, and acknowledge.
+"""Delivery: handler threads that take batches, and what the ways of handling a batch have in common.
 
 The threads of one handler take turns at looking for messages: the one whose turn it is takes a batch from the next
 queue that has one and handles it itself, while another one looks on. So no message changes threads between wake-up
 and handler. With nothing to do the one whose turn it is sleeps on the arrival lane of its member.
 
-==============  =====================================================================
-handler         then
-==============  =====================================================================
-returns         the message is acknowledged, at once and by itself
-raises          it is delivered again in place after a pause, to any thread
-==============  =====================================================================
+=============================================  ========================================================
+way                                            what handling a batch means
+=============================================  ========================================================
+:mod:`rmqclient.concurrent_delivery`           messages of a queue out of order and side by side
+=============================================  ========================================================
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from rmqclient.app import Handler
@@ -56,8 +55,8 @@ class Calls:
         return self._seen_at if self.running else 0
 
 
-class ConcurrentDelivery:
-    """The threads of one handler in one process. Messages of a queue may be handled out of order and side by side."""
+class Delivery(ABC):
+    """The threads of one handler in one process."""
 
     def __init__(self, store: MessageStore, handler: Handler, arrival_lane: int, config: ConsumerConfig) -> None:
         self._words = store.state.words
@@ -65,7 +64,6 @@ class ConcurrentDelivery:
         self._lane_at = arrival_lane_at(arrival_lane)
         self._handler = handler
         self._call = calling(handler.function)
-        self._is_async = inspect.iscoroutinefunction(handler.function)
         self._config = config
         self._turn = threading.Lock()
         self._queues: tuple[ProcessQueue, ...] = ()
@@ -80,7 +78,7 @@ class ConcurrentDelivery:
         """Acknowledgements refused because the queue had gone to somebody else."""
         self._calls = [Calls() for _ in range(handler.threads)]
         self._threads = [
-            threading.Thread(target=self._run, args=(calls,), name=f"rmq-{handler.group}-{number}", daemon=True)
+            threading.Thread(target=self._serve, args=(calls,), name=f"rmq-{handler.group}-{number}", daemon=True)
             for number, calls in enumerate(self._calls)
         ]
 
@@ -127,18 +125,9 @@ class ConcurrentDelivery:
         """
         return min((since for calls in self._calls if (since := calls.running_since(now))), default=0)
 
-    def _run(self, calls: Calls) -> None:
-        if self._is_async:
-            with asyncio.Runner() as runner:
-                self._serve(lambda queue, batch: self._handle_async(runner, calls, queue, batch))
-        else:
-            self._serve(lambda queue, batch: self._handle(calls, queue, batch))
-
-    def _serve(self, handle: Callable[[ProcessQueue, list[ReceivedMessage]], None]) -> None:
-        while not self._stopping:
-            taken = self._take()
-            if taken is not None:
-                handle(*taken)
+    @abstractmethod
+    def _serve(self, calls: Calls) -> None:
+        """Take and handle batches in one thread until :meth:`stop_taking`."""
 
     def _take(self) -> tuple[ProcessQueue, list[ReceivedMessage]] | None:
         """Return the next batch; sleeps with the turn held until there is one. None when stopping."""
@@ -170,56 +159,6 @@ class ConcurrentDelivery:
         if pause_s > 0:
             self._words.wait(self._lane_at, seen, max(1, int(pause_s * 1000)))
 
-    def _handle(self, calls: Calls, queue: ProcessQueue, batch: list[ReceivedMessage]) -> None:
-        call, acknowledge = self._call, queue.grant.acknowledge
-        retried: list[ReceivedMessage] = []
-        handled = 0
-        calls.running = True
-        self._count_running(queue, 1, 1)
-        for message in batch:
-            if self._stopping or queue.revoked:
-                break
-            calls.begun += 1
-            try:
-                call(message)
-            except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
-                retried.append(message)
-                self._failed(queue, message, error)
-            else:
-                try:
-                    taken = acknowledge(message)
-                except StoreBusy:
-                    taken = self._acknowledge_late(queue, message)
-                if taken:
-                    handled += 1
-                else:
-                    self._refused(queue)
-        self._count_running(queue, -1, -1)
-        calls.running = False
-        self._settle(queue, batch, retried, handled)
-
-    def _handle_async(
-        self, runner: asyncio.Runner, calls: Calls, queue: ProcessQueue, batch: list[ReceivedMessage]
-    ) -> None:
-        """Run the coroutines of a batch side by side, in the loop of this thread."""
-        self._count_running(queue, 1, len(batch))
-        calls.begun += 1
-        calls.running = True
-        outcomes = runner.run(self._gather(batch)) if not queue.revoked else []
-        retried = []
-        handled = 0
-        for message, error in zip(batch, outcomes, strict=False):
-            if error is not None:
-                retried.append(message)
-                self._failed(queue, message, error)
-            elif self._acknowledge_late(queue, message):
-                handled += 1
-            else:
-                self._refused(queue)
-        self._count_running(queue, -1, -len(batch))
-        calls.running = False
-        self._settle(queue, batch, retried, handled)
-
     def _acknowledge_late(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
         """Acknowledge a message however long somebody holds the mutex: its handler must not run again for that."""
         while True:
@@ -230,11 +169,6 @@ class ConcurrentDelivery:
                 if self._stopping or queue.revoked:
                     return False
 
-    async def _gather(self, batch: list[ReceivedMessage]) -> list[BaseException | None]:
-        calls: list[Coroutine[Any, Any, object]] = [self._call(message) for message in batch]
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        return [result if isinstance(result, BaseException) else None for result in results]
-
     def _settle(
         self, queue: ProcessQueue, batch: list[ReceivedMessage], retried: list[ReceivedMessage], handled: int
     ) -> None:
@@ -243,15 +177,6 @@ class ConcurrentDelivery:
         with self._counting:
             self.handled += handled
             self.failed += len(retried)
-
-    def _failed(self, queue: ProcessQueue, message: ReceivedMessage, error: BaseException) -> None:
-        pause_s = queue.retry_later(message)
-        _log.warning(
-            "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s; again in %.1f s",
-            self._handler.group, message.delivery_attempt, message.message_id, message.topic, message.queue_id,
-            message.queue_offset, type(error).__name__, error, pause_s,
-            exc_info=error if message.delivery_attempt == 1 else None,
-        )  # fmt: skip
 
     def _refused(self, queue: ProcessQueue) -> None:
         if not queue.revoked:

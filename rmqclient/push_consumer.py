@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmqclient.app import Handler
+from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery import ConcurrentDelivery
 from rmqclient.filters.tag import parse_tags
 from rmqclient.group import Member, MemberTable
 from rmqclient.rebalance import Rebalancer

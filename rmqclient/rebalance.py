@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from rmqclient.allocation import allocate
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery import ConcurrentDelivery
+from rmqclient.delivery import Delivery
 from rmqclient.group import Member
 from rmqclient.process_queue import ProcessQueue
 from store import MessageQueue, MessageStore, TagSet
@@ -36,7 +36,7 @@ class Rebalancer:
     """Keeps the queues of one member as the allocation says. For one thread."""
 
     def __init__(
-        self, store: MessageStore, member: Member, tags: TagSet, delivery: ConcurrentDelivery, config: ConsumerConfig
+        self, store: MessageStore, member: Member, tags: TagSet, delivery: Delivery, config: ConsumerConfig
     ) -> None:
         self._store = store
         self._member = member

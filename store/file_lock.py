@@ -13,6 +13,7 @@ so nobody cleans up after anybody::
     3            TOPIC_BYTE        exclusive, short      whoever makes a topic or writes files of ``config/``
     4            SUPERVISOR_BYTE   shared, for life      supervisors: others leave the housekeeper's role to them
     5            INDEX_BYTE        exclusive, short      whoever adds index entries or removes index files
+    6            SCHEDULE_BYTE     exclusive, short      whoever delivers delayed messages
     4096 + slot  MEMBER_BYTES      exclusive, for life   a member of a group; its release is the death notice
     8192 + slot  WORKER_BYTES      exclusive, for life   a worker; its release is the death notice
 
@@ -60,6 +61,7 @@ HOUSEKEEPER_BYTE = 2
 TOPIC_BYTE = 3
 SUPERVISOR_BYTE = 4
 INDEX_BYTE = 5
+SCHEDULE_BYTE = 6
 MEMBER_BYTES = 4096
 WORKER_BYTES = 8192
 
@@ -73,6 +75,7 @@ _NAMES = {
     TOPIC_BYTE: "topics and config files",
     SUPERVISOR_BYTE: "the supervisors",
     INDEX_BYTE: "the index",
+    SCHEDULE_BYTE: "the delivery of delayed messages",
 }
 
 _FIRST_PAUSE_S = 0.001

@@ -162,7 +162,7 @@ LOW_WATER = Layout(
 # --- runtime file ---------------------------------------------------------------------------------
 
 RUNTIME_MAGIC = int.from_bytes(b"RMQSHARE", "little")
-RUNTIME_VERSION = 1
+RUNTIME_VERSION = 2
 
 RUNTIME_HEADER = Layout(
     Field("magic", "Q", "RMQSHARE, written last when the file is built"),
@@ -180,7 +180,8 @@ RUNTIME_HEADER = Layout(
     Field("offsets_digest", "Q", "of consumerOffset.json as last written or read here"),
     Field("offsets_digest_next", "Q", "of the one being written; a crash leaves the file with one of the two"),
     Field("lock_mtime", "Q", "ns, of the lock file, which a broker writes to whenever it starts"),
-    Field("_pad1", "48s", ""),
+    Field("running_count", "Q", "slots of the running table that were ever in use; grows only"),
+    Field("_pad1", "40s", ""),
     Field("append_mutex", "64s", "robust, process-shared; guards the fields down to last_store_timestamp"),
     Field("append_stage", "Q", "0 idle, 1 copying records, 2 records whole and entries due"),
     Field("append_from", "Q", "first byte of the append under way"),
@@ -242,9 +243,12 @@ GROUP_QUEUE_SLOT = Layout(
     Field("committed_offset", "Q", "every message below it is finished"),
     Field("advance_to", "Q", "where committed_offset is being moved to; equal to it when no move is under way"),
     Field("taken_to", "Q", "every message at or above it was never taken by the present owner; for display"),
-    Field("_pad1", "8s", ""),
+    Field("flow_control", "Q", "why the owner takes nothing just now; for display"),
     Field("acknowledged", "256s", "bit queue_offset % 2048, for messages above committed_offset"),
-    Field("_pad2", "64s", ""),
+    Field("paused", "Q", "1 while the group takes nothing from the queue"),
+    Field("held_offset", "Q", "queue_offset + 1 of the failed message that an ordered queue waits for, 0 for none"),
+    Field("held_attempts", "Q", "delivery attempts of that message so far"),
+    Field("_pad1", "40s", ""),
     order=NATIVE,
 )
 
@@ -264,7 +268,31 @@ MEMBER_SLOT = Layout(
     Field("handled", "Q", "messages acknowledged"),
     Field("failed", "Q", "deliveries that raised"),
     Field("in_flight", "Q", "messages taken and not finished"),
-    Field("_pad0", "64s", ""),
+    Field("subscription_size", "I", ""),
+    Field("_pad0", "60s", ""),
+    Field("subscription", "512s", "what every member of the group must have the same, as text"),
+    order=NATIVE,
+)
+
+RUNNING_SLOTS = 8_192
+
+RUNNING_SLOT = Layout(
+    Field("member", "Q", "member slot + 1 of the process, 0 when free"),
+    Field("incarnation", "Q", "of that member"),
+    Field("queue_offset", "Q", "of the message whose handler runs"),
+    Field("attempt", "Q", "its delivery attempt, 0 when no handler runs"),
+    Field("started", "Q", "ns on CLOCK_BOOTTIME"),
+    Field("group_queue", "I", "slot of the group-queue table"),
+    Field("_pad0", "20s", ""),
+    order=NATIVE,
+)
+"""One handler thread: what it runs is written here before it runs, and found here when it has killed its process."""
+
+SCHEDULE_SLOTS = 64
+
+SCHEDULE_SLOT = Layout(
+    Field("next_offset", "Q", "queue_offset of the next message of this delay level to be delivered"),
+    Field("_pad0", "56s", ""),
     order=NATIVE,
 )
 
@@ -296,7 +324,9 @@ QUEUE_TABLE_AT = ARRIVAL_LANES_AT + _up(ARRIVAL_LANES * ARRIVAL_LANE_STRIDE)
 GROUP_QUEUE_TABLE_AT = QUEUE_TABLE_AT + _up(QUEUE_SLOTS * QUEUE_SLOT.size)
 MEMBER_TABLE_AT = GROUP_QUEUE_TABLE_AT + _up(GROUP_QUEUE_SLOTS * GROUP_QUEUE_SLOT.size)
 WORKER_TABLE_AT = MEMBER_TABLE_AT + _up(MEMBER_SLOTS * MEMBER_SLOT.size)
-RUNTIME_SIZE = WORKER_TABLE_AT + _up(WORKER_SLOTS * WORKER_SLOT.size)
+RUNNING_TABLE_AT = WORKER_TABLE_AT + _up(WORKER_SLOTS * WORKER_SLOT.size)
+SCHEDULE_TABLE_AT = RUNNING_TABLE_AT + _up(RUNNING_SLOTS * RUNNING_SLOT.size)
+RUNTIME_SIZE = SCHEDULE_TABLE_AT + _up(SCHEDULE_SLOTS * SCHEDULE_SLOT.size)
 
 RUNTIME_TABLES = {
     "header": RUNTIME_HEADER,
@@ -304,6 +334,8 @@ RUNTIME_TABLES = {
     "group_queue": GROUP_QUEUE_SLOT,
     "member": MEMBER_SLOT,
     "worker": WORKER_SLOT,
+    "running": RUNNING_SLOT,
+    "schedule": SCHEDULE_SLOT,
 }
 
 RUNTIME_FINGERPRINT = zlib.crc32(

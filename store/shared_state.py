@@ -21,6 +21,8 @@ index_timestamp
 queue_count, slots          table mutex           acquire the count, then read any slot below it; never falls
 group-queue fields          mutex of the slot     only the owner with the present epoch changes acknowledgements
 member, worker slots        their owner           dead when the owner's byte lock is free (store/file_lock.py)
+running slots               their handler thread  what a dead member's slot says was running when it died
+schedule slots              schedule byte lock    a lower value than the truth delivers a message again
 ==========================  ====================  ==========================================================
 
 Invariant, checked by ``python -m store verify``:
@@ -73,6 +75,7 @@ class SharedState:
     lock_mtime = _Word("lock_mtime")
     queue_count = _Word("queue_count")
     group_queue_count = _Word("group_queue_count")
+    running_count = _Word("running_count")
     offsets_digest = _Word("offsets_digest")
     offsets_digest_next = _Word("offsets_digest_next")
     append_stage = _Word("append_stage")
@@ -161,6 +164,16 @@ def member_slot_at(number: int) -> int:
 def worker_slot_at(number: int) -> int:
     """Byte of a slot of the worker table."""
     return slot_at(layout.WORKER_TABLE_AT, layout.WORKER_SLOT, layout.WORKER_SLOTS, number)
+
+
+def running_slot_at(number: int) -> int:
+    """Byte of a slot of the running table."""
+    return slot_at(layout.RUNNING_TABLE_AT, layout.RUNNING_SLOT, layout.RUNNING_SLOTS, number)
+
+
+def schedule_slot_at(number: int) -> int:
+    """Byte of the slot of a delay level, 0 for level 1."""
+    return slot_at(layout.SCHEDULE_TABLE_AT, layout.SCHEDULE_SLOT, layout.SCHEDULE_SLOTS, number)
 
 
 def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int) -> SharedState:

@@ -33,6 +33,8 @@ TABLE_STARTS = [
     layout.GROUP_QUEUE_TABLE_AT,
     layout.MEMBER_TABLE_AT,
     layout.WORKER_TABLE_AT,
+    layout.RUNNING_TABLE_AT,
+    layout.SCHEDULE_TABLE_AT,
 ]
 
 
@@ -61,6 +63,8 @@ def test_tables_of_the_runtime_file_start_on_cache_lines_and_do_not_overlap() ->
         layout.GROUP_QUEUE_SLOTS * layout.GROUP_QUEUE_SLOT.size,
         layout.MEMBER_SLOTS * layout.MEMBER_SLOT.size,
         layout.WORKER_SLOTS * layout.WORKER_SLOT.size,
+        layout.RUNNING_SLOTS * layout.RUNNING_SLOT.size,
+        layout.SCHEDULE_SLOTS * layout.SCHEDULE_SLOT.size,
     ]
     spans = [(0, layout.RUNTIME_HEADER.size)]
     spans += [(start, start + size) for start, size in zip(TABLE_STARTS, sizes, strict=True)]
