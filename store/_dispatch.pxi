@@ -89,6 +89,12 @@ cdef uint32_t hash_of_queue(const unsigned char *topic, Py_ssize_t size, int32_t
     return value
 
 
+cdef bint has_our_crc(const unsigned char *record, const Frame *frame) noexcept nogil:
+    """Tell whether a valid record has the CRC over all of it, its queue offset too."""
+    return (frame.properties_size >= CRC_PROPERTY_SIZE
+            and memcmp(record + frame.size - CRC_PROPERTY_SIZE, b"__CRC32#\x01", 9) == 0)
+
+
 @cython.final
 cdef class Dispatcher:
     """Writes the consume queue entries of records that a scan has found valid, where they are not right already."""
@@ -161,6 +167,8 @@ cdef class Dispatcher:
                 target = self.find(record, frame)
                 number = get_i64(record + R_QUEUE_OFFSET)
                 if target == NULL or target.entries == NULL or not 0 <= number - target.first_entry < self.entries_per_file:
+                    return offset
+                if number != target.end and not has_our_crc(record, frame):
                     return offset
                 self.write(target.entries + (number - target.first_entry) * ENTRY_SIZE, record, frame, offset)
                 if number + 1 > target.end:
@@ -236,12 +244,11 @@ cdef class Dispatcher:
         """0 when the record's queue offset is not believed."""
         cdef Mapping mapping
         cdef int64_t queue_offset = get_i64(record + R_QUEUE_OFFSET)
-        cdef bint is_checked = (frame.properties_size >= CRC_PROPERTY_SIZE
-                                and memcmp(record + frame.size - CRC_PROPERTY_SIZE, b"__CRC32#\x01", 9) == 0)
+        cdef bint is_checked = has_our_crc(record, frame)
         found = self.queue_file(
             target.topic[:target.topic_size].decode(), target.queue_id, queue_offset, offset, target.end, is_checked)
         if isinstance(found, int):
-            target.end = max(target.end, <int64_t>found + 1)
+            target.end = <int64_t>found + 1
             return 0
         mapping, first_entry = found
         if not 0 <= queue_offset - first_entry < self.entries_per_file or mapping.size < self.entries_per_file * ENTRY_SIZE:
@@ -249,6 +256,7 @@ cdef class Dispatcher:
         self.mappings[target - self.targets] = mapping
         target.entries = mapping.address
         target.first_entry = first_entry
+        target.end = max(target.end, queue_offset) if is_checked else queue_offset
         return 1
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from store import commit_log
 from store._kernel import Dispatcher, Mapping, index_records
@@ -19,12 +20,14 @@ from store.file_lock import INDEX_BYTE, LockFile
 from store.file_queue import FileQueue
 from store.index_file import IndexFile, IndexFiles
 from store.message_queue import MessageQueue
-from store.record import Blank, ReceivedMessage
+from store.record import Blank, ReceivedMessage, Record
 from store.shared_state import SharedState
 
 _TRANSACTION_MASK = 0xC
 _TRANSACTION_PREPARED = 0x4
 _TRANSACTION_ROLLBACK = 0xC
+
+_MOST_RECORDS_AHEAD = 1_000
 
 _INDEX_STEP_BYTES = 16 << 20
 """Log bytes indexed under one hold of the lock, so that a query does not wait long for the housekeeper."""
@@ -55,11 +58,12 @@ def dispatch(log_files: FileQueue, consume_queues: ConsumeQueues, ranges: list[t
         topic: str, queue_id: int, queue_offset: int, commit_log_offset: int, end: int, is_checked: bool
     ) -> tuple[Mapping, int] | int:
         queue = consume_queues[MessageQueue(topic, queue_id)]
-        if not is_checked:
-            # A broker's CRC is over the body alone: a flipped bit must not make a file a long way off.
-            expected = end or queue.end_below(commit_log_offset)
-            if expected and abs(queue_offset - expected) > queue.entries_per_file:
-                return expected
+        if not is_checked and queue_offset != (expected := end or queue.end_below(commit_log_offset)):
+            is_known = end or queue.files.bases()
+            jump = range(expected, expected + queue.entries_per_file) if is_known else None
+            likely = _likely_offset(log_files, commit_log_offset, queue_offset, jump)
+            if likely != queue_offset:
+                return likely
         return queue.file_for(queue_offset)
 
     dispatcher = Dispatcher(queue_file, consume_queues.entries_per_file)
@@ -72,6 +76,29 @@ def dispatch(log_files: FileQueue, consume_queues: ConsumeQueues, ranges: list[t
             offset = log_files.base_of(offset) + log_files.file_bytes
     ends = {MessageQueue(topic, queue_id): end for (topic, queue_id), end in dispatcher.ends.items()}
     return Dispatched(dispatcher.records, dispatcher.entries_written, ends, dispatcher.doubtful)
+
+
+def _likely_offset(log_files: FileQueue, commit_log_offset: int, queue_offset: int, jump: range | None) -> int:
+    """Return the queue offset of a record of which only the body has a CRC, and whose number is not the next one.
+
+    A flipped bit there would leave a hole, or take the entry of another message. A broker numbers the messages of a
+    queue in the order of its log: so the next two of the queue know, and two of three are believed. Without such a
+    majority the lowest that is possible is believed, because a flipped bit is more likely to be one of the many that
+    are 0; up to a small ``jump``, as damaged records leave one, or any when the queue has no entry yet (None).
+    """
+    queue, guesses = None, [queue_offset]
+    for _, step in islice(commit_log.walk(log_files, commit_log_offset), _MOST_RECORDS_AHEAD):
+        if isinstance(step, Record):
+            queue = queue or step.message.queue
+            is_next = step.message.commit_log_offset > commit_log_offset and has_entry(step.message)
+            if is_next and step.message.queue == queue:
+                guesses.append(step.message.queue_offset - len(guesses))
+                if guesses.count(guesses[-1]) == 2:
+                    return guesses[-1]
+                if len(guesses) == 3:
+                    break
+    lowest = min((guess for guess in guesses if guess >= (jump.start if jump else 0)), default=-1)
+    return lowest if jump is None or lowest in jump else jump.start
 
 
 def has_entry(message: ReceivedMessage) -> bool:
