@@ -322,7 +322,8 @@ def _fill_gaps(queue: ConsumeQueue, end: int, quarantined: tuple[Quarantined, ..
     """
     if not quarantined:
         return
-    first = min(queue.files.bases()) // layout.CONSUME_QUEUE_ENTRY.size
+    bases = queue.files.bases()
+    first = min(bases) // layout.CONSUME_QUEUE_ENTRY.size if bases else end - 1
     before = 0
     for number in range(first, end):
         entry = queue.entry_or_none(number)

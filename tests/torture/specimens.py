@@ -11,6 +11,7 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -104,8 +105,11 @@ class Specimen:
 
     def restore(self) -> None:
         """Undo whatever was done to the store since :meth:`keep`; a new runtime file says that it is the original."""
-        for path in [path for path in self.root.rglob("*") if path.is_file()]:
-            if path not in self.files:
+        for path in sorted(self.root.rglob("*"), reverse=True):  # what is in a directory comes before it
+            if path.is_dir():
+                with suppress(OSError):  # one that is empty would go on to be a queue
+                    path.rmdir()
+            elif path not in self.files:
                 path.unlink()
         for path, content in self.files.items():
             if not path.exists():
