@@ -16,12 +16,14 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+from rmqclient.allocation import Strategy
 from rmqclient.filters.tag import parse_tags
+from rmqclient.handler import Handler, Start
 from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic
+from rmqclient.retry import RetryPolicy
 from store import StoreConfig
 from store.errors import HandlerError
 
@@ -32,22 +34,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _EXPECTED = "write it as `def handle(message)` or `async def handle(message)`"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handler:
-    """A function, and which messages it gets."""
-
-    topic: str
-    group: str
-    tags: str
-    """Normalised, as :attr:`rmqclient.filters.tag.TagFilter.expression`."""
-
-    threads: int
-    """How many messages it is given at the same time in one process."""
-
-    function: Callable[..., Any]
-    """Plain or ``async``; takes one argument, made by :func:`rmqclient.codecs.decoder_for`."""
 
 
 class App:
@@ -74,7 +60,21 @@ class App:
         return root
 
     def handler(
-        self, topic: str, *, group: str, tags: str | None = "*", threads: int = 1
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str | None = "*",
+        where: str = "",
+        json: str = "",
+        threads: int = 1,
+        ordered: bool | Literal["key"] = False,
+        batch: int = 1,
+        linger_ms: int = 0,
+        retry: RetryPolicy | None = None,
+        start: Start = "earliest",
+        broadcast: bool = False,
+        allocation: str | Strategy = "averaged",
     ) -> Callable[[Function], Function]:
         """Register the decorated function for ``topic``, as part of ``group``; the function itself is unchanged.
 
@@ -91,7 +91,22 @@ class App:
 
         def register(function: Function) -> Function:
             _check_function(function)
-            handler = Handler(topic=topic, group=group, tags=expression, threads=threads, function=function)
+            handler = Handler(
+                topic=topic,
+                group=group,
+                tags=expression,
+                where=where,
+                json=json,
+                threads=threads,
+                ordered=ordered,
+                batch=batch,
+                linger_ms=linger_ms,
+                retry=retry or RetryPolicy(),
+                start=start,
+                broadcast=broadcast,
+                allocation=allocation,
+                function=function,
+            )
             self._check_alone(handler)
             self.handlers.append(handler)
             return function

@@ -21,9 +21,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from rmqclient.app import Handler
 from rmqclient.codecs import decoder_for, message_itself
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.process_queue import ProcessQueue
 from store import MessageStore

@@ -32,12 +32,13 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from rmqclient.app import App, Handler, function_name
+from rmqclient.app import App, function_name
 from rmqclient.codecs import payload_annotation, python_function
+from rmqclient.handler import Handler
 from store.errors import HandlerError
 
 LARGE_BYTES = 1024 * 1024
@@ -78,12 +79,11 @@ worker does not have.
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """One handler of a transfer, without its function."""
+    """One handler of a transfer."""
 
-    topic: str
-    group: str
-    tags: str
-    threads: int
+    handler: Handler
+    """With :func:`_on_its_way` in the place of its function."""
+
     reference: str | None
     """``module:qualname`` of the function; None for one that travels by value."""
 
@@ -110,9 +110,7 @@ def transfer(app_or_handlers: App | Sequence[Handler]) -> Transfer:
     Raises HandlerError for a handler that cannot travel; it names the captured variable that is in the way.
     """
     handlers = app_or_handlers.handlers if isinstance(app_or_handlers, App) else app_or_handlers
-    parcels = tuple(
-        Parcel(each.topic, each.group, each.tags, each.threads, reference(each.function)) for each in handlers
-    )
+    parcels = tuple(Parcel(replace(each, function=_on_its_way), reference(each.function)) for each in handlers)
     copied = [each.function for each, parcel in zip(handlers, parcels, strict=True) if parcel.reference is None]
     return Transfer(_PYTHON, parcels, _dump_functions(copied) if copied else b"")
 
@@ -130,15 +128,13 @@ def load(transfer: Transfer) -> list[Handler]:
         )
     copies = _load_functions(transfer.values)
     return [
-        Handler(
-            topic=each.topic,
-            group=each.group,
-            tags=each.tags,
-            threads=each.threads,
-            function=next(copies) if each.reference is None else _find(each.reference),
-        )
+        replace(each.handler, function=next(copies) if each.reference is None else _find(each.reference))
         for each in transfer.parcels
     ]
+
+
+def _on_its_way() -> None:
+    """Stands for the function of a handler in a parcel."""
 
 
 def reference(function: Any) -> str | None:

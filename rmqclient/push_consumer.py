@@ -14,11 +14,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rmqclient.app import Handler
 from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.filters.tag import parse_tags
 from rmqclient.group import Member, MemberTable
+from rmqclient.handler import Handler
 from rmqclient.rebalance import Rebalancer
 from store import MessageQueue, MessageStore, TagSet, boottime, layout
 from store.errors import QueueError

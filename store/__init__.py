@@ -7,7 +7,7 @@ Reading order, each file uses only what stands above it:
 - ``file_queue``, ``topic_table``, ``group_table``, ``disk``
 - ``commit_log``, ``consume_queue``, ``index_file``, ``checkpoint``, ``releaser``
 - ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``, ``query``,
-  ``retention``, ``write_buffer``
+  ``retention``, ``schedule``, ``write_buffer``
 - ``opening``, ``dump``, ``verify``, ``broker_conf``
 - ``message_store``
 - ``repair``, ``__main__``
@@ -16,12 +16,22 @@ Reading order, each file uses only what stands above it:
 from __future__ import annotations
 
 from store import _kernel, layout
-from store._kernel import Message, QueueGrant, ReceivedMessage, SendResult, TagSet, boottime, java_hash
+from store._kernel import (
+    SCHEDULE_TOPIC,
+    Message,
+    QueueGrant,
+    ReceivedMessage,
+    SendResult,
+    TagSet,
+    boottime,
+    java_hash,
+)
 from store.config import Durability, StoreConfig
 from store.message_queue import MessageQueue
 from store.message_store import MessageStore, open_store
 
 __all__ = [
+    "SCHEDULE_TOPIC",
     "Durability",
     "Message",
     "MessageQueue",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmqclient import ReceivedMessage, SendResult
     from rmqclient.admin import CleanInfo, GroupInfo, QueueLag, TopicInfo
-    from rmqclient.app import Handler
+    from rmqclient.handler import Handler
     from rmqclient.worker_table import WorkerStatus
 
 Row = Mapping[str, Any]

@@ -41,7 +41,7 @@ from workers.exit_codes import WorkerExit
 
 if TYPE_CHECKING:
     from rmqclient import StoreConfig
-    from rmqclient.app import Handler
+    from rmqclient.handler import Handler
     from rmqclient.handler_transfer import Transfer
 
 BEAT_INTERVAL_S = 0.5

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rmqclient.app import App, Handler, function_name
+from rmqclient.app import App, function_name
+from rmqclient.handler import Handler
 from store import StoreConfig
 from store.errors import HandlerError, InvalidName
 

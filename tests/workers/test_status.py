@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.app import Handler
+from rmqclient.handler import Handler
 from rmqclient.worker_table import WorkerState, WorkerStatus
 from workers import status
 
