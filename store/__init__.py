@@ -16,7 +16,7 @@ Reading order, each file uses only what stands above it:
 from __future__ import annotations
 
 from store import _kernel, layout
-from store._kernel import Message, QueueGrant, ReceivedMessage, SendResult, TagSet, boottime, java_hash
+from store._kernel import Message, QueueGrant, ReceivedMessage, Running, SendResult, TagSet, boottime, java_hash
 from store.config import Durability, StoreConfig
 from store.message_queue import MessageQueue
 from store.message_store import MessageStore, open_store
@@ -28,6 +28,7 @@ __all__ = [
     "MessageStore",
     "QueueGrant",
     "ReceivedMessage",
+    "Running",
     "SendResult",
     "StoreConfig",
     "TagSet",
@@ -47,6 +48,7 @@ def _declared() -> dict[str, int]:
         "index_entry": layout.INDEX_ENTRY,
         "queue": layout.QUEUE_SLOT,
         "group_queue": layout.GROUP_QUEUE_SLOT,
+        "running": layout.RUNNING_SLOT,
     }
     declared = {}
     for name in _kernel.LAYOUT:
