@@ -9,6 +9,9 @@ from store.message_queue import MessageQueue
 LAYOUT: dict[str, int]
 FOUND: dict[str, int]
 CRC32_METHOD: str
+SCHEDULE_TOPIC: str
+DELAYS: list[str]
+"""How long the messages of delay levels 1 to 18 wait, as RocketMQ writes it."""
 RESERVED_PROPERTIES: frozenset[str]
 
 class _AppendFiles(Protocol):
@@ -31,6 +34,9 @@ def crc32(data: bytes | memoryview | Mapping, value: int = 0) -> int:
 
 def boottime() -> int:
     """Return CLOCK_BOOTTIME in ns: one clock for all processes, which counts suspend and never steps."""
+
+def delay_ms(level: int) -> int:
+    """Return how long the messages of a delay level wait. Raises ValueError for a level that does not exist."""
 
 def java_hash(text: str) -> int:
     """Return Java's ``String.hashCode``, 32 bits signed."""
@@ -307,6 +313,25 @@ class Appender:
     def append(self, message: Message, sharding_key: str | None = None) -> SendResult: ...
     def record_size(self, message: Message, sharding_key: str | None = None) -> int: ...
     def append_batch(self, messages: Iterable[Message], sharding_key: str | None = None) -> list[SendResult]: ...
+    def append_copy(
+        self,
+        message: ReceivedMessage,
+        topic: str,
+        queue_id: int,
+        properties: MappingLike[str, str],
+        *,
+        reconsume_times: int,
+        delay_level: int = 0,
+    ) -> SendResult:
+        """Append a message again, for queue ``queue_id`` of ``topic``, with exactly these properties in this order.
+
+        Body, flag, ``sys_flag``, born time and both hosts stay. With a delay level of 1 to 18 (18 for one above) the
+        copy waits in SCHEDULE_TOPIC_XXXX, and the result says where; the properties then have RocketMQ's order. The
+        result's id is the property ``UNIQ_KEY``.
+
+        Raises ValueError for a negative level, MessageRejected, PropertiesTooLarge, BodyTooLarge and what ``append``
+        raises.
+        """
     def populate_file(
         self, mapping: Mapping, base: int, start: int, least: int, most: int, behind: Mapping | None = None
     ) -> int: ...

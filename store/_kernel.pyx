@@ -497,10 +497,11 @@ cdef class SendResult:
     cdef readonly uint64_t commit_log_offset
     cdef readonly uint64_t commit_log_end
     cdef char unique_key[32]
+    cdef str foreign_key                # of a message that another client made, when it has not 32 bytes; else None
 
     @property
     def message_id(self):
-        return self.unique_key[:32].decode("ascii")
+        return self.unique_key[:32].decode("ascii") if self.foreign_key is None else self.foreign_key
 
     def __repr__(self):
         return (f"SendResult(message_id={self.message_id!r}, queue={self.queue!r}, "
@@ -513,19 +514,26 @@ cdef class SendResult:
 
     def __reduce__(self):
         return _send_result, (
-            self.queue, self.queue_offset, self.commit_log_offset, self.commit_log_end, self.unique_key[:32])
+            self.queue, self.queue_offset, self.commit_log_offset, self.commit_log_end, self.message_id)
 
 
-def _send_result(queue, queue_offset, commit_log_offset, commit_log_end, bytes unique_key not None):
+def _send_result(queue, queue_offset, commit_log_offset, commit_log_end, str message_id not None):
     cdef SendResult result = SendResult.__new__(SendResult)
-    if len(unique_key) != 32:
-        raise ValueError(f"a unique key of {len(unique_key)} bytes instead of 32")
     result.queue = queue
     result.queue_offset = queue_offset
     result.commit_log_offset = commit_log_offset
     result.commit_log_end = commit_log_end
-    memcpy(result.unique_key, PyBytes_AS_STRING(unique_key), 32)
+    name_result(result, message_id)
     return result
+
+
+cdef int name_result(SendResult result, str message_id) except -1:
+    cdef bytes unique_key = message_id.encode()
+    if len(unique_key) == 32 and message_id.isascii():
+        memcpy(result.unique_key, PyBytes_AS_STRING(unique_key), 32)
+    else:
+        result.foreign_key = message_id
+    return 0
 
 
 # --- record ----------------------------------------------------------------------------------------------------
@@ -682,16 +690,20 @@ cdef int parse(const unsigned char *at, Py_ssize_t available, int64_t commit_log
     return IS_RECORD if body_crc == <uint32_t>get_i32(at + R_BODY_CRC) else BAD_BODY_CRC
 
 
-cdef int attempt_of(const unsigned char *record) noexcept nogil:
-    """Number of the delivery attempt; the field stands 12 bytes further on for each address that is IPv6."""
+cdef int reconsume_times_at(const unsigned char *record) noexcept nogil:
+    """Where the field stands: 12 bytes further on for each address that is IPv6."""
     cdef int32_t flags = get_i32(record + R_SYS_FLAG)
     cdef int at = R_RECONSUME_TIMES
-    cdef int32_t before
     if flags & SYS_FLAG_BORN_HOST_V6:
         at += 12
     if flags & SYS_FLAG_STORE_HOST_V6:
         at += 12
-    before = get_i32(record + at)
+    return at
+
+
+cdef int attempt_of(const unsigned char *record) noexcept nogil:
+    """Number of the delivery attempt."""
+    cdef int32_t before = get_i32(record + reconsume_times_at(record))
     return before + 1 if before < 0x7FFFFFFF else before
 
 
@@ -711,15 +723,34 @@ cdef const unsigned char *find_property(const unsigned char *at, Py_ssize_t size
     return NULL
 
 
+cdef int store_timestamp_at(const unsigned char *record) noexcept nogil:
+    return R_STORE_TIMESTAMP + (12 if get_i32(record + R_SYS_FLAG) & SYS_FLAG_BORN_HOST_V6 else 0)
+
+
 cdef int64_t store_timestamp_of(const unsigned char *record) noexcept nogil:
-    return get_i64(record + (68 if get_i32(record + R_SYS_FLAG) & SYS_FLAG_BORN_HOST_V6 else R_STORE_TIMESTAMP))
+    return get_i64(record + store_timestamp_at(record))
 
 
-cdef int64_t[18] DELAY_MS
-for _level, _seconds in enumerate(
-    (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-):
-    DELAY_MS[_level] = 1000 * _seconds
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".split()  # of levels 1 to 18 [messageDelayLevel]
+
+cdef enum:
+    LEVELS = 18
+
+cdef int64_t[LEVELS] DELAY_MS
+for _level, _delay in enumerate(DELAYS):
+    DELAY_MS[_level] = int(_delay.rstrip("smh")) * {"s": 1000, "m": 60_000, "h": 3_600_000}[_delay.lstrip("0123456789")]
+
+
+def delay_ms(int level):
+    if not 1 <= level <= LEVELS:
+        raise ValueError(wrong_level(level, 1))
+    return DELAY_MS[level - 1]
+
+
+cdef str wrong_level(int level, int least):
+    table = ", ".join([f"{number} {delay}" for number, delay in enumerate(DELAYS, 1)])
+    return f"delay_level={level}: a level is {least} to {LEVELS}{', 0 for no delay' if least == 0 else ''}: {table}"
 
 
 cdef int64_t delay_ms_of(const unsigned char *level, Py_ssize_t size) noexcept nogil:
@@ -943,6 +974,7 @@ cdef struct Section:
     int32_t *sizes
     int64_t *tags_codes
     int count
+    int64_t delay_ms                # of the level in which the records wait, 0 for none
     int64_t now
     uint64_t commit_log_offset      # results, of the first record
     uint64_t queue_offset
@@ -989,7 +1021,9 @@ cdef void complete_records(Section *section, int64_t timestamp) noexcept nogil:
         size = section.sizes[number]
         put_i64(at + R_QUEUE_OFFSET, section.queue_offset + number)
         put_i64(at + R_COMMIT_LOG_OFFSET, commit_log_offset)
-        put_i64(at + R_STORE_TIMESTAMP, timestamp)
+        put_i64(at + store_timestamp_at(at), timestamp)
+        if section.delay_ms:
+            section.tags_codes[number] = timestamp + section.delay_ms
         put_crc_property(at + size - CRC_PROPERTY_SIZE, rmq_crc32(0, at, size - CRC_PROPERTY_SIZE) & 0x7FFFFFFF)
         at += size
         commit_log_offset += size
@@ -1167,6 +1201,14 @@ cdef class Route:
         free(self.slots)
         free(self.queue_ids)
 
+    cdef int number_of(self, int queue_id) except -1:
+        """Number of the queue with an id."""
+        cdef int number
+        for number in range(self.count):
+            if self.queue_ids[number] == queue_id:
+                return number
+        raise MessageRejected(f"topic {self.topic!r} has {self.count} queues, and none with the id {queue_id}")
+
     cdef int pick(self, str sharding_key) except -1:
         """Number of the queue: by key as SelectMessageQueueByHash, else one after the other."""
         cdef Py_ssize_t size = 0
@@ -1191,6 +1233,7 @@ cdef class _Plan:
     cdef int64_t *tags_codes
     cdef int count
     cdef int room
+    cdef int64_t delay_ms
 
     def __dealloc__(self):
         free(self.staged)
@@ -1248,6 +1291,21 @@ cdef const char *text_of(str text, str what, bint word, Py_ssize_t *size) except
             if word and at[number] == 32:
                 raise MessageRejected(f"{what} {text[:80]!r} holds a space, which separates keys on disk: replace it")
     return <const char *>at
+
+
+cdef uint32_t spread_hash(bytes name) noexcept:
+    """HashMap.hash of Java."""
+    cdef uint32_t value = hash_utf8(<const unsigned char *>PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
+    return value ^ value >> 16
+
+
+cdef list order_of_hash_map(dict pairs):
+    """Names in the order in which Java's HashMap would give them: by bucket, then as they came."""
+    cdef Py_ssize_t buckets = 16
+    while 4 * len(pairs) > 3 * buckets:
+        buckets *= 2
+    return [name for _, _, name in sorted([
+        (spread_hash(name) & (buckets - 1), number, name) for number, name in enumerate(pairs)])]
 
 
 cdef struct NotedFile:  # where the last append to a queue found its consume queue file
@@ -1398,6 +1456,131 @@ cdef class Appender:
             self.spare = plan
         return results
 
+    def append_copy(self, ReceivedMessage message not None, str topic not None, int queue_id, object properties not None,
+                    *, int reconsume_times, int delay_level=0):
+        cdef Section section
+        cdef int64_t now = wall_clock_ms()
+        cdef Route route = self._route(topic)
+        cdef int number = route.number_of(queue_id)
+        cdef _Plan plan
+        cdef SendResult result = SendResult.__new__(SendResult)
+        if delay_level < 0:
+            raise ValueError(wrong_level(delay_level, 0))
+        if topic == SCHEDULE_TOPIC:
+            raise MessageRejected(f"topic {topic!r} holds messages that wait for their delay level: give a delay_level")
+        plan = self._take_plan(1)
+        try:
+            self._stage_copy(plan, message, route, queue_id, properties, reconsume_times)
+            if delay_level:
+                route, number = self._delay(plan, route, queue_id, min(delay_level, LEVELS))
+            self._check_file_size(plan)
+            name_result(result, properties.get("UNIQ_KEY") or message.message_id)
+            self._commit(plan, route.slots[number], now, &section)
+            result.queue = route.queues[number]
+            result.queue_offset = section.queue_offset
+            result.commit_log_offset = section.commit_log_offset
+            result.commit_log_end = section.commit_log_offset + section.staged_size
+        finally:
+            self.spare = plan
+        return result
+
+    cdef int _stage_copy(self, _Plan plan, ReceivedMessage message, Route route, int queue_id, object properties,
+                         int reconsume_times) except -1:
+        """Write a record as ``_stage`` does, with everything from ``message`` but its place and its properties."""
+        cdef Py_ssize_t kept = message.frame.body_at + message.frame.body_size
+        cdef Py_ssize_t topic_size = PyBytes_GET_SIZE(route.name)
+        cdef Py_ssize_t used = CRC_PROPERTY_SIZE
+        cdef Py_ssize_t size = 0
+        cdef Py_ssize_t name_size = 0
+        cdef Frame frame
+        cdef const char *name
+        cdef const char *text
+        cdef unsigned char *start
+        cdef unsigned char *at
+        plan.reserve(kept + 3 + topic_size + MAX_PROPERTIES_BYTES)
+        start = plan.staged + plan.size
+        memcpy(start, message.at, kept)
+        put_i32(start + R_QUEUE_ID, queue_id)
+        at = start + reconsume_times_at(start)
+        put_i32(at, reconsume_times)
+        put_i64(at + R_PREPARED_OFFSET - R_RECONSUME_TIMES, 0)
+        at = start + kept
+        at[0] = <unsigned char>topic_size
+        memcpy(at + 1, PyBytes_AS_STRING(route.name), topic_size)
+        at += 3 + topic_size
+        for key, value in properties.items():
+            name = text_of(<str?>key, "property name", False, &name_size)
+            text = text_of(<str?>value, "property value", False, &size)
+            if name_size == 0 or size == 0:
+                raise MessageRejected(f"property {key!r}: {value!r}: RocketMQ drops empty names and values")
+            used += name_size + size + 2
+            if used > MAX_PROPERTIES_BYTES:
+                raise PropertiesTooLarge(
+                    f"properties of a copy for topic {route.topic!r} take more than {MAX_PROPERTIES_BYTES} bytes on disk")
+            at = put_property(at, name, name_size, text, size)
+        self._finish_staged(plan, at, used)
+        frame_of(start, plan.sizes[0], get_i64(start + R_COMMIT_LOG_OFFSET), &frame)
+        plan.tags_codes[0] = tags_code_of(start, &frame)
+        return 0
+
+    cdef void _finish_staged(self, _Plan plan, unsigned char *end, Py_ssize_t properties_size) noexcept:
+        """Enter the sizes of the record that was staged last; ``end`` is behind its properties but for the CRC."""
+        cdef unsigned char *start = plan.staged + plan.size
+        cdef Py_ssize_t total = end + CRC_PROPERTY_SIZE - start
+        put_i16(end + CRC_PROPERTY_SIZE - properties_size - 2, <int>properties_size)
+        put_i32(start, <int32_t>total)
+        plan.sizes[plan.count] = <int32_t>total
+        plan.count += 1
+        plan.size += total
+
+    cdef _delay(self, _Plan plan, Route route, int queue_id, int level):
+        """Make the record that was staged last wait in a delay level; return route and number of the queue there.
+
+        CommitLog.asyncPutMessage: the properties are written anew, in the order of a HashMap of Java.
+        """
+        cdef Route schedule = self._route(SCHEDULE_TOPIC)
+        cdef int number = schedule.number_of(level - 1)
+        cdef unsigned char *start
+        cdef unsigned char *at
+        cdef Frame frame
+        cdef bytes text
+        plan.count -= 1
+        plan.size -= plan.sizes[plan.count]
+        start = plan.staged + plan.size
+        frame_of(start, plan.sizes[plan.count], get_i64(start + R_COMMIT_LOG_OFFSET), &frame)
+        pairs = {}
+        at = start + frame.properties_at
+        for pair in at[:frame.properties_size - CRC_PROPERTY_SIZE].split(b"\x02"):
+            if pair:
+                name, _, value = pair.partition(b"\x01")
+                pairs[name] = value
+        pairs[b"DELAY"] = b"%d" % level
+        pairs[b"REAL_TOPIC"] = route.name
+        pairs[b"REAL_QID"] = b"%d" % queue_id
+        text = b"".join([name + b"\x01" + pairs[name] + b"\x02" for name in order_of_hash_map(pairs)])
+        if len(text) + CRC_PROPERTY_SIZE > MAX_PROPERTIES_BYTES:
+            raise PropertiesTooLarge(
+                f"a delayed message for topic {route.topic!r} keeps topic, queue and level in its properties, which then "
+                f"take more than {MAX_PROPERTIES_BYTES} bytes on disk: shorten tags, keys or properties")
+        plan.reserve(frame.topic_at + 64 + MAX_PROPERTIES_BYTES)
+        start = plan.staged + plan.size
+        put_i32(start + R_QUEUE_ID, level - 1)
+        at = start + frame.topic_at
+        (at - 1)[0] = <unsigned char>PyBytes_GET_SIZE(schedule.name)
+        memcpy(at, PyBytes_AS_STRING(schedule.name), PyBytes_GET_SIZE(schedule.name))
+        at += PyBytes_GET_SIZE(schedule.name) + 2
+        memcpy(at, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+        self._finish_staged(plan, at + PyBytes_GET_SIZE(text), PyBytes_GET_SIZE(text) + CRC_PROPERTY_SIZE)
+        plan.delay_ms = DELAY_MS[level - 1]
+        return schedule, number
+
+    cdef int _check_file_size(self, _Plan plan) except -1:
+        if plan.size + BLANK_SIZE > <Py_ssize_t>self.log_file_bytes:
+            raise BodyTooLarge(
+                f"a record of {plan.size} bytes; one commit log file holds {self.log_file_bytes - BLANK_SIZE}: the message "
+                "is from a store with larger files")
+        return 0
+
     def populate_file(self, Mapping mapping not None, uint64_t base, uint64_t start, uint64_t least, uint64_t most,
                       Mapping behind=None):
         """Populate the pages of one file ahead of the writer, until its end; return how far that is.
@@ -1491,6 +1674,7 @@ cdef class Appender:
             plan = _Plan.__new__(_Plan)
         plan.size = 0
         plan.count = 0
+        plan.delay_ms = 0
         plan.reserve_records(count)
         return plan
 
@@ -1626,6 +1810,7 @@ cdef class Appender:
         section.sizes = plan.sizes
         section.tags_codes = plan.tags_codes
         section.count = plan.count
+        section.delay_ms = plan.delay_ms
         section.now = now
         while True:
             log_files = self.log_files  # held while the section runs: rule 5

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from store import commit_log, config_file, layout, query
-from store._kernel import Appender, Mapping, QueueGrant, ReceivedMessage, Route, TagSet
+from store._kernel import DELAYS, SCHEDULE_TOPIC, Appender, Mapping, QueueGrant, ReceivedMessage, Route, TagSet
 from store.appending import AppendFiles, repair
 from store.config import StoreConfig
 from store.crash_points import CrashPoint, reach
@@ -135,7 +135,7 @@ class MessageStore:
         self.check_usable()
 
         def make_route(topic: str) -> Route:
-            queues = make_topic(topic)
+            queues = self.topics.create(topic, len(DELAYS)) if topic == SCHEDULE_TOPIC else make_topic(topic)
             return Route(topic, list(queues), [self.topics.slot(queue) for queue in queues])
 
         files = AppendFiles(
