@@ -20,10 +20,11 @@ import contextlib
 import json
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from rmqclient.message import ReceivedMessage
 from rmqclient.running import Interrupted
 from store.layout import CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
 
@@ -72,10 +73,10 @@ class Failure:
         )
 
     @classmethod
-    def died(cls, interrupted: Interrupted) -> Self:
-        """Return the failure of a handler whose process died."""
+    def died(cls, interrupted: Interrupted, message: ReceivedMessage) -> Self:
+        """Return the failure of a handler whose process died with this message."""
         return cls(
-            attempt=interrupted.attempts,
+            attempt=message.reconsume_times + interrupted.begun,
             error=DEATH,
             text=f"process {interrupted.pid} died while it handled the message",
             worker=interrupted.client_id,
@@ -96,12 +97,12 @@ def history(properties: Mapping[str, str]) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def with_failure(properties: Mapping[str, str], failure: Failure) -> dict[str, str]:
-    """Return the properties with a failure more in the history, as far as there is room."""
+def with_failures(properties: Mapping[str, str], failures: Sequence[Failure]) -> dict[str, str]:
+    """Return the properties with these failures added to the history, as far as there is room."""
     others = {name: value for name, value in properties.items() if name != HISTORY}
     taken = sum(len(name.encode()) + len(value.encode()) + 2 for name, value in others.items())
     room = MAX_PROPERTIES_BYTES - CRC_PROPERTY_SIZE - _ROOM_FOR_DELIVERY - taken - len(HISTORY) - 2
-    told = _shortened([*history(properties), failure.entry()], min(room, _LONGEST_HISTORY))
+    told = _shortened([*history(properties), *(each.entry() for each in failures)], min(room, _LONGEST_HISTORY))
     return {**others, HISTORY: told} if told else others
 
 

@@ -33,21 +33,13 @@ _AT = layout.RUNNING_SLOT.at
 class Interrupted:
     """A message whose handler ran when its process died."""
 
-    attempts: int
-    """The delivery attempt that ran, 1 for the first one."""
+    begun: int
+    """How often it had been begun from this queue, 1 for the first time."""
 
     client_id: str
     """Of the member that died; empty when its slot has gone to another one."""
 
     pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class RunningSlot:
-    """A slot as its thread has it."""
-
-    number: int
-    running: Running
 
 
 class RunningTable:
@@ -61,7 +53,7 @@ class RunningTable:
         self._words = store.state.words
         self._is_alive = is_alive
 
-    def claim(self, member: int, incarnation: int, count: int) -> list[RunningSlot]:
+    def claim(self, member: int, incarnation: int, count: int) -> list[Running]:
         """Take ``count`` slots for threads of a member. Raises TableFull, StoreBusy."""
         state = self._store.state
         with state.locked(state.table_mutex, self._store.config.lock_timeout_ms):
@@ -69,25 +61,23 @@ class RunningTable:
             for number in numbers:
                 self._fill(number, member, incarnation)
             state.running_count = max(state.running_count, numbers[-1] + 1 if numbers else 0)
-        return [RunningSlot(number, Running(state.mapping, running_slot_at(number))) for number in numbers]
+            return [Running(state.mapping, running_slot_at(number)) for number in numbers]
 
-    def release(self, slot: RunningSlot) -> None:
-        """Give a slot back; its thread runs no handler any more."""
-        slot.running.rest()
-        self._words.store(running_slot_at(slot.number) + _AT["member"], 0)
-
-    def interrupted(self, slot: GroupQueueSlot) -> dict[int, Interrupted]:
-        """Return the messages of a queue that dead processes were handling, by queue offset, with the last attempt."""
+    def interrupted(self, slot: GroupQueueSlot) -> dict[int, list[Interrupted]]:
+        """Return the messages of a queue that dead processes were handling: by queue offset, the last death last."""
         state = self._store.state
-        found: dict[int, Interrupted] = {}
+        found: dict[int, list[Interrupted]] = {}
         for number in running_in(state.mapping, layout.RUNNING_TABLE_AT, state.running_count, slot.number):
             fields = layout.RUNNING_SLOT.read(state.mapping, running_slot_at(number))
             if fields["attempt"] == 0 or self._lives(fields["member"], fields["incarnation"]):
                 continue
-            told = Interrupted(fields["attempt"], self._client_id(fields["member"], fields["incarnation"]), fields["pid"])
-            for offset in _unfinished(slot, fields["queue_offset"], fields["last_offset"]):
-                if offset not in found or found[offset].attempts < told.attempts:
-                    found[offset] = told
+            told = Interrupted(
+                fields["attempt"], self._client_id(fields["member"], fields["incarnation"]), fields["pid"]
+            )
+            for offset in slot.unfinished(fields["queue_offset"], fields["last_offset"]):
+                found.setdefault(offset, []).append(told)
+        for deaths in found.values():
+            deaths.sort(key=lambda death: death.begun)
         return found
 
     def _lives(self, member: int, incarnation: int) -> bool:
@@ -114,7 +104,7 @@ class RunningTable:
         numbers += range(following, following + count - len(numbers))
         if numbers and numbers[-1] >= layout.RUNNING_SLOTS:
             raise TableFull(
-                f"{count} handler threads more: all {layout.RUNNING_SLOTS} slots of {self._store.root} for threads, and "
+                f"{count} handler threads more: the {layout.RUNNING_SLOTS} slots of {self._store.root} for threads, and "
                 "for messages whose handler killed its process, are in use"
             )
         return numbers
@@ -131,7 +121,7 @@ class RunningTable:
         if fields["attempt"] == 0 or fields["group_queue"] >= self._store.state.group_queue_count:
             return True
         slot = GroupQueueSlot(self._store.state, fields["group_queue"])
-        return not _unfinished(slot, fields["queue_offset"], fields["last_offset"])
+        return not slot.unfinished(fields["queue_offset"], fields["last_offset"])
 
     def _fill(self, number: int, member: int, incarnation: int) -> None:
         at, words = running_slot_at(number), self._words
@@ -139,9 +129,3 @@ class RunningTable:
         words.store(at + _AT["incarnation"], incarnation)
         words.store32(at + _AT["pid"], os.getpid())
         words.store(at + _AT["member"], member + 1)
-
-
-def _unfinished(slot: GroupQueueSlot, first: int, last: int) -> list[int]:
-    finished_to, bits = slot.load("advance_to"), slot.acknowledged_bits()
-    begin, end = max(first, finished_to), min(last + 1, finished_to + layout.ACK_WINDOW)
-    return [offset for offset in range(begin, end) if not bits >> offset % layout.ACK_WINDOW & 1]

@@ -208,7 +208,11 @@ class ReceivedMessage:
 
     @property
     def delivery_attempt(self) -> int:
-        """1 for the first delivery."""
+        """1 for the first delivery; those that ended with the death of a process count, too."""
+
+    @property
+    def reconsume_times(self) -> int:
+        """Delivery attempts before this record was stored."""
 
     def again(self, attempt: int = 0) -> ReceivedMessage:
         """Return the same message as its next delivery attempt, or as that ``attempt``."""
@@ -262,7 +266,10 @@ def index_records(
 
 @final
 class Running:
-    """The running slot of one handler thread: what it says is found when the handler has killed its process."""
+    """The running slot of one handler thread: what it says is found when the handler has killed its process.
+
+    Made when the slot is claimed; ``member`` and ``incarnation`` stand in it already.
+    """
 
     def __init__(self, shared: Mapping, at: int) -> None: ...
     def serve(self, group_queue: int) -> None:
@@ -275,7 +282,10 @@ class Running:
         """Say that the handlers of these messages, one or more in the order of their queue, are about to run."""
 
     def rest(self) -> None:
-        """Say that no handler runs."""
+        """Say that no handler runs. Nothing happens when the slot has gone to another member."""
+
+    def release(self) -> None:
+        """Give the slot back. Nothing happens when it has gone to another member."""
 
 def running_in(shared: Mapping, table_at: int, count: int, group_queue: int) -> list[int]:
     """Return the numbers of the running slots in use that tell of a message of one group-queue slot."""

@@ -841,6 +841,10 @@ cdef class ReceivedMessage:
         return store_timestamp_of(self.at)
 
     @property
+    def reconsume_times(self):
+        return attempt_of(self.at) - 1
+
+    @property
     def tags(self):
         return self._property(b"TAGS", 4)
 

@@ -24,17 +24,22 @@ cdef class Running:
     """The running slot of one handler thread. Only a death is told by it, so a few plain stores are enough.
 
     ``attempt`` is taken away first and written last: whatever instruction is the last one, the slot tells of a message
-    with its own attempt, or of none.
+    with its own attempt, or of none. It counts what this record was begun for; messages that ran side by side were all
+    begun for the first time, while their delivery attempts may differ.
     """
 
     cdef Mapping shared
     cdef unsigned char *slot
+    cdef uint64_t member
+    cdef uint64_t incarnation
 
     def __init__(self, Mapping shared not None, Py_ssize_t at):
         if at < 0 or at % 8 or at > shared.size - RUNNING_SIZE:
             raise ValueError(f"byte {at} cannot be that of a running slot in {shared.size}")
         self.shared = shared
         self.slot = shared.address + at
+        self.member = load64(self.slot + U_MEMBER)
+        self.incarnation = load64(self.slot + U_INCARNATION)
 
     def serve(self, uint32_t group_queue):
         """Say of which group-queue the next messages are."""
@@ -47,7 +52,7 @@ cdef class Running:
         store64(self.slot + U_ATTEMPT, 0)
         store64(self.slot + U_QUEUE_OFFSET, offset)
         store64(self.slot + U_LAST_OFFSET, offset)
-        store64(self.slot + U_ATTEMPT, message.delivery_attempt)
+        store64(self.slot + U_ATTEMPT, message.delivery_attempt - attempt_of(message.at) + 1)
 
     def begin_batch(self, list messages not None):
         """Say that the handlers of these messages, which stand in order, are about to run side by side."""
@@ -56,11 +61,18 @@ cdef class Running:
         store64(self.slot + U_ATTEMPT, 0)
         store64(self.slot + U_QUEUE_OFFSET, get_i64(first.at + R_QUEUE_OFFSET))
         store64(self.slot + U_LAST_OFFSET, get_i64(last.at + R_QUEUE_OFFSET))
-        store64(self.slot + U_ATTEMPT, first.delivery_attempt)
+        store64(self.slot + U_ATTEMPT, first.delivery_attempt - attempt_of(first.at) + 1)
 
     def rest(self):
-        """Say that no handler runs."""
-        store64(self.slot + U_ATTEMPT, 0)
+        """Say that no handler runs. Nothing happens when the slot has gone to another member, as this one had left."""
+        if load64(self.slot + U_MEMBER) == self.member and load64(self.slot + U_INCARNATION) == self.incarnation:
+            store64(self.slot + U_ATTEMPT, 0)
+
+    def release(self):
+        """Give the slot back; as :meth:`rest`."""
+        if load64(self.slot + U_MEMBER) == self.member and load64(self.slot + U_INCARNATION) == self.incarnation:
+            store64(self.slot + U_ATTEMPT, 0)
+            store64(self.slot + U_MEMBER, 0)
 
 
 def running_in(Mapping shared not None, Py_ssize_t table_at, Py_ssize_t count, uint32_t group_queue):

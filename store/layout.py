@@ -281,7 +281,7 @@ RUNNING_SLOT = Layout(
     Field("incarnation", "Q", "of that member"),
     Field("queue_offset", "Q", "of the message whose handler runs, the first one of a batch"),
     Field("last_offset", "Q", "of the last message of the batch; those of the group-queue in between may be others'"),
-    Field("attempt", "Q", "its delivery attempt, 0 when no handler runs; written last"),
+    Field("attempt", "Q", "how often it was begun from this queue, 0 when no handler runs; written last"),
     Field("group_queue", "I", "slot of the group-queue table"),
     Field("pid", "I", "of the process, for the history of a dead letter"),
     Field("_pad0", "16s", ""),
