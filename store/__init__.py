@@ -16,12 +16,26 @@ Reading order, each file uses only what stands above it:
 from __future__ import annotations
 
 from store import _kernel, layout
-from store._kernel import Message, QueueGrant, ReceivedMessage, Running, SendResult, TagSet, boottime, java_hash
+from store._kernel import (
+    RESERVED_PROPERTIES,
+    Appender,
+    Message,
+    QueueGrant,
+    ReceivedMessage,
+    Running,
+    SendResult,
+    TagSet,
+    boottime,
+    java_hash,
+    running_in,
+)
 from store.config import Durability, StoreConfig
 from store.message_queue import MessageQueue
 from store.message_store import MessageStore, open_store
 
 __all__ = [
+    "RESERVED_PROPERTIES",
+    "Appender",
     "Durability",
     "Message",
     "MessageQueue",
@@ -35,6 +49,7 @@ __all__ = [
     "boottime",
     "java_hash",
     "open_store",
+    "running_in",
 ]
 
 
