@@ -7,7 +7,7 @@ Reading order, each file uses only what stands above it:
 - ``file_queue``, ``topic_table``, ``group_table``, ``disk``
 - ``commit_log``, ``consume_queue``, ``index_file``, ``checkpoint``, ``releaser``
 - ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``, ``query``,
-  ``retention``, ``write_buffer``
+  ``retention``, ``schedule``, ``write_buffer``
 - ``opening``, ``dump``, ``verify``, ``broker_conf``
 - ``message_store``
 - ``repair``, ``__main__``
@@ -18,6 +18,7 @@ from __future__ import annotations
 from store import _kernel, layout
 from store._kernel import (
     RESERVED_PROPERTIES,
+    SCHEDULE_TOPIC,
     Appender,
     Message,
     QueueGrant,
@@ -35,6 +36,7 @@ from store.message_store import MessageStore, open_store
 
 __all__ = [
     "RESERVED_PROPERTIES",
+    "SCHEDULE_TOPIC",
     "Appender",
     "Durability",
     "Message",
