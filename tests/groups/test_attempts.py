@@ -59,8 +59,10 @@ def test_after_the_second_death_it_waits_for_its_delay_and_the_others_go_on(stor
     names = send(store, 5, "later")
     third = Member(store.root, 3, 10_000, 0.0)
     wait_for(lambda: sorted(third.names("end")) == names, "the others are handled")
-    (waiting,) = delayed(store)
+    wait_for(lambda: delayed(store), "the message is sent back")
     third.stop()
+    (waiting,) = delayed(store)
+    assert attempts(third) == []
     assert (waiting["REAL_TOPIC"], waiting["RETRY_TOPIC"]) == (retry_topic(GROUP), TOPIC)
     assert [(each["attempt"], each["error"]) for each in history(waiting)] == [(1, "death"), (2, "death")]
     assert all(queue.lag == 0 for queue in queues(store))
