@@ -7,7 +7,13 @@ from setuptools import Extension, setup
 KERNEL = Extension(
     "store._kernel",
     sources=["store/_kernel.pyx"],
-    depends=["store/_kernel.pyx", "store/_dispatch.pxi", "store/_crc32.h", "store/_shared_memory.h"],  # for an sdist
+    depends=[  # for an sdist
+        "store/_kernel.pyx",
+        "store/_dispatch.pxi",
+        "store/_running.pxi",
+        "store/_crc32.h",
+        "store/_shared_memory.h",
+    ],
     extra_compile_args=["-O3", "-pthread"],
     extra_link_args=["-pthread"],
 )

@@ -15,9 +15,9 @@
 
 Run the handlers with ``rmq run module:app --processes 2``.
 
-Reading order: ``message``, ``names``, ``codecs``, ``producer``; ``app``, ``filters``, ``allocation``, ``group``,
-``process_queue``, ``delivery``, ``concurrent_delivery``, ``rebalance``, ``push_consumer``; ``handler_transfer``,
-``worker_table``, ``admin``.
+Reading order: ``message``, ``names``, ``codecs``, ``producer``; ``retry``, ``app``, ``filters``, ``allocation``,
+``running``, ``group``, ``process_queue``, ``delivery``, ``concurrent_delivery``, ``rebalance``, ``retry_topic``,
+``push_consumer``; ``handler_transfer``, ``worker_table``, ``admin``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from __future__ import annotations
 from rmqclient.app import App
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.producer import Producer
+from rmqclient.retry import RetryPolicy
 from store import Durability, MessageQueue, StoreConfig
 from store.errors import (
     BatchTooLarge,
@@ -72,6 +73,7 @@ __all__ = [
     "PropertiesTooLarge",
     "QueueError",
     "ReceivedMessage",
+    "RetryPolicy",
     "SendResult",
     "StoreBusy",
     "StoreClosed",

@@ -4,7 +4,7 @@
 handler         then
 ==============  =====================================================================
 returns         the message is acknowledged, at once
-raises          it is delivered again in place after a pause, to any thread
+raises          it is stored for its next attempt, or as a dead letter, and then acknowledged
 ==============  =====================================================================
 """
 
@@ -12,16 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
-from collections.abc import Coroutine
-from typing import Any
 
 from rmqclient.delivery import Calls, Delivery
 from rmqclient.message import ReceivedMessage
 from rmqclient.process_queue import ProcessQueue
 from store.errors import StoreBusy
-
-_log = logging.getLogger(__name__)
 
 
 class ConcurrentDelivery(Delivery):
@@ -42,15 +37,18 @@ class ConcurrentDelivery(Delivery):
         handled = 0
         calls.running = True
         self._count_running(queue, 1, 1)
+        calls.slot.serve(queue.slot.number)
+        begin = calls.slot.begin
         for message in batch:
             if self._stopping or queue.revoked:
                 break
             calls.begun += 1
+            begin(message)
             try:
                 call(message)
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
-                retried.append(message)
-                self._failed(queue, message, error)
+                if not self._failed(queue, message, error):
+                    retried.append(message)
             else:
                 try:
                     taken = acknowledge(message)
@@ -60,6 +58,7 @@ class ConcurrentDelivery(Delivery):
                     handled += 1
                 else:
                     self._refused(queue)
+        calls.slot.rest()
         self._count_running(queue, -1, -1)
         calls.running = False
         self._settle(queue, batch, retried, handled)
@@ -71,31 +70,30 @@ class ConcurrentDelivery(Delivery):
         self._count_running(queue, 1, len(batch))
         calls.begun += 1
         calls.running = True
+        calls.slot.serve(queue.slot.number)
+        calls.slot.begin_batch(batch)
         outcomes = runner.run(self._gather(batch)) if not queue.revoked else []
         retried = []
         handled = 0
         for message, error in zip(batch, outcomes, strict=False):
             if error is not None:
-                retried.append(message)
-                self._failed(queue, message, error)
+                if not self._failed(queue, message, error):
+                    retried.append(message)
             elif self._acknowledge_late(queue, message):
                 handled += 1
             else:
                 self._refused(queue)
+        calls.slot.rest()
         self._count_running(queue, -1, -len(batch))
         calls.running = False
         self._settle(queue, batch, retried, handled)
 
     async def _gather(self, batch: list[ReceivedMessage]) -> list[BaseException | None]:
-        calls: list[Coroutine[Any, Any, object]] = [self._call(message) for message in batch]
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        return [result if isinstance(result, BaseException) else None for result in results]
+        return await asyncio.gather(*(self._outcome(message) for message in batch))
 
-    def _failed(self, queue: ProcessQueue, message: ReceivedMessage, error: BaseException) -> None:
-        pause_s = queue.retry_later(message)
-        _log.warning(
-            "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s; again in %.1f s",
-            self._handler.group, message.delivery_attempt, message.message_id, message.topic, message.queue_id,
-            message.queue_offset, type(error).__name__, error, pause_s,
-            exc_info=error if message.delivery_attempt == 1 else None,
-        )  # fmt: skip
+    async def _outcome(self, message: ReceivedMessage) -> BaseException | None:
+        try:
+            await self._call(message)
+        except BaseException as error:  # noqa: BLE001 - the loop would end with SystemExit, and the thread with it
+            return error
+        return None

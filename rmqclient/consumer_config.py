@@ -39,11 +39,8 @@ class ConsumerConfig:
     flow_control_ms: int = 50
     """Pause of a queue that is at one of these limits. [PULL_TIME_DELAY_MILLS_WHEN_FLOW_CONTROL]"""
 
-    first_retry_ms: int = 100
-    """Pause before a failed message is delivered again; doubles with each attempt."""
-
-    longest_retry_ms: int = 10_000
-    """Longest such pause."""
+    local_retry_ms: int = 5_000
+    """Pause before a failed message is delivered again in place, because it could not be stored for its retry. [5 s]"""
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

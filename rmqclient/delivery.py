@@ -18,16 +18,20 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from rmqclient.codecs import decoder_for, message_itself
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.failure import DEATH, Failure, history
+from rmqclient.group import Member
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.process_queue import ProcessQueue
-from store import MessageStore
-from store.errors import StoreBusy
+from rmqclient.retry import Outcome, Retries
+from store import MessageStore, Running
+from store.errors import QueueError, StoreBusy
 from store.record import reason
 from store.shared_state import arrival_lane_at
 
@@ -37,10 +41,17 @@ _LONGEST_SLEEP_MS = 500
 """A sender killed between publishing and waking leaves a sleeper; it looks again by itself after so long."""
 
 
+_DEATHS_AT_MOST = 2
+"""After so many deaths of its process a message is not run in place again."""
+
+
 class Calls:
     """The handler calls of one thread, so that one which never returns is noticed while other threads go on."""
 
-    __slots__ = ("_seen", "_seen_at", "begun", "running")
+    __slots__ = ("_seen", "_seen_at", "begun", "running", "slot")
+
+    slot: Running
+    """Where the thread tells what it runs, for the case that this kills the process. Set before the thread starts."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -58,15 +69,22 @@ class Calls:
 class Delivery(ABC):
     """The threads of one handler in one process."""
 
-    def __init__(self, store: MessageStore, handler: Handler, arrival_lane: int, config: ConsumerConfig) -> None:
+    def __init__(self, store: MessageStore, handler: Handler, member: Member, config: ConsumerConfig) -> None:
         self._words = store.state.words
-        self._lane = arrival_lane
-        self._lane_at = arrival_lane_at(arrival_lane)
+        self._member = member
+        self._lane = member.arrival_lane
+        self._lane_at = arrival_lane_at(member.arrival_lane)
+        self.retries = Retries(store, handler.group, handler.retry, member.client_id)
+        self.siblings: dict[str, Delivery] = {}
+        """By topic, the deliveries of the group in this process, this one too; they share the group's retry topic."""
         self._handler = handler
         self._call = calling(handler.function)
         self._config = config
         self._turn = threading.Lock()
+        self._own_queues: tuple[ProcessQueue, ...] = ()
+        self._retry_queues: tuple[ProcessQueue, ...] = ()
         self._queues: tuple[ProcessQueue, ...] = ()
+        self._handed: deque[tuple[ProcessQueue, ReceivedMessage]] = deque()
         self._next = 0
         self._stopping = False
         self._counting = threading.Lock()
@@ -78,23 +96,43 @@ class Delivery(ABC):
         """Acknowledgements refused because the queue had gone to somebody else."""
         self._calls = [Calls() for _ in range(handler.threads)]
         self._threads = [
-            threading.Thread(target=self._serve, args=(calls,), name=f"rmq-{handler.group}-{number}", daemon=True)
+            threading.Thread(target=self._run, args=(calls,), name=f"rmq-{handler.group}-{number}", daemon=True)
             for number, calls in enumerate(self._calls)
         ]
 
+    @property
+    def topic(self) -> str:
+        """The topic of the handler."""
+        return self._handler.topic
+
     def start(self) -> None:
-        """Begin to deliver."""
+        """Begin to deliver. Raises TableFull, StoreBusy."""
+        slots = self._member.table.running.claim(self._member.slot, self._member.incarnation, len(self._calls))
+        for calls, slot in zip(self._calls, slots, strict=True):
+            calls.slot = slot
         for thread in self._threads:
             thread.start()
 
     @property
     def queues(self) -> tuple[ProcessQueue, ...]:
-        """The queues that are delivered from now."""
-        return self._queues
+        """The queues of the handler's own topic that are delivered from now."""
+        return self._own_queues
 
     def set_queues(self, queues: tuple[ProcessQueue, ...]) -> None:
         """Deliver from these queues from now on."""
-        self._queues = queues
+        self._own_queues = queues
+        self._queues = queues + self._retry_queues
+        self.wake()
+
+    def set_retry_queues(self, queues: tuple[ProcessQueue, ...]) -> None:
+        """Deliver from these queues of the group's retry topic, too."""
+        self._retry_queues = queues
+        self._queues = self._own_queues + queues
+        self.wake()
+
+    def hand(self, queue: ProcessQueue, message: ReceivedMessage) -> None:
+        """Deliver this message, which another delivery has taken from the group's retry topic."""
+        self._handed.append((queue, message))
         self.wake()
 
     def wake(self) -> None:
@@ -125,20 +163,35 @@ class Delivery(ABC):
         """
         return min((since for calls in self._calls if (since := calls.running_since(now))), default=0)
 
+    def _run(self, calls: Calls) -> None:
+        try:
+            self._serve(calls)
+        finally:
+            calls.slot.release()
+
     @abstractmethod
     def _serve(self, calls: Calls) -> None:
-        """Take and handle batches in one thread until :meth:`stop_taking`."""
+        """Take and handle batches in one thread until :meth:`stop_taking`.
+
+        Say in ``calls.slot`` what is about to run before it runs: the queue's slot number with ``serve``, then the
+        message with ``begin``, or an ordered batch with ``begin_batch``; and ``rest`` when nothing runs any more.
+        """
 
     def _take(self) -> tuple[ProcessQueue, list[ReceivedMessage]] | None:
         """Return the next batch; sleeps with the turn held until there is one. None when stopping."""
         with self._turn:
             while not self._stopping:
+                if self._handed:
+                    queue, message = self._handed.popleft()
+                    return queue, [message]
                 queues = self._queues
                 for step in range(len(queues)):
                     queue = queues[(self._next + step) % len(queues)]
                     batch = queue.take()
                     if queue.grant.damaged:
                         report_damaged(queue)
+                    if batch and (queue.interrupted or queue.is_retry):
+                        batch = self._own_messages(queue, batch)
                     if batch:
                         self._next += step + 1
                         return queue, batch
@@ -147,7 +200,7 @@ class Delivery(ABC):
 
     def _sleep(self, queues: tuple[ProcessQueue, ...]) -> None:
         seen = self._words.load32(self._lane_at)
-        if queues is not self._queues or self._stopping:
+        if queues is not self._queues or self._handed or self._stopping:
             return
         pause_s = _LONGEST_SLEEP_MS / 1000
         for queue in queues:
@@ -158,6 +211,89 @@ class Delivery(ABC):
                 return
         if pause_s > 0:
             self._words.wait(self._lane_at, seen, max(1, int(pause_s * 1000)))
+
+    def _own_messages(self, queue: ProcessQueue, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Return what is to run here; send back what killed too many processes, pass on what is another handler's."""
+        own = []
+        for message in batch:
+            delivery = self.siblings.get(message.topic) if queue.is_retry else self
+            if delivery is None:
+                self._miss_handler(queue, message)
+            elif delivery.gave_back_interrupted(queue, message):
+                continue
+            elif delivery is self:
+                own.append(message)
+            else:
+                delivery.hand(queue, message)
+        return own
+
+    def gave_back_interrupted(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
+        """Send back a message that has killed its process too often to be run in place again, and tell whether it was.
+
+        The first death may have had another reason, such as a deploy, so it costs no delay. After the second one the
+        message would go on killing the process of other messages.
+        """
+        told = queue.interrupted.get(message.queue_offset)
+        if told is None:
+            return False
+        before = [entry for entry in history(message.properties) if entry.get("error") == DEATH]
+        *earlier, last = (Failure.died(each, message) for each in told)
+        is_patient = len(before) + told[-1].begun < _DEATHS_AT_MOST or self._handler.ordered  # which waits in place
+        if is_patient and last.attempt <= self.retries.policy.max_retries:
+            return False
+        if self._give_back(queue, message, last, *earlier):
+            queue.settle([message])
+            self._count_failed()
+        else:
+            queue.retry_later(message)
+        return True
+
+    def _miss_handler(self, queue: ProcessQueue, message: ReceivedMessage) -> None:
+        error = LookupError(f"this process has no handler of group {self._handler.group} for topic {message.topic}")
+        if self._give_back(queue, message, Failure.raised(error, message.delivery_attempt, self._member.client_id)):
+            queue.settle([message])
+            self._count_failed()
+        else:
+            queue.retry_later(message)
+
+    def _failed(self, queue: ProcessQueue, message: ReceivedMessage, error: BaseException) -> bool:
+        """Send back a message whose handler raised. False when it could not be stored: it waits for a try in place."""
+        failure = Failure.raised(error, message.delivery_attempt, self._member.client_id)
+        earlier = [Failure.died(each, message) for each in queue.interrupted.get(message.queue_offset, ())]
+        _log.warning(
+            "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s",
+            self._handler.group, message.delivery_attempt, message.message_id, message.topic, message.queue_id,
+            message.queue_offset, failure.error, failure.text,
+            exc_info=error if message.delivery_attempt == 1 else None,
+        )  # fmt: skip
+        if not self._give_back(queue, message, failure, *earlier):
+            queue.retry_later(message.again())
+            return False
+        self._count_failed()
+        return True
+
+    def _give_back(self, queue: ProcessQueue, message: ReceivedMessage, failure: Failure, *earlier: Failure) -> bool:
+        """Store a message for its retry or as a dead letter, then acknowledge it. False when it cannot be stored."""
+        try:
+            outcome = self.retries.send_back(message, failure, *earlier)
+        except (QueueError, OSError, MemoryError) as error:
+            _log.error(
+                "group %s: message %s cannot be stored for its retry, so it is kept in place: %s: %s",
+                self._handler.group, message.message_id, type(error).__name__, error,
+            )  # fmt: skip
+            return False
+        if outcome is Outcome.DEAD_LETTER:
+            _log.error(
+                "group %s: message %s of %s is a dead letter after attempt %d: %s: %s",
+                self._handler.group, message.message_id, message.topic, failure.attempt, failure.error, failure.text,
+            )  # fmt: skip
+        if not self._acknowledge_late(queue, message):
+            self._refused(queue)
+        return True
+
+    def _count_failed(self) -> None:
+        with self._counting:
+            self.failed += 1
 
     def _acknowledge_late(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
         """Acknowledge a message however long somebody holds the mutex: its handler must not run again for that."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from rmqclient.running import RunningTable
 from store import MessageQueue, MessageStore, boottime, java_hash, layout
 from store.errors import TableFull
 from store.file_lock import MEMBER_BYTES
@@ -45,6 +46,8 @@ class MemberTable:
         self._store = store
         self._words = store.state.words
         self._own: set[int] = set()
+        self.running = RunningTable(store, self.is_alive)
+        """What the handler threads of all members run."""
 
     def join(self, group: str, topic: str, client_id: str, subscription: str) -> Member:
         """Take a slot. Raises TableFull when all 1,024 are in use."""

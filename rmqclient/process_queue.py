@@ -1,7 +1,8 @@
 """Process queue: what a consumer has taken from one message queue and not finished.
 
 Which messages are finished is known to the acknowledgement bitmap in the runtime file. Here are counts, for flow
-control, and the failed messages that wait for their next attempt.
+control, and the messages that are to run alone: those that were running when a process died, and those that failed
+and could not be stored for their retry.
 
 A queue at a limit is passed over for 50 ms (DefaultMQPushConsumerImpl.pullMessage): 1,000 messages, 100 MiB, or 2,000
 between the oldest unfinished message and the newest one taken.
@@ -14,10 +15,12 @@ import heapq
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.message import ReceivedMessage
+from rmqclient.names import RETRY_PREFIX
+from rmqclient.running import Interrupted
 from store import MessageQueue, QueueGrant
 from store.errors import DiskFailed, LimitReached, StoreBusy, StoreCorrupt, StoreUnusable
 from store.group_table import GroupQueueSlot
@@ -40,8 +43,16 @@ class FlowControl(enum.Enum):
 class ProcessQueue:
     """One granted queue. Taking is for one thread at a time; finishing for any."""
 
-    def __init__(self, grant: QueueGrant, slot: GroupQueueSlot, config: ConsumerConfig) -> None:
+    def __init__(
+        self,
+        grant: QueueGrant,
+        slot: GroupQueueSlot,
+        config: ConsumerConfig,
+        interrupted: Mapping[int, Sequence[Interrupted]] | None = None,
+    ) -> None:
         self.grant = grant
+        self.interrupted = dict(interrupted or {})
+        """By queue offset, the messages that processes died with before this grant; the last death last."""
         self.slot = slot
         self.flow_control = FlowControl.NONE
         self.revoked = False
@@ -52,13 +63,18 @@ class ProcessQueue:
         self._lock = threading.Lock()
         self._messages = 0
         self._bytes = 0
-        self._retries: list[tuple[float, int, ReceivedMessage]] = []
+        self._alone: list[tuple[float, int, ReceivedMessage]] = []
         self._blocked_until = 0.0
 
     @property
     def queue(self) -> MessageQueue:
         """The message queue."""
         return self.grant.queue
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether it is the queue of a retry topic, which holds messages of all the group's topics."""
+        return self.queue.topic.startswith(RETRY_PREFIX)
 
     @property
     def in_flight(self) -> int:
@@ -71,10 +87,13 @@ class ProcessQueue:
         return time.monotonic() < self._blocked_until
 
     def take(self) -> list[ReceivedMessage]:
-        """Return the next messages to handle; none when there are none, or by flow control."""
+        """Return the next messages to handle, in order; none when there are none, or by flow control.
+
+        A message that is to run alone comes as a batch of one.
+        """
         if self.revoked:
             return []
-        if self._retries:
+        if self._alone:
             due = self._take_due()
             if due:
                 return due
@@ -85,7 +104,7 @@ class ProcessQueue:
             return []
         try:
             batch = self.grant.take(min(room, self._config.batch_messages), self._config.max_span)
-        except (StoreCorrupt, StoreUnusable, DiskFailed, LimitReached, StoreBusy) as error:
+        except (StoreCorrupt, StoreUnusable, DiskFailed, LimitReached, StoreBusy, MemoryError) as error:
             _log.error("queue %d of %s cannot be read, trying again: %s", self.queue.queue_id, self.queue.topic, error)
             self._block(FlowControl.UNREADABLE, _UNREADABLE_PAUSE_MS)
             return []
@@ -96,6 +115,8 @@ class ProcessQueue:
             with self._lock:
                 self._messages += len(batch)
                 self._bytes += sum([message.size for message in batch])
+            if self.interrupted:
+                return self._without_interrupted(batch) or self._take_due()
         elif self._spans_too_far():
             self._block(FlowControl.SPAN, self._config.flow_control_ms)
         elif not self.grant.valid:
@@ -110,19 +131,17 @@ class ProcessQueue:
                 self._bytes -= sum([message.size for message in messages])
 
     def retry_later(self, message: ReceivedMessage) -> float:
-        """Keep a failed message for its next attempt; return the pause in seconds. It stays in flight."""
-        exponent = min(message.delivery_attempt - 1, 30)
-        pause_ms: int = min(self._config.first_retry_ms * 2**exponent, self._config.longest_retry_ms)
-        with self._lock:
-            heapq.heappush(self._retries, (time.monotonic() + pause_ms / 1000, message.queue_offset, message.again()))
-        return pause_ms / 1000
+        """Keep a failed message for its next attempt in place; return the pause in seconds. It stays in flight."""
+        pause_s = self._config.local_retry_ms / 1000
+        self._keep_alone(message, time.monotonic() + pause_s)
+        return pause_s
 
     def next_due(self) -> float | None:
         """Return when, on the monotonic clock, this queue wants to be asked again without a new message."""
         due = [self._blocked_until] if self._blocked_until else []
         with self._lock:
-            if self._retries:
-                due.append(self._retries[0][0])
+            if self._alone:
+                due.append(self._alone[0][0])
         return min(due, default=None)
 
     def _report_expired(self) -> None:
@@ -133,12 +152,25 @@ class ProcessQueue:
         self.grant.expired = 0
 
     def _take_due(self) -> list[ReceivedMessage]:
-        now = time.monotonic()
-        due: list[ReceivedMessage] = []
         with self._lock:
-            while self._retries and self._retries[0][0] <= now and len(due) < self._config.batch_messages:
-                due.append(heapq.heappop(self._retries)[2])
-        return due
+            if self._alone and self._alone[0][0] <= time.monotonic():
+                return [heapq.heappop(self._alone)[2]]
+        return []
+
+    def _keep_alone(self, message: ReceivedMessage, due: float) -> None:
+        with self._lock:
+            heapq.heappush(self._alone, (due, message.queue_offset, message))
+
+    def _without_interrupted(self, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Set messages that a process died with aside, each with its true attempt, and return the others."""
+        others = []
+        for message in batch:
+            told = self.interrupted.get(message.queue_offset)
+            if told is None:
+                others.append(message)
+            else:
+                self._keep_alone(message.again(message.reconsume_times + told[-1].begun + 1), 0.0)
+        return others
 
     def _room(self) -> int:
         """Return how many messages may be taken; 0 sets the reason."""

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 
 from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.delivery import Delivery
 from rmqclient.filters.tag import parse_tags
 from rmqclient.group import Member, MemberTable
 from rmqclient.handler import Handler
 from rmqclient.rebalance import Rebalancer
+from rmqclient.retry_topic import RetryTopic
 from store import MessageQueue, MessageStore, TagSet, boottime, layout
 from store.errors import QueueError
 
@@ -49,7 +51,7 @@ class Subscription:
         filtered = parse_tags(handler.tags)
         self.handler = handler
         self.member: Member = table.join(handler.group, handler.topic, client_id, filtered.expression)
-        self.delivery = ConcurrentDelivery(store, handler, self.member.arrival_lane, config)
+        self.delivery = ConcurrentDelivery(store, handler, self.member, config)
         self.rebalancer = Rebalancer(store, self.member, TagSet(filtered.tags), self.delivery, config)
 
 
@@ -70,6 +72,7 @@ class PushConsumer:
         self.client_id = client_id or f"{os.uname().nodename}@{os.getpid()}#{secrets.token_hex(4)}"
         self.subscriptions: list[Subscription] = []
         """One per handler; empty before the start and after the end."""
+        self._retry_topics: list[RetryTopic] = []
         self._closing = threading.Event()
         self._coordinator = threading.Thread(target=self._coordinate, name="rmq-coordinator", daemon=True)
 
@@ -78,6 +81,9 @@ class PushConsumer:
         table = MemberTable(self._store)
         for handler in self._handlers:
             self.subscriptions.append(Subscription(self._store, table, handler, self.client_id, self._config))
+        for group, deliveries in _retrying(self.subscriptions).items():
+            retry_topic = RetryTopic(self._store, table, group, deliveries, self.client_id, self._config)
+            self._retry_topics.append(retry_topic)
         self._step()
         for subscription in self.subscriptions:
             subscription.delivery.start()
@@ -102,10 +108,11 @@ class PushConsumer:
         if self._coordinator.is_alive():
             self._store.state.signal_membership()
             self._coordinator.join()
-        subscriptions, self.subscriptions = self.subscriptions, []
-        for subscription in subscriptions:
-            subscription.rebalancer.release_all()
-            subscription.member.leave()
+        joined: list[Subscription | RetryTopic] = [*self._retry_topics, *self.subscriptions]
+        self._retry_topics, self.subscriptions = [], []
+        for each in joined:
+            each.rebalancer.release_all()
+            each.member.leave()
 
     @property
     def counters(self) -> Counters:
@@ -137,8 +144,18 @@ class PushConsumer:
                 words.wait(_MEMBERSHIP_WORD, seen, self._config.liveness_interval_ms)
 
     def _step(self) -> None:
-        for subscription in self.subscriptions:
+        joined: list[Subscription | RetryTopic] = [*self.subscriptions, *self._retry_topics]
+        for each in joined:
             try:
-                subscription.rebalancer.step()
+                each.rebalancer.step()
             except (QueueError, ValueError, OSError) as error:  # the next look tries again
-                _log.error("rebalance of group %s failed, trying again: %s", subscription.handler.group, error)
+                _log.error("rebalance of group %s failed, trying again: %s", each.member.group, error)
+
+
+def _retrying(subscriptions: Sequence[Subscription]) -> dict[str, list[Delivery]]:
+    """Return, by group, the deliveries whose failed messages come back through the retry topic."""
+    found: dict[str, list[Delivery]] = {}
+    for each in subscriptions:
+        if not each.handler.ordered and not each.handler.broadcast:
+            found.setdefault(each.handler.group, []).append(each.delivery)
+    return found

@@ -12,17 +12,26 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rmqclient.allocation import allocate
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery import Delivery
 from rmqclient.group import Member
 from rmqclient.process_queue import ProcessQueue
 from store import MessageQueue, MessageStore, TagSet
 from store.errors import UnknownTopic
 
 _log = logging.getLogger(__name__)
+
+
+class TakesQueues(Protocol):
+    """What delivers the messages of the queues that a member has: a :class:`rmqclient.delivery.Delivery`."""
+
+    def set_queues(self, queues: tuple[ProcessQueue, ...]) -> None:
+        """Deliver from these queues from now on."""
+
+    def is_handling(self, queue: ProcessQueue) -> bool:
+        """Tell whether a handler runs, or is about to run, with a message of this queue."""
 
 
 class View(NamedTuple):
@@ -36,7 +45,7 @@ class Rebalancer:
     """Keeps the queues of one member as the allocation says. For one thread."""
 
     def __init__(
-        self, store: MessageStore, member: Member, tags: TagSet, delivery: Delivery, config: ConsumerConfig
+        self, store: MessageStore, member: Member, tags: TagSet, delivery: TakesQueues, config: ConsumerConfig
     ) -> None:
         self._store = store
         self._member = member
@@ -124,7 +133,9 @@ class Rebalancer:
         epoch = self._member.take(slot, self._config.lease_ms)
         if epoch is not None:
             grant = self._store.grant(slot, epoch, self._tags)
-            self._held[queue] = ProcessQueue(grant, slot, self._config)
+            # After the grant: whoever had the queue before cannot acknowledge any more.
+            interrupted = self._member.table.running.interrupted(slot)
+            self._held[queue] = ProcessQueue(grant, slot, self._config, interrupted)
 
     def _publish(self) -> None:
         self._delivery.set_queues(tuple(self._held[queue] for queue in sorted(self._held)))

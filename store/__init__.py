@@ -17,33 +17,41 @@ from __future__ import annotations
 
 from store import _kernel, layout
 from store._kernel import (
+    RESERVED_PROPERTIES,
     SCHEDULE_TOPIC,
+    Appender,
     Message,
     QueueGrant,
     ReceivedMessage,
+    Running,
     SendResult,
     TagSet,
     boottime,
     java_hash,
+    running_in,
 )
 from store.config import Durability, StoreConfig
 from store.message_queue import MessageQueue
 from store.message_store import MessageStore, open_store
 
 __all__ = [
+    "RESERVED_PROPERTIES",
     "SCHEDULE_TOPIC",
+    "Appender",
     "Durability",
     "Message",
     "MessageQueue",
     "MessageStore",
     "QueueGrant",
     "ReceivedMessage",
+    "Running",
     "SendResult",
     "StoreConfig",
     "TagSet",
     "boottime",
     "java_hash",
     "open_store",
+    "running_in",
 ]
 
 
@@ -57,6 +65,7 @@ def _declared() -> dict[str, int]:
         "index_entry": layout.INDEX_ENTRY,
         "queue": layout.QUEUE_SLOT,
         "group_queue": layout.GROUP_QUEUE_SLOT,
+        "running": layout.RUNNING_SLOT,
     }
     declared = {}
     for name in _kernel.LAYOUT:

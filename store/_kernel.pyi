@@ -150,9 +150,13 @@ class ReceivedMessage:
     """A message of the log; each field is decoded when it is read."""
 
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """Its topic. A message that a group gets from its retry topic shows the topic where it failed [RETRY_TOPIC]."""
+
     @property
-    def queue(self) -> MessageQueue: ...
+    def queue(self) -> MessageQueue:
+        """Where it was taken from; for a retry that is the queue of the retry topic."""
+
     @property
     def queue_id(self) -> int: ...
     @property
@@ -204,10 +208,14 @@ class ReceivedMessage:
 
     @property
     def delivery_attempt(self) -> int:
-        """1 for the first delivery."""
+        """1 for the first delivery; those that ended with the death of a process count, too."""
 
-    def again(self) -> ReceivedMessage:
-        """Return the same message as its next delivery attempt."""
+    @property
+    def reconsume_times(self) -> int:
+        """Delivery attempts before this record was stored."""
+
+    def again(self, attempt: int = 0) -> ReceivedMessage:
+        """Return the same message as its next delivery attempt, or as that ``attempt``."""
 
     def record(self) -> bytes:
         """Return the bytes of the whole record."""
@@ -255,6 +263,32 @@ def index_records(
     The first ``done`` keys of the first record are there already. Returns where it ended, how many keys of the record
     there were added, and whether that is because the index file is full.
     """
+
+@final
+class Running:
+    """The running slot of one handler thread: what it says is found when the handler has killed its process.
+
+    Made when the slot is claimed; ``member`` and ``incarnation`` stand in it already.
+    """
+
+    def __init__(self, shared: Mapping, at: int) -> None: ...
+    def serve(self, group_queue: int) -> None:
+        """Say of which slot of the group-queue table the next messages are."""
+
+    def begin(self, message: ReceivedMessage) -> None:
+        """Say that the handler of this message is about to run."""
+
+    def begin_batch(self, messages: list[ReceivedMessage]) -> None:
+        """Say that the handlers of these messages, one or more in the order of their queue, are about to run."""
+
+    def rest(self) -> None:
+        """Say that no handler runs. Nothing happens when the slot has gone to another member."""
+
+    def release(self) -> None:
+        """Give the slot back. Nothing happens when it has gone to another member."""
+
+def running_in(shared: Mapping, table_at: int, count: int, group_queue: int) -> list[int]:
+    """Return the numbers of the running slots in use that tell of a message of one group-queue slot."""
 
 @final
 class Route:

@@ -10,7 +10,7 @@ Rules of this file
 4. Bytes that break the format are a return value, not an exception: the caller knows file and position.
 5. A pointer into a mapping is used only while a Python reference to its :class:`Mapping` is held.
 
-From top to bottom: constants, mapping, words and mutex, message, record, dispatch (``_dispatch.pxi``), append, take and
+From top to bottom: constants, mapping, words and mutex, message, record, dispatch (``_dispatch.pxi``), running (``_running.pxi``), append, take and
 acknowledge.
 """
 
@@ -803,10 +803,15 @@ cdef class ReceivedMessage:
     cdef Frame frame
     cdef readonly object queue
     cdef readonly int delivery_attempt
+    cdef bint delivered                 # to a group: what its retry topic holds is shown as of the topic where it failed
     cdef dict parsed
 
     @property
     def topic(self):
+        if self.delivered and self.frame.topic_size > 7 and memcmp(self.at + self.frame.topic_at, b"%RETRY%", 7) == 0:
+            origin = self._property(b"RETRY_TOPIC", 11)
+            if origin:
+                return origin
         return PyUnicode_DecodeUTF8(<char *>self.at + self.frame.topic_at, self.frame.topic_size, NULL)
 
     @property
@@ -844,6 +849,10 @@ cdef class ReceivedMessage:
     @property
     def store_timestamp(self):
         return store_timestamp_of(self.at)
+
+    @property
+    def reconsume_times(self):
+        return attempt_of(self.at) - 1
 
     @property
     def tags(self):
@@ -892,8 +901,8 @@ cdef class ReceivedMessage:
             self.at + self.frame.properties_at, self.frame.properties_size, name, name_size, &size)
         return None if value == NULL else PyUnicode_DecodeUTF8(<char *>value, size, "replace")
 
-    def again(self):
-        return _again(self.record(), self.queue, self.delivery_attempt + 1)
+    def again(self, int attempt=0):
+        return _again(self.record(), self.queue, attempt or self.delivery_attempt + 1, self.delivered)
 
     def record(self):
         return PyBytes_FromStringAndSize(<char *>self.at, self.frame.size)
@@ -903,20 +912,21 @@ cdef class ReceivedMessage:
                 f"tags={self.tags!r}, keys={self.keys!r}, body=<{self.frame.body_size} B>)")
 
     def __reduce__(self):
-        return _again, (self.record(), self.queue, self.delivery_attempt)
+        return _again, (self.record(), self.queue, self.delivery_attempt, self.delivered)
 
 
-cdef ReceivedMessage received(bytes buffer, Py_ssize_t position, Frame *frame, object queue, int attempt):
+cdef ReceivedMessage received(bytes buffer, Py_ssize_t position, Frame *frame, object queue, int attempt, bint delivered):
     cdef ReceivedMessage message = ReceivedMessage.__new__(ReceivedMessage)
     message.buffer = buffer
     message.at = <const unsigned char *>PyBytes_AS_STRING(buffer) + position
     message.frame = frame[0]
     message.queue = queue
     message.delivery_attempt = attempt
+    message.delivered = delivered
     return message
 
 
-def _again(bytes record not None, object queue, int attempt):
+def _again(bytes record not None, object queue, int attempt, bint delivered=False):
     cdef Frame frame
     cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(record)
     cdef int found = IS_SHORT
@@ -924,7 +934,7 @@ def _again(bytes record not None, object queue, int attempt):
         found = parse(at, PyBytes_GET_SIZE(record), get_i64(at + R_COMMIT_LOG_OFFSET), &frame)
     if found != IS_RECORD:
         raise ValueError(f"not a record: outcome {found}")
-    return received(record, 0, &frame, queue, attempt)
+    return received(record, 0, &frame, queue, attempt, delivered)
 
 
 def decode(buffer, Py_ssize_t position, int64_t commit_log_offset, object queue=None):
@@ -947,10 +957,11 @@ def decode(buffer, Py_ssize_t position, int64_t commit_log_offset, object queue=
     # The bytes can change under a hostile writer; what was checked must be what is kept.
     at = <const unsigned char *>PyBytes_AS_STRING(record)
     found = parse(at, frame.size, commit_log_offset, &frame)
-    return received(record, 0, &frame, queue, attempt_of(at)) if found == IS_RECORD else found
+    return received(record, 0, &frame, queue, attempt_of(at), False) if found == IS_RECORD else found
 
 
 include "_dispatch.pxi"
+include "_running.pxi"
 
 
 # --- append ----------------------------------------------------------------------------------------------------
@@ -2433,4 +2444,4 @@ cdef class QueueGrant:
             return None
         if not self.tags.matches(at, &frame):
             return None
-        return received(record, 0, &frame, self.queue, attempt_of(at))
+        return received(record, 0, &frame, self.queue, attempt_of(at), True)

@@ -68,6 +68,12 @@ class GroupQueueSlot:
         at = self.at + _AT["acknowledged"]
         return int.from_bytes(memoryview(self._state.mapping)[at : at + layout.ACK_WINDOW // 8], "little")
 
+    def unfinished(self, first: int, last: int) -> list[int]:
+        """Return which messages from ``first`` to ``last``, both included, are not acknowledged."""
+        finished_to, bits = self.load("advance_to"), self.acknowledged_bits()
+        offsets = range(max(first, finished_to), min(last + 1, finished_to + layout.ACK_WINDOW))
+        return [offset for offset in offsets if not bits >> offset % layout.ACK_WINDOW & 1]
+
     def restore(self, committed_offset: int, bits: int, epoch: int) -> None:
         """Fill a slot that nobody owns, from what was kept of the last one."""
         self.store("committed_offset", committed_offset)

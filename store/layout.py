@@ -281,14 +281,18 @@ RUNNING_SLOTS = 8_192
 RUNNING_SLOT = Layout(
     Field("member", "Q", "member slot + 1 of the process, 0 when free"),
     Field("incarnation", "Q", "of that member"),
-    Field("queue_offset", "Q", "of the message whose handler runs"),
-    Field("attempt", "Q", "its delivery attempt, 0 when no handler runs"),
-    Field("started", "Q", "ns on CLOCK_BOOTTIME"),
+    Field("queue_offset", "Q", "of the message whose handler runs, the first one of a batch"),
+    Field("last_offset", "Q", "of the last message of the batch; those of the group-queue in between may be others'"),
+    Field("attempt", "Q", "how often it was begun from this queue, 0 when no handler runs; written last"),
     Field("group_queue", "I", "slot of the group-queue table"),
-    Field("_pad0", "20s", ""),
+    Field("pid", "I", "of the process, for the history of a dead letter"),
+    Field("_pad0", "16s", ""),
     order=NATIVE,
 )
 """One handler thread: what it runs is written here before it runs, and found here when it has killed its process."""
+
+NOBODY = MEMBER_SLOTS + 1
+"""In the place of ``member`` when it was one of a runtime file before this one: it is dead."""
 
 SCHEDULE_SLOTS = 64
 

@@ -22,11 +22,11 @@ from store.file_lock import BROKER_BYTE, LockFile
 from store.file_queue import FileQueue, MappingCache
 from store.file_system import check_content, warn_of_loss
 from store.flush import Flusher
-from store.group_table import GroupTable
+from store.group_table import GroupQueueSlot, GroupTable
 from store.mapped_file import SCRATCH_PREFIX, sync_directory
 from store.message_queue import MessageQueue
-from store.recovery import ABORT, Recovered
-from store.shared_state import SharedState
+from store.recovery import ABORT, GroupProgress, Recovered
+from store.shared_state import SharedState, running_slot_at
 from store.topic_table import TopicTable, queues_of
 
 _log = logging.getLogger(__name__)
@@ -232,9 +232,25 @@ def _restore_groups(
             slot = groups.find_or_add(group, topics.slot(queue), committed)
             bits = progress.acknowledged if committed == progress.committed_offset else 0
             slot.restore(committed, bits & _window(committed, high), progress.epoch)
+            _restore_interrupted(state, slot, progress, high)
             if committed < progress.committed_offset:
                 withdrawn.setdefault((queue.topic, group), {})[queue.queue_id] = committed
     return withdrawn
+
+
+def _restore_interrupted(state: SharedState, slot: GroupQueueSlot, progress: GroupProgress, max_offset: int) -> None:
+    """Go on telling of the unfinished messages that were running when all processes died."""
+    fields = layout.RUNNING_SLOT.at
+    for each in progress.interrupted:
+        if each.last_offset >= max_offset or not slot.unfinished(each.queue_offset, each.last_offset):
+            continue
+        at = running_slot_at(state.running_count)
+        words = {"queue_offset": each.queue_offset, "last_offset": each.last_offset, "attempt": each.attempt}
+        for name, value in (*words.items(), ("member", layout.NOBODY)):
+            state.words.store(at + fields[name], value)
+        state.words.store32(at + fields["group_queue"], slot.number)
+        state.words.store32(at + fields["pid"], each.pid)
+        state.running_count += 1
 
 
 def _window(committed: int, max_offset: int) -> int:

@@ -21,12 +21,12 @@ and to which no record leads is moved to ``quarantined``. Nothing else is ever d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from store import checkpoint, commit_log, config_file, index_file, layout
-from store._kernel import FOUND, scan
+from store._kernel import FOUND, running_in, scan
 from store.appending import COPYING, IDLE, RECORDED
 from store.commit_log import describe
 from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
@@ -40,7 +40,7 @@ from store.mapped_file import remove_scratch, sync_directory
 from store.message_queue import MessageQueue
 from store.record import Blank, End, Record, decode
 from store.shape import QUARANTINED, OddFile, begins_with_record, gaps, is_empty, is_whole, put_away
-from store.shared_state import SharedState
+from store.shared_state import SharedState, running_slot_at
 from store.topic_table import TopicTable
 
 ABORT = "abort"
@@ -61,12 +61,23 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
+class Interrupted:
+    """Messages of one group-queue that were running when their process died; see the running table."""
+
+    queue_offset: int
+    last_offset: int
+    attempt: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupProgress:
     """How far a group has come with one queue."""
 
     committed_offset: int
     acknowledged: int = 0
     epoch: int = 0
+    interrupted: tuple[Interrupted, ...] = ()
 
 
 Progress = dict[tuple[str, MessageQueue], GroupProgress]
@@ -369,15 +380,26 @@ def fits_together(leftover: SharedState) -> bool:
 
 
 def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> Progress:
-    """Take the groups' progress over from the runtime file, acknowledgements above the committed offset included."""
+    """Take the groups' progress over from the runtime file.
+
+    With it the acknowledgements above the committed offset, and what was running: nobody runs any more.
+    """
     kept: Progress = {}
     for slot in GroupTable(leftover, timeout_ms):
         bits = slot.acknowledged_bits()
         committed, advance_to = slot.load("committed_offset"), slot.load("advance_to")
         for offset in range(committed, advance_to):  # an owner died in the middle of an advance
             bits &= ~(1 << offset % layout.ACK_WINDOW)
-        kept[slot.group, topics.queue(slot.queue_slot)] = GroupProgress(advance_to, bits, slot.load("epoch"))
+        interrupted = tuple(_interrupted(leftover, slot.number))
+        progress = GroupProgress(advance_to, bits, slot.load("epoch"), interrupted)
+        kept[slot.group, topics.queue(slot.queue_slot)] = progress
     return kept
+
+
+def _interrupted(leftover: SharedState, group_queue: int) -> Iterator[Interrupted]:
+    for number in running_in(leftover.mapping, layout.RUNNING_TABLE_AT, leftover.running_count, group_queue):
+        fields = layout.RUNNING_SLOT.read(leftover.mapping, running_slot_at(number))
+        yield Interrupted(fields["queue_offset"], fields["last_offset"], fields["attempt"], fields["pid"])
 
 
 def progress_on_disk(root: Path) -> Progress:

@@ -264,7 +264,12 @@ def _has_sound_tables(state: SharedState) -> bool:
 
     The file has no checksum, because its words change all the time. One that fails here was damaged.
     """
-    if state.queue_count > layout.QUEUE_SLOTS or state.group_queue_count > layout.GROUP_QUEUE_SLOTS:
+    in_use = (
+        (state.queue_count, layout.QUEUE_SLOTS),
+        (state.group_queue_count, layout.GROUP_QUEUE_SLOTS),
+        (state.running_count, layout.RUNNING_SLOTS),
+    )
+    if any(count > slots for count, slots in in_use):
         return False
     queues = [_key(state, queue_slot_at(slot)) for slot in range(state.queue_count)]
     groups = [_key(state, group_queue_slot_at(slot)) for slot in range(state.group_queue_count)]

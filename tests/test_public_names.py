@@ -26,6 +26,7 @@ PUBLIC = {
     "PropertiesTooLarge",
     "QueueError",
     "ReceivedMessage",
+    "RetryPolicy",
     "SendResult",
     "StoreBusy",
     "StoreClosed",

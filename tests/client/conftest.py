@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import App, Producer
+from rmqclient import App, Producer, RetryPolicy
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.push_consumer import PushConsumer
 from store import MessageStore, open_store
 
-QUICK = ConsumerConfig(first_retry_ms=10, longest_retry_ms=40)
+QUICK = ConsumerConfig(local_retry_ms=20)
+SOON = RetryPolicy(delay_levels=(1,))
+"""Every retry after a second."""
 
 
 @pytest.fixture
