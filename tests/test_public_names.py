@@ -26,6 +26,7 @@ PUBLIC = {
     "PropertiesTooLarge",
     "QueueError",
     "ReceivedMessage",
+    "RetryPolicy",
     "SendResult",
     "StoreBusy",
     "StoreClosed",
@@ -36,6 +37,7 @@ PUBLIC = {
     "StoreInUse",
     "StorePoisoned",
     "StoreUnusable",
+    "Suspend",
     "TableFull",
     "UnknownTopic",
 }
