@@ -147,6 +147,7 @@ class ProcessQueue:
             return []
         if self._alone and (due := self._take_due()):
             return due
+        size = min(size, self._config.max_messages)
         while len(self._gathered) < size and (batch := self._take_new()):
             if not self._gathered:
                 self._gather_until = time.monotonic() + linger_s

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections import defaultdict
+from functools import partial
 
 import pytest
 
@@ -172,7 +173,7 @@ def test_attempts_are_counted_on_by_the_next_owner(store: MessageStore, producer
     producer.send(Message("t", b""))
     for seen in (2, 4):
         with consuming(store, app, SHORT):
-            wait_for(lambda seen=seen: len(attempts) >= seen, "some attempts")
+            wait_for(partial(lambda least: len(attempts) >= least, seen), "some attempts")
     with consuming(store, app, SHORT):
         wait_for(lambda: is_finished(store), "it is done")
         producer.send(Message("t", b""))
@@ -239,7 +240,9 @@ def test_a_consumer_that_is_closed_while_an_ordered_handler_runs_keeps_its_queue
 
 
 def test_a_filter_and_an_order_go_together(store: MessageStore, producer: Producer) -> None:
-    app, seen, failed = App(store.root), [], []
+    app = App(store.root)
+    seen: list[int] = []
+    failed: list[int] = []
 
     @app.handler("t", group="g", ordered=True, tags="b")
     def handle(message: ReceivedMessage) -> None:
