@@ -16,8 +16,9 @@
 Run the handlers with ``rmq run module:app --processes 2``.
 
 Reading order: ``message``, ``names``, ``codecs``, ``producer``; ``retry``, ``app``, ``filters``, ``allocation``,
-``running``, ``group``, ``process_queue``, ``delivery``, ``concurrent_delivery``, ``rebalance``, ``retry_topic``,
-``push_consumer``; ``handler_transfer``, ``worker_table``, ``admin``.
+``running``, ``group``, ``process_queue``, ``delivery``, ``concurrent_delivery``, ``batch_delivery``, ``suspension``,
+``orderly_delivery``, ``key_ordered_delivery``, ``rebalance``, ``retry_topic``, ``push_consumer``;
+``handler_transfer``, ``worker_table``, ``admin``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rmqclient.app import App
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.producer import Producer
 from rmqclient.retry import RetryPolicy
+from rmqclient.suspension import Suspend
 from store import Durability, MessageQueue, StoreConfig
 from store.errors import (
     BatchTooLarge,
@@ -84,6 +86,7 @@ __all__ = [
     "StoreInUse",
     "StorePoisoned",
     "StoreUnusable",
+    "Suspend",
     "TableFull",
     "UnknownTopic",
 ]

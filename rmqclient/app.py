@@ -29,6 +29,11 @@ from store.errors import HandlerError
 
 ROOT_VARIABLE = "RMQ_STORE"
 MAX_THREADS = 1_000
+MAX_BATCH = 1_024
+MAX_LINGER_MS = 60_000
+
+_FOR_EVER = RetryPolicy(max_retries=2**31 - 1)
+"""Of a handler whose messages keep their order. [maxReconsumeTimes, of ConsumeMessageOrderlyService]"""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -81,12 +86,25 @@ class App:
         Every group gets every message of the topic; inside a group each message goes to one process. ``tags`` is an
         expression of :mod:`rmqclient.filters.tag`. ``threads`` is 1 to 1,000 [consumeThreadMin, consumeThreadMax].
 
-        Raises InvalidName for the topic or the group, ValueError for the tags, and HandlerError for the number of
-        threads, a function that does not take exactly one positional parameter, and a second handler of the same topic
-        and group.
+        ``ordered=True`` handles one message at a time per queue, in the order of the queue; the threads share the
+        queues. ``ordered="key"`` keeps the order of each sharding key, and handles different keys of a queue side by
+        side; a message without one is in no order. A message that raises is delivered again in place, after a second
+        or as :class:`rmqclient.Suspend` says, and holds its queue, or its key, meanwhile: for ever, unless ``retry`` is
+        given and says how often. For one order of all messages of a topic, give it one queue.
+
+        ``batch`` above 1, up to 1,024, hands over a list of so many messages of one queue [consumeMessageBatchMaxSize],
+        or of fewer when ``linger_ms``, 0 to 60,000, are over since the first one came. The parameter is annotated
+        ``list[Order]`` or the like, or not at all. All are acknowledged together when the function returns. When it
+        raises, each is sent back by itself; with ``ordered=True`` the batch comes again. Not with ``ordered="key"``.
+
+        Raises InvalidName for the topic or the group, ValueError for the tags, and HandlerError for a number out of
+        its limits, options that do not go together, a function that does not take exactly one positional parameter, and
+        a second handler of the same topic and group.
         """
         _check_subscription(topic, group)
         _check_threads(threads)
+        _check_order(ordered, retry)
+        _check_batch(ordered, batch, linger_ms)
         expression = parse_tags(tags).expression
 
         def register(function: Function) -> Function:
@@ -101,7 +119,7 @@ class App:
                 ordered=ordered,
                 batch=batch,
                 linger_ms=linger_ms,
-                retry=retry or RetryPolicy(),
+                retry=retry or (_FOR_EVER if ordered else RetryPolicy()),
                 start=start,
                 broadcast=broadcast,
                 allocation=allocation,
@@ -150,6 +168,37 @@ def _check_subscription(topic: str, group: str) -> None:
 def _check_threads(threads: object) -> None:
     if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= MAX_THREADS:
         raise HandlerError(f"threads={threads!r}: a handler has 1 to {MAX_THREADS:,} threads")
+
+
+def _check_number(name: str, value: object, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise HandlerError(f"{name}={value!r}: must be a whole number from {least} to {most:,}")
+
+
+def _check_order(ordered: object, retry: RetryPolicy | None) -> None:
+    if not isinstance(ordered, bool) and ordered != "key":
+        raise HandlerError(
+            f'ordered={ordered!r}: use True for the order of each queue, "key" for that of each sharding key'
+        )
+    if ordered and retry is not None and retry.delay_levels:
+        raise HandlerError(
+            f"delay_levels={retry.delay_levels!r} with ordered={ordered!r}: a message whose order is kept is delivered "
+            "again in place, without a delay level; raise Suspend(seconds) for another pause"
+        )
+
+
+def _check_batch(ordered: object, batch: object, linger_ms: object) -> None:
+    _check_number("batch", batch, 1, MAX_BATCH)
+    _check_number("linger_ms", linger_ms, 0, MAX_LINGER_MS)
+    if linger_ms and batch == 1:
+        raise HandlerError(
+            f"linger_ms={linger_ms!r} with batch=1: there is nothing to wait for; give a batch of 2 or more"
+        )
+    if ordered == "key" and batch != 1:
+        raise HandlerError(
+            f'batch={batch!r} with ordered="key": messages of several keys cannot share a call and keep their orders; '
+            "use ordered=True, or batch=1"
+        )
 
 
 def _check_function(function: object) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Annotated, Any, NewType, get_args, get_origin, get_type_hints
@@ -31,6 +31,7 @@ from rmqclient.message import ReceivedMessage
 from store.errors import HandlerError, MessageRejected
 
 Decoder = Callable[[ReceivedMessage], object]
+BatchDecoder = Callable[[list[ReceivedMessage]], list[Any]]
 
 
 def encode_body(value: object) -> bytes:
@@ -61,7 +62,34 @@ def decoder_for(function: Callable[..., Any]) -> Decoder:
 
     Raises HandlerError, which names the annotation, when that cannot be resolved or decoded into.
     """
+    return _decoder_of(payload_annotation(function))
+
+
+def batch_decoder_for(function: Callable[..., Any]) -> BatchDecoder:
+    """Return what turns messages into the list that ``function`` takes, as ``list[Order]`` of its parameter asks.
+
+    The decoder raises as those of :func:`decoder_for`. Raises HandlerError, also when the annotation is no list.
+    """
+    decode = element_decoder_for(function)
+    return list if decode is message_itself else lambda messages: [decode(message) for message in messages]
+
+
+def element_decoder_for(function: Callable[..., Any]) -> Decoder:
+    """Return what turns one message into an element of the list that ``function`` takes."""
     annotation = payload_annotation(function)
+    plain = _without_alias(annotation)
+    if any(plain is kind for kind in (Any, object, list, Sequence)):
+        return message_itself
+    if get_origin(plain) not in (list, Sequence):
+        raise HandlerError(
+            f"the annotation {annotation!r} of a batch handler's parameter is no list: write list[ReceivedMessage], "
+            "list[bytes], list[Order] or the like, or batch=1"
+        )
+    (element,) = get_args(plain)
+    return _decoder_of(element)
+
+
+def _decoder_of(annotation: Any) -> Decoder:
     plain = _without_alias(annotation)
     for kind, decode in _WITHOUT_JSON:
         if plain is kind:

@@ -35,8 +35,8 @@ class ConcurrentDelivery(Delivery):
         call, acknowledge = self._call, queue.grant.acknowledge
         retried: list[ReceivedMessage] = []
         handled = 0
-        calls.running = True
-        self._count_running(queue, 1, 1)
+        calls.running = 1
+        self._count_running(queue, 1)
         calls.slot.serve(queue.slot.number)
         begin = calls.slot.begin
         for message in batch:
@@ -59,17 +59,17 @@ class ConcurrentDelivery(Delivery):
                 else:
                     self._refused(queue)
         calls.slot.rest()
-        self._count_running(queue, -1, -1)
-        calls.running = False
+        self._count_running(queue, -1)
+        calls.running = 0
         self._settle(queue, batch, retried, handled)
 
     def _handle_async(
         self, runner: asyncio.Runner, calls: Calls, queue: ProcessQueue, batch: list[ReceivedMessage]
     ) -> None:
         """Run the coroutines of a batch side by side, in the loop of this thread."""
-        self._count_running(queue, 1, len(batch))
+        self._count_running(queue, 1)
         calls.begun += 1
-        calls.running = True
+        calls.running = len(batch)
         calls.slot.serve(queue.slot.number)
         calls.slot.begin_batch(batch)
         outcomes = runner.run(self._gather(batch)) if not queue.revoked else []
@@ -84,8 +84,8 @@ class ConcurrentDelivery(Delivery):
             else:
                 self._refused(queue)
         calls.slot.rest()
-        self._count_running(queue, -1, -len(batch))
-        calls.running = False
+        self._count_running(queue, -1)
+        calls.running = 0
         self._settle(queue, batch, retried, handled)
 
     async def _gather(self, batch: list[ReceivedMessage]) -> list[BaseException | None]:

@@ -42,6 +42,9 @@ class ConsumerConfig:
     local_retry_ms: int = 5_000
     """Pause before a failed message is delivered again in place, because it could not be stored for its retry. [5 s]"""
 
+    suspend_ms: int = 1_000
+    """Pause of an ordered queue, or of one key, whose message failed; 10 ms to 30 s. [suspendCurrentQueueTimeMillis]"""
+
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
             if getattr(self, name) < 1:

@@ -8,21 +8,26 @@ and handler. With nothing to do the one whose turn it is sleeps on the arrival l
 way                                            what handling a batch means
 =============================================  ========================================================
 :mod:`rmqclient.concurrent_delivery`           messages of a queue out of order and side by side
+:mod:`rmqclient.batch_delivery`                the same, many messages in one call
+:mod:`rmqclient.orderly_delivery`              one message of a queue after the other
+:mod:`rmqclient.key_ordered_delivery`          one message of a sharding key after the other
 =============================================  ========================================================
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from rmqclient.codecs import decoder_for, message_itself
+from rmqclient.codecs import batch_decoder_for, decoder_for, message_itself
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.failure import DEATH, Failure, history
 from rmqclient.group import Member
@@ -55,7 +60,8 @@ class Calls:
 
     def __init__(self) -> None:
         self.begun = 0
-        self.running = False
+        self.running = 0
+        """Messages whose handler runs now."""
         self._seen = 0
         self._seen_at = 0
 
@@ -69,6 +75,9 @@ class Calls:
 class Delivery(ABC):
     """The threads of one handler in one process."""
 
+    keeps_order = False
+    """A queue goes to another member only when no handler runs with a message of it, however long that takes."""
+
     def __init__(self, store: MessageStore, handler: Handler, member: Member, config: ConsumerConfig) -> None:
         self._words = store.state.words
         self._member = member
@@ -78,7 +87,7 @@ class Delivery(ABC):
         self.siblings: dict[str, Delivery] = {}
         """By topic, the deliveries of the group in this process, this one too; they share the group's retry topic."""
         self._handler = handler
-        self._call = calling(handler.function)
+        self._call = calling(handler)
         self._config = config
         self._turn = threading.Lock()
         self._own_queues: tuple[ProcessQueue, ...] = ()
@@ -88,8 +97,6 @@ class Delivery(ABC):
         self._next = 0
         self._stopping = False
         self._counting = threading.Lock()
-        self.running = 0
-        """Messages whose handler runs now."""
         self.handled = 0
         self.failed = 0
         self.refused = 0
@@ -104,6 +111,11 @@ class Delivery(ABC):
     def topic(self) -> str:
         """The topic of the handler."""
         return self._handler.topic
+
+    @property
+    def running(self) -> int:
+        """Messages whose handler runs now."""
+        return sum(calls.running for calls in self._calls)
 
     def start(self) -> None:
         """Begin to deliver. Raises TableFull, StoreBusy."""
@@ -151,8 +163,7 @@ class Delivery(ABC):
             thread.join(max(0.0, deadline - time.monotonic()))
         return self.running if any(thread.is_alive() for thread in self._threads) else 0
 
-    @staticmethod
-    def is_handling(queue: ProcessQueue) -> bool:
+    def is_handling(self, queue: ProcessQueue) -> bool:
         """Tell whether a handler runs, or is about to run, with a message of this queue."""
         return queue.running > 0
 
@@ -168,6 +179,21 @@ class Delivery(ABC):
             self._serve(calls)
         finally:
             calls.slot.release()
+
+    @contextmanager
+    def _invoking(self, function: Callable[[Any], Any]) -> Iterator[Callable[[Any], object]]:
+        """Give one thread what calls ``function`` for the handler and returns when it has ended, a coroutine too."""
+        if not inspect.iscoroutinefunction(self._handler.function):
+            yield function
+            return
+        with asyncio.Runner() as runner:
+
+            def run(given: object) -> None:
+                error = runner.run(_error_of(function(given)))
+                if error is not None:
+                    raise error
+
+            yield run
 
     @abstractmethod
     def _serve(self, calls: Calls) -> None:
@@ -187,16 +213,22 @@ class Delivery(ABC):
                 queues = self._queues
                 for step in range(len(queues)):
                     queue = queues[(self._next + step) % len(queues)]
-                    batch = queue.take()
+                    batch = self._batch(queue)
                     if queue.grant.damaged:
                         report_damaged(queue)
-                    if batch and (queue.interrupted or queue.is_retry):
-                        batch = self._own_messages(queue, batch)
                     if batch:
                         self._next += step + 1
                         return queue, batch
                 self._sleep(queues)
         return None
+
+    def _batch(self, queue: ProcessQueue) -> list[ReceivedMessage]:
+        """Return what is handled next of one queue; only the thread whose turn it is asks."""
+        return self._own_messages(queue, queue.take())
+
+    def _next_due(self, queue: ProcessQueue) -> float | None:
+        """Return when, on the monotonic clock, to look at a queue again without a new message."""
+        return queue.next_due()
 
     def _sleep(self, queues: tuple[ProcessQueue, ...]) -> None:
         seen = self._words.load32(self._lane_at)
@@ -204,16 +236,18 @@ class Delivery(ABC):
             return
         pause_s = _LONGEST_SLEEP_MS / 1000
         for queue in queues:
-            due = queue.next_due()
+            due = self._next_due(queue)
             if due is not None:
                 pause_s = min(pause_s, due - time.monotonic())
-            if queue.grant.arm(self._lane) and not queue.revoked and not queue.is_blocked:
+            if not queue.revoked and not queue.is_blocked and queue.grant.arm(self._lane):
                 return
         if pause_s > 0:
             self._words.wait(self._lane_at, seen, max(1, int(pause_s * 1000)))
 
     def _own_messages(self, queue: ProcessQueue, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
         """Return what is to run here; send back what killed too many processes, pass on what is another handler's."""
+        if not batch or not (queue.interrupted or queue.is_retry):
+            return batch
         own = []
         for message in batch:
             delivery = self.siblings.get(message.topic) if queue.is_retry else self
@@ -295,6 +329,19 @@ class Delivery(ABC):
         with self._counting:
             self.failed += 1
 
+    def _acknowledge_all(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> bool:
+        """Acknowledge the messages of one call together, however long somebody holds the mutex."""
+        if len(messages) == 1:
+            return self._acknowledge_late(queue, messages[0])
+        offsets = [message.queue_offset for message in messages]
+        while True:
+            try:
+                return queue.grant.acknowledge_offsets(offsets)
+            except StoreBusy as error:
+                _log.warning("acknowledging %d messages of %s: %s", len(messages), queue.queue, error)
+                if self._stopping or queue.revoked:
+                    return False
+
     def _acknowledge_late(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
         """Acknowledge a message however long somebody holds the mutex: its handler must not run again for that."""
         while True:
@@ -323,24 +370,33 @@ class Delivery(ABC):
             )  # fmt: skip
         self.refused += 1
 
-    def _count_running(self, queue: ProcessQueue, batches: int, messages: int) -> None:
+    def _count_running(self, queue: ProcessQueue, batches: int) -> None:
         with self._counting:
             queue.running += batches
-            self.running += messages
 
 
-def calling(function: Callable[..., Any]) -> Callable[[ReceivedMessage], Any]:
-    """Return what calls a handler with what its annotation asks for."""
-    decode = decoder_for(function)
+async def _error_of(coroutine: Awaitable[object]) -> BaseException | None:
+    """Await a coroutine and return what it raised: raised in the loop, SystemExit would end that, too."""
+    try:
+        await coroutine
+    except BaseException as error:  # noqa: BLE001 - for the reason above
+        return error
+    return None
+
+
+def calling(handler: Handler) -> Callable[[Any], Any]:
+    """Return what calls a handler, given a message or a list of them, with what its annotation asks for."""
+    function = handler.function
+    decode: Callable[[Any], object] = decoder_for(function) if handler.batch == 1 else batch_decoder_for(function)
     if decode is message_itself:
         return function
     if inspect.iscoroutinefunction(function):
 
-        async def call_async(message: ReceivedMessage) -> object:
-            return await function(decode(message))
+        async def call_async(given: object) -> object:
+            return await function(decode(given))
 
         return call_async
-    return lambda message: function(decode(message))
+    return lambda given: function(decode(given))
 
 
 def report_damaged(queue: ProcessQueue) -> None:

@@ -38,6 +38,7 @@ class FlowControl(enum.Enum):
     BYTES = "flow control: bytes"
     SPAN = "flow control: span"
     UNREADABLE = "a file cannot be read"
+    SUSPENDED = "suspended: a message failed"
 
 
 class ProcessQueue:
@@ -49,6 +50,8 @@ class ProcessQueue:
         slot: GroupQueueSlot,
         config: ConsumerConfig,
         interrupted: Mapping[int, Sequence[Interrupted]] | None = None,
+        *,
+        keeps_order: bool = False,
     ) -> None:
         self.grant = grant
         self.interrupted = dict(interrupted or {})
@@ -60,11 +63,18 @@ class ProcessQueue:
         self.running = 0
         """Batches of this queue that a thread handles now."""
         self._config = config
+        self._keeps_order = keeps_order
         self._lock = threading.Lock()
         self._messages = 0
         self._bytes = 0
         self._alone: list[tuple[float, int, ReceivedMessage]] = []
         self._blocked_until = 0.0
+        self.claimed = False
+        """A thread has the whole queue, whose order is kept: nobody else takes until it is done."""
+        self._suspended: list[ReceivedMessage] = []
+        self._suspended_until = 0.0
+        self._gathered: list[ReceivedMessage] = []
+        self._gather_until = 0.0
 
     @property
     def queue(self) -> MessageQueue:
@@ -83,8 +93,8 @@ class ProcessQueue:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a limit was met and the pause for it is not over."""
-        return time.monotonic() < self._blocked_until
+        """Whether somebody has the queue to himself, or the pause after a limit or a failed message is not over."""
+        return self.claimed or time.monotonic() < max(self._blocked_until, self._suspended_until)
 
     def take(self) -> list[ReceivedMessage]:
         """Return the next messages to handle, in order; none when there are none, or by flow control.
@@ -93,11 +103,12 @@ class ProcessQueue:
         """
         if self.revoked:
             return []
-        if self._alone:
-            due = self._take_due()
-            if due:
-                return due
-        if not self.grant.has_more or (self._blocked_until and self.is_blocked):
+        if self._alone and (due := self._take_due()):
+            return due
+        return self._take_new() or self._take_due()
+
+    def _take_new(self) -> list[ReceivedMessage]:
+        if not self.grant.has_more or (self._blocked_until and time.monotonic() < self._blocked_until):
             return []
         room = self._room()
         if room <= 0:
@@ -116,19 +127,63 @@ class ProcessQueue:
                 self._messages += len(batch)
                 self._bytes += sum([message.size for message in batch])
             if self.interrupted:
-                return self._without_interrupted(batch) or self._take_due()
+                return self._without_interrupted(batch)
         elif self._spans_too_far():
             self._block(FlowControl.SPAN, self._config.flow_control_ms)
         elif not self.grant.valid:
             self.revoked = True
         return batch
 
+    def take_one(self) -> list[ReceivedMessage]:
+        """Return the next message, in a list of its own, or an empty one."""
+        return self.gather(1, 0.0)
+
+    def gather(self, size: int, linger_s: float) -> list[ReceivedMessage]:
+        """Return the next ``size`` messages; fewer when so much time has passed since the first one, or at a limit.
+
+        A message that is to run alone comes as a batch of one.
+        """
+        if self.revoked:
+            return []
+        if self._alone and (due := self._take_due()):
+            return due
+        size = min(size, self._config.max_messages)
+        while len(self._gathered) < size and (batch := self._take_new()):
+            if not self._gathered:
+                self._gather_until = time.monotonic() + linger_s
+            self._gathered += batch
+        is_due = self.flow_control is not FlowControl.NONE or time.monotonic() >= self._gather_until
+        if len(self._gathered) < size and not is_due:
+            return []
+        batch, self._gathered = self._gathered[:size], self._gathered[size:]
+        self._gather_until = time.monotonic() + linger_s
+        return batch
+
+    def suspend(self, messages: list[ReceivedMessage], pause_s: float) -> None:
+        """Keep the messages of an ordered queue, the failed one first, and give none for a while."""
+        self._suspended = messages
+        self._suspended_until = time.monotonic() + pause_s
+        self.flow_control = FlowControl.SUSPENDED
+
+    def resume(self) -> list[ReceivedMessage]:
+        """Return the messages that were kept; take none from a queue whose :attr:`is_blocked` is true."""
+        messages, self._suspended = self._suspended, []
+        if messages and not self.revoked:
+            self._suspended_until = 0.0
+            self.flow_control = FlowControl.NONE
+            return messages
+        return []
+
     def settle(self, messages: Sequence[ReceivedMessage]) -> None:
         """Count messages of a batch as finished, or as given up when the queue is revoked."""
         if messages:
-            with self._lock:
-                self._messages -= len(messages)
-                self._bytes -= sum([message.size for message in messages])
+            self.count_finished(len(messages), sum([message.size for message in messages]))
+
+    def count_finished(self, messages: int, size: int) -> None:
+        """Count so many messages, of so many bytes, as finished."""
+        with self._lock:
+            self._messages -= messages
+            self._bytes -= size
 
     def retry_later(self, message: ReceivedMessage) -> float:
         """Keep a failed message for its next attempt in place; return the pause in seconds. It stays in flight."""
@@ -139,6 +194,10 @@ class ProcessQueue:
     def next_due(self) -> float | None:
         """Return when, on the monotonic clock, this queue wants to be asked again without a new message."""
         due = [self._blocked_until] if self._blocked_until else []
+        if self._suspended:
+            due.append(self._suspended_until)
+        if self._gathered:
+            due.append(self._gather_until)
         with self._lock:
             if self._alone:
                 due.append(self._alone[0][0])
@@ -162,14 +221,18 @@ class ProcessQueue:
             heapq.heappush(self._alone, (due, message.queue_offset, message))
 
     def _without_interrupted(self, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Set messages that a process died with aside, each with its true attempt, and return the others."""
+        """Give messages that a process died with their true attempt; set them aside, unless an order is kept."""
         others = []
         for message in batch:
             told = self.interrupted.get(message.queue_offset)
             if told is None:
                 others.append(message)
+                continue
+            again = message.again(message.reconsume_times + told[-1].begun + 1)
+            if self._keeps_order:
+                others.append(again)
             else:
-                self._keep_alone(message.again(message.reconsume_times + told[-1].begun + 1), 0.0)
+                self._keep_alone(again, 0.0)
         return others
 
     def _room(self) -> int:

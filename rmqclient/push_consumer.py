@@ -14,12 +14,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rmqclient.batch_delivery import BatchDelivery
 from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery import Delivery
 from rmqclient.filters.tag import parse_tags
 from rmqclient.group import Member, MemberTable
 from rmqclient.handler import Handler
+from rmqclient.key_ordered_delivery import KeyOrderedDelivery
+from rmqclient.orderly_delivery import OrderlyDelivery
 from rmqclient.rebalance import Rebalancer
 from rmqclient.retry_topic import RetryTopic
 from store import MessageQueue, MessageStore, TagSet, boottime, layout
@@ -51,8 +54,17 @@ class Subscription:
         filtered = parse_tags(handler.tags)
         self.handler = handler
         self.member: Member = table.join(handler.group, handler.topic, client_id, filtered.expression)
-        self.delivery = ConcurrentDelivery(store, handler, self.member, config)
+        self.delivery = way_of(handler)(store, handler, self.member, config)
         self.rebalancer = Rebalancer(store, self.member, TagSet(filtered.tags), self.delivery, config)
+
+
+def way_of(handler: Handler) -> type[Delivery]:
+    """Return how the messages of a handler are delivered."""
+    if handler.ordered == "key":
+        return KeyOrderedDelivery
+    if handler.ordered:
+        return OrderlyDelivery
+    return BatchDelivery if handler.batch > 1 else ConcurrentDelivery
 
 
 class PushConsumer:
@@ -111,8 +123,8 @@ class PushConsumer:
         joined: list[Subscription | RetryTopic] = [*self._retry_topics, *self.subscriptions]
         self._retry_topics, self.subscriptions = [], []
         for each in joined:
-            each.rebalancer.release_all()
-            each.member.leave()
+            if each.rebalancer.release_all():
+                each.member.leave()
 
     @property
     def counters(self) -> Counters:

@@ -27,6 +27,10 @@ _log = logging.getLogger(__name__)
 class TakesQueues(Protocol):
     """What delivers the messages of the queues that a member has: a :class:`rmqclient.delivery.Delivery`."""
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether a queue goes to another member only when no handler runs with a message of it."""
+
     def set_queues(self, queues: tuple[ProcessQueue, ...]) -> None:
         """Deliver from these queues from now on."""
 
@@ -67,13 +71,21 @@ class Rebalancer:
             self._view = view
             self._move(self._allocated(view))
 
-    def release_all(self) -> None:
-        """Give every queue back; the member is about to leave."""
+    def release_all(self) -> bool:
+        """Give every queue back; the member is about to leave.
+
+        False when a queue whose order is kept has a handler that runs: that one goes to others when this process has
+        ended, or its lease, which is renewed no more.
+        """
         held, self._held = self._held, {}
-        self._delivery.set_queues(())
         for queue in held.values():
             queue.revoked = True
-            self._member.release(queue.slot, queue.grant.epoch)
+        kept = [queue for queue in held.values() if self._delivery.keeps_order and self._delivery.is_handling(queue)]
+        self._delivery.set_queues(())
+        for queue in held.values():
+            if queue not in kept:
+                self._member.release(queue.slot, queue.grant.epoch)
+        return not kept
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
@@ -119,11 +131,15 @@ class Rebalancer:
         self._publish()
 
     def _revoke(self, queue: MessageQueue) -> None:
-        """Take nothing more from a queue; release it when nothing runs, or the time for that is over."""
+        """Take nothing more from a queue; release it when nothing runs, or the time for that is over.
+
+        Where the order is kept there is no such time, as for an orderly consumer of RocketMQ: a next owner must not
+        begin before the running message has ended. A worker whose message runs too long is ended by its supervisor.
+        """
         held = self._held[queue]
         held.revoked = True
         until = self._drain_until.setdefault(queue, time.monotonic() + self._config.drain_ms / 1000)
-        if self._delivery.is_handling(held) and time.monotonic() < until:
+        if self._delivery.is_handling(held) and (self._delivery.keeps_order or time.monotonic() < until):
             return
         self._member.release(held.slot, held.grant.epoch)
         del self._held[queue], self._drain_until[queue]
@@ -135,7 +151,8 @@ class Rebalancer:
             grant = self._store.grant(slot, epoch, self._tags)
             # After the grant: whoever had the queue before cannot acknowledge any more.
             interrupted = self._member.table.running.interrupted(slot)
-            self._held[queue] = ProcessQueue(grant, slot, self._config, interrupted)
+            keeps_order = self._delivery.keeps_order
+            self._held[queue] = ProcessQueue(grant, slot, self._config, interrupted, keeps_order=keeps_order)
 
     def _publish(self) -> None:
         self._delivery.set_queues(tuple(self._held[queue] for queue in sorted(self._held)))

@@ -22,6 +22,8 @@ from store import MessageStore, TagSet
 class RetryTopic:
     """The membership of one process in the retry topic of one group, whose deliveries these are."""
 
+    keeps_order = False
+
     def __init__(
         self,
         store: MessageStore,

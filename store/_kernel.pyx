@@ -150,7 +150,10 @@ cdef enum:
     G_ADVANCE_TO = 296
     G_TAKEN_TO = 304
     G_ACKNOWLEDGED = 320
+    G_HELD_OFFSET = 584
+    G_HELD_ATTEMPTS = 592
     ACK_WINDOW = 2048
+    MOST_ATTEMPTS = 2147483646
 
 LAYOUT = {
     "record.total_size": R_TOTAL_SIZE, "record.magic": R_MAGIC, "record.body_crc": R_BODY_CRC,
@@ -172,6 +175,7 @@ LAYOUT = {
     "group_queue.mutex": G_MUTEX, "group_queue.epoch": G_EPOCH, "group_queue.committed_offset": G_COMMITTED,
     "group_queue.advance_to": G_ADVANCE_TO, "group_queue.taken_to": G_TAKEN_TO,
     "group_queue.acknowledged": G_ACKNOWLEDGED,
+    "group_queue.held_offset": G_HELD_OFFSET, "group_queue.held_attempts": G_HELD_ATTEMPTS,
     "RECORD_MAGIC": RECORD_MAGIC, "BLANK_MAGIC": BLANK_MAGIC, "RECORD_FIXED_SIZE": RECORD_FIXED_SIZE,
     "CRC_PROPERTY_SIZE": CRC_PROPERTY_SIZE, "MAX_PROPERTIES_BYTES": MAX_PROPERTIES_BYTES,
     "ARRIVAL_LANES_AT": ARRIVAL_LANES_AT, "ARRIVAL_LANE_STRIDE": ARRIVAL_LANE_STRIDE, "ACK_WINDOW": ACK_WINDOW,
@@ -2079,6 +2083,8 @@ cdef void settle_advance(unsigned char *slot) noexcept nogil:
                     load64(slot + G_ACKNOWLEDGED + bit // 64 * 8) & ~(<uint64_t>1 << bit % 64))
             offset += 1
     reach_point(AT_ACK_CLEARED)
+    if load64(slot + G_HELD_OFFSET) <= target:
+        store64(slot + G_HELD_OFFSET, 0)
     store64(slot + G_COMMITTED, target)
 
 
@@ -2138,6 +2144,23 @@ cdef int expire_section(unsigned char *slot, uint64_t epoch, uint64_t low, uint6
     store64(slot + G_ADVANCE_TO, low)
     settle_advance(slot)
     return 1
+
+
+cdef int begin_section(unsigned char *slot, uint64_t epoch, uint64_t offset, int first) noexcept nogil:
+    """Under the mutex of the group-queue: count a delivery attempt of the message that an ordered queue stands at.
+
+    Returns its number, ``first`` for a message that was not begun before; 0 when the epoch is old.
+    """
+    if load64(slot + G_EPOCH) != epoch:
+        return 0
+    if load64(slot + G_HELD_OFFSET) == offset + 1:
+        first = <int>min(load64(slot + G_HELD_ATTEMPTS), <uint64_t>MOST_ATTEMPTS) + 1
+        store64(slot + G_HELD_ATTEMPTS, first)
+        return first
+    store64(slot + G_HELD_OFFSET, 0)  # a death in between must not give this message the attempts of another one
+    store64(slot + G_HELD_ATTEMPTS, first)
+    store64(slot + G_HELD_OFFSET, offset + 1)
+    return first
 
 
 _GONE = object()
@@ -2326,6 +2349,30 @@ cdef class QueueGrant:
         """Mark messages finished by their queue offsets, under one lock. False when the epoch is old."""
         return self._acknowledge_offsets(offsets)
 
+    def begin(self, ReceivedMessage message not None):
+        """Count a delivery attempt before the handler runs, and give its number to the message. False when the epoch is old.
+
+        For the one message that an ordered queue stands at: the count survives this process.
+        """
+        cdef uint64_t offset = get_i64(message.at + R_QUEUE_OFFSET)
+        cdef int first = attempt_of(message.at)
+        cdef int failure = mutex_try(self.slot + G_MUTEX, 30)
+        cdef int attempt = 0
+        if failure == EBUSY:
+            with nogil:
+                failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
+                if failure == 0:
+                    attempt = begin_section(self.slot, self.epoch, offset, first)
+                    mutex_release(self.slot + G_MUTEX)
+        elif failure == 0:
+            attempt = begin_section(self.slot, self.epoch, offset, first)
+            mutex_release(self.slot + G_MUTEX)
+        if failure:
+            self._raise_lock_failure(failure, "begin a message")
+        if attempt:
+            message.delivery_attempt = attempt
+        return attempt > 0
+
     cdef bint _acknowledge_offsets(self, list offsets) except -1:
         cdef Py_ssize_t count = len(offsets)
         cdef Py_ssize_t number
@@ -2347,12 +2394,8 @@ cdef class QueueGrant:
         elif failure == 0:
             outcome = acknowledge_section(self.slot, self.epoch, offsets, count)
             mutex_release(self.slot + G_MUTEX)
-        if failure == ETIMEDOUT:
-            raise StoreBusy(
-                f"waited {self.timeout_ns // 1000000} ms to acknowledge in {self.queue}, held by thread "
-                f"{mutex_owner(self.slot + G_MUTEX)}")
         if failure:
-            raise OSError(failure, os.strerror(failure))
+            self._raise_lock_failure(failure, "acknowledge")
         if outcome == 2:
             raise ValueError(f"acknowledged {offsets[0]} of {self.queue}, beyond {ACK_WINDOW} above the committed offset")
         reach_point(AT_ACK_FINISHED)
@@ -2367,13 +2410,16 @@ cdef class QueueGrant:
             if failure == 0:
                 outcome = expire_section(self.slot, self.epoch, low, start, &self.expired)
                 mutex_release(self.slot + G_MUTEX)
+        if failure:
+            self._raise_lock_failure(failure, "step over removed messages")
+        return outcome == 1
+
+    cdef int _raise_lock_failure(self, int failure, str doing) except -1:
         if failure == ETIMEDOUT:
             raise StoreBusy(
-                f"waited {self.timeout_ns // 1000000} ms to step over removed messages of {self.queue}, held by thread "
+                f"waited {self.timeout_ns // 1000000} ms to {doing} in {self.queue}, held by thread "
                 f"{mutex_owner(self.slot + G_MUTEX)}")
-        if failure:
-            raise OSError(failure, os.strerror(failure))
-        return outcome == 1
+        raise OSError(failure, os.strerror(failure))
 
     cdef (int, int) _acknowledge_slowly(self, const uint64_t *offsets, Py_ssize_t count):
         cdef int failure

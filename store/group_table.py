@@ -74,11 +74,13 @@ class GroupQueueSlot:
         offsets = range(max(first, finished_to), min(last + 1, finished_to + layout.ACK_WINDOW))
         return [offset for offset in offsets if not bits >> offset % layout.ACK_WINDOW & 1]
 
-    def restore(self, committed_offset: int, bits: int, epoch: int) -> None:
+    def restore(self, committed_offset: int, bits: int, epoch: int, held: tuple[int, int] = (0, 0)) -> None:
         """Fill a slot that nobody owns, from what was kept of the last one."""
         self.store("committed_offset", committed_offset)
         self.store("advance_to", committed_offset)
         self.store("epoch", epoch)
+        self.store("held_offset", held[0])
+        self.store("held_attempts", held[1])
         at = self.at + _AT["acknowledged"]
         self._state.put_bytes(at, bits.to_bytes(layout.ACK_WINDOW // 8, "little"))
 

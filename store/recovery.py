@@ -78,6 +78,8 @@ class GroupProgress:
     acknowledged: int = 0
     epoch: int = 0
     interrupted: tuple[Interrupted, ...] = ()
+    held: tuple[int, int] = (0, 0)
+    """``held_offset`` and ``held_attempts`` of an ordered queue."""
 
 
 Progress = dict[tuple[str, MessageQueue], GroupProgress]
@@ -391,7 +393,8 @@ def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> P
         for offset in range(committed, advance_to):  # an owner died in the middle of an advance
             bits &= ~(1 << offset % layout.ACK_WINDOW)
         interrupted = tuple(_interrupted(leftover, slot.number))
-        progress = GroupProgress(advance_to, bits, slot.load("epoch"), interrupted)
+        held = slot.load("held_offset"), slot.load("held_attempts")
+        progress = GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held)
         kept[slot.group, topics.queue(slot.queue_slot)] = progress
     return kept
 

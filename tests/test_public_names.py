@@ -37,6 +37,7 @@ PUBLIC = {
     "StoreInUse",
     "StorePoisoned",
     "StoreUnusable",
+    "Suspend",
     "TableFull",
     "UnknownTopic",
 }

@@ -12,6 +12,7 @@ import pytest
 
 from rmqclient.app import App, function_name
 from rmqclient.handler import Handler
+from rmqclient.retry import RetryPolicy
 from store import StoreConfig
 from store.errors import HandlerError, InvalidName
 
@@ -140,6 +141,40 @@ def test_bad_tags_are_refused(app: App) -> None:
 def test_a_number_of_threads_out_of_bounds_is_refused(app: App, threads: Any) -> None:
     with pytest.raises(HandlerError, match="1 to 1,000 threads"):
         app.handler("orders", group="billing", threads=threads)
+
+
+@pytest.mark.parametrize("ordered", ["queue", 1, None, "KEY"])
+def test_an_order_that_is_none_is_refused(app: App, ordered: Any) -> None:
+    with pytest.raises(HandlerError, match=r'use True for the order of each queue, "key"'):
+        app.handler("orders", group="billing", ordered=ordered)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch": 0}, "batch=0: must be a whole number from 1 to 1,024"),
+        ({"batch": 1_025}, "from 1 to 1,024"),
+        ({"batch": True}, "from 1 to 1,024"),
+        ({"batch": 2, "linger_ms": -1}, "linger_ms=-1: must be a whole number from 0 to 60,000"),
+        ({"batch": 2, "linger_ms": 60_001}, "from 0 to 60,000"),
+        ({"batch": 2, "linger_ms": 0.5}, "from 0 to 60,000"),
+        ({"linger_ms": 5}, "give a batch of 2 or more"),
+        ({"ordered": "key", "batch": 2}, "use ordered=True, or batch=1"),
+        ({"ordered": True, "retry": RetryPolicy(delay_levels=(1,))}, "without a delay level"),
+    ],
+)
+def test_options_out_of_their_limits_or_that_do_not_go_together_are_refused(
+    app: App, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(HandlerError, match=message):
+        app.handler("orders", group="billing", **options)
+
+
+def test_a_handler_whose_order_is_kept_retries_for_ever_unless_it_says_otherwise(app: App) -> None:
+    app.handler("orders", group="a", ordered=True)(handle)
+    app.handler("orders", group="b", ordered="key", retry=RetryPolicy(max_retries=3))(handle)
+    app.handler("orders", group="c")(handle)
+    assert [each.retry.max_retries for each in app.handlers] == [2**31 - 1, 3, 16]
 
 
 @pytest.mark.parametrize("threads", [1, 1000])
