@@ -27,13 +27,16 @@ from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.producer import Producer
 from store import Durability, MessageQueue, StoreConfig
 from store.errors import (
+    AllocationError,
     BatchTooLarge,
     BodyTooLarge,
+    ClientIdInUse,
     ConfigMismatch,
     DiskFailed,
     HandlerError,
     InvalidName,
     LimitReached,
+    MembershipRefused,
     MessageExpired,
     MessageRejected,
     NotFlushed,
@@ -48,20 +51,24 @@ from store.errors import (
     StoreInUse,
     StorePoisoned,
     StoreUnusable,
+    SubscriptionMismatch,
     TableFull,
     UnknownTopic,
 )
 
 __all__ = [
+    "AllocationError",
     "App",
     "BatchTooLarge",
     "BodyTooLarge",
+    "ClientIdInUse",
     "ConfigMismatch",
     "DiskFailed",
     "Durability",
     "HandlerError",
     "InvalidName",
     "LimitReached",
+    "MembershipRefused",
     "Message",
     "MessageExpired",
     "MessageQueue",
@@ -82,6 +89,7 @@ __all__ = [
     "StoreInUse",
     "StorePoisoned",
     "StoreUnusable",
+    "SubscriptionMismatch",
     "TableFull",
     "UnknownTopic",
 ]

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from rmqclient.allocation import Strategy
+from rmqclient.allocation import Strategy, check_name, needs_settings
 from rmqclient.filters.tag import parse_tags
 from rmqclient.handler import Handler, Start
-from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic
+from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic, function_name
 from rmqclient.retry import RetryPolicy
 from store import StoreConfig
 from store.errors import HandlerError
@@ -80,13 +80,17 @@ class App:
 
         Every group gets every message of the topic; inside a group each message goes to one process. ``tags`` is an
         expression of :mod:`rmqclient.filters.tag`. ``threads`` is 1 to 1,000 [consumeThreadMin, consumeThreadMax].
+        ``allocation`` says how the members of the group share the queues: ``averaged``, ``circle``, ``hash`` or
+        ``sticky``, one of :mod:`rmqclient.allocation` with its settings, such as ``nearby(room_of)``, or a function of
+        (sorted client ids, sorted queues) that returns the queues of each client id.
 
         Raises InvalidName for the topic or the group, ValueError for the tags, and HandlerError for the number of
-        threads, a function that does not take exactly one positional parameter, and a second handler of the same topic
-        and group.
+        threads, an allocation that is none, a function that does not take exactly one positional parameter, and a
+        second handler of the same topic and group.
         """
         _check_subscription(topic, group)
         _check_threads(threads)
+        _check_allocation(allocation)
         expression = parse_tags(tags).expression
 
         def register(function: Function) -> Function:
@@ -122,14 +126,6 @@ class App:
         return f"App({str(self._root) if self._root else None!r}, {len(self.handlers)} handlers)"
 
 
-def function_name(function: Callable[..., Any]) -> str:
-    """Return ``module:qualname``, of the function inside of a ``partial`` and of the class of a callable object."""
-    named = getattr(function, "func", function)
-    if not hasattr(named, "__qualname__"):
-        named = type(named)
-    return f"{named.__module__}:{named.__qualname__}"
-
-
 def _absolute(root: str) -> Path | None:
     return Path(root).expanduser().absolute() if root else None
 
@@ -150,6 +146,20 @@ def _check_subscription(topic: str, group: str) -> None:
 def _check_threads(threads: object) -> None:
     if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= MAX_THREADS:
         raise HandlerError(f"threads={threads!r}: a handler has 1 to {MAX_THREADS:,} threads")
+
+
+def _check_allocation(allocation: object) -> None:
+    if not isinstance(allocation, str):
+        if not callable(allocation) or isinstance(allocation, type):
+            raise HandlerError(f"allocation={allocation!r}: give a name, or a function of (members, queues)")
+        return
+    try:
+        check_name(allocation)
+    except ValueError as error:
+        raise HandlerError(str(error)) from error
+    wanted = needs_settings(allocation)
+    if wanted:
+        raise HandlerError(f"allocation={allocation!r} needs settings: write allocation={wanted}")
 
 
 def _check_function(function: object) -> None:

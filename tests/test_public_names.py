@@ -7,15 +7,18 @@ import pytest
 import rmqclient
 
 PUBLIC = {
+    "AllocationError",
     "App",
     "BatchTooLarge",
     "BodyTooLarge",
+    "ClientIdInUse",
     "ConfigMismatch",
     "DiskFailed",
     "Durability",
     "HandlerError",
     "InvalidName",
     "LimitReached",
+    "MembershipRefused",
     "Message",
     "MessageExpired",
     "MessageQueue",
@@ -36,6 +39,7 @@ PUBLIC = {
     "StoreInUse",
     "StorePoisoned",
     "StoreUnusable",
+    "SubscriptionMismatch",
     "TableFull",
     "UnknownTopic",
 }
