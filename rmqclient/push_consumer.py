@@ -1,7 +1,7 @@
 """Push consumer: runs every handler of an application in one process.
 
-Each handler is a member of its group. One thread renews leases, sees to the rebalance and sleeps on the membership
-word in between; the handlers' own threads deliver.
+Each handler is a member of its group. One thread renews leases, sees to the rebalance and sleeps on the wake word of
+its first member in between; the handlers' own threads deliver.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.filters.tag import parse_tags
-from rmqclient.group import Member, MemberTable
+from rmqclient.group import Member, MemberTable, check_client_id
 from rmqclient.handler import Handler
 from rmqclient.rebalance import Rebalancer
 from store import MessageQueue, MessageStore, TagSet, boottime, layout
@@ -48,9 +48,11 @@ class Subscription:
     ) -> None:
         filtered = parse_tags(handler.tags)
         self.handler = handler
-        self.member: Member = table.join(handler.group, handler.topic, client_id, filtered.expression)
+        self.member: Member = table.join(handler.group, handler.topic, client_id, handler.subscription)
         self.delivery = ConcurrentDelivery(store, handler, self.member.arrival_lane, config)
-        self.rebalancer = Rebalancer(store, self.member, TagSet(filtered.tags), self.delivery, config)
+        self.rebalancer = Rebalancer(
+            store, self.member, TagSet(filtered.tags), self.delivery, config, handler.allocation
+        )
 
 
 class PushConsumer:
@@ -67,17 +69,27 @@ class PushConsumer:
         self._store = store
         self._handlers = handlers
         self._config = config or ConsumerConfig()
-        self.client_id = client_id or f"{os.uname().nodename}@{os.getpid()}#{secrets.token_hex(4)}"
+        self.client_id = _default_client_id() if client_id is None else check_client_id(client_id)
         self.subscriptions: list[Subscription] = []
         """One per handler; empty before the start and after the end."""
+        self._wake_at = _MEMBERSHIP_WORD
         self._closing = threading.Event()
         self._coordinator = threading.Thread(target=self._coordinate, name="rmq-coordinator", daemon=True)
 
     def start(self) -> None:
-        """Join the groups, take queues and begin to deliver. Raises TableFull, StoreBusy."""
+        """Join the groups, take queues and begin to deliver.
+
+        What is free is taken before this returns: a worker that is ready has its queues, and no message waits for a
+        later look. Raises SubscriptionMismatch, ClientIdInUse, TableFull, StoreBusy; then no group was joined.
+        """
         table = MemberTable(self._store)
-        for handler in self._handlers:
-            self.subscriptions.append(Subscription(self._store, table, handler, self.client_id, self._config))
+        try:
+            for handler in self._handlers:
+                self.subscriptions.append(Subscription(self._store, table, handler, self.client_id, self._config))
+        except BaseException:
+            self.close()
+            raise
+        self._wake_at = table.wake_at or _MEMBERSHIP_WORD
         self._step()
         for subscription in self.subscriptions:
             subscription.delivery.start()
@@ -100,7 +112,7 @@ class PushConsumer:
         self.stop_taking()
         self._closing.set()
         if self._coordinator.is_alive():
-            self._store.state.signal_membership()
+            self._store.state.words.signal(self._wake_at)
             self._coordinator.join()
         subscriptions, self.subscriptions = self.subscriptions, []
         for subscription in subscriptions:
@@ -131,10 +143,11 @@ class PushConsumer:
     def _coordinate(self) -> None:
         words = self._store.state.words
         while not self._closing.is_set():
-            seen = words.load32(_MEMBERSHIP_WORD)
+            seen = words.load32(self._wake_at)
             self._step()
             if not self._closing.is_set():
-                words.wait(_MEMBERSHIP_WORD, seen, self._config.liveness_interval_ms)
+                looks = [subscription.rebalancer.next_look_ms for subscription in self.subscriptions]
+                words.wait(self._wake_at, seen, min(looks, default=self._config.liveness_interval_ms))
 
     def _step(self) -> None:
         for subscription in self.subscriptions:
@@ -142,3 +155,8 @@ class PushConsumer:
                 subscription.rebalancer.step()
             except (QueueError, ValueError, OSError) as error:  # the next look tries again
                 _log.error("rebalance of group %s failed, trying again: %s", subscription.handler.group, error)
+
+
+def _default_client_id() -> str:
+    """Host, pid and a random part: two containers may have the same host name and the same pid."""
+    return f"{os.uname().nodename}@{os.getpid()}#{secrets.token_hex(4)}"

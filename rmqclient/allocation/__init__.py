@@ -83,7 +83,7 @@ def allocate(
 
     What is given twice counts once. ``virtual_nodes`` is for ``hash``, ``configured`` for ``config``, ``rooms`` for
     ``machine_room``, ``room_of`` and ``inner`` for ``machine_room_nearby``, ``current`` (who has what now) for
-    ``sticky``. The answer of a function of one's own may leave out members, and queues (:func:`unallocated` names these).
+    ``sticky``. A function of one's own may leave out members, and queues, which :func:`unallocated` then names.
 
     Raises ValueError when there is no such strategy, a setting is missing, there is no member or no queue, and for an
     empty client id (RocketMQ's AbstractAllocateMessageQueueStrategy.check); AllocationError when a function of one's

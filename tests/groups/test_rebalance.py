@@ -47,7 +47,7 @@ def test_a_queue_that_is_allocated_again_before_it_was_released_is_delivered_to_
 
     # When another one, that has the first claim on the queue, comes and goes while that message is handled
     (queue,) = subscription.delivery.queues
-    other = subscription.member.table.join(GROUP, TOPIC, "a", "*")
+    other = subscription.member.table.join(GROUP, TOPIC, "a", subscription.handler.subscription)
     wait_for(lambda: queue.revoked, "the queue is being given up")
     other.leave()
     wait_for(lambda: subscription.rebalancer._view.clients == ("b",), "the other one is gone")
