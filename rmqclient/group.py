@@ -144,21 +144,29 @@ class MemberTable:
     def all(self) -> list[MemberInfo]:
         """Return every member whose process runs, by slot."""
         self._read_on()
-        now = boottime()
-        return [
-            MemberInfo(
-                slot=slot,
-                incarnation=seat.incarnation,
-                group=seat.group,
-                topic=seat.topic,
-                client_id=seat.client_id,
-                pid=seat.pid,
-                subscription=seat.subscription,
-                heartbeat_age_ms=(now - self._words.load(member_slot_at(slot) + _AT["heartbeat"])) / 1e6,
-            )
-            for slot, seat in sorted(self._seats.items())
-            if self.is_alive(slot, seat.incarnation)
-        ]
+        seats = [seat for _, seat in sorted(self._seats.items())]
+        return [self._info(seat) for seat in seats if self.is_alive(seat.slot, seat.incarnation)]
+
+    def owner(self, slot: GroupQueueSlot) -> MemberInfo | None:
+        """Return the member that has a queue in its group now; None when it is free."""
+        number, incarnation = slot.load("owner") - 1, slot.load("owner_incarnation")
+        if number < 0 or slot.load("lease_until") < boottime() or not self.is_alive(number, incarnation):
+            return None
+        seat = self._read(number, incarnation)
+        return None if seat is None else self._info(seat)
+
+    def _info(self, seat: Seat) -> MemberInfo:
+        beat = self._words.load(member_slot_at(seat.slot) + _AT["heartbeat"])
+        return MemberInfo(
+            slot=seat.slot,
+            incarnation=seat.incarnation,
+            group=seat.group,
+            topic=seat.topic,
+            client_id=seat.client_id,
+            pid=seat.pid,
+            subscription=seat.subscription,
+            heartbeat_age_ms=(boottime() - beat) / 1e6,
+        )
 
     def _check(self, group: str, topic: str, client_id: str, subscription: str) -> None:
         """Let nobody in who differs; under the table mutex. Who died is no hindrance, and is not counted any more."""

@@ -104,7 +104,7 @@ class LockFile:
         self.path = path
         self._pid = os.getpid()
         self._sections: dict[int, threading.Lock] = {}
-        self._exclusive: set[int] = set()
+        self._own: set[int] = set()
         with _opening:
             self._file = _open(path)
             _handles.add(self)
@@ -128,8 +128,8 @@ class LockFile:
         self._set(byte, fcntl.F_UNLCK)
 
     def holds(self, byte: int) -> bool:
-        """Tell whether this handle holds ``byte`` exclusively, through whichever thread."""
-        return byte in self._exclusive
+        """Tell whether this handle holds ``byte``, exclusively or shared, which :meth:`holder` does not see."""
+        return byte in self._own
 
     def holder(self, byte: int) -> int | None:
         """Return who keeps this handle from locking ``byte`` exclusively; locks of this handle do not count.
@@ -193,10 +193,7 @@ class LockFile:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return False
             raise StoreUnusable(f"{self.path}: cannot be locked: {error.strerror}") from error
-        if kind == fcntl.F_WRLCK:
-            self._exclusive.add(byte)
-        else:
-            self._exclusive.discard(byte)
+        (self._own.discard if kind == fcntl.F_UNLCK else self._own.add)(byte)
         return True
 
     def _open_file(self) -> io.FileIO:
