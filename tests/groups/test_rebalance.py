@@ -12,6 +12,7 @@ import pytest
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.allocation import Strategy
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.delivery import Delivery
 from rmqclient.group import MemberTable
 from rmqclient.push_consumer import PushConsumer
 from store import MessageQueue, MessageStore, layout, open_store
@@ -96,7 +97,7 @@ NEVER_LOOKS = ConsumerConfig(liveness_interval_ms=LONG_MS, lease_ms=4 * LONG_MS,
 
 @pytest.mark.parametrize("strategy", ["averaged", "sticky"])
 def test_a_consumer_that_has_started_has_its_queues_and_delivers_without_another_look(
-    store: MessageStore, strategy: str
+    store: MessageStore, strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given messages, and a member that has died with all queues
     send(store, 8, queue_count=4)
@@ -113,11 +114,19 @@ def test_a_consumer_that_has_started_has_its_queues_and_delivers_without_another
 
     # When the next one has started
     handled: list[str] = []
+    begun_with: list[int] = []
+    start = Delivery.start
+
+    def begin(self: Delivery) -> None:
+        begun_with.append(len(self.queues))
+        start(self)
+
+    monkeypatch.setattr(Delivery, "start", begin)
     consumer = PushConsumer(store, recording(store, handled, strategy).handlers, client_id="b", config=NEVER_LOOKS)
     consumer.start()
 
-    # Then it has every queue already, and no message waits for a later look: there is none
-    assert len(consumer.subscriptions[0].rebalancer.queues) == 4
+    # Then it had every queue before its threads began, and no message waits for a later look: there is none
+    assert begun_with == [4]
     wait_for(lambda: len(handled) >= 8, "the messages are handled")
     consumer.close()
 
