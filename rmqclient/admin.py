@@ -68,6 +68,20 @@ class QueueLag:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberAssignment:
+    """What one member of a group has of one topic; without a client id what nobody has."""
+
+    group: str
+    topic: str
+    client_id: str | None
+    pid: int | None
+    heartbeat_age_ms: float | None
+    subscription: str | None
+    queue_ids: tuple[int, ...]
+    """Empty for a spare."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupInfo:
     """One consumer group."""
 
@@ -144,6 +158,38 @@ def lag(store: MessageStore, group: str) -> list[QueueLag]:
     clients = {(member.slot, member.incarnation): member.client_id for member in MemberTable(store).all()}
     slots = [slot for slot in store.groups if slot.group == group]
     return sorted((_queue_lag(store, slot, clients) for slot in slots), key=lambda found: (found.topic, found.queue_id))
+
+
+def assignment(store: MessageStore, group: str) -> list[MemberAssignment]:
+    """Return who has which queues of a group, by topic and client id, first what nobody has. Empty for no such group.
+
+    A member without a queue is a spare. Seen one queue after the other: while queues move, one may be free.
+    """
+    check_group(group)
+    members = {
+        (member.slot, member.incarnation): member for member in MemberTable(store).all() if member.group == group
+    }
+    owned: dict[tuple[int, int], list[int]] = {key: [] for key in members}
+    free: dict[str, list[int]] = {}
+    for slot in store.groups:
+        if slot.group == group:
+            queue = store.topics.queue(slot.queue_slot)
+            owner = (slot.load("owner") - 1, slot.load("owner_incarnation"))
+            (owned[owner] if owner in owned else free.setdefault(queue.topic, [])).append(queue.queue_id)
+    found = [MemberAssignment(group, topic, None, None, None, None, tuple(sorted(ids))) for topic, ids in free.items()]
+    for key, member in members.items():
+        found.append(
+            MemberAssignment(
+                group=group,
+                topic=member.topic,
+                client_id=member.client_id,
+                pid=member.pid,
+                heartbeat_age_ms=member.heartbeat_age_ms,
+                subscription=member.subscription,
+                queue_ids=tuple(sorted(owned[key])),
+            )
+        )
+    return sorted(found, key=lambda each: (each.topic, each.client_id or ""))
 
 
 def tail(

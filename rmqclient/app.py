@@ -19,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from rmqclient.allocation import Strategy
+from rmqclient.allocation import Strategy, check_name, needs_settings
 from rmqclient.filters.tag import parse_tags
 from rmqclient.handler import Handler, Start
-from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic
+from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic, function_name
 from rmqclient.retry import RetryPolicy
 from store import StoreConfig
 from store.errors import HandlerError
@@ -85,6 +85,9 @@ class App:
 
         Every group gets every message of the topic; inside a group each message goes to one process. ``tags`` is an
         expression of :mod:`rmqclient.filters.tag`. ``threads`` is 1 to 1,000 [consumeThreadMin, consumeThreadMax].
+        ``allocation`` says how the members of the group share the queues: ``averaged``, ``circle``, ``hash`` or
+        ``sticky``, one of :mod:`rmqclient.allocation` with its settings, such as ``nearby(room_of)``, or a function of
+        (sorted client ids, sorted queues) that returns the queues of each client id.
 
         ``ordered=True`` handles one message at a time per queue, in the order of the queue; the threads share the
         queues. ``ordered="key"`` keeps the order of each sharding key, and handles different keys of a queue side by
@@ -98,13 +101,14 @@ class App:
         raises, each is sent back by itself; with ``ordered=True`` the batch comes again. Not with ``ordered="key"``.
 
         Raises InvalidName for the topic or the group, ValueError for the tags, and HandlerError for a number out of
-        its limits, options that do not go together, a function that does not take exactly one positional parameter, and
-        a second handler of the same topic and group.
+        its limits, an allocation that is none, options that do not go together, a function that does not take exactly
+        one positional parameter, and a second handler of the same topic and group.
         """
         _check_subscription(topic, group)
         _check_threads(threads)
         _check_order(ordered, retry)
         _check_batch(ordered, batch, linger_ms)
+        _check_allocation(allocation)
         expression = parse_tags(tags).expression
 
         def register(function: Function) -> Function:
@@ -138,14 +142,6 @@ class App:
 
     def __repr__(self) -> str:
         return f"App({str(self._root) if self._root else None!r}, {len(self.handlers)} handlers)"
-
-
-def function_name(function: Callable[..., Any]) -> str:
-    """Return ``module:qualname``, of the function inside of a ``partial`` and of the class of a callable object."""
-    named = getattr(function, "func", function)
-    if not hasattr(named, "__qualname__"):
-        named = type(named)
-    return f"{named.__module__}:{named.__qualname__}"
 
 
 def _absolute(root: str) -> Path | None:
@@ -199,6 +195,20 @@ def _check_batch(ordered: object, batch: object, linger_ms: object) -> None:
             f'batch={batch!r} with ordered="key": messages of several keys cannot share a call and keep their orders; '
             "use ordered=True, or batch=1"
         )
+
+
+def _check_allocation(allocation: object) -> None:
+    if not isinstance(allocation, str):
+        if not callable(allocation) or isinstance(allocation, type):
+            raise HandlerError(f"allocation={allocation!r}: give a name, or a function of (members, queues)")
+        return
+    try:
+        check_name(allocation)
+    except ValueError as error:
+        raise HandlerError(str(error)) from error
+    wanted = needs_settings(allocation)
+    if wanted:
+        raise HandlerError(f"allocation={allocation!r} needs settings: write allocation={wanted}")
 
 
 def _check_function(function: object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from rmqclient.allocation import Strategy
+from rmqclient.allocation import Strategy, name_of
 from rmqclient.retry import RetryPolicy
 
 Start: TypeAlias = Literal["earliest", "latest"] | datetime.datetime
@@ -51,3 +51,13 @@ class Handler:
 
     function: Callable[..., Any]
     """Plain or ``async``; takes one argument, made by :func:`rmqclient.codecs.decoder_for`."""
+
+    @property
+    def subscription(self) -> str:
+        """What every member of the group must have the same, as text: what it takes, and how the members share it."""
+        parts = [f"tags {self.tags}"]
+        parts += [f"where {self.where!r}"] if self.where else []
+        parts += [f"json {self.json!r}"] if self.json else []
+        parts += [f"ordered {'by key' if self.ordered == 'key' else 'by queue'}"] if self.ordered else []
+        parts += ["broadcast"] if self.broadcast else []
+        return "; ".join([*parts, f"allocation {name_of(self.allocation)}"])

@@ -39,9 +39,10 @@ from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from rmqclient.app import App, function_name
+from rmqclient.app import App
 from rmqclient.codecs import payload_annotation, python_function
 from rmqclient.handler import Handler
+from rmqclient.names import function_name
 from rmqclient.retry import RetryPolicy
 from store.errors import HandlerError
 

@@ -1,4 +1,6 @@
-"""Names of topics and groups: 1 to 127 of the characters ``%``, ``a-z``, ``A-Z``, ``0-9``, ``_`` and ``-``.
+"""Names: of topics, groups and functions.
+
+A topic or a group has 1 to 127 of the characters ``%``, ``a-z``, ``A-Z``, ``0-9``, ``_`` and ``-``.
 
 The limit is that of a record, which keeps the size of its topic in one signed byte (RocketMQ's TopicValidator and
 Validators.checkGroup). Names become directories, and the alphabet has neither ``.`` nor ``/``.
@@ -10,6 +12,8 @@ what a handler could not finish. ``SCHEDULE_TOPIC_XXXX`` belongs to the store: d
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 from store import SCHEDULE_TOPIC
 from store.errors import InvalidName
@@ -44,6 +48,14 @@ def check_topic(topic: str, *, reserved: bool = False) -> str:
 def check_group(group: str) -> str:
     """Return ``group`` when it is the name of a group. Raises InvalidName, which says what is wrong and what to do."""
     return _check("group", group)
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Return ``module:qualname``, of the function inside of a ``partial`` and of the class of a callable object."""
+    named = getattr(function, "func", function)
+    if not hasattr(named, "__qualname__"):
+        named = type(named)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def _check(kind: str, name: object) -> str:

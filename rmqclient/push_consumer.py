@@ -1,7 +1,7 @@
 """Push consumer: runs every handler of an application in one process.
 
-Each handler is a member of its group. One thread renews leases, sees to the rebalance and sleeps on the membership
-word in between; the handlers' own threads deliver.
+Each handler is a member of its group. One thread renews leases, sees to the rebalance and sleeps on the wake word of
+its first member in between; the handlers' own threads deliver.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery import Delivery
 from rmqclient.filters.tag import parse_tags
-from rmqclient.group import Member, MemberTable
+from rmqclient.group import Member, MemberTable, check_client_id
 from rmqclient.handler import Handler
 from rmqclient.key_ordered_delivery import KeyOrderedDelivery
 from rmqclient.orderly_delivery import OrderlyDelivery
@@ -53,9 +53,11 @@ class Subscription:
     ) -> None:
         filtered = parse_tags(handler.tags)
         self.handler = handler
-        self.member: Member = table.join(handler.group, handler.topic, client_id, filtered.expression)
+        self.member: Member = table.join(handler.group, handler.topic, client_id, handler.subscription)
         self.delivery = way_of(handler)(store, handler, self.member, config)
-        self.rebalancer = Rebalancer(store, self.member, TagSet(filtered.tags), self.delivery, config)
+        self.rebalancer = Rebalancer(
+            store, self.member, TagSet(filtered.tags), self.delivery, config, handler.allocation
+        )
 
 
 def way_of(handler: Handler) -> type[Delivery]:
@@ -81,21 +83,31 @@ class PushConsumer:
         self._store = store
         self._handlers = handlers
         self._config = config or ConsumerConfig()
-        self.client_id = client_id or f"{os.uname().nodename}@{os.getpid()}#{secrets.token_hex(4)}"
+        self.client_id = _default_client_id() if client_id is None else check_client_id(client_id)
         self.subscriptions: list[Subscription] = []
         """One per handler; empty before the start and after the end."""
         self._retry_topics: list[RetryTopic] = []
+        self._wake_at = _MEMBERSHIP_WORD
         self._closing = threading.Event()
         self._coordinator = threading.Thread(target=self._coordinate, name="rmq-coordinator", daemon=True)
 
     def start(self) -> None:
-        """Join the groups, take queues and begin to deliver. Raises TableFull, StoreBusy."""
+        """Join the groups, take queues and begin to deliver.
+
+        What is free is taken before this returns: a worker that is ready has its queues, and no message waits for a
+        later look. Raises SubscriptionMismatch, ClientIdInUse, TableFull, StoreBusy; then no group was joined.
+        """
         table = MemberTable(self._store)
-        for handler in self._handlers:
-            self.subscriptions.append(Subscription(self._store, table, handler, self.client_id, self._config))
-        for group, deliveries in _retrying(self.subscriptions).items():
-            retry_topic = RetryTopic(self._store, table, group, deliveries, self.client_id, self._config)
-            self._retry_topics.append(retry_topic)
+        try:
+            for handler in self._handlers:
+                self.subscriptions.append(Subscription(self._store, table, handler, self.client_id, self._config))
+            for group, deliveries in _retrying(self.subscriptions).items():
+                retry_topic = RetryTopic(self._store, table, group, deliveries, self.client_id, self._config)
+                self._retry_topics.append(retry_topic)
+        except BaseException:
+            self.close()
+            raise
+        self._wake_at = table.wake_at or _MEMBERSHIP_WORD
         self._step()
         for subscription in self.subscriptions:
             subscription.delivery.start()
@@ -118,9 +130,9 @@ class PushConsumer:
         self.stop_taking()
         self._closing.set()
         if self._coordinator.is_alive():
-            self._store.state.signal_membership()
+            self._store.state.words.signal(self._wake_at)
             self._coordinator.join()
-        joined: list[Subscription | RetryTopic] = [*self._retry_topics, *self.subscriptions]
+        joined = self._joined
         self._retry_topics, self.subscriptions = [], []
         for each in joined:
             if each.rebalancer.release_all():
@@ -147,17 +159,21 @@ class PushConsumer:
             for subscription in self.subscriptions
         }
 
+    @property
+    def _joined(self) -> list[Subscription | RetryTopic]:
+        return [*self.subscriptions, *self._retry_topics]
+
     def _coordinate(self) -> None:
         words = self._store.state.words
         while not self._closing.is_set():
-            seen = words.load32(_MEMBERSHIP_WORD)
+            seen = words.load32(self._wake_at)
             self._step()
             if not self._closing.is_set():
-                words.wait(_MEMBERSHIP_WORD, seen, self._config.liveness_interval_ms)
+                looks = [each.rebalancer.next_look_ms for each in self._joined]
+                words.wait(self._wake_at, seen, min(looks, default=self._config.liveness_interval_ms))
 
     def _step(self) -> None:
-        joined: list[Subscription | RetryTopic] = [*self.subscriptions, *self._retry_topics]
-        for each in joined:
+        for each in self._joined:
             try:
                 each.rebalancer.step()
             except (QueueError, ValueError, OSError) as error:  # the next look tries again
@@ -171,3 +187,8 @@ def _retrying(subscriptions: Sequence[Subscription]) -> dict[str, list[Delivery]
         if not each.handler.ordered and not each.handler.broadcast:
             found.setdefault(each.handler.group, []).append(each.delivery)
     return found
+
+
+def _default_client_id() -> str:
+    """Host, pid and a random part: two containers may have the same host name and the same pid."""
+    return f"{os.uname().nodename}@{os.getpid()}#{secrets.token_hex(4)}"

@@ -24,6 +24,10 @@
     ├── InvalidName               a topic or group outside the alphabet or too long
     ├── UnknownTopic              asked about a topic that was never made
     ├── TableFull                 a fixed table of the runtime file has no free slot
+    ├── MembershipRefused         a consumer cannot join its group as it is
+    │   ├── SubscriptionMismatch  members of the group want other messages, or share them another way
+    │   └── ClientIdInUse         a member of the group has the same client id
+    ├── AllocationError           a strategy of one's own raised, or gave an answer that cannot be
     └── HandlerError              a handler cannot be registered or loaded
 
 Two questions decide what a caller does, so they are attributes and not prose:
@@ -175,6 +179,25 @@ class UnknownTopic(QueueError, LookupError):
 
 class TableFull(QueueError):
     """A fixed table of the runtime file has no free slot."""
+
+
+class MembershipRefused(QueueError):
+    """A consumer cannot join its group as it is."""
+
+
+class SubscriptionMismatch(MembershipRefused):
+    """Living members of the group take other messages of the topic, or share its queues in another way.
+
+    Each of them would get messages that only the other one wants, and they would be lost to the group.
+    """
+
+
+class ClientIdInUse(MembershipRefused):
+    """A living member of the group has the same client id: both would take themselves for the owner of its queues."""
+
+
+class AllocationError(QueueError, ValueError):
+    """A strategy of one's own raised, or gave out unknown queues, to unknown members, or a queue twice."""
 
 
 class HandlerError(QueueError):

@@ -114,6 +114,11 @@ class GroupTable:
             found = self.find(group, queue_slot)
             return found if found is not None else self._add(group, queue_slot, committed_offset)
 
+    def column(self, field: str) -> list[int]:
+        """Return one word of every slot in use, by slot number, as :meth:`SharedState.column`."""
+        at = group_queue_slot_at(0) + _AT[field]
+        return self._state.column(at, layout.GROUP_QUEUE_SLOT.size, self._state.group_queue_count)
+
     def groups(self) -> list[str]:
         """Return the names of all groups, sorted."""
         return sorted({slot.group for slot in self})

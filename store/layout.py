@@ -271,7 +271,9 @@ MEMBER_SLOT = Layout(
     Field("failed", "Q", "deliveries that raised"),
     Field("in_flight", "Q", "messages taken and not finished"),
     Field("subscription_size", "I", ""),
-    Field("_pad0", "60s", ""),
+    Field("wake_word", "I", "futex: +1 when the consumer of this member shall look at the tables"),
+    Field("wake_slot", "I", "member slot on whose wake_word the consumer of this member sleeps"),
+    Field("_pad0", "52s", ""),
     Field("subscription", "512s", "what every member of the group must have the same, as text"),
     order=NATIVE,
 )

@@ -22,6 +22,9 @@ index_timestamp
 queue_count, slots          table mutex           acquire the count, then read any slot below it; never falls
 group-queue fields          mutex of the slot     only the owner with the present epoch changes acknowledgements
 member, worker slots        their owner           dead when the owner's byte lock is free (store/file_lock.py)
+member incarnation          its owner, or who     odd while in use. Whoever finds the owner dead makes it even, by
+                            finds it dead         compare and swap, so that others need not probe its lock
+member wake_word            atomic                one too many costs a needless look
 running slots               their handler thread  what a dead member's slot says was running when it died
 schedule slots              append mutex          moved on in the append of the copy; the next owner repairs
 ==========================  ====================  ==========================================================
@@ -37,7 +40,7 @@ import os
 import re
 import secrets
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -97,6 +100,7 @@ class SharedState:
     def __init__(self, mapping: Mapping) -> None:
         self.mapping = mapping
         self.words = Words(mapping)
+        self._as_words = memoryview(mapping).cast("B").cast("Q")
         header = layout.RUNTIME_HEADER.at
         self.append_mutex = RobustMutex(mapping, header["append_mutex"])
         self.flush_mutex = RobustMutex(mapping, header["flush_mutex"])
@@ -128,9 +132,30 @@ class SharedState:
         """From now on, records below ``commit_log_offset`` are removed."""
         self.raise_word(layout.RUNTIME_HEADER.at["min_offset"], commit_log_offset)
 
+    def column(self, at: int, stride: int, count: int) -> list[int]:
+        """Return the word at ``at``, and those that follow it every ``stride`` bytes: one field of a whole table.
+
+        Each is read whole, and they are not of one moment. Some hundred times cheaper than a load for each.
+        """
+        return self._as_words[at // 8 : (at + stride * count) // 8 : stride // 8].tolist() if count else []
+
     def signal_membership(self) -> None:
         """Tell every consumer that members, subscriptions or queues changed."""
         self.words.signal(layout.RUNTIME_HEADER.at["membership_word"])
+        fields = layout.MEMBER_SLOT.at
+        sleeping = set()
+        for slot in range(layout.MEMBER_SLOTS):
+            incarnation = self.words.load(member_slot_at(slot) + fields["incarnation"])
+            if incarnation == 0:
+                break  # slots are taken from the first on: behind a never used one there is none
+            if incarnation % 2:
+                sleeping.add(self.words.load32(member_slot_at(slot) + fields["wake_slot"]))
+        self.wake_members(sleeping)
+
+    def wake_members(self, slots: Iterable[int]) -> None:
+        """Make the consumers that sleep on the wake words of these member slots look at the tables."""
+        for slot in slots:
+            self.words.signal(member_slot_at(slot) + layout.MEMBER_SLOT.at["wake_word"])
 
     def signal_arrival(self, lane: int) -> None:
         """Wake whoever sleeps on an arrival lane."""

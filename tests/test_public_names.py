@@ -7,15 +7,18 @@ import pytest
 import rmqclient
 
 PUBLIC = {
+    "AllocationError",
     "App",
     "BatchTooLarge",
     "BodyTooLarge",
+    "ClientIdInUse",
     "ConfigMismatch",
     "DiskFailed",
     "Durability",
     "HandlerError",
     "InvalidName",
     "LimitReached",
+    "MembershipRefused",
     "Message",
     "MessageExpired",
     "MessageQueue",
@@ -37,6 +40,7 @@ PUBLIC = {
     "StoreInUse",
     "StorePoisoned",
     "StoreUnusable",
+    "SubscriptionMismatch",
     "Suspend",
     "TableFull",
     "UnknownTopic",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workers import status
+from workers.assignment_command import assignment
 from workers.dead_letter_commands import dlq
 from workers.exit_codes import ExitCode
 from workers.opening import StoreCannotBeOpened, one_line, opening
@@ -34,6 +35,7 @@ Exit codes:
   1    failed
   2    wrong usage, or the application cannot be imported
   3    the store cannot be opened
+  4    a group whose members have another subscription does not let the workers in
   5    every worker is in a crash loop
   130  interrupted: the second Ctrl-C of run, the first of any other command
 
@@ -237,6 +239,9 @@ def group_lag(group_name: str, root: Path, output: str, query: str | None) -> No
 
     with opening(root, lambda: admin.open_store(root, create=False)) as store:
         write([status.lag_row(lag) for lag in admin.lag(store, group_name)], output=output, query=query)
+
+
+group.add_command(assignment)
 
 
 @rmq.group()

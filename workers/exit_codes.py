@@ -18,6 +18,7 @@ class ExitCode(enum.IntEnum):
     FAILED = 1
     USAGE = 2
     STORE_CANNOT_BE_OPENED = 3
+    REFUSED = 4
     CRASH_LOOP = 5
     INTERRUPTED = 130
 
@@ -34,6 +35,9 @@ class WorkerExit(enum.IntEnum):
     UNFINISHED = 75
     """Told to stop, but messages were still in flight at its deadline. They are delivered again."""
 
+    REFUSED = 77
+    """A group did not let it in, as it differs from the members: another try would end the same way."""
+
     CANNOT_BOOT = 78
     """The handlers cannot be loaded: another try would end the same way."""
 
@@ -49,6 +53,7 @@ _WORDS = {
     WorkerExit.STOPPED: "stopped, nothing left in flight",
     WorkerExit.FAILED: "failed, exit code 1",
     WorkerExit.UNFINISHED: "stopped at its deadline with messages in flight",
+    WorkerExit.REFUSED: "refused by a group whose members have another subscription, see the log above",
     WorkerExit.CANNOT_BOOT: "its handlers cannot be loaded",
 }
 

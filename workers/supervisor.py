@@ -8,6 +8,7 @@ The supervisor as a whole::
                                                    deadline for all                          killed or left messages
     Ctrl-C while it stops                          kills the workers                         130
     a worker cannot load its handlers              stops all                                 2
+    a group does not let a worker in               stops all                                 4
     every worker is in a crash loop                stops                                     5
     TTIN, TTOU                                     one worker more, one less (not the last)
     it is killed itself                            the workers notice: :mod:`workers.worker`

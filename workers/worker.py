@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Self
 import multiprocess
 import multiprocess.connection
 
-from rmqclient import QueueError, admin, handler_transfer
+from rmqclient import MembershipRefused, QueueError, admin, handler_transfer
 from rmqclient.push_consumer import PushConsumer
 from rmqclient.worker_table import WorkerSlot, WorkerState, WorkerTable
 from workers import signals
@@ -100,6 +100,9 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
             slot = WorkerTable(store).attach(boot.slot)
             with Heartbeat(slot, consumer) as heartbeat:
                 return _deliver(consumer, heartbeat, stop, boot.drain_timeout_s)
+    except MembershipRefused as error:
+        _log.error("%s: %s", type(error).__name__, error)
+        return WorkerExit.REFUSED
     except QueueError as error:
         _log.error("%s: %s", type(error).__name__, error)
         return WorkerExit.FAILED

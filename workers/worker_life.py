@@ -11,7 +11,7 @@
     READY               Tick, beat too old (*)         HUNG                  Say, Send ABRT
     READY               Tick, message too old (*)      HUNG                  Say, Send ABRT
     HUNG                Tick, due                      HUNG                  Send KILL
-    STARTING            Exited, CANNOT_BOOT            STOPPED               Say, Release, GiveUp
+    STARTING            Exited, CANNOT_BOOT, REFUSED   STOPPED               Say, Release, GiveUp
     STARTING READY HUNG Exited                         WAITING, CRASH_LOOP   Say, Release
     STARTING READY      Stop                           DRAINING              Send TERM
     HUNG                Stop                           DRAINING              (KILL stays due)
@@ -33,7 +33,9 @@ from __future__ import annotations
 import enum
 import logging
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from workers.exit_codes import ExitCode, WorkerExit, in_words
 from workers.restart_policy import RestartHistory, RestartPolicy
@@ -178,6 +180,11 @@ Event = Tick | Exited | Stop | KillNow
 Action = Start | Send | Release | Say | GiveUp
 Step = tuple[Worker, list[Action]]
 
+_FOR_GOOD: Mapping[int, ExitCode] = MappingProxyType(
+    {WorkerExit.CANNOT_BOOT: ExitCode.USAGE, WorkerExit.REFUSED: ExitCode.REFUSED}
+)
+"""Ends of a worker that starts, after which another one would end the same way."""
+
 _WITHOUT_PROCESS = (Phase.WAITING, Phase.CRASH_LOOP, Phase.STOPPED)
 
 
@@ -259,9 +266,9 @@ def _exited(worker: Worker, code: int | None, jitter: float, now: float) -> Step
     if worker.phase is Phase.DRAINING:
         level = logging.WARNING if code else logging.INFO
         return replace(worker, phase=Phase.STOPPED, unclean=bool(code)), [Say(level, in_words(code)), Release()]
-    if worker.phase is Phase.STARTING and code == WorkerExit.CANNOT_BOOT:
+    if worker.phase is Phase.STARTING and code is not None and code in _FOR_GOOD:
         stopped = replace(worker, phase=Phase.STOPPED)
-        return stopped, [Say(logging.ERROR, in_words(code)), Release(), GiveUp(ExitCode.USAGE)]
+        return stopped, [Say(logging.ERROR, in_words(code)), Release(), GiveUp(_FOR_GOOD[code])]
     return _to_be_restarted(worker, code, jitter, now)
 
 

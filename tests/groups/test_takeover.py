@@ -109,6 +109,7 @@ def test_two_members_share_the_queues_and_every_message_is_handled_once(store: M
     assert second.names("end")
 
 
+@pytest.mark.guarantee("G14")
 def test_the_queues_of_a_killed_member_have_a_new_owner_within_a_second(store: MessageStore) -> None:
     send(store, 0)
     with members(store, 2) as (first, second):
@@ -123,6 +124,7 @@ def test_the_queues_of_a_killed_member_have_a_new_owner_within_a_second(store: M
         assert set(names) <= set(second.names("end"))
 
 
+@pytest.mark.guarantee("G14")
 def test_a_member_that_leaves_hands_its_queues_over_at_once(store: MessageStore) -> None:
     send(store, 0)
     with members(store, 2) as (first, second):

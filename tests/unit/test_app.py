@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from rmqclient.app import App, function_name
+from rmqclient.allocation import nearby
+from rmqclient.app import App
 from rmqclient.handler import Handler
+from rmqclient.names import function_name
 from rmqclient.retry import RetryPolicy
 from store import StoreConfig
 from store.errors import HandlerError, InvalidName
@@ -135,6 +137,28 @@ def test_a_group_leaves_room_for_the_name_of_its_retry_topic(app: App) -> None:
 def test_bad_tags_are_refused(app: App) -> None:
     with pytest.raises(ValueError, match="alternative 2 of 2 is empty"):
         app.handler("orders", group="billing", tags="paid || ")
+
+
+@pytest.mark.parametrize(
+    ("allocation", "said"),
+    [
+        ("random", "no allocation strategy 'random'"),
+        ("config", r"write allocation=configured\(\{member: queues\}\)"),
+        ("machine_room_nearby", r"write allocation=nearby\(room_of, inner\)"),
+        (7, "allocation=7: give a name, or a function"),
+        (nearby, "give a name, or a function"),
+    ],
+)
+def test_an_allocation_that_is_no_strategy_is_refused(app: App, allocation: Any, said: str) -> None:
+    with pytest.raises(HandlerError, match=said):
+        app.handler("orders", group="billing", allocation=allocation)
+
+
+def test_an_allocation_is_a_name_or_a_function(app: App) -> None:
+    by_room = nearby(lambda _: "room")
+    for number, allocation in enumerate(("sticky", by_room, handle)):
+        app.handler("orders", group=f"g{number}", allocation=allocation)(handle)  # type: ignore[arg-type]
+    assert [each.allocation for each in app.handlers] == ["sticky", by_room, handle]
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1001, True, 2.0, "4", None])

@@ -116,6 +116,17 @@ def in_forked_child(action: Callable[[], int]) -> int:
 # --- the file -------------------------------------------------------------------------------------
 
 
+def test_a_handle_knows_what_it_holds_which_a_probe_does_not_tell(tmp_path: Path) -> None:
+    with closing(LockFile(tmp_path / "lock")) as lock:
+        assert not lock.holds(MEMBER_BYTES)
+        assert lock.try_exclusive(MEMBER_BYTES)
+        assert lock.holds(MEMBER_BYTES)
+        assert lock.holder(MEMBER_BYTES) is None
+        assert not lock.holds(MEMBER_BYTES + 1)
+        lock.unlock(MEMBER_BYTES)
+        assert not lock.holds(MEMBER_BYTES)
+
+
 def test_a_new_file_is_what_rocketmq_writes_and_private(path: Path) -> None:
     previous = os.umask(0)
     try:

@@ -254,3 +254,24 @@ def test_a_mutex_in_a_mapping_of_its_own_is_the_same(root: Path, state: SharedSt
     state.flush_mutex.release()
     assert other.flush_mutex.owner == 0
     assert Words(other.mapping).load(HEADER["flush_mutex"]) is not None
+
+
+def test_a_column_is_one_field_of_a_whole_table(state: SharedState) -> None:
+    at, size = shared_state.member_slot_at(0) + layout.MEMBER_SLOT.at["heartbeat"], layout.MEMBER_SLOT.size
+    for slot in range(layout.MEMBER_SLOTS):
+        state.words.store(at + slot * size, slot + 1)
+    assert state.column(at, size, layout.MEMBER_SLOTS) == list(range(1, layout.MEMBER_SLOTS + 1))
+    assert state.column(at, size, 3) == [1, 2, 3]
+    assert state.column(at, size, 0) == []
+
+
+def test_a_change_of_members_is_signalled_once_to_each_consumer_that_sleeps(state: SharedState) -> None:
+    # Given the members of slots 0 and 2, which both sleep at slot 0, that of slot 3, and a free slot between them
+    fields = layout.MEMBER_SLOT.at
+    for slot, (incarnation, wake_slot) in enumerate([(1, 0), (2, 1), (5, 0), (1, 3)]):
+        state.words.store(shared_state.member_slot_at(slot) + fields["incarnation"], incarnation)
+        state.words.store32(shared_state.member_slot_at(slot) + fields["wake_slot"], wake_slot)
+    state.signal_membership()
+    words = [state.words.load32(shared_state.member_slot_at(slot) + fields["wake_word"]) for slot in range(4)]
+    assert words == [1, 0, 0, 1]
+    assert state.words.load32(HEADER["membership_word"]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,10 +14,12 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from rmqclient import Message, Producer, StoreConfig
-from store import retention
+from rmqclient import App, Message, Producer, StoreConfig
+from rmqclient.push_consumer import PushConsumer
+from store import open_store, retention
 from store.retention import Clock
-from tests.workers.supervised import environment
+from tests.workers.supervised import environment, eventually
+from workers.assignment_command import picture, ranges
 from workers.cli import rmq
 from workers.parameters import duration, moment, name_and_value, start
 
@@ -30,7 +33,7 @@ def data(result: Result) -> object:
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("code", ["0", "1", "2", "3", "5", "130"])
+@pytest.mark.parametrize("code", ["0", "1", "2", "3", "4", "5", "130"])
 def test_help_documents_every_exit_code(code: str) -> None:
     for arguments in (["--help"], ["run", "--help"]):
         lines = run(*arguments).stdout.partition("Exit codes:")[2].splitlines()
@@ -212,3 +215,45 @@ def test_broker_conf_of_a_directory_that_is_no_store_is_exit_code_3(tmp_path: Pa
     result = run("store", "broker-conf", str(tmp_path))
     assert result.exit_code == 3
     assert "holds no store" in result.stderr
+
+
+def test_group_assignment_shows_who_has_what_spares_and_queues_that_nobody_has(tmp_path: Path) -> None:
+    def handle(message: object) -> None: ...
+
+    root = tmp_path / "store"
+    app = App(root)
+    app.handler("orders", group="billing")(handle)
+    with open_store(root) as store:
+        store.topics.create("orders", 2)
+        consumers = [PushConsumer(store, app.handlers, client_id=name) for name in "abc"]
+        for consumer in consumers:
+            consumer.start()
+        eventually(lambda: [len(each.queues["orders@billing"]) for each in consumers] == [1, 1, 0], "a spare")
+        rows: Any = data(run("group", "assignment", "billing", "-o", "json", "--store", str(root)))
+        assert [(row["client_id"], row["queue_ids"]) for row in rows] == [("a", [0]), ("b", [1]), ("c", [])]
+        assert {(row["topic"], row["pid"], row["subscription"]) for row in rows} == {
+            ("orders", os.getpid(), "tags *; allocation averaged")
+        }
+        lines = run("group", "assignment", "billing", "--store", str(root)).stdout.splitlines()
+        assert [line.split()[1:] for line in lines[1:]] == [
+            ["a", str(os.getpid()), "1", "0", "█·"],
+            ["b", str(os.getpid()), "1", "1", "·█"],
+            ["c", str(os.getpid()), "0", "spare", "··"],
+        ]
+        for consumer in consumers:
+            consumer.close()
+        rows = data(run("group", "assignment", "billing", "-o", "json", "--store", str(root)))
+        assert [(row["client_id"], row["queue_ids"]) for row in rows] == [(None, [0, 1])]
+    assert data(run("group", "assignment", "nobody", "-o", "json", "--store", str(root))) == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "written"), [([], ""), ([3], "3"), ([0, 1, 2, 3, 7], "0-3, 7"), ([1, 3, 5], "1, 3, 5")]
+)
+def test_queue_ids_are_written_as_ranges(numbers: list[int], written: str) -> None:
+    assert ranges(numbers) == written
+
+
+def test_a_picture_of_many_queues_is_no_wider_than_a_screen() -> None:
+    assert picture([0, 999], 1_000) == "█" + "·" * 62 + "█"
+    assert picture([], 0) == ""

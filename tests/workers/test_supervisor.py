@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqclient.group import MemberTable
+from store import open_store
 from tests.workers.supervised import Supervised, children_of, eventually, resident_mib, rmq, runs
 
 Supervise = Callable[..., Supervised]
@@ -158,6 +160,25 @@ def test_handlers_that_a_worker_cannot_import_end_the_supervisor_with_2(supervis
     assert supervised.exit_code() == 2, supervised.log
     assert supervised.log.count("its handlers cannot be loaded") == 1
     assert "RuntimeError: not in a worker" in supervised.log
+
+
+def test_workers_that_a_group_refuses_end_the_supervisor_with_4_and_the_reason(
+    supervise: Supervise, tmp_path: Path
+) -> None:
+    # Given a member of the group that takes other messages
+    with open_store(tmp_path / "store") as store:
+        member = MemberTable(store).join("billing", "orders", "old@host", "tags paid; allocation averaged")
+
+        # When workers of the same group are started
+        supervised = supervise("obedient", "--processes", "2")
+
+        # Then they are not started again and again, and the log names both subscriptions and what to do
+        assert supervised.exit_code() == 4
+        supervised.logged(r"SubscriptionMismatch: .*subscribes to \(tags \*; allocation averaged\), but 'old@host'")
+        supervised.logged(r"\(tags paid; allocation averaged\).* Use a new group, or stop the old workers first")
+        supervised.logged(r"refused by a group whose members have another subscription")
+        assert "starting it again" not in supervised.log
+        member.leave()
 
 
 def test_a_store_that_cannot_be_opened_ends_it_with_3_and_one_line(supervise: Supervise, tmp_path: Path) -> None:

@@ -84,6 +84,13 @@ ROWS: list[tuple[str, Worker, Event, Phase, list[Action | type[Say]]]] = [
         Phase.STOPPED,
         [Say, Release(), GiveUp(ExitCode.USAGE)],
     ),
+    (
+        "refused by its group",
+        worker(Phase.STARTING),
+        Exited(WorkerExit.REFUSED),
+        Phase.STOPPED,
+        [Say, Release(), GiveUp(ExitCode.REFUSED)],
+    ),
     ("died while starting", worker(Phase.STARTING), Exited(1), Phase.WAITING, [Say, Release()]),
     ("could not start", worker(Phase.STARTING), Exited(None), Phase.WAITING, [Say, Release()]),
     ("died", worker(Phase.READY), Exited(-9), Phase.WAITING, [Say, Release()]),

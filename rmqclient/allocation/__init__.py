@@ -1,0 +1,179 @@
+"""Allocation: which member of a group gets which message queues. Pure functions of sorted inputs.
+
+Every member computes the whole allocation by itself and takes its own part, so the same inputs must give the same
+answer in every process: members are sorted as RocketMQ sorts client ids (String.compareTo, by UTF-16 units), queues by
+:attr:`~rmqclient.message_queue.MessageQueue.sort_key`. The order in which they are given does not matter.
+
+=======================  =========================================  ==================================================
+name                     who gets what                              made with settings by
+=======================  =========================================  ==================================================
+``averaged``             neighbouring queues
+``circle``               every n-th queue
+``hash``                 the next member on a ring of hashes        :class:`hashed`
+``config``               what was written down                      :class:`configured`
+``machine_room``         the queues of some rooms, averaged         :class:`machine_room`
+``machine_room_nearby``  the queues of its own room                 :class:`nearby`
+``sticky``               what it has already, balanced              the rebalance, which knows who has what
+=======================  =========================================  ==================================================
+
+A strategy of one's own is a function of (sorted members, sorted queues); its answer is checked by :func:`allocate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from rmqclient.allocation.averaged import averaged
+from rmqclient.allocation.circle import circle
+from rmqclient.allocation.configured import configured
+from rmqclient.allocation.consistent_hash import VIRTUAL_NODES, hashed
+from rmqclient.allocation.machine_room import machine_room
+from rmqclient.allocation.nearby import nearby
+from rmqclient.allocation.sticky import sticky
+from rmqclient.allocation.strategy import Allocation, Strategy, in_order_of_members, in_order_of_queues
+from rmqclient.message_queue import MessageQueue
+from rmqclient.names import function_name
+from store.errors import AllocationError
+
+__all__ = [
+    "STRATEGIES",
+    "Allocation",
+    "Strategy",
+    "allocate",
+    "averaged",
+    "circle",
+    "configured",
+    "hashed",
+    "machine_room",
+    "name_of",
+    "nearby",
+    "sticky",
+    "unallocated",
+]
+
+WITHOUT_SETTINGS: Mapping[str, Strategy] = MappingProxyType(
+    {"averaged": averaged, "circle": circle, "hash": hashed(), "sticky": sticky({})}
+)
+STRATEGIES: frozenset[str] = frozenset({*WITHOUT_SETTINGS, "config", "machine_room", "machine_room_nearby"})
+"""Every name. A handler can give those of ``WITHOUT_SETTINGS`` by name, the others as what makes them."""
+
+_SETTING = MappingProxyType(
+    {
+        "config": ("configured", "configured({member: queues})"),
+        "machine_room": ("rooms", "machine_room(rooms)"),
+        "machine_room_nearby": ("room_of", "nearby(room_of, inner)"),
+    }
+)
+
+
+def allocate(
+    strategy: str | Strategy,
+    members: Sequence[str],
+    queues: Sequence[MessageQueue],
+    *,
+    virtual_nodes: int = VIRTUAL_NODES,
+    configured: Mapping[str, Sequence[MessageQueue]] | None = None,
+    rooms: Sequence[str] | None = None,
+    room_of: Callable[[str | MessageQueue], str] | None = None,
+    inner: str | Strategy = "averaged",
+    current: Mapping[MessageQueue, str] | None = None,
+) -> Allocation:
+    """Return the queues of each member; every member is a key, those without a queue with an empty list.
+
+    What is given twice counts once. ``virtual_nodes`` is for ``hash``, ``configured`` for ``config``, ``rooms`` for
+    ``machine_room``, ``room_of`` and ``inner`` for ``machine_room_nearby``, ``current`` (who has what now) for
+    ``sticky``. A function of one's own may leave out members, and queues, which :func:`unallocated` then names.
+
+    Raises ValueError when there is no such strategy, a setting is missing, there is no member or no queue, and for an
+    empty client id (RocketMQ's AbstractAllocateMessageQueueStrategy.check); AllocationError when a function of one's
+    own raises, or gives a queue twice, an unknown queue, or a queue to an unknown member.
+    """
+    if isinstance(strategy, str):
+        check_name(strategy)
+        chosen = _made(strategy, virtual_nodes, configured, rooms, room_of, inner, current)
+    else:
+        chosen = strategy
+    if not members or not queues:
+        raise ValueError(f"nothing to allocate: {len(members)} members, {len(queues)} queues")
+    if "" in members:
+        raise ValueError("the client id of a member is empty")
+    sorted_members, sorted_queues = in_order_of_members(members), in_order_of_queues(queues)
+    if isinstance(strategy, str):
+        return chosen(sorted_members, sorted_queues)
+    return _checked(strategy, sorted_members, sorted_queues)
+
+
+def check_name(strategy: str) -> None:
+    """Raise ValueError when no strategy has this name."""
+    if strategy not in STRATEGIES:
+        raise ValueError(f"no allocation strategy {strategy!r}: there is {', '.join(map(repr, sorted(STRATEGIES)))}")
+
+
+def unallocated(allocation: Allocation, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+    """Return the queues that nobody gets."""
+    given = {queue for part in allocation.values() for queue in part}
+    return [queue for queue in queues if queue not in given]
+
+
+def name_of(strategy: str | Strategy) -> str:
+    """Return the name under which members compare their strategies; a function counts by ``module:qualname``.
+
+    What was made with settings names them too, so that two members with other settings differ.
+    """
+    if isinstance(strategy, str):
+        return strategy
+    return str(getattr(strategy, "name", None) or function_name(strategy))
+
+
+def needs_settings(strategy: str) -> str | None:
+    """Say what a handler has to give in the place of a name that is not enough; None for one that is."""
+    return _SETTING[strategy][1] if strategy in _SETTING else None
+
+
+def _made(
+    strategy: str,
+    virtual_nodes: int,
+    queues_of: Mapping[str, Sequence[MessageQueue]] | None,
+    rooms: Sequence[str] | None,
+    room_of: Callable[[str | MessageQueue], str] | None,
+    inner: str | Strategy,
+    current: Mapping[MessageQueue, str] | None,
+) -> Strategy:
+    match strategy:
+        case "hash":
+            return hashed(virtual_nodes)
+        case "sticky":
+            return sticky(current or {})
+        case "config" if queues_of is not None:
+            return configured(queues_of)
+        case "machine_room" if rooms is not None:
+            return machine_room(rooms)
+        case "machine_room_nearby" if room_of is not None:
+            return nearby(room_of, inner)
+        case _ if strategy in WITHOUT_SETTINGS:
+            return WITHOUT_SETTINGS[strategy]
+    setting, _ = _SETTING[strategy]
+    raise ValueError(f"strategy {strategy!r} needs {setting}=")
+
+
+def _checked(strategy: Strategy, members: Sequence[str], queues: Sequence[MessageQueue]) -> Allocation:
+    name = name_of(strategy)
+    try:
+        answer = {member: list(part) for member, part in strategy(tuple(members), tuple(queues)).items()}
+    except Exception as error:
+        raise AllocationError(f"allocation {name} raised {type(error).__name__}: {error}") from error
+    known, owner_of = set(queues), dict[MessageQueue, str]()
+    for member, part in answer.items():
+        if member not in members:
+            raise AllocationError(f"allocation {name} gives queues to {member!r}, which is no member: {list(members)}")
+        for queue in part:
+            if queue not in known:
+                raise AllocationError(f"allocation {name} gives {member!r} the queue {queue!r}, which does not exist")
+            if queue in owner_of:
+                raise AllocationError(
+                    f"allocation {name} gives queue {queue.queue_id} of {queue.topic} twice, to {owner_of[queue]!r} "
+                    f"and to {member!r}: a queue has one member"
+                )
+            owner_of[queue] = member
+    return {member: answer.get(member, []) for member in members}

@@ -1,0 +1,61 @@
+"""Nearby: members get the queues of their own machine room (AllocateMachineRoomNearby).
+
+The queues of a room go to the members of that room by an inner strategy. The queues of a room without any member go,
+room by room, to all members by the same strategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rmqclient.allocation.averaged import averaged
+from rmqclient.allocation.circle import circle
+from rmqclient.allocation.consistent_hash import hashed
+from rmqclient.allocation.strategy import Allocation, Strategy
+from rmqclient.message_queue import MessageQueue
+from rmqclient.names import function_name
+
+_INNER: dict[str, Strategy] = {"averaged": averaged, "circle": circle, "hash": hashed()}
+
+
+@dataclass(frozen=True, slots=True)
+class nearby:  # noqa: N801 - written as a function: allocation=nearby(room_of)
+    """The strategy ``machine_room_nearby``. [MachineRoomResolver]
+
+    ``room_of`` is asked for the room of each member, by its client id, and of each queue. ``inner`` is ``averaged``,
+    ``circle``, ``hash``, or a function. Raises ValueError for another inner strategy, and when a room is empty.
+    """
+
+    room_of: Callable[[str | MessageQueue], str]
+    inner: str | Strategy = "averaged"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.inner, str) and self.inner not in _INNER:
+            raise ValueError(f"inner={self.inner!r}: give a function, or one of {', '.join(_INNER)}")
+
+    @property
+    def name(self) -> str:
+        """What members compare."""
+        inner = self.inner if isinstance(self.inner, str) else getattr(self.inner, "name", function_name(self.inner))
+        return f"machine_room_nearby({function_name(self.room_of)}, {inner})"
+
+    def __call__(self, members: Sequence[str], queues: Sequence[MessageQueue]) -> Allocation:
+        """Allocate."""
+        inner = _INNER[self.inner] if isinstance(self.inner, str) else self.inner
+        members_in, queues_in = self._by_room(members), self._by_room(queues)
+        allocation: Allocation = {member: [] for member in members}
+        # The rooms with members first: a member's own room stands before those that are shared.
+        for room in sorted(queues_in, key=lambda room: (room not in members_in, room)):
+            for member, part in inner(members_in.get(room, members), queues_in[room]).items():
+                allocation[member] += part
+        return allocation
+
+    def _by_room(self, things: Sequence[str] | Sequence[MessageQueue]) -> dict[str, list]:  # type: ignore[type-arg]
+        by_room: dict[str, list[str | MessageQueue]] = {}
+        for thing in things:
+            room = self.room_of(thing)
+            if not room:
+                raise ValueError(f"{function_name(self.room_of)} gives the room {room!r} for {thing!r}")
+            by_room.setdefault(room, []).append(thing)
+        return by_room

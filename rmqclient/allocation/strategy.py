@@ -1,0 +1,21 @@
+"""Strategy: what every way of allocating takes and gives, and the order in which members and queues stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rmqclient.message_queue import MessageQueue
+
+Allocation = dict[str, list[MessageQueue]]
+Strategy = Callable[[Sequence[str], Sequence[MessageQueue]], Allocation]
+"""Takes sorted members and sorted queues, neither of them empty."""
+
+
+def in_order_of_members(members: Sequence[str]) -> list[str]:
+    """Return members as Java sorts strings, each once."""
+    return sorted(set(members), key=lambda text: text.encode("utf-16-be", "surrogatepass"))
+
+
+def in_order_of_queues(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+    """Return queues as RocketMQ sorts them, each once."""
+    return sorted(set(queues), key=lambda queue: queue.sort_key)
