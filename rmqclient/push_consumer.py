@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.filters.tag import parse_tags
+from rmqclient.filters import MessageFilter
 from rmqclient.group import Member, MemberTable
 from rmqclient.handler import Handler
 from rmqclient.rebalance import Rebalancer
-from store import MessageQueue, MessageStore, TagSet, boottime, layout
+from store import MessageQueue, MessageStore, boottime, layout
 from store.errors import QueueError
 
 _log = logging.getLogger(__name__)
@@ -46,11 +46,11 @@ class Subscription:
     def __init__(
         self, store: MessageStore, table: MemberTable, handler: Handler, client_id: str, config: ConsumerConfig
     ) -> None:
-        filtered = parse_tags(handler.tags)
         self.handler = handler
-        self.member: Member = table.join(handler.group, handler.topic, client_id, filtered.expression)
+        self.filter = MessageFilter(handler.tags, handler.where, handler.json)
+        self.member: Member = table.join(handler.group, handler.topic, client_id, self.filter.expression)
         self.delivery = ConcurrentDelivery(store, handler, self.member.arrival_lane, config)
-        self.rebalancer = Rebalancer(store, self.member, TagSet(filtered.tags), self.delivery, config)
+        self.rebalancer = Rebalancer(store, self.member, self.filter.tag_set, self.delivery, config)
 
 
 class PushConsumer:

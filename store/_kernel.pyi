@@ -291,9 +291,9 @@ class Appender:
 
 @final
 class TagSet:
-    """Tags to deliver; empty for every message."""
+    """Tags to deliver; empty for every message. ``passes``, if given, is asked about each one whose tag matches."""
 
-    def __new__(cls, tags: Iterable[str]) -> Self: ...
+    def __new__(cls, tags: Iterable[str], passes: Callable[[ReceivedMessage], bool] | None = None) -> Self: ...
 
 @final
 class QueueGrant:

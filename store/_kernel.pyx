@@ -1886,14 +1886,19 @@ _GONE = object()
 
 @cython.final
 cdef class TagSet:
-    """Tags to deliver: their hashes for the entry, their bytes for the record. Empty takes every message."""
+    """Tags to deliver: their hashes for the entry, their bytes for the record. Empty takes every message.
+
+    ``passes`` is asked for each message whose tag matches, unless it is None.
+    """
 
     cdef frozenset tags
+    cdef object passes
     cdef int32_t *codes
     cdef int count
 
-    def __cinit__(self, tags):
+    def __cinit__(self, tags, passes=None):
         cdef int number
+        self.passes = passes
         self.tags = frozenset([tag.encode() for tag in tags])
         self.count = <int>len(self.tags)
         self.codes = <int32_t *>malloc(max(1, self.count) * sizeof(int32_t))
@@ -1930,9 +1935,10 @@ cdef struct Entry:
 
 
 cdef enum:
-    MOST_LOOKED_AT = 1 << 20  # entries, by one take: then its caller gets a word in
-    BRIEFLY = 1               # slices that are skipped with the GIL held, which takes some microseconds
-    AT_LENGTH = 1 << 20       # and without it
+    MOST_LOOKED_AT = 1 << 20    # entries, by one take: then its caller gets a word in
+    MOST_ASKED_ABOUT = 1 << 13  # the same, where Python is asked about messages
+    BRIEFLY = 1                 # slices that are skipped with the GIL held, which takes some microseconds
+    AT_LENGTH = 1 << 20         # and without it
 
 
 cdef struct Skip:  # a run of entries of one file that tags are compared with
@@ -2021,7 +2027,7 @@ cdef class QueueGrant:
     cdef uint64_t log_file_bytes
     cdef int64_t timeout_ns
     cdef readonly list damaged          # (queue_offset, commit_log_offset, outcome), for the caller to report and clear
-    cdef readonly uint64_t skipped      # messages that the tags did not match
+    cdef readonly uint64_t skipped      # messages that were finished because they are not wanted
     cdef public uint64_t expired        # messages removed before they were taken, for the caller to report and clear
 
     def __init__(self, Mapping shared not None, Py_ssize_t group_queue_at, Py_ssize_t queue_at, int queue_slot_number,
@@ -2074,10 +2080,10 @@ cdef class QueueGrant:
         cdef list messages = []
         cdef object message
         cdef Entry entry
-        cdef uint64_t most = offset + MOST_LOOKED_AT
+        cdef uint64_t most = offset + (MOST_LOOKED_AT if self.tags.passes is None else MOST_ASKED_ABOUT)
         if load64(self.slot + G_EPOCH) != self.epoch:
             return messages
-        if self.tags.count:
+        if self.tags.count or self.tags.passes is not None:
             span = min(span, <uint64_t>ACK_WINDOW)  # what is not wanted is finished by its bit
         if load64(self.slot + G_COMMITTED) < low:
             if not self._expire(low, offset):
@@ -2254,7 +2260,8 @@ cdef class QueueGrant:
         return 1
 
     cdef object _message(self, uint64_t offset, int64_t commit_log_offset, int32_t size):
-        """The record of an entry, checked against it; None when it is damaged or the tag differs after all, or ``_GONE``."""
+        """The record of an entry, checked against it; None when it is damaged or not wanted after all, or ``_GONE``."""
+        cdef ReceivedMessage message
         cdef Frame frame
         cdef bytes record = None
         cdef const unsigned char *at = NULL
@@ -2294,4 +2301,5 @@ cdef class QueueGrant:
             return None
         if not self.tags.matches(at, &frame):
             return None
-        return received(record, 0, &frame, self.queue, attempt_of(at))
+        message = received(record, 0, &frame, self.queue, attempt_of(at))
+        return message if self.tags.passes is None or self.tags.passes(message) else None

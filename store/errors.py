@@ -25,6 +25,7 @@
     ├── UnknownTopic              asked about a topic that was never made
     ├── TableFull                 a fixed table of the runtime file has no free slot
     └── HandlerError              a handler cannot be registered or loaded
+        └── FilterError           an expression of its filter; carries the column
 
 Two questions decide what a caller does, so they are attributes and not prose:
 ``retryable`` (the same call may succeed later) and ``stored`` (whether the message
@@ -179,6 +180,15 @@ class TableFull(QueueError):
 
 class HandlerError(QueueError):
     """A handler cannot be registered, loaded or handed to another process."""
+
+
+class FilterError(HandlerError, ValueError):
+    """An expression that says which messages a handler gets cannot be understood, or is too large."""
+
+    def __init__(self, text: str, column: int = 0) -> None:
+        super().__init__(text)
+        self.column = column
+        """Of the first character that is wrong, from 1 on; 0 when it is the whole expression."""
 
 
 @contextmanager

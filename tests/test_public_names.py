@@ -12,6 +12,7 @@ PUBLIC = {
     "BodyTooLarge",
     "ConfigMismatch",
     "DiskFailed",
+    "FilterError",
     "Durability",
     "HandlerError",
     "InvalidName",

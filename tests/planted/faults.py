@@ -113,7 +113,7 @@ FAULTS = [
         old="    if epoch != load64(slot + G_EPOCH):\n        return 0\n    settle_dead_advance(slot)\n    reach_point(AT_ACK_LOCKED)\n",
         new="    settle_dead_advance(slot)\n    reach_point(AT_ACK_LOCKED)\n",
         tests=TAG_SKIPPING,
-        select="lost_the_queue",
+        select="loses_the_queue",
     ),
     Fault(
         name="a skip finishes the wanted message behind it, too",
@@ -142,12 +142,12 @@ FAULTS = [
         select="exactly_the_wanted_ones",
     ),
     Fault(
-        name="a skip does not see that a record was removed",
+        name="a skip does not see an entry that points below the log",
         file=KERNEL,
         old="        found = <uint64_t>get_i64(entry) < skip.log_begin\n",
         new="        found = False\n",
         tests=TAG_SKIPPING,
-        select="expired",
+        select="damaged_entry",
     ),
     # --- repair -----------------------------------------------------------------------------------
     Fault(

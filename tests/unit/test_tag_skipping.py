@@ -1,11 +1,11 @@
-"""What the tags of a grant do not match is finished in bulk, by the word of the bitmap: against a model, a set of numbers."""
+"""What the tags of a grant do not match is finished in bulk, by the word of the bitmap: against a set of numbers."""
 
 from __future__ import annotations
 
 import itertools
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store import Message, MessageQueue, MessageStore, QueueGrant, StoreConfig, TagSet, layout, open_store
+from store._kernel import Mapping
 
 QUEUE = MessageQueue("t", 0)
 FILE_ENTRIES = 700
@@ -45,7 +46,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
         yield opened
 
 
-def append(store: MessageStore, tags: list[str | None], topic: str = "t") -> None:
+def append(store: MessageStore, tags: Sequence[str | None], topic: str = "t") -> None:
     appender = store.appender(lambda name: store.topics.create(name, 1), lambda body: bytes(str(body), "utf-8"))
     for first in range(0, len(tags), 100):
         appender.append_batch([Message(topic, b"", tags=tag) for tag in tags[first : first + 100]])
@@ -98,14 +99,14 @@ def test_exactly_the_wanted_ones_are_taken_each_once_and_everything_else_is_fini
 
         # Then nothing was missed, and nothing is left
         assert sorted(finished) == wanted
-        assert grant.committed_offset == len(tags)
         slot = store.groups.find_or_add("group", store.topics.slot(QUEUE), 0)
+        assert slot.committed_offset == len(tags)
         assert slot.acknowledged_bits() == 0
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 63, 64, 100])
 def test_a_long_run_is_skipped_by_one_take_up_to_the_wanted_one(store: MessageStore, ahead: int) -> None:
-    tags: list[str | None] = ["other"] * 9_000
+    tags = ["other"] * 9_000
     tags[8_000 + ahead] = "wanted"
     append(store, tags)
     grant = grant_of(store, "wanted")
@@ -158,6 +159,42 @@ def test_who_has_lost_the_queue_skips_nothing_any_more(store: MessageStore) -> N
     assert late.committed_offset == 0
     assert [message.queue_offset for message in following.take(32, 2_000)] == [300]
     assert following.committed_offset == 300
+
+
+def test_who_loses_the_queue_while_skipping_skips_nothing_more(store: MessageStore) -> None:
+    # Given a grant whose queue is granted to somebody else while it looks for its second file
+    append(store, ["other"] * 3 * FILE_ENTRIES)
+    late = grant_of(store, "wanted")
+    map_file = store.queue_file
+    following: list[QueueGrant] = []
+
+    def lose(slot: int, queue_offset: int) -> tuple[Mapping, int] | None:
+        if queue_offset >= FILE_ENTRIES and not following:
+            following.append(grant_of(store, "wanted"))
+        return map_file(slot, queue_offset)
+
+    store.queue_file = lose  # type: ignore[method-assign]
+
+    # Then it finishes nothing of the second file, and the other one everything
+    assert late.take(32, 2_000) == []
+    assert following[0].committed_offset == FILE_ENTRIES
+    assert following[0].take(32, 2_000) == []
+    assert following[0].committed_offset == 3 * FILE_ENTRIES
+
+
+def test_a_damaged_entry_in_a_run_of_unwanted_ones_is_reported(store: MessageStore) -> None:
+    # Given an entry that points below the begin of the log, between good ones
+    append(store, ["other"] * 500)
+    grant = grant_of(store, "wanted")
+    store.state.words.store(layout.RUNTIME_HEADER.at["min_offset"], store.message_at(QUEUE, 200).commit_log_offset)
+    mapped = store.queue_file(store.topics.slot(QUEUE), 300)
+    assert mapped is not None
+    memoryview(mapped[0])[300 * 20 : 300 * 20 + 8] = (5).to_bytes(8, "big")
+
+    # Then it is stepped over and told
+    assert grant.take(32, 2_000) == []
+    assert [damaged[:2] for damaged in grant.damaged] == [(300, 5)]
+    assert (grant.expired, grant.committed_offset) == (200, 500)
 
 
 def test_an_entry_of_a_removed_record_is_counted_as_expired_and_not_as_skipped(store: MessageStore) -> None:
