@@ -200,6 +200,9 @@ class ReceivedMessage:
     def delivery_attempt(self) -> int:
         """1 for the first delivery."""
 
+    def some_properties(self, names: tuple[bytes, ...]) -> dict[str, str]:
+        """Return those of :attr:`properties` that are named, without decoding the others."""
+
     def again(self) -> ReceivedMessage:
         """Return the same message as its next delivery attempt."""
 

@@ -842,6 +842,24 @@ cdef class ReceivedMessage:
                     self.parsed[name] = value
         return self.parsed
 
+    def some_properties(self, tuple names not None):
+        """Those of ``properties`` that are named, as bytes, without decoding the others."""
+        cdef dict found = {}
+        cdef const unsigned char *at
+        cdef const unsigned char *value
+        cdef const unsigned char *end = self.at + self.frame.properties_at + self.frame.properties_size
+        cdef Py_ssize_t size = 0
+        for name in names:
+            at = self.at + self.frame.properties_at
+            while True:  # of several with one name the last one counts
+                value = find_property(at, end - at, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name), &size)
+                if value == NULL:
+                    break
+                if size:
+                    found[name.decode()] = PyUnicode_DecodeUTF8(<char *>value, size, "replace")
+                at = value + size
+        return found
+
     @property
     def tags_code(self):
         return tags_code_of(self.at, &self.frame)
@@ -1937,6 +1955,7 @@ cdef struct Entry:
 cdef enum:
     MOST_LOOKED_AT = 1 << 20    # entries, by one take: then its caller gets a word in
     MOST_ASKED_ABOUT = 1 << 13  # the same, where Python is asked about messages
+    ENTRIES_AT_ONCE = 16
     BRIEFLY = 1                 # slices that are skipped with the GIL held, which takes some microseconds
     AT_LENGTH = 1 << 20         # and without it
 
@@ -1954,22 +1973,30 @@ cdef struct Skip:  # a run of entries of one file that tags are compared with
     uint64_t span
 
 
+cdef bint is_any_wanted(const Skip *skip, const unsigned char *entry, int count) noexcept nogil:
+    """Whether one of some entries has a wanted tag, or its record is removed. Looks at all: branches would cost more."""
+    cdef bint found = False
+    cdef int number, code
+    for code in range(skip.code_count):
+        for number in range(count):
+            found |= get_i32(entry + number * ENTRY_SIZE + E_TAGS_CODE + 4) == skip.codes[code]
+    if skip.log_begin:
+        for number in range(count):
+            found |= <uint64_t>get_i64(entry + number * ENTRY_SIZE) < skip.log_begin
+    return found
+
+
 cdef uint64_t first_wanted(const Skip *skip, uint64_t end) noexcept nogil:
     """The first offset that may be wanted, or whose record is removed; ``end`` when there is none below it."""
     cdef const unsigned char *entry = skip.entry
-    cdef const unsigned char *stop = entry + (end - skip.offset) * ENTRY_SIZE
-    cdef int32_t code
-    cdef int number
-    cdef bint found = False
-    while entry < stop:
-        code = get_i32(entry + E_TAGS_CODE + 4)
-        found = <uint64_t>get_i64(entry) < skip.log_begin
-        for number in range(skip.code_count):
-            found |= code == skip.codes[number]
-        if found:
-            break
+    cdef uint64_t left = end - skip.offset
+    while left >= ENTRIES_AT_ONCE and not is_any_wanted(skip, entry, ENTRIES_AT_ONCE):
+        entry += ENTRIES_AT_ONCE * ENTRY_SIZE
+        left -= ENTRIES_AT_ONCE
+    while left > 0 and not is_any_wanted(skip, entry, 1):
         entry += ENTRY_SIZE
-    return end - (stop - entry) // ENTRY_SIZE
+        left -= 1
+    return end - left
 
 
 cdef int skip_unwanted(Skip *skip, int slices, int64_t timeout_ns) noexcept nogil:

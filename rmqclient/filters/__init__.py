@@ -76,7 +76,7 @@ class MessageFilter:
     def passes(self, message: ReceivedMessage) -> bool:
         """Tell whether a message whose tag matches passes the rest, and count it."""
         counts = self.counts
-        if self.where is not None and not self.where.matches(message.properties):
+        if self.where is not None and not self.where.matches(message.some_properties(self.where.names)):
             counts.refused_by_properties += 1
             return False
         if self.json is not None:

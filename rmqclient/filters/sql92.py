@@ -40,6 +40,7 @@ from rmqclient.filters.sql92_tree import (
     Property,
     Text,
     kind_of,
+    names_of,
 )
 
 MAX_NUMBER_CHARACTERS = 1_000
@@ -53,10 +54,14 @@ class Sql92:
     """A compiled expression; equal ones were written alike. Raises FilterError for one that cannot be compiled."""
 
     expression: str
+    names: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
+    """The properties that it asks for, no others matter; sorted."""
     _evaluate: Evaluate = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_evaluate", _compiled(parse(self.expression)))
+        tree = parse(self.expression)
+        object.__setattr__(self, "names", tuple(sorted(name.encode() for name in names_of(tree))))
+        object.__setattr__(self, "_evaluate", _compiled(tree))
 
     def matches(self, properties: Properties) -> bool:
         """Tell whether a message with these properties is wanted."""

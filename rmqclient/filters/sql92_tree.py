@@ -6,6 +6,7 @@ A node gives a value for a message, or null. Its Java type is known beforehand.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -129,11 +130,23 @@ def kind_of(node: Node) -> Kind:
 
 
 def depth_of(node: Node) -> int:
-    """Return how many levels a tree has; by the level, not by recursion."""
-    depth, level = 0, [node]
+    """Return how many levels a tree has."""
+    return sum(1 for _ in _levels(node))
+
+
+def names_of(node: Node) -> frozenset[str]:
+    """Return the properties that a tree asks for."""
+    return frozenset(
+        each.name for level in _levels(node) for each in level if isinstance(each, Property | Present | In)
+    )
+
+
+def _levels(node: Node) -> Iterator[list[Node]]:
+    """Yield the nodes of each level; not by recursion, because a tree may be deeper than Python's limit."""
+    level = [node]
     while level:
-        depth, level = depth + 1, [child for each in level for child in _children(each)]
-    return depth
+        yield level
+        level = [child for each in level for child in _children(each)]
 
 
 def _children(node: Node) -> tuple[Node, ...]:

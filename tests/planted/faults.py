@@ -144,10 +144,35 @@ FAULTS = [
     Fault(
         name="a skip does not see an entry that points below the log",
         file=KERNEL,
-        old="        found = <uint64_t>get_i64(entry) < skip.log_begin\n",
-        new="        found = False\n",
+        old="            found |= <uint64_t>get_i64(entry + number * ENTRY_SIZE) < skip.log_begin\n",
+        new="            pass\n",
         tests=TAG_SKIPPING,
         select="damaged_entry",
+    ),
+    # --- filters ----------------------------------------------------------------------------------
+    Fault(
+        name="a missing property is different from everything",
+        file="rmqclient/filters/sql92.py",
+        old="            return True if other is None else None\n",
+        new="            return other is None\n",
+        tests="tests/unit/test_sql92.py",
+        select="matches_in_rocketmq",
+    ),
+    Fault(
+        name="a comparison that fails is only false",
+        file="rmqclient/filters/sql92.py",
+        old='    raise _CannotCompareError(f"{text!r} is no integer of {bits} bits")\n',
+        new="    return 1 << 64\n",
+        tests="tests/unit/test_sql92.py",
+        select="slow_evaluator",
+    ),
+    Fault(
+        name="what follows a whole expression is ignored",
+        file="rmqclient/filters/sql92_grammar.py",
+        old='        if self._token.kind != "end":\n',
+        new='        if self._token.kind == "never":\n',
+        tests="tests/unit/test_sql92.py",
+        select="bad_expression",
     ),
     # --- repair -----------------------------------------------------------------------------------
     Fault(
