@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import pytest
@@ -65,3 +66,29 @@ def test_messages_behind_a_running_one_are_filtered_as_well(store: MessageStore,
         assert admin.lag(store, "billing")[0].committed_offset == 0
         go_on.set()
         wait_for(lambda: admin.lag(store, "billing")[0].committed_offset == 51, "all finished")
+
+
+@pytest.mark.guarantee("G15")
+def test_threads_that_acknowledge_while_another_one_skips_lose_nothing(store: MessageStore, producer: Producer) -> None:
+    # Given runs of unwanted messages of any length between wanted ones
+    producer.create_topic("orders", 1)
+    lengths = random.Random(7).choices([0, 1, 5, 40, 200, 3_000], weights=[8, 8, 8, 4, 2, 1], k=400)
+    expected = []
+    for length in lengths:
+        if length:
+            producer.send_batch([Message("orders", b"", tags="open")] * length)
+        expected.append(producer.send(Message("orders", b"", tags="paid")).queue_offset)
+    app = App(store.root)
+    seen: list[int] = []
+
+    @app.handler("orders", group="billing", tags="paid", threads=4)
+    def bill(message: ReceivedMessage) -> None:
+        seen.append(message.queue_offset)
+
+    # When several threads take, skip and acknowledge
+    with consuming(store, app):
+        wait_for(lambda: len(seen) >= len(expected), "all wanted ones")
+        wait_for(lambda: admin.lag(store, "billing")[0].lag == 0, "everything finished")
+
+    # Then each wanted message was handled once
+    assert sorted(seen) == expected

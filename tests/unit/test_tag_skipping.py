@@ -6,6 +6,7 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from store import Message, MessageQueue, MessageStore, QueueGrant, StoreConfig, TagSet, layout, open_store
 from store._kernel import Mapping
+from store.errors import StoreBusy
 
 QUEUE = MessageQueue("t", 0)
 FILE_ENTRIES = 700
@@ -209,3 +211,18 @@ def test_an_entry_of_a_removed_record_is_counted_as_expired_and_not_as_skipped(s
 
     # Then what is gone is told from what is not wanted
     assert (grant.expired, grant.skipped, grant.committed_offset) == (200, 300, 500)
+
+
+def test_a_skip_that_cannot_have_the_mutex_says_so_and_is_done_by_the_next_take(tmp_path: Path) -> None:
+    # Given somebody who keeps the mutex of the group-queue
+    with open_store(tmp_path, replace(SMALL, lock_timeout_ms=50), housekeeping=False) as store:
+        append(store, ["wanted", *["other"] * 300, "wanted"])
+        grant = grant_of(store, "wanted")
+        slot = store.groups.find_or_add("group", store.topics.slot(QUEUE), 0)
+        with slot.locked(1_000), pytest.raises(StoreBusy, match="waited 50 ms to skip messages"):
+            grant.take(32, 2_000)
+        assert (grant.committed_offset, slot.acknowledged_bits()) == (0, 0)
+
+        # When it is free again, nothing was lost and nothing is given twice
+        assert [message.queue_offset for message in grant.take(32, 2_000)] == [0, 301]
+        assert grant.skipped == 300
