@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from rmqclient.allocation import Strategy, check_name, needs_settings
-from rmqclient.filters.tag import parse_tags
+from rmqclient.filters import MessageFilter
 from rmqclient.handler import Handler, Start
 from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic, function_name
 from rmqclient.retry import RetryPolicy
@@ -83,8 +83,12 @@ class App:
     ) -> Callable[[Function], Function]:
         """Register the decorated function for ``topic``, as part of ``group``; the function itself is unchanged.
 
-        Every group gets every message of the topic; inside a group each message goes to one process. ``tags`` is an
-        expression of :mod:`rmqclient.filters.tag`. ``threads`` is 1 to 1,000 [consumeThreadMin, consumeThreadMax].
+        Every group gets every message of the topic that passes its filter; inside a group each message goes to one
+        process. ``tags`` is an expression of :mod:`rmqclient.filters.tag`, ``where`` is SQL92 over the properties
+        (:mod:`rmqclient.filters.sql92`), ``json`` is JMESPath over the body (:mod:`rmqclient.filters.body`); a message
+        passes when it passes all that are given, and is finished for the group when it does not. ``threads`` is 1 to
+        1,000 [consumeThreadMin, consumeThreadMax].
+
         ``allocation`` says how the members of the group share the queues: ``averaged``, ``circle``, ``hash`` or
         ``sticky``, one of :mod:`rmqclient.allocation` with its settings, such as ``nearby(room_of)``, or a function of
         (sorted client ids, sorted queues) that returns the queues of each client id.
@@ -100,16 +104,17 @@ class App:
         ``list[Order]`` or the like, or not at all. All are acknowledged together when the function returns. When it
         raises, each is sent back by itself; with ``ordered=True`` the batch comes again. Not with ``ordered="key"``.
 
-        Raises InvalidName for the topic or the group, ValueError for the tags, and HandlerError for a number out of
-        its limits, an allocation that is none, options that do not go together, a function that does not take exactly
-        one positional parameter, and a second handler of the same topic and group.
+        Raises InvalidName for the topic or the group, ValueError for the tags, FilterError, which is a HandlerError
+        with a column, for ``where`` and ``json``, and HandlerError for a number out of its limits, an allocation that
+        is none, options that do not go together, a function that does not take exactly one positional parameter, and a
+        second handler of the same topic and group.
         """
         _check_subscription(topic, group)
         _check_threads(threads)
         _check_order(ordered, retry)
         _check_batch(ordered, batch, linger_ms)
         _check_allocation(allocation)
-        expression = parse_tags(tags).expression
+        expression = MessageFilter(tags, where, json).tags.expression
 
         def register(function: Function) -> Function:
             _check_function(function)
@@ -241,9 +246,11 @@ def _taken(old: Handler, new: Handler) -> str:
         f"topic {new.topic!r} is already handled for group {new.group!r} by {function_name(old.function)}, so "
         f"{function_name(new.function)} cannot be"
     )
-    if old.tags != new.tags:
-        return (
-            f"{text}, and with other tags ({old.tags!r} there, {new.tags!r} here): all members of a group take the "
-            "same messages; use another group, or one handler with the tags of both"
-        )
+    for name in ("tags", "where", "json"):
+        there, here = getattr(old, name), getattr(new, name)
+        if there != here:
+            return (
+                f"{text}, and with other {name} ({there!r} there, {here!r} here): all members of a group take the "
+                f"same messages; use another group, or one handler with the {name} of both"
+            )
     return f"{text}: use another group, or one function that calls both"

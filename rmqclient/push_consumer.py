@@ -18,14 +18,14 @@ from rmqclient.batch_delivery import BatchDelivery
 from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery import Delivery
-from rmqclient.filters.tag import parse_tags
+from rmqclient.filters import MessageFilter
 from rmqclient.group import Member, MemberTable, check_client_id
 from rmqclient.handler import Handler
 from rmqclient.key_ordered_delivery import KeyOrderedDelivery
 from rmqclient.orderly_delivery import OrderlyDelivery
 from rmqclient.rebalance import Rebalancer
 from rmqclient.retry_topic import RetryTopic
-from store import MessageQueue, MessageStore, TagSet, boottime, layout
+from store import MessageQueue, MessageStore, boottime, layout
 from store.errors import QueueError
 
 _log = logging.getLogger(__name__)
@@ -51,13 +51,11 @@ class Subscription:
     def __init__(
         self, store: MessageStore, table: MemberTable, handler: Handler, client_id: str, config: ConsumerConfig
     ) -> None:
-        filtered = parse_tags(handler.tags)
         self.handler = handler
+        self.filter = MessageFilter(handler.tags, handler.where, handler.json)
         self.member: Member = table.join(handler.group, handler.topic, client_id, handler.subscription)
         self.delivery = way_of(handler)(store, handler, self.member, config)
-        self.rebalancer = Rebalancer(
-            store, self.member, TagSet(filtered.tags), self.delivery, config, handler.allocation
-        )
+        self.rebalancer = Rebalancer(store, self.member, self.filter.tag_set, self.delivery, config, handler.allocation)
 
 
 def way_of(handler: Handler) -> type[Delivery]:

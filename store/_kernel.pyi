@@ -214,6 +214,9 @@ class ReceivedMessage:
     def reconsume_times(self) -> int:
         """Delivery attempts before this record was stored."""
 
+    def some_properties(self, names: tuple[bytes, ...]) -> dict[str, str]:
+        """Return those of :attr:`properties` that are named, without decoding the others."""
+
     def again(self, attempt: int = 0) -> ReceivedMessage:
         """Return the same message as its next delivery attempt, or as that ``attempt``."""
 
@@ -360,9 +363,9 @@ class Appender:
 
 @final
 class TagSet:
-    """Tags to deliver; empty for every message."""
+    """Tags to deliver; empty for every message. ``passes``, if given, is asked about each one whose tag matches."""
 
-    def __new__(cls, tags: Iterable[str]) -> Self: ...
+    def __new__(cls, tags: Iterable[str], passes: Callable[[ReceivedMessage], bool] | None = None) -> Self: ...
 
 @final
 class QueueGrant:

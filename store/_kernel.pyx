@@ -21,7 +21,7 @@ from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
-from libc.errno cimport EBUSY, EINVAL, ETIMEDOUT, errno
+from libc.errno cimport EBUSY, EINVAL, ESTALE, ETIMEDOUT, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
@@ -67,6 +67,7 @@ cdef extern from "_shared_memory.h" nogil:
     int replace64(void *at, uint64_t expected, uint64_t desired)
     void keep_program_order()
     void expect_write(void *at, uint64_t size)
+    int lowest_bit(uint64_t word)
     int64_t wall_clock_ms()
     int64_t boottime_ns()
     int futex_wait(void *word, uint32_t expected, int64_t timeout_ns)
@@ -894,6 +895,24 @@ cdef class ReceivedMessage:
                 if name and value and name != "__CRC32#":
                     self.parsed[name] = value
         return self.parsed
+
+    def some_properties(self, tuple names not None):
+        """Those of ``properties`` that are named, as bytes, without decoding the others."""
+        cdef dict found = {}
+        cdef const unsigned char *at
+        cdef const unsigned char *value
+        cdef const unsigned char *end = self.at + self.frame.properties_at + self.frame.properties_size
+        cdef Py_ssize_t size = 0
+        for name in names:
+            at = self.at + self.frame.properties_at
+            while True:  # of several with one name the last one counts
+                value = find_property(at, end - at, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name), &size)
+                if value == NULL:
+                    break
+                if size:
+                    found[name.decode()] = PyUnicode_DecodeUTF8(<char *>value, size, "replace")
+                at = value + size
+        return found
 
     @property
     def tags_code(self):
@@ -2072,36 +2091,63 @@ cdef void settle_advance(unsigned char *slot) noexcept nogil:
     """Finish moving ``committed_offset``: clear the bits it passes, then move it. Doing it twice is doing it once."""
     cdef uint64_t target = load64(slot + G_ADVANCE_TO)
     cdef uint64_t offset = max(load64(slot + G_COMMITTED), target - min(target, <uint64_t>ACK_WINDOW))
-    cdef uint64_t bit
+    cdef unsigned char *word
+    cdef uint64_t bits
     while offset < target:
-        bit = offset % ACK_WINDOW
-        if bit % 64 == 0 and target - offset >= 64:
-            store64(slot + G_ACKNOWLEDGED + bit // 8, 0)
-            offset += 64
-        else:
-            store64(slot + G_ACKNOWLEDGED + bit // 64 * 8,
-                    load64(slot + G_ACKNOWLEDGED + bit // 64 * 8) & ~(<uint64_t>1 << bit % 64))
-            offset += 1
+        word = word_of(slot, offset)
+        bits = bits_in_word(&offset, target)
+        store64(word, load64(word) & ~bits)
     reach_point(AT_ACK_CLEARED)
     if load64(slot + G_HELD_OFFSET) <= target:
         store64(slot + G_HELD_OFFSET, 0)
     store64(slot + G_COMMITTED, target)
 
 
+cdef unsigned char *word_of(const unsigned char *slot, uint64_t offset) noexcept nogil:
+    """The word of the bitmap that holds the bit of an offset."""
+    return <unsigned char *>slot + G_ACKNOWLEDGED + offset % ACK_WINDOW // 64 * 8
+
+
+cdef uint64_t bits_in_word(uint64_t *offset, uint64_t end) noexcept nogil:
+    """The bits that ``[offset, end)``, which is not empty, has in the word of ``offset``; moves it behind them."""
+    cdef uint64_t first = offset[0] % 64
+    cdef uint64_t count = min(64 - first, end - offset[0])
+    offset[0] += count
+    return ~<uint64_t>0 >> (64 - count) << first
+
+
 cdef bint is_acknowledged(const unsigned char *slot, uint64_t offset) noexcept nogil:
-    cdef uint64_t bit = offset % ACK_WINDOW
-    return load64(slot + G_ACKNOWLEDGED + bit // 64 * 8) >> (bit % 64) & 1
+    return load64(word_of(slot, offset)) >> (offset % 64) & 1
+
+
+cdef void settle_dead_advance(unsigned char *slot) noexcept nogil:
+    """Finish a move that its owner died in the middle of."""
+    if load64(slot + G_ADVANCE_TO) != load64(slot + G_COMMITTED):
+        settle_advance(slot)
+
+
+cdef void advance(unsigned char *slot, uint64_t committed) noexcept nogil:
+    """Move ``committed_offset`` over what is finished without a gap."""
+    cdef uint64_t target = committed
+    cdef uint64_t unfinished = 0
+    while target < committed + ACK_WINDOW and unfinished == 0:
+        unfinished = ~load64(word_of(slot, target)) >> (target % 64)
+        target += 64 - target % 64 if unfinished == 0 else lowest_bit(unfinished)
+    target = min(target, committed + ACK_WINDOW)
+    if target != committed:
+        store64(slot + G_ADVANCE_TO, target)
+        reach_point(AT_ACK_ADVANCING)
+        settle_advance(slot)
 
 
 cdef int acknowledge_section(unsigned char *slot, uint64_t epoch, const uint64_t *offsets, Py_ssize_t count) noexcept nogil:
     """Under the mutex of the group-queue. Returns 0 when the epoch is old, 1 when done, 2 for an offset beyond the window."""
-    cdef uint64_t committed, target, bit
+    cdef uint64_t committed
     cdef unsigned char *word
     cdef Py_ssize_t number
     if load64(slot + G_EPOCH) != epoch:
         return 0
-    if load64(slot + G_ADVANCE_TO) != load64(slot + G_COMMITTED):
-        settle_advance(slot)  # an owner died in the middle of one
+    settle_dead_advance(slot)
     reach_point(AT_ACK_LOCKED)
     committed = load64(slot + G_COMMITTED)
     for number in range(count):
@@ -2109,17 +2155,31 @@ cdef int acknowledge_section(unsigned char *slot, uint64_t epoch, const uint64_t
             continue
         if offsets[number] >= committed + ACK_WINDOW:
             return 2
-        bit = offsets[number] % ACK_WINDOW
-        word = slot + G_ACKNOWLEDGED + bit // 64 * 8
-        store64(word, load64(word) | <uint64_t>1 << bit % 64)
+        word = word_of(slot, offsets[number])
+        store64(word, load64(word) | <uint64_t>1 << offsets[number] % 64)
     reach_point(AT_ACK_MARKED)
-    target = committed
-    while target < committed + ACK_WINDOW and is_acknowledged(slot, target):
-        target += 1
-    if target != committed:
-        store64(slot + G_ADVANCE_TO, target)
-        reach_point(AT_ACK_ADVANCING)
-        settle_advance(slot)
+    advance(slot, committed)
+    return 1
+
+
+cdef int skip_section(unsigned char *slot, uint64_t epoch, uint64_t offset, uint64_t end) noexcept nogil:
+    """Under the mutex of the group-queue: finish every message in ``[offset, end)``, as acknowledge_section does."""
+    cdef uint64_t committed, bits
+    cdef unsigned char *word
+    if epoch != load64(slot + G_EPOCH):
+        return 0
+    settle_dead_advance(slot)
+    reach_point(AT_ACK_LOCKED)
+    committed = load64(slot + G_COMMITTED)
+    if end > committed + ACK_WINDOW:
+        return 2
+    offset = max(offset, committed)
+    while offset < end:
+        word = word_of(slot, offset)
+        bits = bits_in_word(&offset, end)
+        store64(word, load64(word) | bits)
+    reach_point(AT_ACK_MARKED)
+    advance(slot, committed)
     return 1
 
 
@@ -2131,8 +2191,7 @@ cdef int expire_section(unsigned char *slot, uint64_t epoch, uint64_t low, uint6
     cdef uint64_t committed, offset
     if epoch != load64(slot + G_EPOCH):
         return 0
-    if load64(slot + G_ADVANCE_TO) != load64(slot + G_COMMITTED):
-        settle_advance(slot)
+    settle_dead_advance(slot)
     committed = load64(slot + G_COMMITTED)
     if committed >= low:
         return 1
@@ -2169,17 +2228,22 @@ _GONE = object()
 
 @cython.final
 cdef class TagSet:
-    """Tags to deliver: their hashes for the entry, their bytes for the record. Empty takes every message."""
+    """Tags to deliver: their hashes for the entry, their bytes for the record. Empty takes every message.
+
+    ``passes`` is asked for each message whose tag matches, unless it is None.
+    """
 
     cdef frozenset tags
-    cdef int64_t *codes
+    cdef object passes
+    cdef int32_t *codes
     cdef int count
 
-    def __cinit__(self, tags):
+    def __cinit__(self, tags, passes=None):
         cdef int number
+        self.passes = passes
         self.tags = frozenset([tag.encode() for tag in tags])
         self.count = <int>len(self.tags)
-        self.codes = <int64_t *>malloc(max(1, self.count) * sizeof(int64_t))
+        self.codes = <int32_t *>malloc(max(1, self.count) * sizeof(int32_t))
         if self.codes == NULL:
             raise MemoryError()
         for number, tag in enumerate(self.tags):
@@ -2193,7 +2257,7 @@ cdef class TagSet:
         if self.count == 0:
             return True
         for number in range(self.count):
-            if <int32_t>self.codes[number] == <int32_t>code:
+            if self.codes[number] == <int32_t>code:
                 return True
         return False
 
@@ -2210,6 +2274,84 @@ cdef struct Entry:
     int64_t commit_log_offset
     int32_t size
     int64_t tags_code
+
+
+cdef enum:
+    MOST_LOOKED_AT = 1 << 20    # entries, by one take: then its caller gets a word in
+    MOST_ASKED_ABOUT = 1 << 13  # the same, where Python is asked about messages
+    ENTRIES_AT_ONCE = 16
+    BRIEFLY = 1                 # slices that are skipped with the GIL held, which takes some microseconds
+    AT_LENGTH = 1 << 20         # and without it
+
+
+cdef struct Skip:  # a run of entries of one file that tags are compared with
+    unsigned char *shared
+    unsigned char *slot
+    uint64_t epoch
+    const unsigned char *entry          # of the first offset
+    const int32_t *codes
+    int code_count
+    uint64_t log_begin
+    uint64_t offset                     # everything below is finished
+    uint64_t end
+    uint64_t span
+
+
+cdef bint is_any_wanted(const Skip *skip, const unsigned char *entry, int count) noexcept nogil:
+    """Whether one of some entries has a wanted tag, or its record is removed. Looks at all: branches would cost more."""
+    cdef bint found = False
+    cdef int number, code
+    for code in range(skip.code_count):
+        for number in range(count):
+            found |= get_i32(entry + number * ENTRY_SIZE + E_TAGS_CODE + 4) == skip.codes[code]
+    if skip.log_begin:
+        for number in range(count):
+            found |= <uint64_t>get_i64(entry + number * ENTRY_SIZE) < skip.log_begin
+    return found
+
+
+cdef uint64_t first_wanted(const Skip *skip, uint64_t end) noexcept nogil:
+    """The first offset that may be wanted, or whose record is removed; ``end`` when there is none below it."""
+    cdef const unsigned char *entry = skip.entry
+    cdef uint64_t left = end - skip.offset
+    while left >= ENTRIES_AT_ONCE and not is_any_wanted(skip, entry, ENTRIES_AT_ONCE):
+        entry += ENTRIES_AT_ONCE * ENTRY_SIZE
+        left -= ENTRIES_AT_ONCE
+    while left > 0 and not is_any_wanted(skip, entry, 1):
+        entry += ENTRY_SIZE
+        left -= 1
+    return end - left
+
+
+cdef int skip_unwanted(Skip *skip, int slices, int64_t timeout_ns) noexcept nogil:
+    """Finish what is not wanted, from ``skip.offset`` on, and move that behind it: a slice under each lock.
+
+    Returns 0; EBUSY when a lock is not free and there is no time to wait for it, or the errno of the lock; ESTALE when
+    the epoch is old.
+    """
+    cdef uint64_t end, wanted
+    cdef int failure, outcome
+    while slices > 0 and skip.offset < skip.end:
+        slices -= 1
+        end = min(skip.end, load64(skip.slot + G_COMMITTED) + skip.span)
+        if end <= skip.offset:
+            return 0
+        wanted = first_wanted(skip, end)
+        if wanted == skip.offset or load64(skip.shared + H_MIN_OFFSET) != skip.log_begin:
+            return 0  # a file that is removed while it is read looks like zeros
+        failure = mutex_wait(skip.slot + G_MUTEX, timeout_ns) if timeout_ns else mutex_try(skip.slot + G_MUTEX, 30)
+        if failure:
+            return failure
+        outcome = skip_section(skip.slot, skip.epoch, skip.offset, wanted)
+        mutex_release(skip.slot + G_MUTEX)
+        if outcome != 1:
+            return ESTALE
+        reach_point(AT_ACK_FINISHED)
+        skip.entry += (wanted - skip.offset) * ENTRY_SIZE
+        skip.offset = wanted
+        if wanted < end:
+            return 0
+    return 0
 
 
 @cython.final
@@ -2236,7 +2378,7 @@ cdef class QueueGrant:
     cdef uint64_t log_file_bytes
     cdef int64_t timeout_ns
     cdef readonly list damaged          # (queue_offset, commit_log_offset, outcome), for the caller to report and clear
-    cdef readonly uint64_t skipped      # messages that the tags did not match
+    cdef readonly uint64_t skipped      # messages that were finished because they are not wanted
     cdef public uint64_t expired        # messages removed before they were taken, for the caller to report and clear
 
     def __init__(self, Mapping shared not None, Py_ssize_t group_queue_at, Py_ssize_t queue_at, int queue_slot_number,
@@ -2289,8 +2431,11 @@ cdef class QueueGrant:
         cdef list messages = []
         cdef object message
         cdef Entry entry
+        cdef uint64_t most = offset + (MOST_LOOKED_AT if self.tags.passes is None else MOST_ASKED_ABOUT)
         if load64(self.slot + G_EPOCH) != self.epoch:
             return messages
+        if self.tags.count or self.tags.passes is not None:
+            span = min(span, <uint64_t>ACK_WINDOW)  # what is not wanted is finished by its bit
         if load64(self.slot + G_COMMITTED) < low:
             if not self._expire(low, offset):
                 return messages
@@ -2298,7 +2443,7 @@ cdef class QueueGrant:
         last = load64(self.slot + G_COMMITTED) + span
         if end > last:
             end = last
-        while offset < end and len(messages) < limit:
+        while offset < end and len(messages) < limit and offset < most:
             # A bit is cleared when the committed offset is about to pass it, which advance_to has said before.
             if is_acknowledged(self.slot, offset) or offset < load64(self.slot + G_ADVANCE_TO):
                 offset += 1
@@ -2308,6 +2453,12 @@ cdef class QueueGrant:
                 message = _GONE
             elif self.tags.may_match(entry.tags_code):
                 message = self._message(offset, entry.commit_log_offset, entry.size)
+            elif self._skip(&offset, span, log_begin):
+                log_begin = load64(self.shared.address + H_MIN_OFFSET)
+                end = min(load64(self.queue_slot + Q_MAX_OFFSET), load64(self.slot + G_COMMITTED) + span)
+                continue
+            else:
+                return messages
             if message is _GONE:
                 low = self.files.oldest(self.queue_slot_number)
                 if low > offset:
@@ -2421,6 +2572,39 @@ cdef class QueueGrant:
                 f"{mutex_owner(self.slot + G_MUTEX)}")
         raise OSError(failure, os.strerror(failure))
 
+    cdef bint _skip(self, uint64_t *offset, uint64_t span, uint64_t log_begin) except -1:
+        """Finish the messages from ``offset`` on that the tags cannot match, and move it. False when the epoch is old."""
+        cdef Skip skip
+        cdef int failure
+        cdef Mapping mapping = lent(self.queue_file, 0)
+        cdef uint64_t first
+        if mapping is None:
+            return True
+        first = self.queue_file[1]
+        skip.shared = self.shared.address
+        skip.slot = self.slot
+        skip.epoch = self.epoch
+        skip.entry = mapping.address + (offset[0] - first) * ENTRY_SIZE
+        skip.codes = self.tags.codes
+        skip.code_count = self.tags.count
+        skip.log_begin = log_begin
+        skip.offset = offset[0]
+        skip.end = min(load64(self.queue_slot + Q_MAX_OFFSET), first + self.entries_per_file)
+        skip.span = span
+        failure = skip_unwanted(&skip, BRIEFLY, 0)
+        if failure == EBUSY or failure == 0 and skip.offset - offset[0] >= skip.span:
+            with nogil:
+                failure = skip_unwanted(&skip, AT_LENGTH, self.timeout_ns)
+        self.skipped += skip.offset - offset[0]
+        offset[0] = skip.offset
+        if failure == ETIMEDOUT:
+            raise StoreBusy(
+                f"waited {self.timeout_ns // 1000000} ms to skip messages of {self.queue}, held by thread "
+                f"{mutex_owner(self.slot + G_MUTEX)}")
+        if failure and failure != ESTALE:
+            raise OSError(failure, os.strerror(failure))
+        return failure == 0
+
     cdef (int, int) _acknowledge_slowly(self, const uint64_t *offsets, Py_ssize_t count):
         cdef int failure
         cdef int outcome = 0
@@ -2450,7 +2634,8 @@ cdef class QueueGrant:
         return 1
 
     cdef object _message(self, uint64_t offset, int64_t commit_log_offset, int32_t size):
-        """The record of an entry, checked against it; None when it is damaged or the tag differs after all, or ``_GONE``."""
+        """The record of an entry, checked against it; None when it is damaged or not wanted after all, or ``_GONE``."""
+        cdef ReceivedMessage message
         cdef Frame frame
         cdef bytes record = None
         cdef const unsigned char *at = NULL
@@ -2490,4 +2675,5 @@ cdef class QueueGrant:
             return None
         if not self.tags.matches(at, &frame):
             return None
-        return received(record, 0, &frame, self.queue, attempt_of(at), True)
+        message = received(record, 0, &frame, self.queue, attempt_of(at), True)
+        return message if self.tags.passes is None or self.tags.passes(message) else None

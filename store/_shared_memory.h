@@ -97,6 +97,8 @@ static inline int replace64(void *at, uint64_t expected, uint64_t desired)
  * on any processor, and only the compiler has to be told. */
 static inline void keep_program_order(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
+static inline int lowest_bit(uint64_t word) { return __builtin_ctzll(word); } /* of a word that is not zero */
+
 /* Ask for cache lines that will be written, while there is other work: another process may have them, and each would be
  * waited for by itself. */
 static inline void expect_write(void *at, uint64_t size)

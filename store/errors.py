@@ -29,6 +29,7 @@
     │   └── ClientIdInUse         a member of the group has the same client id
     ├── AllocationError           a strategy of one's own raised, or gave an answer that cannot be
     └── HandlerError              a handler cannot be registered or loaded
+        └── FilterError           an expression of its filter; carries the column
 
 Two questions decide what a caller does, so they are attributes and not prose:
 ``retryable`` (the same call may succeed later) and ``stored`` (whether the message
@@ -202,6 +203,15 @@ class AllocationError(QueueError, ValueError):
 
 class HandlerError(QueueError):
     """A handler cannot be registered, loaded or handed to another process."""
+
+
+class FilterError(HandlerError, ValueError):
+    """An expression that says which messages a handler gets cannot be understood, or is too large."""
+
+    def __init__(self, text: str, column: int = 0) -> None:
+        super().__init__(text)
+        self.column = column
+        """Of the first character that is wrong, from 1 on; 0 when it is the whole expression."""
 
 
 @contextmanager

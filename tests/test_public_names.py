@@ -14,6 +14,7 @@ PUBLIC = {
     "ClientIdInUse",
     "ConfigMismatch",
     "DiskFailed",
+    "FilterError",
     "Durability",
     "HandlerError",
     "InvalidName",

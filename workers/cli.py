@@ -21,6 +21,7 @@ from workers import status
 from workers.assignment_command import assignment
 from workers.dead_letter_commands import dlq
 from workers.exit_codes import ExitCode
+from workers.group_info_command import group_info
 from workers.opening import StoreCannotBeOpened, one_line, opening
 from workers.output import write
 from workers.parameters import DIRECTORY, duration, moment, name_and_value, start, with_output, with_store
@@ -242,6 +243,7 @@ def group_lag(group_name: str, root: Path, output: str, query: str | None) -> No
 
 
 group.add_command(assignment)
+group.add_command(group_info)
 
 
 @rmq.group()

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -37,6 +37,7 @@ from store.schedule import LEVELS, queue_of
 TOPIC = "orders"
 QUEUE = MessageQueue(TOPIC, 0)
 GROUP = "billing"
+WANTED = "wanted"
 SPAN = 2_000
 
 SMALL = StoreConfig(
@@ -133,13 +134,15 @@ def appender_of(store: MessageStore) -> Appender:
     return store.appender(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8"))
 
 
-def grant_of(store: MessageStore, group: str = GROUP, queue: MessageQueue = QUEUE) -> QueueGrant:
+def grant_of(
+    store: MessageStore, group: str = GROUP, queue: MessageQueue = QUEUE, tags: Iterable[str] = ()
+) -> QueueGrant:
     """Become the next owner of a queue in a group, as a member does."""
     slot = store.groups.find_or_add(group, store.topics.slot(queue), 0)
     with slot.locked(store.config.lock_timeout_ms):
         epoch = slot.load("epoch") + 1
         slot.store("epoch", epoch)
-    return store.grant(slot, epoch, TagSet(()))
+    return store.grant(slot, epoch, TagSet(tags))
 
 
 # --- scenarios ------------------------------------------------------------------------------------
@@ -178,6 +181,16 @@ def acknowledge(order: Order, note: Note) -> None:
     for offsets in chunks(PATTERNS[order.pattern](taken), order.batch):
         if grant.acknowledge_offsets(offsets):
             note(" ".join(map(str, offsets)))
+
+
+def skip(order: Order, note: Note) -> None:
+    """Take what has the wanted tag, some at a time, and acknowledge it; note the offsets that were taken back."""
+    grant = grant_of(open_store(order.root, housekeeping=False), tags=[WANTED])
+    order.arm()
+    while taken := [message.queue_offset for message in grant.take(order.batch, SPAN)]:
+        for offsets in chunks(PATTERNS[order.pattern](taken), order.batch):
+            if grant.acknowledge_offsets(offsets):
+                note(" ".join(map(str, offsets)))
 
 
 def write_offsets(order: Order, note: Note) -> None:
@@ -275,6 +288,7 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         append,
         append_durably,
         acknowledge,
+        skip,
         index,
         write_offsets,
         open_and_close,

@@ -16,7 +16,7 @@ import pytest
 
 from store import Message, MessageStore, open_store
 from store.crash_points import CrashPoint
-from tests.crash.child import GROUP, PATTERNS, SMALL, SPAN, TOPIC, Order, appender_of, body_of, grant_of
+from tests.crash.child import GROUP, PATTERNS, SMALL, SPAN, TOPIC, WANTED, Order, appender_of, body_of, grant_of
 from tests.crash.nursery import Nursery, notes_of
 from tests.crash.views import abandon, acknowledged_bits, power_cut_image
 from tests.support import reference
@@ -117,6 +117,69 @@ def test_an_acknowledged_message_is_not_delivered_again(
     assert delivered == sorted(set(range(1_001)) - known)
     assert grant.committed_offset == 1_001
     assert grant_of(following).take(SPAN, SPAN) == []
+    following.close()
+    assert reference.check_store(root) == []
+
+
+SKIPS = [
+    pytest.param(pattern, point, survive, ending, id=f"{pattern}-{point.name.lower()}-{survive}-{ending.__name__}")
+    for pattern in ("in order", "pairs swapped", "first one never")
+    for point in [*IN_EVERY_ACKNOWLEDGEMENT, *WHEN_THE_OFFSET_MOVES]
+    for survive in (0, 1, 6, 7)
+    if pattern != "first one never" or point not in WHEN_THE_OFFSET_MOVES or survive == 0
+    for ending in [hand_over, ENDINGS[survive % len(ENDINGS)]][: 1 + (survive > 0)]
+]
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G6")
+@pytest.mark.guarantee("G7")
+@pytest.mark.guarantee("G15")
+@pytest.mark.parametrize(("pattern", "point", "survive", "ending"), SKIPS)
+def test_a_consumer_killed_while_it_skips_loses_no_message_that_its_tags_match(
+    store: MessageStore,
+    root: Path,
+    nursery: Nursery,
+    pattern: str,
+    point: CrashPoint,
+    survive: int,
+    ending: Callable[[MessageStore], MessageStore],
+) -> None:
+    # Given runs of unwanted messages between wanted ones, over many files, and a consumer killed while it skips them
+    wanted = set(range(3, 901, 17)) | set(range(400, 405))
+    appender = appender_of(store)
+    for number in range(1, 1_001):
+        appender.append(Message(TOPIC, body_of(number), tags=WANTED if number in wanted else "other"))
+    order = Order(
+        scenario="skip",
+        root=str(root),
+        notes=str(root.with_name("notes")),
+        point=point.name,
+        survive=survive,
+        batch=5,
+        pattern=pattern,
+    )
+    finished = {int(offset) for note in nursery.kill_at_its_point(order) for offset in note.split()}
+    last = max(finished, default=0)
+
+    # When the queue has its next owner
+    following = ending(store)
+    grant = grant_of(following, tags=[WANTED])
+
+    # Then of the wanted ones nothing is finished but what was, or was about to be, acknowledged
+    known = acknowledged_bits(following, GROUP) | set(range(grant.committed_offset))
+    in_flight = set(sorted(offset for offset in wanted if offset > last)[:10])
+    assert finished <= known & wanted <= finished | in_flight
+    assert grant.committed_offset not in known
+
+    # And all others are delivered once, whatever bits were set, and everything is finished then
+    delivered: list[int] = []
+    while batch := [message.queue_offset for message in grant.take(20, SPAN)]:
+        delivered += batch
+        assert grant.acknowledge_offsets(batch[::-1])
+    assert delivered == sorted(wanted - known)
+    assert grant.committed_offset == 1_001
+    assert acknowledged_bits(following, GROUP) == set()
     following.close()
     assert reference.check_store(root) == []
 

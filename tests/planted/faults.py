@@ -10,6 +10,7 @@ KILLED_DELIVERY = "tests/crash/test_killed_delivery.py"
 KILLED_ACKNOWLEDGEMENT = "tests/crash/test_killed_acknowledgement.py"
 KILLED_OPENING = "tests/crash/test_killed_opening.py"
 ACKNOWLEDGEMENT = "tests/unit/test_acknowledgement.py"
+TAG_SKIPPING = "tests/unit/test_tag_skipping.py"
 RECOVERY = "tests/unit/test_recovery.py"
 FLUSH = "tests/unit/test_flush.py"
 RETENTION = "tests/unit/test_retention.py"
@@ -94,9 +95,9 @@ FAULTS = [
     Fault(
         name="the committed offset moves before the bits below it are cleared",
         file=KERNEL,
-        old="    cdef uint64_t bit\n    while offset < target:\n        bit = offset % ACK_WINDOW\n",
-        new="    cdef uint64_t bit\n    store64(slot + G_COMMITTED, target)\n    reach_point(AT_ACK_CLEARED)\n"
-        "    while offset < target:\n        bit = offset % ACK_WINDOW\n",
+        old="    cdef uint64_t bits\n    while offset < target:\n",
+        new="    cdef uint64_t bits\n    store64(slot + G_COMMITTED, target)\n    reach_point(AT_ACK_CLEARED)\n"
+        "    while offset < target:\n",
         tests=KILLED_ACKNOWLEDGEMENT,
         select="ack_cleared and hand_over",
     ),
@@ -106,6 +107,73 @@ FAULTS = [
         old=" or offset < load64(self.slot + G_ADVANCE_TO)",
         new="",
         tests=ACKNOWLEDGEMENT,
+    ),
+    Fault(
+        name="a skip with an old epoch is taken",
+        file=KERNEL,
+        old="    if epoch != load64(slot + G_EPOCH):\n        return 0\n    settle_dead_advance(slot)\n    reach_point(AT_ACK_LOCKED)\n",
+        new="    settle_dead_advance(slot)\n    reach_point(AT_ACK_LOCKED)\n",
+        tests=TAG_SKIPPING,
+        select="loses_the_queue",
+    ),
+    Fault(
+        name="a skip finishes the wanted message behind it, too",
+        file=KERNEL,
+        old="outcome = skip_section(skip.slot, skip.epoch, skip.offset, wanted)\n",
+        new="outcome = skip_section(skip.slot, skip.epoch, skip.offset, wanted + (wanted < end))\n",
+        tests=KILLED_ACKNOWLEDGEMENT,
+        select="skips",
+    ),
+    Fault(
+        name="a skip moves the committed offset over a message in flight",
+        file=KERNEL,
+        old="    reach_point(AT_ACK_MARKED)\n    advance(slot, committed)\n    return 1\n\n\ncdef int expire_section",
+        new="    reach_point(AT_ACK_MARKED)\n    store64(slot + G_ADVANCE_TO, max(end, committed))\n    settle_advance(slot)\n"
+        "    return 1\n\n\ncdef int expire_section",
+        tests=KILLED_ACKNOWLEDGEMENT,
+        select="skips",
+    ),
+    Fault(
+        name="the bits that a skip sets are one too many at the end of a word",
+        file=KERNEL,
+        old="    cdef uint64_t count = min(64 - first, end - offset[0])\n    offset[0] += count\n",
+        new="    cdef uint64_t count = min(64 - first, end - offset[0])\n    offset[0] += count\n"
+        "    count += 0 < count < 64 - first\n",
+        tests=TAG_SKIPPING,
+        select="exactly_the_wanted_ones",
+    ),
+    Fault(
+        name="a skip does not see an entry that points below the log",
+        file=KERNEL,
+        old="            found |= <uint64_t>get_i64(entry + number * ENTRY_SIZE) < skip.log_begin\n",
+        new="            pass\n",
+        tests=TAG_SKIPPING,
+        select="damaged_entry",
+    ),
+    # --- filters ----------------------------------------------------------------------------------
+    Fault(
+        name="a missing property is different from everything",
+        file="rmqclient/filters/sql92.py",
+        old="            return True if other is None else None\n",
+        new="            return other is None\n",
+        tests="tests/unit/test_sql92.py",
+        select="matches_in_rocketmq",
+    ),
+    Fault(
+        name="a comparison that fails is only false",
+        file="rmqclient/filters/sql92.py",
+        old='    raise _CannotCompareError(f"{text!r} is no integer of {bits} bits")\n',
+        new="    return 1 << 64\n",
+        tests="tests/unit/test_sql92.py",
+        select="slow_evaluator",
+    ),
+    Fault(
+        name="what follows a whole expression is ignored",
+        file="rmqclient/filters/sql92_grammar.py",
+        old='        if self._token.kind != "end":\n',
+        new='        if self._token.kind == "never":\n',
+        tests="tests/unit/test_sql92.py",
+        select="bad_expression",
     ),
     # --- repair -----------------------------------------------------------------------------------
     Fault(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -288,3 +289,33 @@ def test_a_second_handler_with_other_tags_is_refused_and_both_tags_named(app: Ap
 def test_apps_know_nothing_of_each_other(tmp_path: Path) -> None:
     for _ in range(2):
         App(tmp_path).handler("orders", group="billing")(handle)
+
+
+@pytest.mark.guarantee("G15")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"where": "region == 'eu'"}, "column 9"),
+        ({"where": "region = 'eu' oops"}, "column 15"),
+        ({"json": "total >"}, "column 8"),
+        ({"json": "nope(total)"}, "there is no function nope()"),
+        ({"where": 5}, "a str, not int"),
+    ],
+    ids=str,
+)
+def test_a_bad_filter_is_refused_where_it_is_written(options: dict[str, Any], problem: str) -> None:
+    app = App("store")
+    with pytest.raises(HandlerError, match=re.escape(problem)):
+        app.handler("orders", group="billing", **options)
+    assert app.handlers == []
+
+
+@pytest.mark.parametrize("name", ["where", "json"])
+def test_two_handlers_of_a_group_with_different_filters_are_told_so(name: str) -> None:
+    def print_it(message: object) -> None: ...
+
+    app = App("store")
+    first: dict[str, Any] = {name: "a IS NULL" if name == "where" else "a"}
+    app.handler("orders", group="billing", **first)(print_it)
+    with pytest.raises(HandlerError, match=f"with other {name}"):
+        app.handler("orders", group="billing")(print_it)

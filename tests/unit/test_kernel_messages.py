@@ -291,3 +291,21 @@ def test_messages_and_results_can_be_pickled(store: MessageStore, producer: Prod
     assert pickle.loads(pickle.dumps(result)) == result
     assert pickle.loads(pickle.dumps(received)).record() == received.record()
     assert received.again().delivery_attempt == 2
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "ab", "b", "__CRC32", "TAGS"]), st.text("x\u00e41=", max_size=3)), max_size=6
+    )
+)
+def test_some_properties_are_those_that_all_properties_have(pairs: list[tuple[str, str]]) -> None:
+    # Given a record with properties of which some have one name, or no value
+    text = "\x02".join(f"{name}\x01{value}" for name, value in pairs)
+    record = reference.encode(reference.ReferenceRecord(topic="t", body=b"", properties=text.encode()))
+    message = decode(record, 0, 0)
+    assert isinstance(message, ReceivedMessage)
+
+    # Then those that are asked for are found as in the whole
+    names = ("a", "b", "TAGS", "none")
+    expected = {name: message.properties[name] for name in names if name in message.properties}
+    assert message.some_properties(tuple(name.encode() for name in names)) == expected

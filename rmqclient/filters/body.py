@@ -1,0 +1,109 @@
+"""Body filter: a JMESPath expression over bodies that are JSON, such as ``amount > `100` && contains(tags, 'new')``.
+
+A message matches when the expression gives something that JMESPath takes for true: not ``false``, ``null``, ``""``,
+``[]`` or ``{}``; 0 is true. A body that is no JSON does not match, nor does one of more than 1 MiB, or for which the
+expression fails, such as ``length(id)`` or ``id > `7``` where ``id`` is of another type. All of these are counted.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import jmespath
+import orjson
+from jmespath.exceptions import JMESPathError
+from jmespath.functions import Functions
+
+from store.errors import FilterError
+
+MAX_CHARACTERS = 1_024
+MAX_DEPTH = 40
+"""Of brackets, and of the expression as a tree: evaluating it takes some Python calls for each."""
+MAX_PARTS = 250
+MAX_BODY_BYTES = 1 << 20
+
+_SHOWN_CHARACTERS = 80
+_LITERAL = re.compile(r"'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyFilter:
+    """A compiled expression; equal ones were written alike. Raises FilterError for one that cannot be compiled."""
+
+    expression: str
+    _compiled: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_compiled", _parsed(self.expression))
+
+    def matches(self, body: bytes) -> bool | None:
+        """Tell whether a message with this body is wanted; None when it cannot be told, which is a no."""
+        if len(body) > MAX_BODY_BYTES:
+            return None
+        try:
+            found = self._compiled.search(orjson.loads(body))
+        except (orjson.JSONDecodeError, JMESPathError, RecursionError, ArithmeticError, TypeError, ValueError):
+            return None
+        return bool(found) or (isinstance(found, int | float) and found is not False)
+
+    def __reduce__(self) -> tuple[type[BodyFilter], tuple[str]]:
+        return type(self), (self.expression,)
+
+
+def _parsed(expression: object) -> Any:
+    if not isinstance(expression, str):
+        raise FilterError(f"json={expression!r}: an expression is a str, not {type(expression).__name__}")
+    if not expression.strip():
+        raise FilterError(f"json={expression!r}: the expression is empty; leave it out to take every message")
+    if len(expression) > MAX_CHARACTERS:
+        raise FilterError(
+            f"json {_shown(expression)}: {len(expression):,} characters; at most {MAX_CHARACTERS:,}", MAX_CHARACTERS + 1
+        )
+    _check_brackets(expression)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", PendingDeprecationWarning)  # `paid` instead of 'paid'
+            compiled = jmespath.compile(expression)
+    except (JMESPathError, RecursionError, ValueError, TypeError, PendingDeprecationWarning) as error:
+        column = getattr(error, "lex_position", None)
+        at = f", column {column + 1}" if isinstance(column, int) else ""
+        raise FilterError(
+            f"json {_shown(expression)}{at}: not JMESPath: {' '.join(str(error).split())[:200]}",
+            column + 1 if isinstance(column, int) else 0,
+        ) from error
+    _check_tree(expression, compiled.parsed)
+    return compiled
+
+
+def _check_brackets(expression: str) -> None:
+    """Count what is open outside of literals, before the parser recurses into it."""
+    open_now = 0
+    bare = _LITERAL.sub(lambda found: " " * len(found[0]), expression).replace("!=", "  ").replace("&&", "  ")
+    for at, character in enumerate(bare):
+        open_now += (character in "([{!&") - (character in ")]}")
+        if open_now > MAX_DEPTH:
+            raise FilterError(
+                f"json {_shown(expression)}, column {at + 1}: more than {MAX_DEPTH} levels of brackets and of ! and &",
+                at + 1,
+            )
+
+
+def _check_tree(expression: str, tree: dict[str, Any]) -> None:
+    parts, depth, level = 0, 0, [tree]
+    while level:
+        for node in level:
+            if node["type"] == "function_expression" and node["value"] not in Functions.FUNCTION_TABLE:
+                raise FilterError(f"json {_shown(expression)}: there is no function {node['value']}()")
+        parts, depth = parts + len(level), depth + 1
+        level = [child for node in level for child in node.get("children", ()) if isinstance(child, dict)]
+        if parts > MAX_PARTS or depth > MAX_DEPTH:
+            raise FilterError(
+                f"json {_shown(expression)}: more than {MAX_PARTS} parts, or {MAX_DEPTH} levels of them; shorten it"
+            )
+
+
+def _shown(text: str) -> str:
+    return ascii(text) if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]!a}..."

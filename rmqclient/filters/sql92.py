@@ -1,0 +1,303 @@
+"""SQL92 filter: ``region = 'eu' AND amount > 100`` over the properties of a message, compiled once into closures.
+
+What may be written is in :mod:`rmqclient.filters.sql92_grammar`. What it means is what RocketMQ's broker makes of it:
+
+* Properties are strings; a missing one is null, and null is neither true nor false. The whole expression has to be
+  true.
+* A property beside an integer is parsed as one of 32 or 64 bits, as large as the literal; beside a float as a double.
+  When it is none ("3.0", "5 ", "abc" beside an integer), the comparison fails, and **the message does not match**,
+  whatever stands beside it: ``a = 3 OR b = 'x'`` does not match a message with ``a`` of "abc".
+* Two properties are equal as strings, and ordered only as doubles.
+* A property before TRUE or FALSE is true when it is "true", in any case, else false. Behind it, ``TRUE = a`` fails.
+* ``a <> 3``, ``NOT (a = 3)``, ``a NOT IN ('3')`` and ``a NOT BETWEEN 1 AND 3`` do not match a message without ``a``;
+  nor does ``a NOT CONTAINS 'x'``, nor anything that searches for the empty string.
+
+A property of more than 1,000 characters is no number here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from rmqclient.filters.sql92_grammar import parse
+from rmqclient.filters.sql92_tree import (
+    NUMBERS,
+    And,
+    Equal,
+    In,
+    Kind,
+    Literal,
+    Negative,
+    Node,
+    Not,
+    Or,
+    Ordered,
+    Present,
+    Property,
+    Text,
+    kind_of,
+    names_of,
+)
+
+MAX_NUMBER_CHARACTERS = 1_000
+
+Properties: TypeAlias = Mapping[str, str]
+Evaluate: TypeAlias = Callable[[Properties], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sql92:
+    """A compiled expression; equal ones were written alike. Raises FilterError for one that cannot be compiled."""
+
+    expression: str
+    names: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
+    """The properties that it asks for, no others matter; sorted."""
+    _evaluate: Evaluate = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        tree = parse(self.expression)
+        object.__setattr__(self, "names", tuple(sorted(name.encode() for name in names_of(tree))))
+        object.__setattr__(self, "_evaluate", _compiled(tree))
+
+    def matches(self, properties: Properties) -> bool:
+        """Tell whether a message with these properties is wanted."""
+        try:
+            return self._evaluate(properties) is True
+        except _CannotCompareError:
+            return False
+
+    def __reduce__(self) -> tuple[type[Sql92], tuple[str]]:
+        return type(self), (self.expression,)
+
+
+class _CannotCompareError(ValueError):
+    """What is an exception in RocketMQ: no message matches by it."""
+
+
+# --- from the tree to closures --------------------------------------------------------------------
+
+
+def _compiled(node: Node) -> Evaluate:
+    match node:
+        case Literal(_, value):
+            return lambda _: value
+        case Property(name):
+            return lambda properties: properties.get(name)
+        case Present(name):
+            return lambda properties: False if name in properties else None
+        case In(name, strings, negated):
+            return _in(name, strings, negated)
+        case Negative(operand):
+            return _negative(operand)
+        case Not(operand):
+            return _not(_compiled(operand))
+        case And(operands):
+            return _and([_compiled(each) for each in operands])
+        case Or(operands):
+            return _or([_compiled(each) for each in operands])
+        case Text():
+            return _text(node)
+        case Equal(left, right):
+            return _equal(left, right)
+        case Ordered():
+            return _ordered(node)
+
+
+def _in(name: str, strings: frozenset[str], negated: bool) -> Evaluate:
+    def evaluate(properties: Properties) -> bool | None:
+        value = properties.get(name)
+        return None if value is None else (value in strings) is not negated
+
+    return evaluate
+
+
+def _negative(operand: Node) -> Evaluate:
+    if kind_of(operand) not in NUMBERS:
+        return lambda _: None
+    value = -_compiled(operand)({})  # only literals are numbers
+    return lambda _: value
+
+
+def _not(operand: Evaluate) -> Evaluate:
+    def evaluate(properties: Properties) -> bool | None:
+        value = operand(properties)
+        return None if value is None else not value
+
+    return evaluate
+
+
+def _and(operands: list[Evaluate]) -> Evaluate:
+    def evaluate(properties: Properties) -> bool | None:
+        result: bool | None = True
+        for operand in operands:
+            value = operand(properties)
+            if value is False:
+                return False
+            if value is None:
+                result = None
+        return result
+
+    return evaluate
+
+
+def _or(operands: list[Evaluate]) -> Evaluate:
+    def evaluate(properties: Properties) -> bool | None:
+        result: bool | None = False
+        for operand in operands:
+            value = operand(properties)
+            if value is True:
+                return True
+            if value is None:
+                result = None
+        return result
+
+    return evaluate
+
+
+def _text(node: Text) -> Evaluate:
+    if node.string == "" or kind_of(node.operand) is not Kind.STRING:
+        return lambda _: False
+    string, negated, operand = node.string, node.negated, _compiled(node.operand)
+    found: Callable[[str], bool] = {
+        "CONTAINS": lambda value: string in value,
+        "STARTSWITH": lambda value: value.startswith(string),
+        "ENDSWITH": lambda value: value.endswith(string),
+    }[node.operator]
+
+    def evaluate(properties: Properties) -> bool:
+        value = operand(properties)
+        return value is not None and found(value) is not negated
+
+    return evaluate
+
+
+def _equal(left: Node, right: Node) -> Evaluate:
+    """Null on the left is null, null on the right is false, and null is null: as ComparisonExpression.doCreateEqual."""
+    compare = _comparison(kind_of(left), kind_of(right))
+    of_left, of_right = _compiled(left), _compiled(right)
+
+    def evaluate(properties: Properties) -> bool | None:
+        value, other = of_left(properties), of_right(properties)
+        if value is None:
+            return True if other is None else None
+        return other is not None and compare(value, other) == 0
+
+    return evaluate
+
+
+def _ordered(node: Ordered) -> Evaluate:
+    kinds = (kind_of(node.left), kind_of(node.right))
+    compare = _compare_as_doubles if kinds == (Kind.STRING, Kind.STRING) else _comparison(*kinds)
+    of_left, of_right = _compiled(node.left), _compiled(node.right)
+    wanted = {">": (1,), ">=": (0, 1), "<": (-1,), "<=": (-1, 0)}[node.operator]
+
+    def evaluate(properties: Properties) -> bool | None:
+        value, other = of_left(properties), of_right(properties)
+        if value is None or other is None:
+            return None
+        return compare(value, other) in wanted
+
+    return evaluate
+
+
+# --- comparing, with Java's types -----------------------------------------------------------------
+
+Compare: TypeAlias = Callable[[Any, Any], int]
+"""Gives -1, 0 or 1, as compareTo; raises _CannotCompareError."""
+
+
+def _comparison(left: Kind, right: Kind) -> Compare:
+    """Return how ComparisonExpression.__compare compares two types, with strings converted."""
+    if left is Kind.STRING and right in _PARSE:
+        parse_left = _PARSE[right]
+        compare = _compare_doubles if right is Kind.DOUBLE else _compare
+        return lambda value, other: compare(parse_left(value), other)
+    if right is Kind.STRING and left in NUMBERS:
+        parse_right = _PARSE[left]
+        compare = _compare_doubles if left is Kind.DOUBLE else _compare
+        return lambda value, other: compare(value, parse_right(other))
+    if left is Kind.BOOLEAN and right is Kind.STRING:
+        return _cannot_compare
+    if left is Kind.DOUBLE or (right is Kind.DOUBLE and left in NUMBERS):
+        return lambda value, other: _compare_doubles(float(value), float(other)) if right in NUMBERS else -1
+    if left is right or {left, right} <= NUMBERS:
+        return _compare
+    return lambda _value, _other: -1  # a truth value and a number are different, and nothing else
+
+
+def _compare(value: Any, other: Any) -> int:
+    return bool(value > other) - bool(value < other)
+
+
+def _compare_doubles(value: float, other: float) -> int:
+    """Double.compareTo: NaN equals itself and is above everything, and 0.0 is above -0.0."""
+    if value < other:
+        return -1
+    if value > other:
+        return 1
+    return _compare(_place(value), _place(other))
+
+
+def _place(value: float) -> float:
+    return 2.0 if math.isnan(value) else math.copysign(1.0, value) * (value == 0)
+
+
+def _compare_as_doubles(value: str, other: str) -> int:
+    return _compare_doubles(_double(value), _double(other))
+
+
+def _cannot_compare(value: bool, other: str) -> int:
+    raise _CannotCompareError(f"{value} and {other!r}: a ClassCastException in RocketMQ")
+
+
+_INTEGER = re.compile(r"[+-]?\d++")
+_DOUBLE = re.compile(
+    r"""[+-]?+ (?: NaN | Infinity
+      | (?P<decimal> (?: [0-9]++ (?: \.[0-9]*+ )? | \.[0-9]++ ) (?: [eE] [+-]?+ [0-9]++ )? ) [fFdD]?
+      | (?P<hexadecimal> 0[xX] (?: [0-9a-fA-F]++ (?: \.[0-9a-fA-F]*+ )? | \.[0-9a-fA-F]++ ) [pP] [+-]?+ [0-9]++ )
+        [fFdD]? )""",
+    re.VERBOSE,
+)
+_TRIMMED = "".join(map(chr, range(0x21)))
+
+
+def _integer(text: str, bits: int) -> int:
+    """Integer.valueOf and Long.valueOf: a sign and digits, of any script, and no blank."""
+    if len(text) <= MAX_NUMBER_CHARACTERS and _INTEGER.fullmatch(text):
+        value = int(text)
+        if -(1 << bits - 1) <= value < 1 << bits - 1:
+            return value
+    raise _CannotCompareError(f"{text!r} is no integer of {bits} bits")
+
+
+def _double(text: str) -> float:
+    """Double.valueOf: blanks around it, a suffix, NaN, Infinity and hexadecimal floats are allowed."""
+    text = text.strip(_TRIMMED)
+    found = _DOUBLE.fullmatch(text) if len(text) <= MAX_NUMBER_CHARACTERS else None
+    if found is None:
+        raise _CannotCompareError(f"{text!r} is no double")
+    sign = -1.0 if text[0] == "-" else 1.0
+    if found["decimal"]:
+        return sign * float(found["decimal"])
+    if found["hexadecimal"]:
+        return sign * _hexadecimal(found["hexadecimal"])
+    return sign * float(text.strip("+-"))
+
+
+def _hexadecimal(text: str) -> float:
+    try:
+        return float.fromhex(text)
+    except OverflowError:
+        return math.inf
+
+
+_PARSE: dict[Kind, Callable[[str], Any]] = {
+    Kind.INTEGER: lambda text: _integer(text, 32),
+    Kind.LONG: lambda text: _integer(text, 64),
+    Kind.DOUBLE: _double,
+    Kind.BOOLEAN: lambda text: text.lower() == "true",
+}
