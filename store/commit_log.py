@@ -139,6 +139,10 @@ def _magic_codes(files: FileQueue, start: int, end: int) -> Iterator[int]:
         base = files.base_of(start)
         position = start - base
         try:
+            written = base + files.data_begin(base, position) - (len(_MAGIC) - 1)  # a size may begin with zeros
+            if written > start:
+                start, before = written, b""
+                continue
             content = before + files.read(base, position, count)
         except FileNotFoundError:
             start, before = base + files.file_bytes, b""

@@ -257,9 +257,9 @@ FAULTS = [
     # --- damage -----------------------------------------------------------------------------------
     Fault(
         name="recovery cuts the log at a record damaged below the durable mark",
-        file="store/recovery.py",
-        old="        if stopped >= sure_to and not goes_on:",
-        new="        if stopped >= 0:",
+        file="store/log_scan.py",
+        old="        if end >= sure_to and not goes_on:",
+        new="        if end >= 0:",
         tests=RECOVERY,
         select="damaged_record_is_kept",
     ),

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from store import TagSet, commit_log, dump, open_store, reading, recovery, verify
+from store import TagSet, commit_log, dump, log_scan, open_store, reading, recovery, verify
 from store.cold_reads import ColdReads
 from store.consume_queue import ConsumeQueues
 from store.errors import StoreCorrupt
@@ -86,7 +86,7 @@ def test_a_file_that_is_shortened_under_a_dump_is_stepped_over(tmp_path: Path) -
         kept = [next(steps)]
         os.truncate(tmp_path / FIRST, 2 * PAGE)
         kept += steps
-        bad = [step for _, step in kept if isinstance(step, recovery.Quarantined)]
+        bad = [step for _, step in kept if isinstance(step, log_scan.Quarantined)]
         return f"{len(bad)} {bad[0].reason}, {bad[0].end == FILE_BYTES}"
 
     assert outcome_in_a_child(look) == "1 sizes do not add up, or a number is negative, True"  # zeros are read there
@@ -241,7 +241,7 @@ def test_what_a_disk_cannot_read_is_reported_by_verify_and_stepped_over_by_dump(
         sentences = [*dump.dump(bad_disk, lines)]
         steps = [*reading.open_reader(bad_disk).steps()]
         records = [offset for offset, step in steps if isinstance(step, Record)]
-        bad = next(step for _, step in steps if isinstance(step, recovery.Quarantined))
+        bad = next(step for _, step in steps if isinstance(step, log_scan.Quarantined))
         assert bad.start <= BAD_PAGE * PAGE
         assert bad.end == min(offset for offset in records if offset >= (BAD_PAGE + 1) * PAGE)
         assert lines.getvalue().count(b"\n") == len(records)
