@@ -2,6 +2,7 @@
 # What is derived from the records of one commit log file: consume queue entries, and index entries.
 
 cdef enum:
+    RECENT = 64
     NO_FILE = -1                  # beside the numbers of FOUND: the consume queue file of a record is not known yet
     TRANSACTION_BITS = 0xC
     TRANSACTION_PREPARED = 0x4
@@ -70,18 +71,16 @@ cdef bint has_entry(const unsigned char *record) noexcept nogil:
     return transaction != TRANSACTION_PREPARED and transaction != TRANSACTION_ROLLBACK
 
 
-cdef void entry_of(unsigned char *entry, const unsigned char *record, const Frame *frame, int64_t offset) noexcept nogil:
-    put_i64(entry, offset)
-    put_i32(entry + E_SIZE, <int32_t>frame.size)
-    put_i64(entry + E_TAGS_CODE, tags_code_of(record, frame))
-
-
 cdef uint32_t hash_of_queue(const unsigned char *topic, Py_ssize_t size, int32_t queue_id) noexcept nogil:
     cdef uint32_t value = <uint32_t>2166136261 ^ <uint32_t>queue_id  # FNV-1a
     cdef Py_ssize_t number
     for number in range(size):
         value = (value ^ topic[number]) * 16777619
     return value
+
+
+cdef bint is_of(const QueueTarget *target, const unsigned char *topic, Py_ssize_t size, int32_t queue_id) noexcept nogil:
+    return target.queue_id == queue_id and target.topic_size == size and memcmp(target.topic, topic, size) == 0
 
 
 @cython.final
@@ -91,6 +90,7 @@ cdef class Dispatcher:
     cdef object queue_file
     cdef int64_t entries_per_file
     cdef QueueTarget *targets     # hash table with open addressing
+    cdef QueueTarget *recent[RECENT]  # found last, by queue id: nearly always the same topic's
     cdef uint32_t room            # a power of two, at least twice the targets in it
     cdef uint32_t count
     cdef dict mappings            # position in the table -> the mapping that its entries point into
@@ -171,9 +171,9 @@ cdef class Dispatcher:
 
     cdef bint is_right(self, const QueueTarget *target, int64_t number, const unsigned char *record, const Frame *frame,
                        int64_t offset) noexcept nogil:
-        cdef unsigned char entry[ENTRY_SIZE]
-        entry_of(entry, record, frame, offset)
-        return memcmp(target.entries + (number - target.first_entry) * ENTRY_SIZE, entry, ENTRY_SIZE) == 0
+        cdef const unsigned char *entry = target.entries + (number - target.first_entry) * ENTRY_SIZE
+        return (get_i64(entry) == offset and get_i32(entry + E_SIZE) == <int32_t>frame.size
+                and get_i64(entry + E_TAGS_CODE) == tags_code_of(record, frame))
 
     def dispatch(self, buffer, int64_t base, int64_t start, int64_t stop):
         cdef _Range part = _Range(buffer, base, start, stop)
@@ -220,7 +220,9 @@ cdef class Dispatcher:
 
     cdef void write(self, unsigned char *at, const unsigned char *record, Frame *frame, int64_t offset) noexcept nogil:
         cdef unsigned char entry[ENTRY_SIZE]
-        entry_of(entry, record, frame, offset)
+        put_i64(entry, offset)
+        put_i32(entry + E_SIZE, <int32_t>frame.size)
+        put_i64(entry + E_TAGS_CODE, tags_code_of(record, frame))
         if memcmp(at, entry, ENTRY_SIZE) != 0:
             memcpy(at, entry, ENTRY_SIZE)
             self.entries_written += 1
@@ -228,17 +230,17 @@ cdef class Dispatcher:
     cdef QueueTarget *find(self, const unsigned char *record, Frame *frame) noexcept nogil:
         cdef const unsigned char *topic = record + frame.topic_at
         cdef int32_t queue_id = get_i32(record + R_QUEUE_ID)
-        cdef uint32_t hash = hash_of_queue(topic, frame.topic_size, queue_id)
-        cdef uint32_t number = hash & (self.room - 1)
-        cdef QueueTarget *target
-        while True:
-            target = &self.targets[number]
-            if target.topic_size == 0:
-                return NULL
-            if (target.hash == hash and target.queue_id == queue_id and target.topic_size == frame.topic_size
-                    and memcmp(target.topic, topic, frame.topic_size) == 0):
-                return target
+        cdef QueueTarget **recent = &self.recent[queue_id & (RECENT - 1)]
+        cdef uint32_t number
+        if recent[0] != NULL and is_of(recent[0], topic, frame.topic_size, queue_id):
+            return recent[0]
+        number = hash_of_queue(topic, frame.topic_size, queue_id) & (self.room - 1)
+        while self.targets[number].topic_size:
+            if is_of(&self.targets[number], topic, frame.topic_size, queue_id):
+                recent[0] = &self.targets[number]
+                return recent[0]
             number = (number + 1) & (self.room - 1)
+        return NULL
 
     cdef QueueTarget *target_of(self, const unsigned char *record, Frame *frame) except NULL:
         cdef QueueTarget *target = self.find(record, frame)
@@ -268,6 +270,7 @@ cdef class Dispatcher:
         if larger == NULL:
             raise MemoryError
         mappings = {}
+        memset(self.recent, 0, sizeof(self.recent))
         self.targets = larger
         self.room = 2 * old_room
         for number in range(old_room):

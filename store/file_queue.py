@@ -168,7 +168,7 @@ class FileQueue:
         """
         name, size, cold = self._name(base), self.file_bytes, self._mappings.cold
         buffer = memoryview(b"")
-        while (start := cold.data_begin(name, size, start)) < stop:
+        while start < stop and (start := cold.data_begin(name, size, start)) < stop:
             end = min(cold.data_end(name, size, start), stop, start + _PART_BYTES)
             if len(buffer) < end - start:
                 buffer = memoryview(bytearray(end - start))
