@@ -25,6 +25,7 @@ from store.consume_queue import ConsumeQueues
 from store.errors import StoreCorrupt
 from store.file_queue import FileQueue, MappingCache
 from store.record import Record
+from tests.support import reference
 from tests.support.written import ORDERS, SMALL, fill, written_store
 from workers.exit_codes import in_words
 
@@ -181,6 +182,37 @@ def test_what_was_reserved_and_never_written_to_is_known_to_be_zero(tmp_path: Pa
 
 
 # --- a record that is looked at again -------------------------------------------------------------
+
+
+def test_a_buffer_is_filled_as_far_as_the_file_goes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(100)))
+    buffer = memoryview(bytearray(60))
+    exact, longer = ColdReads(), ColdReads(any_size=True)
+    assert exact.read_into(str(path), 100, 30, buffer) == 60
+    assert bytes(buffer) == bytes(range(30, 90))
+    assert exact.read_into(str(path), 100, 90, buffer) == 10
+    assert bytes(buffer[:10]) == bytes(range(90, 100))
+    assert exact.read_into(str(path), 100, 100, buffer) == 0
+    assert longer.read_into(str(path), 140, 90, buffer) == 50
+    assert bytes(buffer[:50]) == bytes(range(90, 100)) + bytes(40)
+    os.truncate(path, 40)
+    with pytest.raises(StoreCorrupt, match="byte 40: the file ends here"):
+        exact.read_into(str(path), 100, 30, buffer)
+
+
+@pytest.mark.parametrize("zeros", range(4))
+def test_a_record_is_found_behind_a_hole_that_holds_the_zeros_it_begins_with(tmp_path: Path, zeros: int) -> None:
+    written_store(tmp_path)
+    files = FileQueue(tmp_path / "commitlog", FILE_BYTES, scratch=tmp_path, mappings=MappingCache(1))
+    whole = reference.encode(reference.ReferenceRecord(topic="Orders", commit_log_offset=2 * PAGE - zeros))
+    path = tmp_path / FIRST
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(FILE_BYTES)
+        file.seek(2 * PAGE)
+        file.write(whole[zeros:])
+    assert commit_log.next_record(files, 1, FILE_BYTES) == 2 * PAGE - zeros
 
 
 def test_what_was_no_record_when_the_reader_passed_is_seen_when_it_has_become_one(tmp_path: Path) -> None:

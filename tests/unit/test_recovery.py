@@ -344,6 +344,19 @@ def test_a_record_whose_properties_were_overwritten_is_no_record_without_a_crc()
         assert reference.decode(torn, 0) is None
 
 
+@pytest.mark.parametrize("at", range(9))
+def test_a_crc_that_is_written_otherwise_is_wrong(at: int) -> None:
+    """Ten of a digit and one of the next are the same number; only one of the two is how a CRC is written."""
+    for number in range(100):
+        whole = bytearray(reference.encode(reference.ReferenceRecord(topic=TOPIC, body=bytes((number,)))))
+        lower, higher = len(whole) - 11 + at, len(whole) - 10 + at
+        if whole[higher] > ord("0"):
+            assert isinstance(record.decode(bytes(whole), 0, 0), record.Record)
+            whole[lower] += 10
+            whole[higher] -= 1
+            assert isinstance(record.decode(bytes(whole), 0, 0), record.Corrupt)
+
+
 # --- damage ---------------------------------------------------------------------------------------
 
 
