@@ -17,6 +17,7 @@ from store._kernel import FOUND, Dispatcher
 from store.commit_log import describe
 from store.consume_queue import ConsumeQueues
 from store.dispatch import checker, ends_of
+from store.errors import StoreCorrupt
 from store.file_queue import FileQueue
 from store.message_queue import MessageQueue
 from store.record import Blank, End, Record, decode
@@ -78,17 +79,17 @@ def _walk(
     end = start
     while True:
         end, reason = _walk_on(files, end, sure_to, check)
-        tail = f"{NOTHING}, but behind it" if reason == NOTHING and not _is_free(files, end) else reason
         is_missing = files.base_of(end) not in bases
         goes_on = is_missing and any(begins_with_record(files, base) for base in bases if base > end)
         if end >= sure_to and not goes_on:  # a file that is lost is no torn tail
-            return end, tail, damaged
+            return end, _tail(files, end, reason), damaged
         stop = last_end if goes_on else sure_to
-        is_last = tail == NOTHING and files.base_of(end) < end and stop <= files.base_of(end) + files.file_bytes
-        resumed = None if is_last else commit_log.next_record(files, end + 1, stop)
+        if trusted_to is None and reason == NOTHING and _is_zero(files, end, stop):  # no need to search it
+            return end, NOTHING, damaged
+        resumed = commit_log.next_record(files, end + 1, stop)
         if resumed is None:
             if trusted_to is None:
-                return end, tail, damaged
+                return end, _tail(files, end, reason), damaged
             resumed = _behind_damage(files, trusted_to)
         damaged.append(Quarantined(end, resumed, MISSING if is_missing else reason))
         end = resumed
@@ -111,13 +112,23 @@ def _behind_damage(files: FileQueue, trusted_to: int) -> int:
     return trusted_to if is_free else base + files.file_bytes
 
 
-def _is_free(files: FileQueue, end: int) -> bool:
-    """Tell whether nothing stands in the rest of the file in which the log ends."""
+def _tail(files: FileQueue, end: int, reason: str) -> str:
+    """Return what stands at the end of the log, ``reason``, or that there is something in the rest of its file."""
     base = files.base_of(end)
     try:
-        return end == base or is_empty(files, base, end - base)
+        is_free = reason != NOTHING or end == base or is_empty(files, base, end - base)
     except FileNotFoundError:
-        return True
+        is_free = True
+    return reason if is_free else f"{NOTHING}, but behind it"
+
+
+def _is_zero(files: FileQueue, start: int, stop: int) -> bool:
+    """Tell whether the rest of the file at ``start`` reaches up to ``stop``, can be read, and holds only zeros."""
+    base = files.base_of(start)
+    try:
+        return stop <= base + files.file_bytes and is_empty(files, base, start - base)
+    except (FileNotFoundError, StoreCorrupt):
+        return False
 
 
 def damaged_below(files: FileQueue, scan_from: int) -> list[Quarantined]:
