@@ -23,6 +23,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     (
         "dispatch",
         "flush",
+        "log_scan",
         "recovery",
         "preparer",
         "housekeeper",
@@ -46,8 +47,9 @@ SAME_LEVEL: dict[str, set[str]] = {
     "config_file": {"mapped_file"},
     "crash_points": {"_kernel"},
     "file_system": {"errors"},
-    "reading": {"dispatch", "recovery", "shape"},
-    "recovery": {"appending", "dispatch", "shape"},
+    "log_scan": {"dispatch", "shape"},
+    "reading": {"dispatch", "log_scan", "recovery", "shape"},
+    "recovery": {"appending", "dispatch", "log_scan", "shape"},
     "shared_state": {"mapped_file"},
     "__main__": {"repair"},
 }
