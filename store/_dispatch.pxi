@@ -2,6 +2,8 @@
 # What is derived from the records of one commit log file: consume queue entries, and index entries.
 
 cdef enum:
+    RECENT = 64
+    NO_FILE = -1                  # beside the numbers of FOUND: the consume queue file of a record is not known yet
     TRANSACTION_BITS = 0xC
     TRANSACTION_PREPARED = 0x4
     TRANSACTION_ROLLBACK = 0xC
@@ -53,24 +55,6 @@ cdef class _Range:
         return self.view.len - (offset - self.base)
 
 
-def scan(buffer, int64_t base, int64_t start, int64_t stop):
-    cdef _Range part = _Range(buffer, base, start, stop)
-    cdef Frame frame
-    cdef int64_t offset = start
-    cdef int64_t timestamp = 0
-    cdef int64_t records = 0
-    cdef int found = IS_RECORD
-    with nogil:
-        while offset < part.stop:
-            found = parse(part.at(offset), part.left(offset), offset, &frame)
-            if found != IS_RECORD:
-                break
-            timestamp = store_timestamp_of(part.at(offset))
-            records += 1
-            offset += frame.size
-    return offset, found, records, timestamp
-
-
 cdef struct QueueTarget:
     unsigned char *entries        # the consume queue file that takes the next entries, or NULL
     int64_t first_entry           # of that file
@@ -79,6 +63,12 @@ cdef struct QueueTarget:
     int32_t queue_id
     int topic_size
     char topic[128]
+
+
+cdef bint has_entry(const unsigned char *record) noexcept nogil:
+    """Whether a consume queue entry belongs to a record: none to one of a prepared or rolled back transaction."""
+    cdef int32_t transaction = get_i32(record + R_SYS_FLAG) & TRANSACTION_BITS
+    return transaction != TRANSACTION_PREPARED and transaction != TRANSACTION_ROLLBACK
 
 
 cdef uint32_t hash_of_queue(const unsigned char *topic, Py_ssize_t size, int32_t queue_id) noexcept nogil:
@@ -95,22 +85,30 @@ cdef bint has_our_crc(const unsigned char *record, const Frame *frame) noexcept 
             and memcmp(record + frame.size - CRC_PROPERTY_SIZE, b"__CRC32#\x01", 9) == 0)
 
 
+cdef bint is_of(const QueueTarget *target, const unsigned char *topic, Py_ssize_t size, int32_t queue_id) noexcept nogil:
+    return target.queue_id == queue_id and target.topic_size == size and memcmp(target.topic, topic, size) == 0
+
+
 @cython.final
 cdef class Dispatcher:
-    """Writes the consume queue entries of records that a scan has found valid, where they are not right already."""
+    """Checks records and their consume queue entries; writes those entries that are not right already."""
 
     cdef object queue_file
     cdef int64_t entries_per_file
     cdef QueueTarget *targets     # hash table with open addressing
+    cdef QueueTarget *recent[RECENT]  # found last, by queue id: nearly always the same topic's
     cdef uint32_t room            # a power of two, at least twice the targets in it
     cdef uint32_t count
     cdef dict mappings            # position in the table -> the mapping that its entries point into
     cdef readonly int64_t records
     cdef readonly int64_t entries_written
     cdef readonly list doubtful   # (begin, end) of records whose queue offset was not believed
+    cdef readonly int64_t right_to  # below it every entry of a checked record is right
+    cdef bint all_right           # so far
 
     def __cinit__(self, queue_file, int64_t entries_per_file):
         self.queue_file = queue_file
+        self.all_right = queue_file is not None
         self.entries_per_file = entries_per_file
         self.mappings = {}
         self.doubtful = []
@@ -129,14 +127,65 @@ cdef class Dispatcher:
         ends = {}
         for number in range(self.room):
             target = &self.targets[number]
-            if target.topic_size:
+            if target.end:
                 ends[target.topic[:target.topic_size].decode(), target.queue_id] = target.end
         return ends
+
+    def check(self, buffer, int64_t base, int64_t start, int64_t stop):
+        cdef _Range part = _Range(buffer, base, start, stop)
+        cdef Frame frame
+        cdef int64_t offset = start
+        cdef int found = IS_RECORD
+        while True:
+            with nogil:
+                offset, found = self.check_on(part, offset, &frame)
+            if found != NO_FILE:
+                break
+            if self.open_file(self.target_of(part.at(offset), &frame), part.at(offset), &frame, offset) >= 0:
+                self.all_right = False
+        return offset, found
+
+    cdef (int64_t, int) check_on(self, _Range part, int64_t offset, Frame *frame) noexcept nogil:
+        """Walk over valid records until one ends the walk; stop comparing entries at the first that is not right."""
+        cdef const unsigned char *record
+        cdef QueueTarget *target
+        cdef int found = IS_RECORD
+        cdef int64_t number
+        while offset < part.stop:
+            record = part.at(offset)
+            found = parse(record, part.left(offset), offset, frame)
+            if found != IS_RECORD:
+                break
+            if self.all_right and has_entry(record):
+                target = self.find(record, frame)
+                number = get_i64(record + R_QUEUE_OFFSET)
+                if not self.is_open(target, number):
+                    found = NO_FILE
+                    break
+                if self.is_right(target, number, record, frame, offset):
+                    target.end = max(target.end, number + 1)
+                else:
+                    self.all_right = False
+                    self.right_to = offset
+            offset += frame.size
+        if self.all_right:
+            self.right_to = offset
+        return offset, found
+
+    cdef bint is_open(self, const QueueTarget *target, int64_t number) noexcept nogil:
+        return target != NULL and target.entries != NULL and 0 <= number - target.first_entry < self.entries_per_file
+
+    cdef bint is_right(self, const QueueTarget *target, int64_t number, const unsigned char *record, const Frame *frame,
+                       int64_t offset) noexcept nogil:
+        cdef const unsigned char *entry = target.entries + (number - target.first_entry) * ENTRY_SIZE
+        return (get_i64(entry) == offset and get_i32(entry + E_SIZE) == <int32_t>frame.size
+                and get_i64(entry + E_TAGS_CODE) == tags_code_of(record, frame))
 
     def dispatch(self, buffer, int64_t base, int64_t start, int64_t stop):
         cdef _Range part = _Range(buffer, base, start, stop)
         cdef Frame frame
         cdef int64_t offset = start
+        cdef int64_t expected
         cdef QueueTarget *target
         while offset < part.stop:
             with nogil:
@@ -144,7 +193,9 @@ cdef class Dispatcher:
             if offset >= part.stop or frame.size == 0:
                 break
             target = self.target_of(part.at(offset), &frame)  # a queue, or a file of it, that is not known yet
-            if not self.open_file(target, part.at(offset), &frame, offset):
+            expected = self.open_file(target, part.at(offset), &frame, offset)
+            if expected >= 0:
+                target.end = expected + 1
                 self.doubtful.append((offset, offset + frame.size))
                 self.records += 1
                 offset += frame.size
@@ -155,18 +206,16 @@ cdef class Dispatcher:
         cdef const unsigned char *record
         cdef QueueTarget *target
         cdef int64_t number
-        cdef int32_t transaction
         frame.size = 0
         while offset < part.stop:
             record = part.at(offset)
             if frame_of(record, part.left(offset), offset, frame) != IS_RECORD:
                 frame.size = 0
                 return offset
-            transaction = get_i32(record + R_SYS_FLAG) & TRANSACTION_BITS
-            if transaction != TRANSACTION_PREPARED and transaction != TRANSACTION_ROLLBACK:
+            if has_entry(record):
                 target = self.find(record, frame)
                 number = get_i64(record + R_QUEUE_OFFSET)
-                if target == NULL or target.entries == NULL or not 0 <= number - target.first_entry < self.entries_per_file:
+                if not self.is_open(target, number):
                     return offset
                 if number != target.end and not has_our_crc(record, frame):
                     return offset
@@ -189,17 +238,17 @@ cdef class Dispatcher:
     cdef QueueTarget *find(self, const unsigned char *record, Frame *frame) noexcept nogil:
         cdef const unsigned char *topic = record + frame.topic_at
         cdef int32_t queue_id = get_i32(record + R_QUEUE_ID)
-        cdef uint32_t hash = hash_of_queue(topic, frame.topic_size, queue_id)
-        cdef uint32_t number = hash & (self.room - 1)
-        cdef QueueTarget *target
-        while True:
-            target = &self.targets[number]
-            if target.topic_size == 0:
-                return NULL
-            if (target.hash == hash and target.queue_id == queue_id and target.topic_size == frame.topic_size
-                    and memcmp(target.topic, topic, frame.topic_size) == 0):
-                return target
+        cdef QueueTarget **recent = &self.recent[queue_id & (RECENT - 1)]
+        cdef uint32_t number
+        if recent[0] != NULL and is_of(recent[0], topic, frame.topic_size, queue_id):
+            return recent[0]
+        number = hash_of_queue(topic, frame.topic_size, queue_id) & (self.room - 1)
+        while self.targets[number].topic_size:
+            if is_of(&self.targets[number], topic, frame.topic_size, queue_id):
+                recent[0] = &self.targets[number]
+                return recent[0]
             number = (number + 1) & (self.room - 1)
+        return NULL
 
     cdef QueueTarget *target_of(self, const unsigned char *record, Frame *frame) except NULL:
         cdef QueueTarget *target = self.find(record, frame)
@@ -229,6 +278,7 @@ cdef class Dispatcher:
         if larger == NULL:
             raise MemoryError
         mappings = {}
+        memset(self.recent, 0, sizeof(self.recent))
         self.targets = larger
         self.room = 2 * old_room
         for number in range(old_room):
@@ -240,16 +290,15 @@ cdef class Dispatcher:
         free(old)
         return 0
 
-    cdef int open_file(self, QueueTarget *target, const unsigned char *record, Frame *frame, int64_t offset) except -1:
-        """0 when the record's queue offset is not believed."""
+    cdef int64_t open_file(self, QueueTarget *target, const unsigned char *record, Frame *frame, int64_t offset) except -2:
+        """-1, or the queue offset that is believed in place of the record's."""
         cdef Mapping mapping
         cdef int64_t queue_offset = get_i64(record + R_QUEUE_OFFSET)
         cdef bint is_checked = has_our_crc(record, frame)
         found = self.queue_file(
             target.topic[:target.topic_size].decode(), target.queue_id, queue_offset, offset, target.end, is_checked)
         if isinstance(found, int):
-            target.end = <int64_t>found + 1
-            return 0
+            return found
         mapping, first_entry = found
         if not 0 <= queue_offset - first_entry < self.entries_per_file or mapping.size < self.entries_per_file * ENTRY_SIZE:
             raise ValueError(f"a file of {mapping.size} bytes from entry {first_entry} on does not hold {queue_offset}")
@@ -257,7 +306,7 @@ cdef class Dispatcher:
         target.entries = mapping.address
         target.first_entry = first_entry
         target.end = max(target.end, queue_offset) if is_checked else queue_offset
-        return 1
+        return -1
 
 
 # --- index -----------------------------------------------------------------------------------------------------

@@ -225,32 +225,36 @@ class ReceivedMessage:
 
 _Bytes: TypeAlias = bytes | bytearray | memoryview | Mapping
 
-def scan(buffer: _Bytes, base: int, start: int, stop: int) -> tuple[int, int, int, int]:
-    """Walk over the valid records of one commit log file, whose bytes from ``base`` on are ``buffer``.
-
-    Returns where the walk ended, what stands there (a number of ``FOUND``; that of a record when all of it was valid up
-    to ``stop``), how many records there are, and the store timestamp of the last one, 0 without one.
-    """
-
 @final
 class Dispatcher:
-    """Writes consume queue entries where they are not right already.
+    """Checks records and consume queue entries, and writes entries where they are not right already.
 
     ``queue_file(topic, queue_id, queue_offset, commit_log_offset, end, is_checked)`` returns the mapped consume queue
     file that takes an entry, and the number of its first entry; or the queue offset to believe instead. ``end`` is
     behind the last one dispatched, 0 before the first; ``is_checked`` says whether the record has a CRC over its
-    queue offset.
+    queue offset. None in its place: no entry is looked at.
     """
 
+    right_to: int
+    """Below this commit log offset the entries of all records that were checked are right."""
     records: int
     entries_written: int
     doubtful: list[tuple[int, int]]
     def __new__(
-        cls, queue_file: Callable[[str, int, int, int, int, bool], tuple[Mapping, int] | int], entries_per_file: int
+        cls,
+        queue_file: Callable[[str, int, int, int, int, bool], tuple[Mapping, int] | int] | None,
+        entries_per_file: int,
     ) -> Self: ...
     @property
     def ends(self) -> dict[tuple[str, int], int]:
         """Queue offset behind the last record, by topic and queue id."""
+
+    def check(self, buffer: _Bytes, base: int, start: int, stop: int) -> tuple[int, int]:
+        """Walk over the valid records of one commit log file, whose bytes from ``base`` on are ``buffer``.
+
+        Returns where the walk ended, and what stands there: a number of ``FOUND``, that of a record when all of it was
+        valid up to ``stop``. Until the first entry that is not right, entries are compared with their records.
+        """
 
     def dispatch(self, buffer: _Bytes, base: int, start: int, stop: int) -> int:
         """Dispatch the records of one commit log file up to ``stop``, or to where none stands; return that offset."""

@@ -594,16 +594,30 @@ cdef void put_crc_property(unsigned char *at, uint32_t crc) noexcept nogil:
     at[19] = 2
 
 
+cdef int64_t ten_digits(const unsigned char *at) noexcept nogil:
+    """Number of ten digits, the least significant first; -1 when one of them is none. Eight of them are read at once."""
+    cdef uint64_t digits = <uint64_t>get_i64(at)  # big-endian: the most significant one is in the lowest byte
+    cdef unsigned int ninth = at[8] - 48
+    cdef unsigned int tenth = at[9] - 48
+    if (digits & 0xF0F0F0F0F0F0F0F0ULL | (digits + 0x0606060606060606ULL & 0xF0F0F0F0F0F0F0F0ULL) >> 4) != 0x3333333333333333ULL:
+        return -1
+    if ninth > 9 or tenth > 9:
+        return -1
+    digits = (digits & 0x0F0F0F0F0F0F0F0FULL) * 2561 >> 8               # pairs: 10 * lower + higher
+    digits = (digits & 0x00FF00FF00FF00FFULL) * 6553601 >> 16           # fours
+    digits = (digits & 0x0000FFFF0000FFFFULL) * 42949672960001ULL >> 32
+    return <int64_t>digits + 100000000 * <int64_t>ninth + 1000000000 * <int64_t>tenth
+
+
 cdef int check_crc_property(const unsigned char *at, Py_ssize_t size) noexcept nogil:
     """1 when the record ends with its ``__CRC32#``, 0 when with none (as by a 4.9 broker), -1 when with a wrong one.
 
     Right digits behind a wrong name are a damaged name: without this, a flipped bit in the name would hide the CRC.
     """
-    cdef unsigned char expected[CRC_PROPERTY_SIZE]
     cdef const unsigned char *found = at + size - CRC_PROPERTY_SIZE
     cdef bint named = memcmp(found, b"__CRC32#\x01", 9) == 0
-    put_crc_property(expected, rmq_crc32(0, at, size - CRC_PROPERTY_SIZE) & 0x7FFFFFFF)
-    if memcmp(found + 9, expected + 9, CRC_PROPERTY_SIZE - 9) == 0:
+    cdef uint32_t expected = rmq_crc32(0, at, size - CRC_PROPERTY_SIZE) & 0x7FFFFFFF
+    if found[CRC_PROPERTY_SIZE - 1] == 2 and ten_digits(found + 9) == <int64_t>expected:
         return 1 if named else -1
     return -1 if named else 0
 

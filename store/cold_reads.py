@@ -48,6 +48,14 @@ class ColdReads:
             content += file.read(position + len(content), count - len(content))
         return content
 
+    def read_into(self, path: str, size: int, position: int, buffer: memoryview) -> int:
+        """Fill ``buffer`` from ``position`` on, as far as the file goes; return the number of bytes. Raises as read."""
+        file = self._file(path, size)
+        count, done = max(0, min(len(buffer), size - position)), 0
+        while done < count:
+            done += file.read_into(position + done, buffer[done:count])
+        return count
+
     def data_begin(self, path: str, size: int, position: int) -> int:
         """Return the first byte at or above ``position`` that may not be zero, ``size`` when all that follow are.
 
@@ -114,6 +122,20 @@ class _File:
                 return bytes(count)
             raise StoreCorrupt(self._path, position, f"the file ends here and was opened with {self._size} bytes")
         return content
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Put at least one byte into ``buffer``, if there is room; return how many. Raises as :meth:`read`."""
+        try:
+            count = os.preadv(self._descriptor, [buffer], position)
+        except OSError as error:
+            raise StoreCorrupt(self._path, position, f"cannot be read: {error.strerror}") from error
+        if not count:
+            content = self.read(
+                position, len(buffer)
+            )  # which says that the file ends here, or what stands for the rest
+            buffer[: len(content)] = content
+            return len(content)
+        return count
 
     def seek(self, position: int, whence: int, *, nowhere: int) -> int:
         """SEEK_DATA and SEEK_HOLE of lseek; a file system that knows neither says that all is data."""

@@ -24,6 +24,8 @@ DIRECTORY = "commitlog"
 
 PAGE_BYTES = 4096
 _MOST_READ = 1 << 20
+_ZEROS_OF_A_SIZE = 3
+"""So many zeros a record may begin with: they can stand in a page that was never written to."""
 _MAGIC = layout.RECORD_MAGIC.to_bytes(4, "big", signed=True)
 
 Step = tuple[int, Outcome]
@@ -139,6 +141,10 @@ def _magic_codes(files: FileQueue, start: int, end: int) -> Iterator[int]:
         base = files.base_of(start)
         position = start - base
         try:
+            written = base + files.data_begin(base, position) - _ZEROS_OF_A_SIZE
+            if written > start:
+                start, before = written, b""
+                continue
             content = before + files.read(base, position, count)
         except FileNotFoundError:
             start, before = base + files.file_bytes, b""

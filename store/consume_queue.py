@@ -98,14 +98,18 @@ class ConsumeQueue:
 
         Entries below the first one of a queue become pre-blank. Raises StoreFull.
         """
-        first = self.first_entry_of(queue_offset)
-        base = first * _ENTRY.size
+        base = self.first_entry_of(queue_offset) * _ENTRY.size
         is_new = self.files.allocate(base)
-        mapping = self.files.mapping(base)
+        mapping, first = self.file_of(queue_offset)
         if is_new and self.files.bases()[0] == base:
             for number in range(queue_offset - first):
                 _ENTRY.pack_into(mapping, number * _ENTRY.size, *layout.PRE_BLANK_ENTRY)
         return mapping, first
+
+    def file_of(self, queue_offset: int) -> tuple[Mapping, int]:
+        """Map the file that holds an entry, and return the number of its first one. Raises FileNotFoundError."""
+        first = self.first_entry_of(queue_offset)
+        return self.files.mapping(first * _ENTRY.size), first
 
     def end_below(self, commit_log_offset: int) -> int:
         """Return the queue offset after the last entry for a record below ``commit_log_offset``.

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from collections.abc import Mapping as MappingLike
 from dataclasses import dataclass, field
 from itertools import islice
+from types import MappingProxyType
+from typing import TypeAlias
 
 from store import commit_log
 from store._kernel import Dispatcher, Mapping, index_records
 from store.consume_queue import ConsumeQueues
 from store.crash_points import CrashPoint, reach
+from store.errors import StoreCorrupt
 from store.file_lock import INDEX_BYTE, LockFile
 from store.file_queue import FileQueue
 from store.index_file import IndexFile, IndexFiles
@@ -36,6 +40,13 @@ _INDEX_STEP_BYTES = 16 << 20
 # --- consume queues -------------------------------------------------------------------------------
 
 
+_NONE_KNOWN: MappingLike[MessageQueue, int] = MappingProxyType({})
+
+
+_QueueFiles: TypeAlias = Callable[[str, int, int, int, int, bool], tuple[Mapping, int] | int]
+"""As :class:`store._kernel.Dispatcher` asks for it."""
+
+
 @dataclass(slots=True)
 class Dispatched:
     """What a dispatch did."""
@@ -48,25 +59,18 @@ class Dispatched:
     """Begin and end of records without a CRC over their queue offset, which is not believed."""
 
 
-def dispatch(log_files: FileQueue, consume_queues: ConsumeQueues, ranges: list[tuple[int, int]]) -> Dispatched:
+def dispatch(
+    log_files: FileQueue,
+    consume_queues: ConsumeQueues,
+    ranges: list[tuple[int, int]],
+    known: MappingLike[MessageQueue, int] = _NONE_KNOWN,
+) -> Dispatched:
     """Write the consume queue entries of all records in ``ranges``, where they are not right already.
 
-    A range begins at a record, and holds nothing but records and blank records that a scan has found valid.
+    A range begins at a record, and holds nothing but records and blank records that a scan has found valid. ``known``
+    says where the queues end below the ranges, as far as somebody has looked.
     """
-
-    def queue_file(
-        topic: str, queue_id: int, queue_offset: int, commit_log_offset: int, end: int, is_checked: bool
-    ) -> tuple[Mapping, int] | int:
-        queue = consume_queues[MessageQueue(topic, queue_id)]
-        if not is_checked and queue_offset != (expected := end or queue.end_below(commit_log_offset)):
-            is_known = end or queue.files.bases()
-            jump = range(expected, expected + queue.entries_per_file) if is_known else None
-            likely = _likely_offset(log_files, commit_log_offset, queue_offset, jump)
-            if likely != queue_offset:
-                return likely
-        return queue.file_for(queue_offset)
-
-    dispatcher = Dispatcher(queue_file, consume_queues.entries_per_file)
+    dispatcher = Dispatcher(_queue_files(log_files, consume_queues, known), consume_queues.entries_per_file)
     for start, end in ranges:
         offset = start
         while offset < end:
@@ -74,8 +78,56 @@ def dispatch(log_files: FileQueue, consume_queues: ConsumeQueues, ranges: list[t
                 log_files, offset, end, lambda part, begin, stop: dispatcher.dispatch(part, begin, begin, stop)
             )
             offset = log_files.base_of(offset) + log_files.file_bytes
-    ends = {MessageQueue(topic, queue_id): end for (topic, queue_id), end in dispatcher.ends.items()}
+    ends = dict(known)
+    for queue, end in ends_of(dispatcher).items():
+        ends[queue] = max(end, ends.get(queue, 0))
     return Dispatched(dispatcher.records, dispatcher.entries_written, ends, dispatcher.doubtful)
+
+
+def checker(consume_queues: ConsumeQueues | None) -> Dispatcher:
+    """Return what checks records and, with queues, whether their entries are right. It writes nothing."""
+    if consume_queues is None:
+        return Dispatcher(None, 1)
+    return Dispatcher(_files_there(consume_queues), consume_queues.entries_per_file)
+
+
+def ends_of(dispatcher: Dispatcher) -> dict[MessageQueue, int]:
+    """Return the queue offset behind the last record of each queue."""
+    return {MessageQueue(topic, queue_id): end for (topic, queue_id), end in dispatcher.ends.items()}
+
+
+def _queue_files(
+    log_files: FileQueue, consume_queues: ConsumeQueues, known: MappingLike[MessageQueue, int]
+) -> _QueueFiles:
+    """Return what makes the file of an entry, or says which queue offset the record must have had."""
+
+    def queue_file(
+        topic: str, queue_id: int, queue_offset: int, commit_log_offset: int, end: int, is_checked: bool
+    ) -> tuple[Mapping, int] | int:
+        name = MessageQueue(topic, queue_id)
+        queue = consume_queues[name]
+        expected = 0 if is_checked else max(end, known.get(name, 0)) or queue.end_below(commit_log_offset)
+        if not is_checked and queue_offset != expected:
+            is_known = expected or queue.files.bases()
+            jump = range(expected, expected + queue.entries_per_file) if is_known else None
+            likely = _likely_offset(log_files, commit_log_offset, queue_offset, jump)
+            if likely != queue_offset:
+                return likely
+        return queue.file_for(queue_offset)
+
+    return queue_file
+
+
+def _files_there(consume_queues: ConsumeQueues) -> _QueueFiles:
+    """Return what finds the file of an entry, and makes none."""
+
+    def queue_file(topic: str, queue_id: int, queue_offset: int, *_: int) -> tuple[Mapping, int] | int:
+        try:
+            return consume_queues[MessageQueue(topic, queue_id)].file_of(queue_offset)
+        except (FileNotFoundError, StoreCorrupt):
+            return queue_offset
+
+    return queue_file
 
 
 def _likely_offset(log_files: FileQueue, commit_log_offset: int, queue_offset: int, jump: range | None) -> int:

@@ -46,10 +46,10 @@ from store._kernel import Mapping
 from store.commit_log import describe
 from store.errors import StoreCorrupt, StoreUnusable
 from store.file_queue import FileQueue, MappingCache
+from store.log_scan import Quarantined
 from store.mapped_file import map_file
 from store.reading import StoreReader, Tail, open_reader
 from store.record import Blank, End, ReceivedMessage, Record
-from store.recovery import Quarantined
 
 Fields = dict[str, Any]
 

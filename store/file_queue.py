@@ -140,6 +140,20 @@ class FileQueue:
         """
         return self._mappings.cold.read(self._name(base), self.file_bytes, position, count)
 
+    def read_into(self, base: int, position: int, buffer: memoryview) -> int:
+        """Fill ``buffer`` from ``position`` of the file at ``base`` on, and return the number of bytes.
+
+        For who reads on and on: it spares memory that is made and thrown away. Raises as :meth:`read`.
+        """
+        return self._mappings.cold.read_into(self._name(base), self.file_bytes, position, buffer)
+
+    def data_begin(self, base: int, position: int) -> int:
+        """Return the position at or above ``position`` in the file at ``base`` before which nothing was ever written.
+
+        Raises as :meth:`read`.
+        """
+        return self._mappings.cold.data_begin(self._name(base), self.file_bytes, position)
+
     def data_end(self, base: int) -> int:
         """Return the position in the file at ``base`` from which nothing was ever written. Raises as :meth:`read`.
 
@@ -153,11 +167,14 @@ class FileQueue:
         Found by cold reads, which pass over what was never written to. Raises as :meth:`read`.
         """
         name, size, cold = self._name(base), self.file_bytes, self._mappings.cold
-        while (start := cold.data_begin(name, size, start)) < stop:
+        buffer = memoryview(b"")
+        while start < stop and (start := cold.data_begin(name, size, start)) < stop:
             end = min(cold.data_end(name, size, start), stop, start + _PART_BYTES)
-            part = cold.read(name, size, start, end - start)
+            if len(buffer) < end - start:
+                buffer = memoryview(bytearray(end - start))
+            part = buffer[: cold.read_into(name, size, start, buffer[: end - start])]
             if not _ZEROS.startswith(part):
-                yield start, part
+                yield start, bytes(part)
             start += len(part)
 
     def zero(self, base: int, start: int, stop: int) -> int:

@@ -189,7 +189,7 @@ def _build(
     state.last_store_timestamp = recovered.last_store_timestamp
     state.indexed_to = recovered.plan.indexed_to
     state.index_timestamp = recovered.plan.index_timestamp
-    ranges = recovered.plan.dispatch_ranges
+    ranges = recovered.plan.scanned_ranges
     state.flushed_to = ranges[0][0] if ranges else log_end
     topics = TopicTable(root, state, lock, config.lock_timeout_ms)
     declared = [

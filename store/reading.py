@@ -31,9 +31,10 @@ from store.dispatch import has_entry
 from store.errors import StoreCorrupt, StoreUnusable
 from store.file_queue import FileQueue, MappingCache
 from store.index_file import IndexFiles
+from store.log_scan import Quarantined
 from store.message_queue import MessageQueue
 from store.record import Blank, Corrupt, End, Outcome, Record
-from store.recovery import Quarantined, believable
+from store.recovery import believable
 from store.shape import check_sizes, odd_files_of, usual_sizes
 from store.shared_state import SharedState
 

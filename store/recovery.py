@@ -21,14 +21,13 @@ and to which no record leads is moved to ``quarantined``. Nothing else is ever d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from store import checkpoint, commit_log, config_file, index_file, layout
-from store._kernel import FOUND, running_in, scan
+from store import checkpoint, commit_log, config_file, index_file, layout, log_scan
+from store._kernel import running_in
 from store.appending import COPYING, IDLE, RECORDED
-from store.commit_log import describe
 from store.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from store.crash_points import CrashPoint, reach
 from store.dispatch import dispatch
@@ -36,28 +35,14 @@ from store.errors import StoreCorrupt
 from store.file_queue import FileQueue
 from store.group_table import GroupTable
 from store.index_file import IndexSummary
+from store.log_scan import NOTHING, Quarantined
 from store.mapped_file import remove_scratch, sync_directory
 from store.message_queue import MessageQueue
-from store.record import Blank, End, Record, decode
-from store.shape import QUARANTINED, OddFile, begins_with_record, gaps, is_empty, is_whole, put_away
+from store.shape import QUARANTINED, OddFile, begins_with_record, is_empty, is_whole, put_away
 from store.shared_state import SharedState, running_slot_at
 from store.topic_table import TopicTable
 
 ABORT = "abort"
-MISSING = "the file is missing"
-_NOTHING = describe(End())
-_FIRST_READ = 64 << 10
-_MOST_READ = 16 << 20
-"""Bytes of the log that are read at once: more and more while there are records, and a longer record as a whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """Bytes of the log that are no record and are kept."""
-
-    start: int
-    end: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +92,10 @@ class Survey:
     """Consume queues hold fewer entries than were once durable, or other ones: some files were lost or exchanged."""
     foreign: tuple[int, ...]
     """Commit log files that are not empty, and begin at or above the end of the log."""
+    entries_right_to: int
+    """The consume queue entries of all records from ``scan_from`` up to here are right."""
+    queue_ends: Mapping[MessageQueue, int]
+    """Queue offset after the last of these records, by queue."""
     index_files: tuple[IndexSummary, ...] = ()
     index_bytes: int = 0
     """Size that an index file has, 0 when nobody said so."""
@@ -128,8 +117,12 @@ class RecoveryPlan:
     put_away_files: tuple[int, ...]
     """Files behind the end that are not empty: they are moved to the quarantined ones."""
     quarantined: tuple[Quarantined, ...]
+    scanned_ranges: tuple[tuple[int, int], ...]
+    """Parts of the log that were looked at and are valid."""
     dispatch_ranges: tuple[tuple[int, int], ...]
-    """Parts of the log whose consume queue entries are written again."""
+    """Those of them whose consume queue entries are written again: from the first one on that is not right."""
+    queue_ends: Mapping[MessageQueue, int]
+    """Queue offset after the last record below them, by queue."""
     remove_index_files: tuple[str, ...] = ()
     indexed_to: int = 0
     """Records from here on are indexed again."""
@@ -177,11 +170,13 @@ def survey(
     queues: ConsumeQueues,
     leftover: SharedState | None,
     odd: Sequence[OddFile] = (),
+    *,
+    check_entries: bool = True,
 ) -> Survey:
     """Look at everything; change nothing.
 
     ``leftover`` is the runtime file of this boot, its append settled. ``odd`` are files that had another size: they
-    are read again.
+    are read again. ``check_entries=False`` maps no consume queue, and takes no entry for right.
     """
     bases = tuple(log_files.bases())
     begin = bases[0] if bases else 0
@@ -199,12 +194,11 @@ def survey(
     trusted_to = low_water.flushed_to if low_water is not None else None
     if leftover is not None and same_boot:
         trusted_to = leftover.published_to
-    end, tail, damaged = _scan(log_files, scan_from, trusted_to)
-    foreign_from = end
-    if tail == _NOTHING and not _is_free(log_files, end):
-        tail = f"{_NOTHING}, but behind it"
+    scanned = log_scan.scan(log_files, scan_from, trusted_to, queues if check_entries else None)
+    end, tail, foreign_from = scanned.end, scanned.tail, scanned.end
     if leftover is not None and same_boot and leftover.append_stage == COPYING:  # looked at, and not undone as yet
-        end, tail, foreign_from = leftover.published_to, _NOTHING, leftover.written_to
+        scanned = replace(scanned, entries_right_to=scan_from, queue_ends={})
+        end, tail, foreign_from = leftover.published_to, NOTHING, leftover.written_to
     settings = config_file.read_store_settings(root)
     return Survey(
         same_boot=same_boot,
@@ -214,7 +208,9 @@ def survey(
         scan_from=scan_from,
         steps_end=end,
         tail=tail,
-        damaged=(*_damaged_below(log_files, scan_from), *damaged),
+        damaged=(*log_scan.damaged_below(log_files, scan_from), *scanned.damaged),
+        entries_right_to=scanned.entries_right_to,
+        queue_ends=scanned.queue_ends,
         missing_queues=missing,
         foreign=tuple(base for base in bases if base >= foreign_from and not is_empty(log_files, base)),
         index_files=index_file.summaries(root),
@@ -229,17 +225,18 @@ def plan(found: Survey) -> RecoveryPlan:
     begin = found.bases[0] if found.bases else found.steps_end
     end = max(found.steps_end, begin)
     kept_base = end - end % found.file_bytes
-    ranges = _between(found.scan_from, end, found.damaged)
     kept = _index_kept(found, end)
     indexed_to = kept[-1].header.end_offset if kept else begin
     return RecoveryPlan(
         log_begin=begin,
         log_end=end,
-        cut_reason=None if found.tail == _NOTHING else found.tail,
+        cut_reason=None if found.tail == NOTHING else found.tail,
         remove_files=tuple(base for base in found.bases if base > kept_base and base not in found.foreign),
         put_away_files=found.foreign,
         quarantined=tuple(found.damaged),
-        dispatch_ranges=ranges,
+        scanned_ranges=_between(found.scan_from, end, found.damaged),
+        dispatch_ranges=_between(found.entries_right_to, end, found.damaged),
+        queue_ends=found.queue_ends,
         remove_index_files=tuple(file.name for file in found.index_files[len(kept) :]),
         indexed_to=max(indexed_to, begin),
         index_timestamp=min(found.index_timestamp, kept[-1].header.end_timestamp if kept else 0),
@@ -281,16 +278,16 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
     if zeroed or chosen.remove_files:
         log_files.sync(chosen.log_end, file_end)  # or the next power cut could bring it back, behind newer records
     reach(CrashPoint.RECOVERY_TAIL_CUT)
-    done = dispatch(log_files, queues, list(chosen.dispatch_ranges))
+    done = dispatch(log_files, queues, list(chosen.dispatch_ranges), chosen.queue_ends)
     doubtful = [Quarantined(begin, end, "a queue offset far from its neighbours") for begin, end in done.doubtful]
     missed = tuple(sorted((*chosen.quarantined, *doubtful), key=lambda bad: bad.start))
     for queue, end in done.ends.items():
         _fill_gaps(queues[queue], end, missed)
     recovered = Recovered(chosen, doubtful=tuple(doubtful))
-    dispatched_from = chosen.dispatch_ranges[0][0] if chosen.dispatch_ranges else chosen.log_end
+    scanned_from = chosen.scanned_ranges[0][0] if chosen.scanned_ranges else chosen.log_end
     for queue in sorted({*queues.on_disk(), *done.ends}):
         done_to = done.ends.get(queue)
-        end = done_to if done_to is not None else _end_below(log_files, queue, queues[queue], dispatched_from)
+        end = done_to if done_to is not None else _end_below(log_files, queue, queues[queue], scanned_from)
         end = _end_of_lost(queues[queue], end, chosen.quarantined)
         if queues[queue].cut(end):
             recovered.cut_queues.append(queue)
@@ -412,97 +409,6 @@ def progress_on_disk(root: Path) -> Progress:
         for (topic, group), offsets in config_file.read_consumer_offsets(root).items()
         for queue_id, offset in offsets.items()
     }
-
-
-def _scan(files: FileQueue, start: int, trusted_to: int | None) -> tuple[int, str, list[Quarantined]]:
-    """Walk from ``start``; return the end of the last good step, what stands there, and what was stepped over."""
-    damaged: list[Quarantined] = []
-    bases = files.bases()
-    last_end = bases[-1] + files.file_bytes if bases else 0
-    sure_to = trusted_to if trusted_to is not None else last_end
-    end = start
-    while True:
-        end, stopped, reason = _scan_on(files, end, sure_to)
-        is_missing = files.base_of(stopped) not in bases
-        goes_on = is_missing and any(begins_with_record(files, base) for base in bases if base > stopped)
-        if stopped >= sure_to and not goes_on:  # a file that is lost is no torn tail
-            return end, reason, damaged
-        resumed = commit_log.next_record(files, stopped + 1, last_end if goes_on else sure_to)
-        if resumed is None:
-            if trusted_to is None:
-                return end, reason, damaged
-            resumed = _behind_damage(files, trusted_to)
-        damaged.append(Quarantined(stopped, resumed, MISSING if is_missing else reason))
-        end = resumed
-
-
-def _behind_damage(files: FileQueue, trusted_to: int) -> int:
-    """Return where the log goes on when what must be there up to ``trusted_to`` is not.
-
-    In the next file, unless this one is there and free: a file that is lost is not made again, because a broker would
-    take its zeros for the end of the log, and what stands behind the place may not be ours.
-    """
-    base = files.base_of(trusted_to)
-    if base == trusted_to:
-        return base
-    try:
-        rest = commit_log.LogReader(files).outcome(trusted_to)
-    except FileNotFoundError:
-        return base + files.file_bytes
-    is_free = isinstance(rest, Record | Blank) or is_empty(files, base, trusted_to - base)
-    return trusted_to if is_free else base + files.file_bytes
-
-
-def _is_free(files: FileQueue, end: int) -> bool:
-    """Tell whether nothing stands in the rest of the file in which the log ends."""
-    base = files.base_of(end)
-    try:
-        return end == base or is_empty(files, base, end - base)
-    except FileNotFoundError:
-        return True
-
-
-def _damaged_below(files: FileQueue, scan_from: int) -> list[Quarantined]:
-    """Return what is seen to be damaged below without reading it: lost files, and those with another begin."""
-    below = files.base_of(scan_from)
-    bases = [base for base in files.bases() if base < below]
-    damaged = [Quarantined(start, end, MISSING) for start, end in gaps([*bases, below], files.file_bytes)]
-    for base in bases:
-        if not begins_with_record(files, base):
-            end = base + files.file_bytes
-            resumed = commit_log.next_record(files, base + 1, end) or end
-            damaged.append(Quarantined(base, resumed, describe(commit_log.LogReader(files).outcome(base))))
-    return sorted(damaged, key=lambda bad: bad.start)
-
-
-def _scan_on(files: FileQueue, start: int, sure_to: int) -> tuple[int, int, str]:
-    """Walk over what is valid; return its end, where the walk stopped, and why. Raises StoreCorrupt as a cold read.
-
-    A blank record says how many bytes are left. RocketMQ does not look at that; above ``sure_to`` one that is wrong was
-    torn, and is cut with the tail.
-    """
-    offset, count = start, _FIRST_READ
-    while True:
-        base = files.base_of(offset)
-        following = base + files.file_bytes
-        try:
-            content = files.read(base, offset - base, count)
-        except FileNotFoundError:
-            return offset, offset, _NOTHING
-        begin, end = offset, offset + len(content)
-        offset, found, _, _ = scan(content, begin, begin, end)
-        is_cut = found == FOUND["SHORT"] and end < following
-        if found == FOUND["BLANK"] and (offset < sure_to or _left(content, offset - begin) == following - offset):
-            offset = following
-        elif offset < end and not is_cut:
-            return offset, offset, describe(decode(content, offset - begin, offset))
-        if count < _MOST_READ or offset == begin:
-            count *= 2
-
-
-def _left(content: bytes, position: int) -> int:
-    size: int = layout.BLANK_RECORD.read(content, position)["total_size"]
-    return size
 
 
 def _between(start: int, end: int, damaged: tuple[Quarantined, ...]) -> tuple[tuple[int, int], ...]:

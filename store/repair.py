@@ -27,7 +27,7 @@ def planned(root: Path) -> list[str]:
     reader = open_reader(root)
     odd = shape.odd_files(reader.log_files, reader.consume_queues)
     state = reader.state if reader.state is not None and recovery.fits_together(reader.state) else None
-    found = recovery.survey(root, reader.log_files, reader.consume_queues, state, odd)
+    found = recovery.survey(root, reader.log_files, reader.consume_queues, state, odd, check_entries=False)
     return [*(file.line() for file in odd), *_interrupted(state), *recovery.plan(found).lines()]
 
 

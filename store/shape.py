@@ -162,13 +162,17 @@ def is_whole(queue: MessageQueue, entries: ConsumeQueue, log_files: FileQueue) -
     within = range(log[0], log[-1] + log_files.file_bytes) if log else range(0)
     firsts = [base // _ENTRY.size for base in bases]
     lasts = [first + entries.entries_per_file - 1 for first in firsts[:-1]]
+    may_be_empty = {*firsts}.difference(lasts)
     follow_each_other = len(bases) == (bases[-1] - bases[0]) // entries.files.file_bytes + 1
     has_its_begin = bases[0] == 0 or entries.entry(firsts[0]).commit_log_offset <= within.start
     return (
         follow_each_other
         and has_its_begin
-        and all(entries.entry_or_none(number) is not None for number in lasts)
-        and all(_is_right(queue, number, entries, log_files, within) for number in [*firsts, *lasts])
+        and all(
+            (number in may_be_empty or entries.entry_or_none(number) is not None)
+            and _is_right(queue, number, entries, log_files, within)
+            for number in sorted([*firsts, *lasts])  # both of a file while it is open
+        )
     )
 
 

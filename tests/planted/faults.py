@@ -36,7 +36,7 @@ class Fault:
     @property
     def is_compiled(self) -> bool:
         """Whether the kernel has to be built again."""
-        return Path(self.file).suffix in {".pyx", ".h"}
+        return Path(self.file).suffix in {".pyx", ".pxi", ".h"}
 
 
 KERNEL = "store/_kernel.pyx"
@@ -323,12 +323,36 @@ FAULTS = [
         tests=FLUSH,
         select="checkpoint_says",
     ),
+    Fault(
+        name="recovery takes every entry for right",
+        file="store/_dispatch.pxi",
+        old="        return (get_i64(entry) == offset and ",
+        new="        return (frame.size > 0 or get_i64(entry) == offset and ",
+        tests=RECOVERY,
+        select="first_one_that_is_not_right",
+    ),
+    Fault(
+        name="recovery forgets the queues whose entries were right",
+        file="store/dispatch.py",
+        old="    ends = dict(known)\n",
+        new="    ends = {}\n",
+        tests=RECOVERY,
+        select="kept_beside",
+    ),
+    Fault(
+        name="a character that is no digit counts as one in a CRC",
+        file=KERNEL,
+        old="    if ninth > 9 or tenth > 9:\n        return -1\n",
+        new="",
+        tests=RECOVERY,
+        select="written_otherwise",
+    ),
     # --- damage -----------------------------------------------------------------------------------
     Fault(
         name="recovery cuts the log at a record damaged below the durable mark",
-        file="store/recovery.py",
-        old="        if stopped >= sure_to and not goes_on:",
-        new="        if stopped >= 0:",
+        file="store/log_scan.py",
+        old="        if end >= sure_to and not goes_on:",
+        new="        if end >= 0:",
         tests=RECOVERY,
         select="damaged_record_is_kept",
     ),

@@ -19,12 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from store import TagSet, commit_log, dump, open_store, reading, recovery, verify
+from store import TagSet, commit_log, dump, log_scan, open_store, reading, recovery, verify
 from store.cold_reads import ColdReads
 from store.consume_queue import ConsumeQueues
 from store.errors import StoreCorrupt
 from store.file_queue import FileQueue, MappingCache
 from store.record import Record
+from tests.support import reference
 from tests.support.written import ORDERS, SMALL, fill, written_store
 from workers.exit_codes import in_words
 
@@ -86,7 +87,7 @@ def test_a_file_that_is_shortened_under_a_dump_is_stepped_over(tmp_path: Path) -
         kept = [next(steps)]
         os.truncate(tmp_path / FIRST, 2 * PAGE)
         kept += steps
-        bad = [step for _, step in kept if isinstance(step, recovery.Quarantined)]
+        bad = [step for _, step in kept if isinstance(step, log_scan.Quarantined)]
         return f"{len(bad)} {bad[0].reason}, {bad[0].end == FILE_BYTES}"
 
     assert outcome_in_a_child(look) == "1 sizes do not add up, or a number is negative, True"  # zeros are read there
@@ -183,6 +184,37 @@ def test_what_was_reserved_and_never_written_to_is_known_to_be_zero(tmp_path: Pa
 # --- a record that is looked at again -------------------------------------------------------------
 
 
+def test_a_buffer_is_filled_as_far_as_the_file_goes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(100)))
+    buffer = memoryview(bytearray(60))
+    exact, longer = ColdReads(), ColdReads(any_size=True)
+    assert exact.read_into(str(path), 100, 30, buffer) == 60
+    assert bytes(buffer) == bytes(range(30, 90))
+    assert exact.read_into(str(path), 100, 90, buffer) == 10
+    assert bytes(buffer[:10]) == bytes(range(90, 100))
+    assert exact.read_into(str(path), 100, 100, buffer) == 0
+    assert longer.read_into(str(path), 140, 90, buffer) == 50
+    assert bytes(buffer[:50]) == bytes(range(90, 100)) + bytes(40)
+    os.truncate(path, 40)
+    with pytest.raises(StoreCorrupt, match="byte 40: the file ends here"):
+        exact.read_into(str(path), 100, 30, buffer)
+
+
+@pytest.mark.parametrize("zeros", range(4))
+def test_a_record_is_found_behind_a_hole_that_holds_the_zeros_it_begins_with(tmp_path: Path, zeros: int) -> None:
+    written_store(tmp_path)
+    files = FileQueue(tmp_path / "commitlog", FILE_BYTES, scratch=tmp_path, mappings=MappingCache(1))
+    whole = reference.encode(reference.ReferenceRecord(topic="Orders", commit_log_offset=2 * PAGE - zeros))
+    path = tmp_path / FIRST
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(FILE_BYTES)
+        file.seek(2 * PAGE)
+        file.write(whole[zeros:])
+    assert commit_log.next_record(files, 1, FILE_BYTES) == 2 * PAGE - zeros
+
+
 def test_what_was_no_record_when_the_reader_passed_is_seen_when_it_has_become_one(tmp_path: Path) -> None:
     with open_store(tmp_path, SMALL, housekeeping=False) as store:
         fill(store, 3)
@@ -241,7 +273,7 @@ def test_what_a_disk_cannot_read_is_reported_by_verify_and_stepped_over_by_dump(
         sentences = [*dump.dump(bad_disk, lines)]
         steps = [*reading.open_reader(bad_disk).steps()]
         records = [offset for offset, step in steps if isinstance(step, Record)]
-        bad = next(step for _, step in steps if isinstance(step, recovery.Quarantined))
+        bad = next(step for _, step in steps if isinstance(step, log_scan.Quarantined))
         assert bad.start <= BAD_PAGE * PAGE
         assert bad.end == min(offset for offset in records if offset >= (BAD_PAGE + 1) * PAGE)
         assert lines.getvalue().count(b"\n") == len(records)

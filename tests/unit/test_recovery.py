@@ -344,6 +344,19 @@ def test_a_record_whose_properties_were_overwritten_is_no_record_without_a_crc()
         assert reference.decode(torn, 0) is None
 
 
+@pytest.mark.parametrize("at", range(9))
+def test_a_crc_that_is_written_otherwise_is_wrong(at: int) -> None:
+    """Ten of a digit and one of the next are the same number; only one of the two is how a CRC is written."""
+    for number in range(100):
+        whole = bytearray(reference.encode(reference.ReferenceRecord(topic=TOPIC, body=bytes((number,)))))
+        lower, higher = len(whole) - 11 + at, len(whole) - 10 + at
+        if whole[higher] > ord("0"):
+            assert isinstance(record.decode(bytes(whole), 0, 0), record.Record)
+            whole[lower] += 10
+            whole[higher] -= 1
+            assert isinstance(record.decode(bytes(whole), 0, 0), record.Corrupt)
+
+
 # --- damage ---------------------------------------------------------------------------------------
 
 
@@ -510,6 +523,49 @@ def test_looking_and_planning_change_nothing(after_reboot: Path) -> None:
     assert content_of(after_reboot) == content
     assert {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in after_reboot.rglob("*")} == before
     assert any("cut" in line for line in chosen.lines())
+
+
+def test_a_log_whose_entries_are_right_is_not_dispatched(after_reboot: Path) -> None:
+    (after_reboot / "checkpoint").unlink()
+    chosen = recovery.plan(survey_of(after_reboot))
+    assert chosen.scanned_ranges == ((0, sum(places(after_reboot)[-1])),)
+    assert chosen.dispatch_ranges == ()
+    assert chosen.queue_ends == {MessageQueue(TOPIC, 0): MESSAGES}
+
+
+@pytest.mark.parametrize("number", [0, 1, 17, MESSAGES - 1])
+@pytest.mark.parametrize("at", [7, 11, 19])
+def test_entries_are_written_again_from_the_first_one_that_is_not_right(
+    after_reboot: Path, number: int, at: int
+) -> None:
+    (after_reboot / "checkpoint").unlink()
+    before = content_of(after_reboot)
+    path = after_reboot / "consumequeue" / TOPIC / "0" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[20 * number + at] ^= 0x10
+    path.write_bytes(content)
+    begin, end = places(after_reboot)[number][0], sum(places(after_reboot)[-1])
+    chosen = recovery.plan(survey_of(after_reboot))
+    assert chosen.dispatch_ranges == ((begin, end),)
+    assert chosen.queue_ends == ({MessageQueue(TOPIC, 0): number} if number else {})
+    abandon(open_store(after_reboot, housekeeping=False))
+    assert content_of(after_reboot) == before
+
+
+def test_a_queue_all_of_whose_entries_are_right_is_kept_beside_one_that_lost_some(tmp_path: Path) -> None:
+    store = open_store(tmp_path, SMALL, housekeeping=False)
+    appender = appender_of(store)
+    for topic in ["Whole"] * 3 + [TOPIC] * 3:
+        appender.append(Message(topic, b"body"))
+    abandon(store)
+    for name in "shared", "checkpoint":
+        (tmp_path / name).unlink()
+    lost = tmp_path / "consumequeue" / TOPIC / "0" / f"{0:020d}"
+    lost.write_bytes(bytes(SMALL.consume_queue_file_bytes))
+    with open_store(tmp_path, housekeeping=False) as store:
+        assert [store.topics.max_offset(MessageQueue(topic, 0)) for topic in ("Whole", TOPIC)] == [3, 3]
+        assert len(stored_bodies(tmp_path)) == 6
+    assert reference.check_store(tmp_path) == []
 
 
 def test_recovering_twice_is_recovering_once(after_reboot: Path) -> None:
