@@ -67,7 +67,8 @@ class MemberTable:
         """Tell whether the process that took the slot as ``incarnation`` still runs, stopped or not."""
         if self._words.load(member_slot_at(slot) + _AT["incarnation"]) != incarnation:
             return False
-        return slot in self._own or self._store.lock.holder(MEMBER_BYTES + slot) is not None
+        lock = self._store.lock
+        return lock.holds(MEMBER_BYTES + slot) or lock.holder(MEMBER_BYTES + slot) is not None
 
     def counted(self, group: str, topic: str, lease_ms: int) -> list[MemberInfo]:
         """Return the members that take part in the allocation of a topic's queues, sorted by client id."""
@@ -177,6 +178,7 @@ class Member:
             # In this order: a death after the first store leaves a queue that nobody owns, and no grant at all.
             slot.store("owner", 0)
             slot.store("epoch", epoch)
+            slot.finish_seek()
             slot.store("lease_until", boottime() + lease_ms * 1_000_000)
             slot.store("owner_incarnation", self.incarnation)
             slot.store("owner", self.slot + 1)

@@ -104,6 +104,7 @@ class LockFile:
         self.path = path
         self._pid = os.getpid()
         self._sections: dict[int, threading.Lock] = {}
+        self._own: set[int] = set()
         with _opening:
             self._file = _open(path)
             _handles.add(self)
@@ -125,6 +126,10 @@ class LockFile:
     def unlock(self, byte: int) -> None:
         """Release ``byte``; nothing happens when this handle does not hold it."""
         self._set(byte, fcntl.F_UNLCK)
+
+    def holds(self, byte: int) -> bool:
+        """Tell whether this handle holds ``byte``, exclusively or shared, which :meth:`holder` does not see."""
+        return byte in self._own
 
     def holder(self, byte: int) -> int | None:
         """Return who keeps this handle from locking ``byte`` exclusively; locks of this handle do not count.
@@ -188,6 +193,7 @@ class LockFile:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return False
             raise StoreUnusable(f"{self.path}: cannot be locked: {error.strerror}") from error
+        (self._own.discard if kind == fcntl.F_UNLCK else self._own.add)(byte)
         return True
 
     def _open_file(self) -> io.FileIO:

@@ -229,7 +229,7 @@ def _restore_groups(
             committed = min(max(progress.committed_offset, low), high)
             slot = groups.find_or_add(group, topics.slot(queue), committed)
             bits = progress.acknowledged if committed == progress.committed_offset else 0
-            slot.restore(committed, bits & _window(committed, high), progress.epoch)
+            slot.restore(committed, bits & _window(committed, high), progress.epoch, paused=progress.paused)
             if committed < progress.committed_offset:
                 withdrawn.setdefault((queue.topic, group), {})[queue.queue_id] = committed
     return withdrawn

@@ -67,6 +67,7 @@ class GroupProgress:
     committed_offset: int
     acknowledged: int = 0
     epoch: int = 0
+    paused: bool = False
 
 
 Progress = dict[tuple[str, MessageQueue], GroupProgress]
@@ -369,11 +370,14 @@ def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> P
     """Take the groups' progress over from the runtime file, acknowledgements above the committed offset included."""
     kept: Progress = {}
     for slot in GroupTable(leftover, timeout_ms):
+        slot.finish_seek()
         bits = slot.acknowledged_bits()
         committed, advance_to = slot.load("committed_offset"), slot.load("advance_to")
         for offset in range(committed, advance_to):  # an owner died in the middle of an advance
             bits &= ~(1 << offset % layout.ACK_WINDOW)
-        kept[slot.group, topics.queue(slot.queue_slot)] = GroupProgress(advance_to, bits, slot.load("epoch"))
+        kept[slot.group, topics.queue(slot.queue_slot)] = GroupProgress(
+            advance_to, bits, slot.load("epoch"), bool(slot.load("paused"))
+        )
     return kept
 
 

@@ -79,6 +79,9 @@ class Order:
     pattern: str = "in order"
     """In which order to acknowledge, a key of ``PATTERNS``."""
 
+    target: int = 0
+    """Queue offset to seek to."""
+
     def text(self) -> str:
         """Return the order as one line."""
         return json.dumps(asdict(self))
@@ -137,6 +140,7 @@ def grant_of(store: MessageStore, group: str = GROUP, queue: MessageQueue = QUEU
     with slot.locked(store.config.lock_timeout_ms):
         epoch = slot.load("epoch") + 1
         slot.store("epoch", epoch)
+        slot.finish_seek()
     return store.grant(slot, epoch, TagSet(()))
 
 
@@ -190,6 +194,25 @@ def write_offsets(order: Order, note: Note) -> None:
         note(grant.committed_offset)
 
 
+def seek(order: Order, note: Note) -> None:
+    """Move the group to the target, and say so."""
+    store = open_store(order.root, housekeeping=False)
+    slot = store.groups.find_or_add(GROUP, store.topics.slot(QUEUE), 0)
+    order.arm()
+    with slot.locked(store.config.lock_timeout_ms):
+        slot.seek(order.target)
+    note(order.target)
+
+
+def begin(order: Order, note: Note) -> None:
+    """Make the slots of a new group for every queue there is, at their ends."""
+    store = open_store(order.root, housekeeping=False)
+    store.topics.create("latecomers", 3)
+    ends = {store.topics.slot(queue): store.topics.max_offset(queue) for queue in store.topics.all_queues()}
+    order.arm()
+    note(store.groups.begin("new", ends))
+
+
 def index(order: Order, note: Note) -> None:
     """Append messages with two keys and index them, one by one; note the number after each message that is indexed."""
     store = open_store(order.root, housekeeping=False)
@@ -232,7 +255,7 @@ def clean(order: Order, note: Note) -> None:
 
 SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
     function.__name__: function
-    for function in (append, append_durably, acknowledge, index, write_offsets, open_and_close, clean)
+    for function in (append, append_durably, acknowledge, seek, begin, index, write_offsets, open_and_close, clean)
 }
 
 
