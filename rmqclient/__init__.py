@@ -16,7 +16,8 @@
 Run the handlers with ``rmq run module:app --processes 2``.
 
 Reading order: ``message``, ``names``, ``codecs``, ``producer``; ``app``, ``filters``, ``allocation``, ``group``,
-``process_queue``, ``delivery``, ``concurrent_delivery``, ``rebalance``, ``push_consumer``; ``handler_transfer``,
+``process_queue``, ``delivery``, ``concurrent_delivery``, ``rebalance``, ``start_position``, ``broadcast``,
+``push_consumer``; ``pull_consumer``; ``handler_transfer``,
 ``worker_table``, ``admin``.
 """
 
@@ -25,6 +26,7 @@ from __future__ import annotations
 from rmqclient.app import App
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.producer import Producer
+from rmqclient.pull_consumer import PullConsumer, PullResult, PullStatus
 from store import Durability, MessageQueue, StoreConfig
 from store.errors import (
     BatchTooLarge,
@@ -34,12 +36,15 @@ from store.errors import (
     HandlerError,
     InvalidName,
     LimitReached,
+    MemberExists,
     MessageExpired,
     MessageRejected,
     NotFlushed,
+    OffsetOutOfRange,
     PageCacheBusy,
     PropertiesTooLarge,
     QueueError,
+    QueueOwned,
     StoreBusy,
     StoreClosed,
     StoreCorrupt,
@@ -49,6 +54,7 @@ from store.errors import (
     StorePoisoned,
     StoreUnusable,
     TableFull,
+    UnknownGroup,
     UnknownTopic,
 )
 
@@ -62,15 +68,21 @@ __all__ = [
     "HandlerError",
     "InvalidName",
     "LimitReached",
+    "MemberExists",
     "Message",
     "MessageExpired",
     "MessageQueue",
     "MessageRejected",
     "NotFlushed",
+    "OffsetOutOfRange",
     "PageCacheBusy",
     "Producer",
     "PropertiesTooLarge",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
     "QueueError",
+    "QueueOwned",
     "ReceivedMessage",
     "SendResult",
     "StoreBusy",
@@ -83,5 +95,6 @@ __all__ = [
     "StorePoisoned",
     "StoreUnusable",
     "TableFull",
+    "UnknownGroup",
     "UnknownTopic",
 ]

@@ -24,6 +24,7 @@ from rmqclient.filters.tag import parse_tags
 from rmqclient.handler import Handler, Start
 from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic
 from rmqclient.retry import RetryPolicy
+from rmqclient.start_position import check_start
 from store import StoreConfig
 from store.errors import HandlerError
 
@@ -81,12 +82,23 @@ class App:
         Every group gets every message of the topic; inside a group each message goes to one process. ``tags`` is an
         expression of :mod:`rmqclient.filters.tag`. ``threads`` is 1 to 1,000 [consumeThreadMin, consumeThreadMax].
 
+        ``start`` is where a group begins that never consumed the topic: at the oldest message, at the end of every
+        queue as it is when the group's first member joins, or at a time, given with its zone
+        (:mod:`rmqclient.start_position`) [consumeFromWhere]. A group that has consumed goes on where it was.
+
+        ``broadcast=True`` gives every process every message, once: a message whose handler raises is logged and
+        dropped. It has no order beyond what ``threads=1`` gives, no retry, no batches, and every process takes every
+        queue. See :mod:`rmqclient.broadcast` for the names under which offsets are kept [MessageModel.BROADCASTING].
+
         Raises InvalidName for the topic or the group, ValueError for the tags, and HandlerError for the number of
-        threads, a function that does not take exactly one positional parameter, and a second handler of the same topic
-        and group.
+        threads, a start that is none, a broadcast with what it cannot have, a function that does not take exactly one
+        positional parameter, and a second handler of the same topic and group.
         """
         _check_subscription(topic, group)
         _check_threads(threads)
+        check_start(start)
+        if broadcast:
+            _check_broadcast(ordered=ordered, batch=batch, retry=retry, allocation=allocation)
         expression = parse_tags(tags).expression
 
         def register(function: Function) -> Function:
@@ -150,6 +162,22 @@ def _check_subscription(topic: str, group: str) -> None:
 def _check_threads(threads: object) -> None:
     if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= MAX_THREADS:
         raise HandlerError(f"threads={threads!r}: a handler has 1 to {MAX_THREADS:,} threads")
+
+
+def _check_broadcast(**options: object) -> None:
+    """Raise HandlerError for an option that a broadcast handler cannot have."""
+    reasons: dict[str, tuple[object, str]] = {
+        "ordered": (
+            False,
+            "with threads=1 its messages come in the order of their queue, and failures hold up nothing",
+        ),
+        "batch": (1, "its messages come one by one"),
+        "retry": (None, "a message whose handler raises is logged and dropped; catch the exception to try again"),
+        "allocation": ("averaged", "every member has every queue"),
+    }
+    for name, (usual, reason) in reasons.items():
+        if options[name] != usual:
+            raise HandlerError(f"broadcast=True with {name}={options[name]!r}: leave {name} out: {reason}")
 
 
 def _check_function(function: object) -> None:

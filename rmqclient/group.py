@@ -70,6 +70,13 @@ class MemberTable:
         lock = self._store.lock
         return lock.holds(MEMBER_BYTES + slot) or lock.holder(MEMBER_BYTES + slot) is not None
 
+    def owner(self, slot: GroupQueueSlot) -> MemberInfo | None:
+        """Return the member that has a queue in its group now; None when it is free."""
+        number, incarnation, now = slot.load("owner") - 1, slot.load("owner_incarnation"), boottime()
+        if number < 0 or slot.load("lease_until") < now or not self.is_alive(number, incarnation):
+            return None
+        return self._read(number, incarnation, now)
+
     def counted(self, group: str, topic: str, lease_ms: int) -> list[MemberInfo]:
         """Return the members that take part in the allocation of a topic's queues, sorted by client id."""
         found = [

@@ -14,12 +14,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rmqclient.broadcast import BroadcastDelivery, check_alone, group_of_member
 from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.filters.tag import parse_tags
 from rmqclient.group import Member, MemberTable
 from rmqclient.handler import Handler
 from rmqclient.rebalance import Rebalancer
+from rmqclient.start_position import begin
 from store import MessageQueue, MessageStore, TagSet, boottime, layout
 from store.errors import QueueError
 
@@ -44,17 +46,33 @@ class Subscription:
     """One handler of this process: its membership, its queues, its threads."""
 
     def __init__(
-        self, store: MessageStore, table: MemberTable, handler: Handler, client_id: str, config: ConsumerConfig
+        self,
+        store: MessageStore,
+        table: MemberTable,
+        handler: Handler,
+        client_id: str,
+        config: ConsumerConfig,
+        member_name: str | None = None,
     ) -> None:
         filtered = parse_tags(handler.tags)
         self.handler = handler
-        self.member: Member = table.join(handler.group, handler.topic, client_id, filtered.expression)
-        self.delivery = ConcurrentDelivery(store, handler, self.member.arrival_lane, config)
+        group = group_of_member(handler, member_name) if handler.broadcast else handler.group
+        begin(store, table, group, handler.topic, handler.start)
+        self.member: Member = table.join(group, handler.topic, client_id, filtered.expression)
+        if handler.broadcast:
+            check_alone(self.member)
+        delivery = BroadcastDelivery if handler.broadcast else ConcurrentDelivery
+        self.delivery = delivery(store, handler, self.member.arrival_lane, config)
         self.rebalancer = Rebalancer(store, self.member, TagSet(filtered.tags), self.delivery, config)
 
 
 class PushConsumer:
-    """Every handler of one process. Not started by its constructor; :meth:`close` leaves the groups."""
+    """Every handler of one process. Not started by its constructor; :meth:`close` leaves the groups.
+
+    ``client_id`` names this process among the members of its groups; a random one by default. Broadcast handlers keep
+    their offsets under ``member_name``, which is the ``client_id`` if one is given, and must be the same after a
+    restart.
+    """
 
     def __init__(
         self,
@@ -62,9 +80,11 @@ class PushConsumer:
         handlers: Sequence[Handler],
         *,
         client_id: str | None = None,
+        member_name: str | None = None,
         config: ConsumerConfig | None = None,
     ) -> None:
         self._store = store
+        self._member_name = member_name or client_id
         self._handlers = handlers
         self._config = config or ConsumerConfig()
         self.client_id = client_id or f"{os.uname().nodename}@{os.getpid()}#{secrets.token_hex(4)}"
@@ -74,14 +94,26 @@ class PushConsumer:
         self._coordinator = threading.Thread(target=self._coordinate, name="rmq-coordinator", daemon=True)
 
     def start(self) -> None:
-        """Join the groups, take queues and begin to deliver. Raises TableFull, StoreBusy."""
-        table = MemberTable(self._store)
-        for handler in self._handlers:
-            self.subscriptions.append(Subscription(self._store, table, handler, self.client_id, self._config))
+        """Join the groups, take queues and begin to deliver. Raises TableFull, StoreBusy.
+
+        For broadcast handlers also HandlerError without a name of the member, InvalidName, and MemberExists.
+        """
+        try:
+            self._join()
+        except BaseException:
+            self.close()
+            raise
         self._step()
         for subscription in self.subscriptions:
             subscription.delivery.start()
         self._coordinator.start()
+
+    def _join(self) -> None:
+        table = MemberTable(self._store)
+        for handler in self._handlers:
+            self.subscriptions.append(
+                Subscription(self._store, table, handler, self.client_id, self._config, self._member_name)
+            )
 
     def stop_taking(self) -> None:
         """Begin no further message; running ones go on."""

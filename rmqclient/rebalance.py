@@ -127,4 +127,6 @@ class Rebalancer:
             self._held[queue] = ProcessQueue(grant, slot, self._config)
 
     def _publish(self) -> None:
+        for held in self._held.values():
+            held.share_limits(len(self._held))
         self._delivery.set_queues(tuple(self._held[queue] for queue in sorted(self._held)))

@@ -173,6 +173,22 @@ class UnknownTopic(QueueError, LookupError):
     """Asked about a topic that was never made."""
 
 
+class UnknownGroup(QueueError, LookupError):
+    """Asked about a group that never consumed this topic."""
+
+
+class OffsetOutOfRange(QueueError, ValueError):
+    """A group cannot be moved to this queue offset: the queue never had it."""
+
+
+class QueueOwned(QueueError):
+    """A member of the group has this queue and keeps its offset; nobody else may."""
+
+
+class MemberExists(QueueError):
+    """Another process is this member of a broadcast group already."""
+
+
 class TableFull(QueueError):
     """A fixed table of the runtime file has no free slot."""
 

@@ -5,8 +5,8 @@ The slots live in the runtime file; ``config/consumerOffset.json`` keeps the com
 8. ``committed_offset <= advance_to``, and they are equal unless an owner died while moving it.
 9. No bit of ``acknowledged`` is set for a message below ``committed_offset``.
 
-A seek may move a group back, past both. It says first where to, in ``seek_to``, and while that is not 0 neither holds: the
-next one who takes the queue, seeks, or opens the store finishes it.
+A seek may move a group back, past both. It says first where to, in ``seek_to``, and while that is not 0 neither holds:
+the next one who takes the queue, seeks, or opens the store finishes it.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class GroupTable:
             return found if found is not None else self._add(group, queue_slot, committed_offset)
 
     def begin(self, group: str, committed_offsets: Mapping[int, int]) -> bool:
-        """Make the slots of a new group for all these queues, by queue slot; at once, so that a death leaves all or none.
+        """Make the slots of a new group for all these queues, by queue slot; a death leaves all or none.
 
         Does nothing, and returns False, when the group has one of them. Raises TableFull.
         """

@@ -375,9 +375,9 @@ def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> P
         committed, advance_to = slot.load("committed_offset"), slot.load("advance_to")
         for offset in range(committed, advance_to):  # an owner died in the middle of an advance
             bits &= ~(1 << offset % layout.ACK_WINDOW)
-        kept[slot.group, topics.queue(slot.queue_slot)] = GroupProgress(
-            advance_to, bits, slot.load("epoch"), bool(slot.load("paused"))
-        )
+        paused = bool(slot.load("paused"))
+        progress = GroupProgress(advance_to, bits, slot.load("epoch"), paused=paused)
+        kept[slot.group, topics.queue(slot.queue_slot)] = progress
     return kept
 
 

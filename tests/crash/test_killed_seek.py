@@ -1,7 +1,7 @@
 """What a group meets after a seek was killed, for every step of it, and after the slots of a new group were half made.
 
-A seek that died is one that never was, or one that is completed by whoever comes next; never a mixture, and never does an
-old acknowledgement hide a message from the new position on.
+A seek that died is one that never was, or one that is completed by whoever comes next; never a mixture, and never does
+an old acknowledgement hide a message from the new position on.
 """
 
 from __future__ import annotations

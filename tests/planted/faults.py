@@ -159,8 +159,8 @@ FAULTS = [
     Fault(
         name="acknowledgements ahead of the committed offset are forgotten when everybody dies",
         file="store/recovery.py",
-        old='GroupProgress(advance_to, bits, slot.load("epoch"))',
-        new='GroupProgress(advance_to, 0, slot.load("epoch"))',
+        old='GroupProgress(advance_to, bits, slot.load("epoch"), paused=paused)',
+        new='GroupProgress(advance_to, 0, slot.load("epoch"), paused=paused)',
         tests=KILLED_ACKNOWLEDGEMENT,
         select="never and reopen",
     ),
