@@ -172,6 +172,14 @@ def test_why_a_queue_gives_nothing_is_seen_from_outside(store: MessageStore) -> 
     assert lag(store, "g")[0].state == "no owner"
 
 
+def test_what_the_last_owner_met_is_over_for_the_next_one(store: MessageStore) -> None:
+    queue = granted(store, ConsumerConfig(max_messages=1))
+    send(store, 2)
+    take_all(queue)
+    assert queue.slot.load("flow_control") == FlowControl.MESSAGES.code
+    assert granted(store, ConsumerConfig()).slot.load("flow_control") == FlowControl.NONE.code
+
+
 @pytest.mark.parametrize("flow_control", FlowControl)
 def test_every_state_has_a_number_of_its_own(flow_control: FlowControl) -> None:
     assert FlowControl.of_code(flow_control.code) is flow_control

@@ -158,6 +158,13 @@ def test_a_message_that_does_not_match_leaves_it_asleep(
     store: MessageStore, consumer: PullConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rmqclient.pull_consumer._LONGEST_SLEEP_MS", 60_000)
+    looks, look = [], PullConsumer._look
+
+    def counted(*arguments: Any) -> PullResult:
+        looks.append(arguments)
+        return look(*arguments)
+
+    monkeypatch.setattr(PullConsumer, "_look", counted)
     waiting = Waiting(lambda: consumer.pull(QUEUE, 0, tags="b", wait_ms=60_000))
     wait_for(lambda: is_asleep(store), "the pull sleeps")
     send(producer, "a")
@@ -167,6 +174,7 @@ def test_a_message_that_does_not_match_leaves_it_asleep(
     waiting.thread.join(20)
     assert waiting.result is not None
     assert (offsets(waiting.result), waiting.result.next_offset) == ([1], 2)
+    assert len(looks) <= 4, "two at the end, one after each message"
 
 
 def test_it_wakes_by_itself_when_the_time_is_up(consumer: PullConsumer) -> None:
