@@ -373,7 +373,8 @@ def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> P
         slot.finish_seek()
         bits = slot.acknowledged_bits()
         committed, advance_to = slot.load("committed_offset"), slot.load("advance_to")
-        for offset in range(committed, advance_to):  # an owner died in the middle of an advance
+        # An owner may have died in the middle of an advance, which over removed messages is one of any length.
+        for offset in range(max(committed, advance_to - layout.ACK_WINDOW), advance_to):
             bits &= ~(1 << offset % layout.ACK_WINDOW)
         paused = bool(slot.load("paused"))
         progress = GroupProgress(advance_to, bits, slot.load("epoch"), paused=paused)

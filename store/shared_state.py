@@ -289,11 +289,14 @@ def _has_sound_offsets(state: SharedState, slot: int) -> bool:
     if queue_slot >= state.queue_count:
         return False
     committed, target = words.load(at + fields["committed_offset"]), words.load(at + fields["advance_to"])
+    min_offset = words.load(queue_slot_at(queue_slot) + layout.QUEUE_SLOT.at["min_offset"])
     max_offset = words.load(queue_slot_at(queue_slot) + layout.QUEUE_SLOT.at["max_offset"])
     seek_to = words.load(at + fields["seek_to"])
     if seek_to:  # a seek ends the ownership before it says where to
         return seek_to <= max_offset + 1 and words.load(at + fields["owner"]) == 0
-    return committed <= target <= min(max_offset, committed + layout.ACK_WINDOW)
+    if not committed <= target <= max_offset:
+        return False
+    return target - max(committed, min(target, min_offset)) <= layout.ACK_WINDOW  # over removed ones: any length
 
 
 def process_start_unique() -> bytes:

@@ -80,7 +80,7 @@ class Order:
     """In which order to acknowledge, a key of ``PATTERNS``."""
 
     target: int = 0
-    """Queue offset to seek to."""
+    """Queue offset to seek to, or to be the oldest one."""
 
     def text(self) -> str:
         """Return the order as one line."""
@@ -204,6 +204,15 @@ def seek(order: Order, note: Note) -> None:
     note(order.target)
 
 
+def step_over(order: Order, note: Note) -> None:
+    """Take from a queue whose messages below the target were removed, and say so."""
+    store = open_store(order.root, housekeeping=False)
+    grant = grant_of(store)
+    store.topics.raise_min_offset(QUEUE, order.target)
+    order.arm()
+    note(len(grant.take(1, SPAN)))
+
+
 def begin(order: Order, note: Note) -> None:
     """Make the slots of a new group for every queue there is, at their ends."""
     store = open_store(order.root, housekeeping=False)
@@ -255,7 +264,18 @@ def clean(order: Order, note: Note) -> None:
 
 SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
     function.__name__: function
-    for function in (append, append_durably, acknowledge, seek, begin, index, write_offsets, open_and_close, clean)
+    for function in (
+        append,
+        append_durably,
+        acknowledge,
+        seek,
+        step_over,
+        begin,
+        index,
+        write_offsets,
+        open_and_close,
+        clean,
+    )
 }
 
 
