@@ -37,7 +37,7 @@ class CrashPoint(enum.IntEnum):
     SEEK_FENCED = 25  #: the epoch is raised and the owner gone, nothing is moved
     SEEK_ANNOUNCED = 26  #: ``seek_to`` says where the group goes, nothing is moved
     SEEK_CLEARED = 27  #: the bitmap is clear, the committed offset is the old one
-    SEEK_MOVED = 28  #: the committed offset is the new one, ``seek_to`` still there
+    SEEK_HALF_MOVED = 28  #: ``advance_to`` is the new position, the committed offset the old one
     GROUP_SLOT_FILLED = 29  #: a slot of a new group is filled, those of its other queues are not, none is counted
 
     INDEX_SLOT_WRITTEN = 30  #: a slot points to an index entry that is not counted yet

@@ -100,10 +100,11 @@ class GroupQueueSlot:
             return
         self._put_bits(0)
         reach(CrashPoint.SEEK_CLEARED)
-        for field, value in (("advance_to", seek_to - 1), ("held_offset", 0), ("held_attempts", 0)):
-            self.store(field, value)
+        self.store("held_offset", 0)
+        self.store("held_attempts", 0)
+        self.store("advance_to", seek_to - 1)
+        reach(CrashPoint.SEEK_HALF_MOVED)
         self.store("committed_offset", seek_to - 1)
-        reach(CrashPoint.SEEK_MOVED)
         self.store("seek_to", 0)
 
     def _put_bits(self, bits: int) -> None:

@@ -172,6 +172,17 @@ def test_why_a_queue_gives_nothing_is_seen_from_outside(store: MessageStore) -> 
     assert lag(store, "g")[0].state == "no owner"
 
 
+def test_a_failed_message_that_waits_for_its_next_attempt_is_shown(store: MessageStore) -> None:
+    send(store, 1)
+    queue = granted(store, ConsumerConfig())
+    (message,) = queue.take()
+    assert queue.take() == []
+    assert queue.flow_control is FlowControl.NONE
+    queue.retry_later(message)
+    assert queue.take() == []
+    assert FlowControl.of_code(queue.slot.load("flow_control")) is FlowControl.RETRYING
+
+
 def test_what_the_last_owner_met_is_over_for_the_next_one(store: MessageStore) -> None:
     queue = granted(store, ConsumerConfig(max_messages=1))
     send(store, 2)

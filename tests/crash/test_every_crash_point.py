@@ -25,7 +25,7 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, body_bytes=ROLLING)
     if CrashPoint.ACK_LOCKED <= point <= CrashPoint.ACK_FINISHED:
         return replace(order, scenario="acknowledge")
-    if CrashPoint.SEEK_FENCED <= point <= CrashPoint.SEEK_MOVED:
+    if CrashPoint.SEEK_FENCED <= point <= CrashPoint.SEEK_HALF_MOVED:
         return replace(order, scenario="seek")
     if point is CrashPoint.GROUP_SLOT_FILLED:
         return replace(order, scenario="begin")

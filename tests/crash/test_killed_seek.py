@@ -13,6 +13,7 @@ import pytest
 
 from store import Message, MessageStore, open_store
 from store.crash_points import CrashPoint
+from store.verify import verify
 from tests.crash.child import GROUP, QUEUE, SPAN, TOPIC, Order, appender_of, body_of, grant_of
 from tests.crash.nursery import Nursery
 from tests.crash.test_killed_acknowledgement import close_and_open, hand_over, reopen
@@ -22,7 +23,7 @@ from tests.support import reference
 COUNT = 3_001
 FINISHED_BELOW = 2_500
 FINISHED_AHEAD = [2_510, 2_511, 2_600]
-SEEK_POINTS = [CrashPoint.SEEK_FENCED, CrashPoint.SEEK_ANNOUNCED, CrashPoint.SEEK_CLEARED, CrashPoint.SEEK_MOVED]
+SEEK_POINTS = [CrashPoint.SEEK_FENCED, CrashPoint.SEEK_ANNOUNCED, CrashPoint.SEEK_CLEARED, CrashPoint.SEEK_HALF_MOVED]
 
 
 @pytest.fixture
@@ -58,6 +59,7 @@ def test_a_killed_seek_has_moved_nothing_or_is_completed(
         Order(scenario="seek", root=str(root), notes=str(root.with_name("notes")), point=point.name, target=target)
     )
     assert not stale.acknowledge_offsets([2_520]), "the position may be another one already"
+    assert verify(root) == []
 
     # When the queue has its next owner
     following = ending(consumed)
