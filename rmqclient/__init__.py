@@ -17,8 +17,8 @@ Run the handlers with ``rmq run module:app --processes 2``.
 
 Reading order: ``message``, ``names``, ``codecs``, ``producer``; ``retry``, ``app``, ``filters``, ``allocation``,
 ``running``, ``group``, ``process_queue``, ``delivery``, ``concurrent_delivery``, ``batch_delivery``, ``suspension``,
-``orderly_delivery``, ``key_ordered_delivery``, ``rebalance``, ``retry_topic``, ``push_consumer``;
-``handler_transfer``, ``worker_table``, ``admin``.
+``orderly_delivery``, ``key_ordered_delivery``, ``rebalance``, ``retry_topic``, ``start_position``, ``broadcast``,
+``push_consumer``; ``pull_consumer``; ``handler_transfer``, ``worker_table``, ``admin``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from __future__ import annotations
 from rmqclient.app import App
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.producer import Producer
+from rmqclient.pull_consumer import PullConsumer, PullResult, PullStatus
 from rmqclient.retry import RetryPolicy
 from rmqclient.suspension import Suspend
 from store import Durability, MessageQueue, StoreConfig
@@ -40,13 +41,16 @@ from store.errors import (
     HandlerError,
     InvalidName,
     LimitReached,
+    MemberExists,
     MembershipRefused,
     MessageExpired,
     MessageRejected,
     NotFlushed,
+    OffsetOutOfRange,
     PageCacheBusy,
     PropertiesTooLarge,
     QueueError,
+    QueueOwned,
     StoreBusy,
     StoreClosed,
     StoreCorrupt,
@@ -57,6 +61,7 @@ from store.errors import (
     StoreUnusable,
     SubscriptionMismatch,
     TableFull,
+    UnknownGroup,
     UnknownTopic,
 )
 
@@ -73,16 +78,22 @@ __all__ = [
     "HandlerError",
     "InvalidName",
     "LimitReached",
+    "MemberExists",
     "MembershipRefused",
     "Message",
     "MessageExpired",
     "MessageQueue",
     "MessageRejected",
     "NotFlushed",
+    "OffsetOutOfRange",
     "PageCacheBusy",
     "Producer",
     "PropertiesTooLarge",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
     "QueueError",
+    "QueueOwned",
     "ReceivedMessage",
     "RetryPolicy",
     "SendResult",
@@ -98,5 +109,6 @@ __all__ = [
     "SubscriptionMismatch",
     "Suspend",
     "TableFull",
+    "UnknownGroup",
     "UnknownTopic",
 ]

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import datetime
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
+from rmqclient.broadcast import group_and_member
 from rmqclient.group import MemberTable
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import check_group, check_topic
+from rmqclient.process_queue import FlowControl
 from rmqclient.producer import check_queue_count
 from store import MessageQueue, MessageStore, StoreConfig, boottime, layout
 from store import open_store as _open_store
 from store.broker_conf import broker_conf as _broker_conf
-from store.errors import MessageExpired
+from store.errors import MessageExpired, OffsetOutOfRange, UnknownGroup
 from store.group_table import GroupQueueSlot
 from store.query import END_OF_TIME
 from store.shared_state import arrival_lane_at, queue_slot_at
+
+Position: TypeAlias = Literal["earliest", "latest"] | int | datetime.datetime
+"""An end of a queue, a queue offset, or a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,24 @@ class QueueLag:
     owner: str | None
     """Client id of the member that has the queue."""
     epoch: int
+    state: str
+    """``running``, ``paused``, ``no owner``, or why the owner takes nothing, such as ``flow control: span``."""
+    member: str | None
+    """Of a broadcast group: whose offsets these are."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeekInfo:
+    """Where a group was moved in one queue."""
+
+    group: str
+    topic: str
+    queue_id: int
+    from_offset: int | None
+    """None for a group that never had the queue."""
+    to_offset: int
+    member: str | None
+    """Of a broadcast group: whose offset this is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +171,66 @@ def clean(store: MessageStore, reserved_hours: int | None = None) -> CleanInfo:
 
 
 def groups(store: MessageStore) -> list[GroupInfo]:
-    """Return every group that has consumed or consumes, sorted by name."""
-    members = MemberTable(store).all()
-    names = sorted({*store.groups.groups(), *(member.group for member in members)})
-    return [_group_info(store, name, sum(member.group == name for member in members)) for name in names]
+    """Return every group that has consumed or consumes, sorted by name; the members of a broadcast group are one."""
+    members = [group_and_member(member.group)[0] for member in MemberTable(store).all()]
+    names = sorted({*(group_and_member(name)[0] for name in store.groups.groups()), *members})
+    return [_group_info(store, name, members.count(name)) for name in names]
 
 
 def lag(store: MessageStore, group: str) -> list[QueueLag]:
-    """Return the queues of a group, sorted by topic and queue id; empty for a group that never consumed."""
+    """Return the queues of a group, sorted by topic and queue id; empty for a group that never consumed.
+
+    Of a broadcast group, each queue once for every member that it ever had.
+    """
+    return _lag_of(store, _slots_of(store, check_group(group)))
+
+
+def seek(
+    store: MessageStore,
+    group: str,
+    topic: str,
+    to: Position,
+    *,
+    queue_id: int | None = None,
+    dry_run: bool = False,
+) -> list[SeekInfo]:
+    """Move a group in all queues of a topic, or in one: to either end, to a queue offset, or to a time.
+
+    Safe while members are at work: they lose the queues and take them again at once, and what they had in flight is
+    not acknowledged into the new position. Of a broadcast group every member is moved. A group that was never seen
+    begins there. With ``dry_run`` only says what would be.
+
+    Raises InvalidName, UnknownTopic, OffsetOutOfRange for an offset that one of the queues does not have, ValueError
+    for a time without a zone: nothing is moved then. StoreBusy, TableFull: some queues may be moved and others not;
+    seek again. StoreFull: all are moved, and the disk does not know of it yet.
+    """
     check_group(group)
-    clients = {(member.slot, member.incarnation): member.client_id for member in MemberTable(store).all()}
-    slots = [slot for slot in store.groups if slot.group == group]
-    return sorted((_queue_lag(store, slot, clients) for slot in slots), key=lambda found: (found.topic, found.queue_id))
+    targets = {queue: _position(store, queue, to) for queue in _queues(store, topic, queue_id)}
+    names = sorted({slot.group for slot in _slots_of(store, group, targets)}) or [group]
+    moved = [_seek_info(store, name, queue, target) for name in names for queue, target in targets.items()]
+    if not dry_run:
+        for name in names:
+            for queue, target in targets.items():
+                slot = store.groups.find_or_add(name, store.topics.slot(queue), target)
+                with slot.locked(store.config.lock_timeout_ms):
+                    slot.seek(target)
+        store.state.signal_membership()
+        store.persist_offsets()
+    return moved
+
+
+def pause(store: MessageStore, group: str, topic: str | None = None, *, queue_id: int | None = None) -> list[QueueLag]:
+    """Let a group take nothing more; what is in flight goes on. Returns the queues as they are then.
+
+    All queues that the group ever had, or those of one topic, or one of these. It holds until :func:`resume`, whoever
+    ends or is killed, and is forgotten when the machine starts anew. Raises InvalidName, UnknownGroup, StoreBusy.
+    """
+    return _set_paused(store, group, topic, queue_id, paused=True)
+
+
+def resume(store: MessageStore, group: str, topic: str | None = None, *, queue_id: int | None = None) -> list[QueueLag]:
+    """Let a group take messages again, at once. Raises as :func:`pause`."""
+    return _set_paused(store, group, topic, queue_id, paused=False)
 
 
 def assignment(store: MessageStore, group: str) -> list[MemberAssignment]:
@@ -239,6 +312,76 @@ def _from(store: MessageStore, queue: MessageQueue, positions: dict[MessageQueue
             yield store.message_at(queue, offset)
 
 
+def _slots_of(store: MessageStore, group: str, queues: Collection[MessageQueue] | None = None) -> list[GroupQueueSlot]:
+    """Return the slots of a group, those of its broadcast members too, of all queues or of some."""
+    return [
+        slot
+        for slot in store.groups
+        if group_and_member(slot.group)[0] == group
+        and (queues is None or store.topics.queue(slot.queue_slot) in queues)
+    ]
+
+
+def _lag_of(store: MessageStore, slots: list[GroupQueueSlot]) -> list[QueueLag]:
+    clients = {(member.slot, member.incarnation): member.client_id for member in MemberTable(store).all()}
+    found = [_queue_lag(store, slot, clients) for slot in slots]
+    return sorted(found, key=lambda each: (each.topic, each.queue_id, each.member or ""))
+
+
+def _queues(store: MessageStore, topic: str, queue_id: int | None) -> list[MessageQueue]:
+    queues = store.topics.queues(topic)
+    if queue_id is None:
+        return queues
+    store.topics.slot(MessageQueue(topic, queue_id))  # raises UnknownTopic
+    return [MessageQueue(topic, queue_id)]
+
+
+def _position(store: MessageStore, queue: MessageQueue, to: Position) -> int:
+    low, high = store.topics.min_offset(queue), store.topics.max_offset(queue)
+    if isinstance(to, datetime.datetime):
+        if to.utcoffset() is None:
+            raise ValueError(f"{to!r} names no time zone: write datetime(..., tzinfo=UTC), or .astimezone()")
+        return store.queue_offset_by_time(queue, round(to.timestamp() * 1000))
+    if isinstance(to, int):
+        if not low <= to <= high:
+            raise OffsetOutOfRange(
+                f"offset {to}: queue {queue.queue_id} of {queue.topic!r} has {low} to {high}, where it ends; give one "
+                "of these, or earliest or latest"
+            )
+        return to
+    if to not in ("earliest", "latest"):
+        raise ValueError(f"to={to!r}: give 'earliest', 'latest', a queue offset or a datetime")
+    return low if to == "earliest" else high
+
+
+def _seek_info(store: MessageStore, name: str, queue: MessageQueue, target: int) -> SeekInfo:
+    slot = store.groups.find(name, store.topics.slot(queue))
+    group, member = group_and_member(name)
+    from_offset = None if slot is None else slot.committed_offset
+    return SeekInfo(group, queue.topic, queue.queue_id, from_offset, target, member)
+
+
+def _set_paused(
+    store: MessageStore, group: str, topic: str | None, queue_id: int | None, *, paused: bool
+) -> list[QueueLag]:
+    check_group(group)
+    slots = [slot for slot in _slots_of(store, group) if _is_meant(store, slot, topic, queue_id)]
+    if not slots:
+        where = "" if topic is None else f" topic {topic!r}" if queue_id is None else f" queue {queue_id} of {topic!r}"
+        raise UnknownGroup(f"group {group!r} never consumed{where or ' anything'}: see `rmq group ls`")
+    for slot in slots:
+        with slot.locked(store.config.lock_timeout_ms):
+            slot.store("paused", int(paused))
+        if slot.load("owner"):
+            store.state.signal_arrival((slot.load("owner") - 1) % layout.ARRIVAL_LANES)
+    return _lag_of(store, slots)
+
+
+def _is_meant(store: MessageStore, slot: GroupQueueSlot, topic: str | None, queue_id: int | None) -> bool:
+    queue = store.topics.queue(slot.queue_slot)
+    return topic in (None, queue.topic) and queue_id in (None, queue.queue_id)
+
+
 def _start_offset(store: MessageStore, queue: MessageQueue, start: str | int) -> int:
     if isinstance(start, int):
         return store.queue_offset_by_time(queue, start)
@@ -264,14 +407,29 @@ def _queue_lag(store: MessageStore, slot: GroupQueueSlot, clients: dict[tuple[in
     committed = slot.committed_offset
     max_offset = store.topics.max_offset(queue)
     first = max(committed, store.topics.min_offset(queue))
+    group, member = group_and_member(slot.group)
+    owner = clients.get((slot.load("owner") - 1, slot.load("owner_incarnation")))
     return QueueLag(
-        group=slot.group,
+        group=group,
         topic=queue.topic,
         queue_id=queue.queue_id,
         committed_offset=committed,
         max_offset=max_offset,
         lag=max_offset - first,
         acknowledged_ahead=slot.acknowledged_bits().bit_count(),
-        owner=clients.get((slot.load("owner") - 1, slot.load("owner_incarnation"))),
+        owner=owner,
         epoch=slot.load("epoch"),
+        state=_state_of(slot, owner),
+        member=member,
     )
+
+
+def _state_of(slot: GroupQueueSlot, owner: str | None) -> str:
+    if slot.load("paused"):
+        return FlowControl.PAUSED.value
+    if owner is None:
+        return "no owner"
+    flow_control = FlowControl.of_code(slot.load("flow_control"))
+    if flow_control in (FlowControl.NONE, FlowControl.PAUSED):
+        return FlowControl.RETRYING.value if slot.load("held_offset") else "running"
+    return str(flow_control.value)

@@ -24,6 +24,7 @@ from rmqclient.filters import MessageFilter
 from rmqclient.handler import Handler, Start
 from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic, function_name
 from rmqclient.retry import RetryPolicy
+from rmqclient.start_position import check_start
 from store import StoreConfig
 from store.errors import HandlerError
 
@@ -104,16 +105,33 @@ class App:
         ``list[Order]`` or the like, or not at all. All are acknowledged together when the function returns. When it
         raises, each is sent back by itself; with ``ordered=True`` the batch comes again. Not with ``ordered="key"``.
 
+        ``start`` is where a group begins that never consumed the topic: at the oldest message, at the end of every
+        queue as it is when the group's first member joins, or at a time, given with its zone
+        (:mod:`rmqclient.start_position`) [consumeFromWhere]. A group that has consumed goes on where it was.
+
+        ``broadcast=True`` gives every process every message, once: a message whose handler raises is logged and
+        dropped. It has no order beyond what ``threads=1`` gives, no retry, no batches, and every process takes every
+        queue. See :mod:`rmqclient.broadcast` for the names under which offsets are kept [MessageModel.BROADCASTING].
+
+        ``retry`` says how often and when a message is delivered again that the handler could not finish, and after
+        which exceptions it is a dead letter at once; by default 16 times, after 10 s, 30 s, 1 min and so on. A retry
+        has the same ``message_id`` and comes from the one queue of the group's retry topic: key by the id, and not by
+        the queue id.
+
         Raises InvalidName for the topic or the group, ValueError for the tags, FilterError, which is a HandlerError
-        with a column, for ``where`` and ``json``, and HandlerError for a number out of its limits, an allocation that
-        is none, options that do not go together, a function that does not take exactly one positional parameter, and a
-        second handler of the same topic and group.
+        with a column, for ``where`` and ``json``, and HandlerError for a number out of its limits, an allocation, a
+        start or a policy that is none, options that do not go together, a function that does not take exactly one
+        positional parameter, and a second handler of the same topic and group.
         """
         _check_subscription(topic, group)
         _check_threads(threads)
+        _check_retry(retry)
         _check_order(ordered, retry)
         _check_batch(ordered, batch, linger_ms)
         _check_allocation(allocation)
+        check_start(start)
+        if broadcast:
+            _check_broadcast(ordered=ordered, batch=batch, retry=retry, allocation=allocation)
         expression = MessageFilter(tags, where, json).tags.expression
 
         def register(function: Function) -> Function:
@@ -171,6 +189,11 @@ def _check_threads(threads: object) -> None:
         raise HandlerError(f"threads={threads!r}: a handler has 1 to {MAX_THREADS:,} threads")
 
 
+def _check_retry(retry: object) -> None:
+    if retry is not None and not isinstance(retry, RetryPolicy):
+        raise HandlerError(f"retry={retry!r}: give a policy, such as RetryPolicy(max_retries=3, delay_levels=(1, 5))")
+
+
 def _check_number(name: str, value: object, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise HandlerError(f"{name}={value!r}: must be a whole number from {least} to {most:,}")
@@ -214,6 +237,22 @@ def _check_allocation(allocation: object) -> None:
     wanted = needs_settings(allocation)
     if wanted:
         raise HandlerError(f"allocation={allocation!r} needs settings: write allocation={wanted}")
+
+
+def _check_broadcast(**options: object) -> None:
+    """Raise HandlerError for an option that a broadcast handler cannot have."""
+    reasons: dict[str, tuple[object, str]] = {
+        "ordered": (
+            False,
+            "with threads=1 its messages come in the order of their queue, and failures hold up nothing",
+        ),
+        "batch": (1, "its messages come one by one"),
+        "retry": (None, "a message whose handler raises is logged and dropped; catch the exception to try again"),
+        "allocation": ("averaged", "every member has every queue"),
+    }
+    for name, (usual, reason) in reasons.items():
+        if options[name] != usual:
+            raise HandlerError(f"broadcast=True with {name}={options[name]!r}: leave {name} out: {reason}")
 
 
 def _check_function(function: object) -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from store.layout import ACK_WINDOW
 
+_MAY_BE_OFF = {"max_messages_per_topic", "max_bytes_per_topic"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
@@ -33,6 +35,13 @@ class ConsumerConfig:
     max_bytes: int = 100 << 20
     """Bytes of the unfinished messages of one queue. [pullThresholdSizeForQueue]"""
 
+    max_messages_per_topic: int = 0
+    """The same for all queues of a topic that this consumer holds: each gets an equal part, in the place of
+    ``max_messages``. 0 for no such limit. [pullThresholdForTopic]"""
+
+    max_bytes_per_topic: int = 0
+    """The same in bytes, in the place of ``max_bytes``. 0 for no such limit. [pullThresholdSizeForTopic]"""
+
     max_span: int = 2_000
     """Distance from the oldest unfinished to the newest taken message. [consumeConcurrentlyMaxSpan]"""
 
@@ -47,8 +56,9 @@ class ConsumerConfig:
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+            least = 0 if name in _MAY_BE_OFF else 1
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
         if self.max_span > ACK_WINDOW - 1:
             raise ValueError(f"max_span={self.max_span}: the acknowledgement bitmap allows at most {ACK_WINDOW - 1}")
         if self.lease_ms < 4 * self.liveness_interval_ms:

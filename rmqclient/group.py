@@ -315,6 +315,7 @@ class Member:
             # In this order: a death after the first store leaves a queue that nobody owns, and no grant at all.
             slot.store("owner", 0)
             slot.store("epoch", epoch)
+            slot.finish_seek()
             slot.store("lease_until", boottime() + lease_ms * 1_000_000)
             slot.store("owner_incarnation", self.incarnation)
             slot.store("owner", self.slot + 1)

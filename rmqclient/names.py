@@ -58,6 +58,14 @@ def function_name(function: Callable[..., Any]) -> str:
     return f"{named.__module__}:{named.__qualname__}"
 
 
+def check_member(member: str) -> str:
+    """Return ``member`` when a member of a broadcast group may have this name; the alphabet is that of groups.
+
+    Raises InvalidName, which says what is wrong and what to do.
+    """
+    return _check("member", member)
+
+
 def _check(kind: str, name: object) -> str:
     if not isinstance(name, str):
         raise InvalidName(f"{kind} {_shown(name)}: a name is a str, not {type(name).__name__}")

@@ -5,7 +5,9 @@ control, and the messages that are to run alone: those that were running when a 
 and could not be stored for their retry.
 
 A queue at a limit is passed over for 50 ms (DefaultMQPushConsumerImpl.pullMessage): 1,000 messages, 100 MiB, or 2,000
-between the oldest unfinished message and the newest one taken.
+between the oldest unfinished message and the newest one taken. RocketMQ looks at a limit before it takes a batch and so
+goes beyond it by up to one; here the 1,001st message and the one 2,001 ahead are never taken, and no batch is begun at
+100 MiB. Why a queue gives nothing is also written into the runtime file, for others to see.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ from store.group_table import GroupQueueSlot
 _log = logging.getLogger(__name__)
 
 _UNREADABLE_PAUSE_MS = 1_000
+_LOOK_AT_PAUSE_MS = 1_000
+"""Who resumes a queue wakes its owner, unless it is killed before that. [PULL_TIME_DELAY_MILLS_WHEN_SUSPEND]"""
 
 
 class FlowControl(enum.Enum):
-    """Why a queue gives no messages just now."""
+    """Why a queue gives no messages just now. A runtime file has the place in this list: new ones come last."""
 
     NONE = "none"
     MESSAGES = "flow control: messages"
@@ -39,6 +43,22 @@ class FlowControl(enum.Enum):
     SPAN = "flow control: span"
     UNREADABLE = "a file cannot be read"
     SUSPENDED = "suspended: a message failed"
+    PAUSED = "paused"
+    RETRYING = "retrying"
+    """Nothing new is there; failed messages wait for their next attempt."""
+
+    @property
+    def code(self) -> int:
+        """What stands for it in the runtime file."""
+        return _FLOW_CONTROLS.index(self)
+
+    @classmethod
+    def of_code(cls, code: int) -> FlowControl:
+        """Return what a word of the runtime file stands for; NONE for one of another version."""
+        return _FLOW_CONTROLS[code] if code < len(_FLOW_CONTROLS) else cls.NONE
+
+
+_FLOW_CONTROLS = tuple(FlowControl)
 
 
 class ProcessQueue:
@@ -64,6 +84,8 @@ class ProcessQueue:
         """Batches of this queue that a thread handles now."""
         self._config = config
         self._keeps_order = keeps_order
+        self._max_messages = config.max_messages
+        self._max_bytes = config.max_bytes
         self._lock = threading.Lock()
         self._messages = 0
         self._bytes = 0
@@ -75,6 +97,7 @@ class ProcessQueue:
         self._suspended_until = 0.0
         self._gathered: list[ReceivedMessage] = []
         self._gather_until = 0.0
+        slot.store("flow_control", 0)  # what the last owner met is over
 
     @property
     def queue(self) -> MessageQueue:
@@ -96,25 +119,39 @@ class ProcessQueue:
         """Whether somebody has the queue to himself, or the pause after a limit or a failed message is not over."""
         return self.claimed or time.monotonic() < max(self._blocked_until, self._suspended_until)
 
+    def share_limits(self, queues: int) -> None:
+        """Take this queue's part of the limits of its topic, of which its consumer holds ``queues`` queues.
+
+        RebalancePushImpl.messageQueueChanged: at each rebalance, and at least 1 for each queue.
+        """
+        config = self._config
+        if config.max_messages_per_topic:
+            self._max_messages = max(1, config.max_messages_per_topic // queues)
+        if config.max_bytes_per_topic:
+            self._max_bytes = max(1, config.max_bytes_per_topic // queues)
+
     def take(self) -> list[ReceivedMessage]:
-        """Return the next messages to handle, in order; none when there are none, or by flow control.
+        """Return the next messages to handle, in order; none when there are none, when it is paused, or by flow control.
 
         A message that is to run alone comes as a batch of one.
         """
-        if self.revoked:
+        if self.revoked or self._is_paused():
             return []
         if self._alone and (due := self._take_due()):
             return due
         return self._take_new() or self._take_due()
 
     def _take_new(self) -> list[ReceivedMessage]:
-        if not self.grant.has_more or (self._blocked_until and time.monotonic() < self._blocked_until):
+        if not self.grant.has_more:
+            self._show(self._unhindered())
+            return []
+        if self._blocked_until and time.monotonic() < self._blocked_until:
             return []
         room = self._room()
         if room <= 0:
             return []
         try:
-            batch = self.grant.take(min(room, self._config.batch_messages), self._config.max_span)
+            batch = self.grant.take(min(room, self._config.batch_messages), self._config.max_span + 1)
         except (StoreCorrupt, StoreUnusable, DiskFailed, LimitReached, StoreBusy, MemoryError) as error:
             _log.error("queue %d of %s cannot be read, trying again: %s", self.queue.queue_id, self.queue.topic, error)
             self._block(FlowControl.UNREADABLE, _UNREADABLE_PAUSE_MS)
@@ -143,16 +180,17 @@ class ProcessQueue:
 
         A message that is to run alone comes as a batch of one.
         """
-        if self.revoked:
+        if self.revoked or self._is_paused():
             return []
         if self._alone and (due := self._take_due()):
             return due
-        size = min(size, self._config.max_messages)
+        size = min(size, self._max_messages)
         while len(self._gathered) < size and (batch := self._take_new()):
             if not self._gathered:
                 self._gather_until = time.monotonic() + linger_s
             self._gathered += batch
-        is_due = self.flow_control is not FlowControl.NONE or time.monotonic() >= self._gather_until
+        is_limited = self.flow_control not in (FlowControl.NONE, FlowControl.RETRYING)
+        is_due = is_limited or time.monotonic() >= self._gather_until
         if len(self._gathered) < size and not is_due:
             return []
         batch, self._gathered = self._gathered[:size], self._gathered[size:]
@@ -163,14 +201,14 @@ class ProcessQueue:
         """Keep the messages of an ordered queue, the failed one first, and give none for a while."""
         self._suspended = messages
         self._suspended_until = time.monotonic() + pause_s
-        self.flow_control = FlowControl.SUSPENDED
+        self._show(FlowControl.SUSPENDED)
 
     def resume(self) -> list[ReceivedMessage]:
         """Return the messages that were kept; take none from a queue whose :attr:`is_blocked` is true."""
         messages, self._suspended = self._suspended, []
         if messages and not self.revoked:
             self._suspended_until = 0.0
-            self.flow_control = FlowControl.NONE
+            self._show(self._unhindered())
             return messages
         return []
 
@@ -189,6 +227,8 @@ class ProcessQueue:
         """Keep a failed message for its next attempt in place; return the pause in seconds. It stays in flight."""
         pause_s = self._config.local_retry_ms / 1000
         self._keep_alone(message, time.monotonic() + pause_s)
+        if self.flow_control is FlowControl.NONE:
+            self._show(FlowControl.RETRYING)
         return pause_s
 
     def next_due(self) -> float | None:
@@ -202,6 +242,15 @@ class ProcessQueue:
             if self._alone:
                 due.append(self._alone[0][0])
         return min(due, default=None)
+
+    def _is_paused(self) -> bool:
+        if self.slot.load("paused"):
+            self._block(FlowControl.PAUSED, _LOOK_AT_PAUSE_MS)
+            return True
+        if self.flow_control is FlowControl.PAUSED:
+            self._blocked_until = 0.0
+            self._show(self._unhindered())
+        return False
 
     def _report_expired(self) -> None:
         _log.error(
@@ -237,21 +286,28 @@ class ProcessQueue:
 
     def _room(self) -> int:
         """Return how many messages may be taken; 0 sets the reason."""
-        if self._bytes >= self._config.max_bytes:
+        if self._bytes >= self._max_bytes:
             self._block(FlowControl.BYTES, self._config.flow_control_ms)
             return 0
-        if self._messages >= self._config.max_messages:
+        if self._messages >= self._max_messages:
             self._block(FlowControl.MESSAGES, self._config.flow_control_ms)
             return 0
-        self.flow_control = FlowControl.NONE
-        return self._config.max_messages - self._messages
+        self._show(self._unhindered())
+        return self._max_messages - self._messages
 
     def _spans_too_far(self) -> bool:
         next_offset = self.grant.next_offset
-        return (
-            next_offset >= self.grant.committed_offset + self._config.max_span and next_offset < self.grant.max_offset
-        )
+        return next_offset > self.grant.committed_offset + self._config.max_span and next_offset < self.grant.max_offset
 
     def _block(self, reason: FlowControl, pause_ms: int) -> None:
-        self.flow_control = reason
+        self._show(reason)
         self._blocked_until = time.monotonic() + pause_ms / 1000
+
+    def _unhindered(self) -> FlowControl:
+        return FlowControl.RETRYING if self._alone else FlowControl.NONE
+
+    def _show(self, state: FlowControl) -> None:
+        """Let others see why this queue gives nothing; one word, which only the owner writes and nobody relies on."""
+        if state is not self.flow_control:
+            self.flow_control = state
+            self.slot.store("flow_control", state.code)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmqclient.batch_delivery import BatchDelivery
+from rmqclient.broadcast import BroadcastDelivery, check_alone, group_of_member
 from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery import Delivery
@@ -25,6 +26,7 @@ from rmqclient.key_ordered_delivery import KeyOrderedDelivery
 from rmqclient.orderly_delivery import OrderlyDelivery
 from rmqclient.rebalance import Rebalancer
 from rmqclient.retry_topic import RetryTopic
+from rmqclient.start_position import begin
 from store import MessageQueue, MessageStore, boottime, layout
 from store.errors import QueueError
 
@@ -49,17 +51,29 @@ class Subscription:
     """One handler of this process: its membership, its queues, its threads."""
 
     def __init__(
-        self, store: MessageStore, table: MemberTable, handler: Handler, client_id: str, config: ConsumerConfig
+        self,
+        store: MessageStore,
+        table: MemberTable,
+        handler: Handler,
+        client_id: str,
+        config: ConsumerConfig,
+        member_name: str | None = None,
     ) -> None:
         self.handler = handler
         self.filter = MessageFilter(handler.tags, handler.where, handler.json)
-        self.member: Member = table.join(handler.group, handler.topic, client_id, handler.subscription)
+        group = group_of_member(handler, member_name) if handler.broadcast else handler.group
+        begin(store, table, group, handler.topic, handler.start)
+        self.member: Member = table.join(group, handler.topic, client_id, handler.subscription)
+        if handler.broadcast:
+            check_alone(self.member)
         self.delivery = way_of(handler)(store, handler, self.member, config)
         self.rebalancer = Rebalancer(store, self.member, self.filter.tag_set, self.delivery, config, handler.allocation)
 
 
 def way_of(handler: Handler) -> type[Delivery]:
     """Return how the messages of a handler are delivered."""
+    if handler.broadcast:
+        return BroadcastDelivery
     if handler.ordered == "key":
         return KeyOrderedDelivery
     if handler.ordered:
@@ -68,7 +82,12 @@ def way_of(handler: Handler) -> type[Delivery]:
 
 
 class PushConsumer:
-    """Every handler of one process. Not started by its constructor; :meth:`close` leaves the groups."""
+    """Every handler of one process. Not started by its constructor; :meth:`close` leaves the groups.
+
+    ``client_id`` names this process among the members of its groups; a random one by default. Broadcast handlers keep
+    their offsets under ``member_name``, which is the ``client_id`` if one is given, and must be the same after a
+    restart.
+    """
 
     def __init__(
         self,
@@ -76,9 +95,11 @@ class PushConsumer:
         handlers: Sequence[Handler],
         *,
         client_id: str | None = None,
+        member_name: str | None = None,
         config: ConsumerConfig | None = None,
     ) -> None:
         self._store = store
+        self._member_name = member_name or client_id
         self._handlers = handlers
         self._config = config or ConsumerConfig()
         self.client_id = _default_client_id() if client_id is None else check_client_id(client_id)
@@ -93,23 +114,29 @@ class PushConsumer:
         """Join the groups, take queues and begin to deliver.
 
         What is free is taken before this returns: a worker that is ready has its queues, and no message waits for a
-        later look. Raises SubscriptionMismatch, ClientIdInUse, TableFull, StoreBusy; then no group was joined.
+        later look. Raises SubscriptionMismatch, ClientIdInUse, TableFull, StoreBusy, and for broadcast handlers
+        HandlerError without a name of the member, InvalidName, and MemberExists; then no group was joined.
         """
-        table = MemberTable(self._store)
         try:
-            for handler in self._handlers:
-                self.subscriptions.append(Subscription(self._store, table, handler, self.client_id, self._config))
-            for group, deliveries in _retrying(self.subscriptions).items():
-                retry_topic = RetryTopic(self._store, table, group, deliveries, self.client_id, self._config)
-                self._retry_topics.append(retry_topic)
+            self._join()
         except BaseException:
             self.close()
             raise
-        self._wake_at = table.wake_at or _MEMBERSHIP_WORD
         self._step()
         for subscription in self.subscriptions:
             subscription.delivery.start()
         self._coordinator.start()
+
+    def _join(self) -> None:
+        table = MemberTable(self._store)
+        for handler in self._handlers:
+            self.subscriptions.append(
+                Subscription(self._store, table, handler, self.client_id, self._config, self._member_name)
+            )
+        for group, deliveries in _retrying(self.subscriptions).items():
+            retry_topic = RetryTopic(self._store, table, group, deliveries, self.client_id, self._config)
+            self._retry_topics.append(retry_topic)
+        self._wake_at = table.wake_at or _MEMBERSHIP_WORD
 
     def stop_taking(self) -> None:
         """Begin no further message; running ones go on."""

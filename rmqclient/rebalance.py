@@ -254,6 +254,8 @@ class Rebalancer:
             self._held[queue] = ProcessQueue(grant, slot, self._config, interrupted, keeps_order=keeps_order)
 
     def _publish(self) -> None:
+        for held in self._held.values():
+            held.share_limits(len(self._held))
         queues = tuple(self._held[queue] for queue in sorted(self._held))
         if queues != self._published:
             self._published = queues

@@ -36,6 +36,12 @@ class CrashPoint(enum.IntEnum):
     ACK_CLEARED = 23  #: the bits are cleared, ``committed_offset`` not moved
     ACK_FINISHED = 24  #: mutex released
 
+    SEEK_FENCED = 25  #: the epoch is raised and the owner gone, nothing is moved
+    SEEK_ANNOUNCED = 26  #: ``seek_to`` says where the group goes, nothing is moved
+    SEEK_CLEARED = 27  #: the bitmap is clear, the committed offset is the old one
+    SEEK_HALF_MOVED = 28  #: ``advance_to`` is the new position, the committed offset the old one
+    GROUP_SLOT_FILLED = 29  #: a slot of a new group is filled, those of its other queues are not, none is counted
+
     INDEX_SLOT_WRITTEN = 30  #: a slot points to an index entry that is not counted yet
     INDEX_FILE_FULL = 31  #: a full index file is on disk, its successor not made
     INDEX_WRITTEN = 32  #: index entries are written, ``indexed_to`` not advanced

@@ -178,8 +178,16 @@ class UnknownTopic(QueueError, LookupError):
     """Asked about a topic that was never made."""
 
 
-class TableFull(QueueError):
-    """A fixed table of the runtime file has no free slot."""
+class UnknownGroup(QueueError, LookupError):
+    """Asked about a group that never consumed this topic."""
+
+
+class OffsetOutOfRange(QueueError, ValueError):
+    """A group cannot be moved to this queue offset: the queue never had it."""
+
+
+class QueueOwned(QueueError):
+    """A member of the group has this queue and keeps its offset; nobody else may."""
 
 
 class MembershipRefused(QueueError):
@@ -191,6 +199,14 @@ class SubscriptionMismatch(MembershipRefused):
 
     Each of them would get messages that only the other one wants, and they would be lost to the group.
     """
+
+
+class MemberExists(MembershipRefused):
+    """Another process is this member of a broadcast group already."""
+
+
+class TableFull(QueueError):
+    """A fixed table of the runtime file has no free slot."""
 
 
 class ClientIdInUse(MembershipRefused):

@@ -4,17 +4,21 @@ The slots live in the runtime file; ``config/consumerOffset.json`` keeps the com
 
 8. ``committed_offset <= advance_to``, and they are equal unless an owner died while moving it.
 9. No bit of ``acknowledged`` is set for a message below ``committed_offset``.
+
+A seek may move a group back, past both. It says first where to, in ``seek_to``, and while that is not 0 neither holds:
+the next one who takes the queue, seeks, or opens the store finishes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
 
 from store import layout
 from store._kernel import RobustMutex
+from store.crash_points import CrashPoint, reach
 from store.errors import TableFull
 from store.shared_state import SharedState, group_queue_slot_at
 
@@ -74,15 +78,47 @@ class GroupQueueSlot:
         offsets = range(max(first, finished_to), min(last + 1, finished_to + layout.ACK_WINDOW))
         return [offset for offset in offsets if not bits >> offset % layout.ACK_WINDOW & 1]
 
-    def restore(self, committed_offset: int, bits: int, epoch: int, held: tuple[int, int] = (0, 0)) -> None:
+    def restore(
+        self, committed_offset: int, bits: int, epoch: int, held: tuple[int, int] = (0, 0), *, paused: bool = False
+    ) -> None:
         """Fill a slot that nobody owns, from what was kept of the last one."""
         self.store("committed_offset", committed_offset)
         self.store("advance_to", committed_offset)
         self.store("epoch", epoch)
         self.store("held_offset", held[0])
         self.store("held_attempts", held[1])
-        at = self.at + _AT["acknowledged"]
-        self._state.put_bytes(at, bits.to_bytes(layout.ACK_WINDOW // 8, "little"))
+        self.store("paused", int(paused))
+        self._put_bits(bits)
+
+    def seek(self, queue_offset: int) -> None:
+        """Move the group to an offset, forwards or back; under the mutex. Nobody owns the queue afterwards.
+
+        First the owner loses it and its epoch grows old, so that nothing in flight is acknowledged into the new
+        position. A death before ``seek_to`` is written has moved nothing; after it, :meth:`finish_seek` moves the rest.
+        """
+        self.store("owner", 0)
+        self.store("epoch", self.load("epoch") + 1)
+        reach(CrashPoint.SEEK_FENCED)
+        self.store("seek_to", queue_offset + 1)
+        reach(CrashPoint.SEEK_ANNOUNCED)
+        self.finish_seek()
+
+    def finish_seek(self) -> None:
+        """Complete a seek whose process died in it, if there is one; under the mutex. Twice is once."""
+        seek_to = self.load("seek_to")
+        if seek_to == 0:
+            return
+        self._put_bits(0)
+        reach(CrashPoint.SEEK_CLEARED)
+        self.store("held_offset", 0)
+        self.store("held_attempts", 0)
+        self.store("advance_to", seek_to - 1)
+        reach(CrashPoint.SEEK_HALF_MOVED)
+        self.store("committed_offset", seek_to - 1)
+        self.store("seek_to", 0)
+
+    def _put_bits(self, bits: int) -> None:
+        self._state.put_bytes(self.at + _AT["acknowledged"], bits.to_bytes(layout.ACK_WINDOW // 8, "little"))
 
 
 class GroupTable:
@@ -119,12 +155,33 @@ class GroupTable:
         at = group_queue_slot_at(0) + _AT[field]
         return self._state.column(at, layout.GROUP_QUEUE_SLOT.size, self._state.group_queue_count)
 
+    def begin(self, group: str, committed_offsets: Mapping[int, int]) -> bool:
+        """Make the slots of a new group for all these queues, by queue slot; a death leaves all or none.
+
+        Does nothing, and returns False, when the group has one of them. Raises TableFull.
+        """
+        with self._state.locked(self._state.table_mutex, self._lock_timeout_ms):
+            if any(self.find(group, queue_slot) for queue_slot in committed_offsets):
+                return False
+            first = self._state.group_queue_count
+            for number, (queue_slot, committed_offset) in enumerate(committed_offsets.items(), first):
+                self._fill(number, group, queue_slot, committed_offset)
+                reach(CrashPoint.GROUP_SLOT_FILLED)
+            self._state.group_queue_count = first + len(committed_offsets)
+            return True
+
     def groups(self) -> list[str]:
         """Return the names of all groups, sorted."""
         return sorted({slot.group for slot in self})
 
     def _add(self, group: str, queue_slot: int, committed_offset: int) -> GroupQueueSlot:
         number = self._state.group_queue_count
+        self._fill(number, group, queue_slot, committed_offset)
+        self._state.group_queue_count = number + 1
+        self._read_on()
+        return self._slots[number]
+
+    def _fill(self, number: int, group: str, queue_slot: int, committed_offset: int) -> None:
         if number >= layout.GROUP_QUEUE_SLOTS:
             raise TableFull(f"group {group!r}: all {layout.GROUP_QUEUE_SLOTS} (group, queue) pairs are in use")
         slot = GroupQueueSlot(self._state, number)
@@ -134,9 +191,6 @@ class GroupTable:
         self._state.words.store32(slot.at + _AT["queue_slot"], queue_slot)
         slot.mutex.initialise()
         slot.restore(committed_offset, 0, 0)
-        self._state.group_queue_count = number + 1
-        self._read_on()
-        return self._slots[number]
 
     def _read_on(self) -> None:
         with self._reading:

@@ -250,7 +250,8 @@ GROUP_QUEUE_SLOT = Layout(
     Field("paused", "Q", "1 while the group takes nothing from the queue"),
     Field("held_offset", "Q", "queue_offset + 1 of the failed message that an ordered queue waits for, 0 for none"),
     Field("held_attempts", "Q", "delivery attempts of that message so far"),
-    Field("_pad1", "40s", ""),
+    Field("seek_to", "Q", "queue_offset + 1 to which the group is being moved, 0 for none"),
+    Field("_pad1", "32s", ""),
     order=NATIVE,
 )
 

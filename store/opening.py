@@ -231,7 +231,8 @@ def _restore_groups(
             committed = min(max(progress.committed_offset, low), high)
             slot = groups.find_or_add(group, topics.slot(queue), committed)
             bits = progress.acknowledged if committed == progress.committed_offset else 0
-            slot.restore(committed, bits & _window(committed, high), progress.epoch, progress.held)
+            window = bits & _window(committed, high)
+            slot.restore(committed, window, progress.epoch, progress.held, paused=progress.paused)
             _restore_interrupted(state, slot, progress, high)
             if committed < progress.committed_offset:
                 withdrawn.setdefault((queue.topic, group), {})[queue.queue_id] = committed

@@ -21,7 +21,7 @@ and to which no record leads is moved to ``quarantined``. Nothing else is ever d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -65,6 +65,7 @@ class GroupProgress:
     interrupted: tuple[Interrupted, ...] = ()
     held: tuple[int, int] = (0, 0)
     """``held_offset`` and ``held_attempts`` of an ordered queue."""
+    paused: bool = False
 
 
 Progress = dict[tuple[str, MessageQueue], GroupProgress]
@@ -385,13 +386,16 @@ def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> P
     """
     kept: Progress = {}
     for slot in GroupTable(leftover, timeout_ms):
+        slot.finish_seek()
         bits = slot.acknowledged_bits()
         committed, advance_to = slot.load("committed_offset"), slot.load("advance_to")
-        for offset in range(committed, advance_to):  # an owner died in the middle of an advance
+        # An owner may have died in the middle of an advance, which over removed messages is one of any length.
+        for offset in range(max(committed, advance_to - layout.ACK_WINDOW), advance_to):
             bits &= ~(1 << offset % layout.ACK_WINDOW)
         interrupted = tuple(_interrupted(leftover, slot.number))
         held = slot.load("held_offset"), slot.load("held_attempts")
-        progress = GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held)
+        paused = bool(slot.load("paused"))
+        progress = GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused)
         kept[slot.group, topics.queue(slot.queue_slot)] = progress
     return kept
 

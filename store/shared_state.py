@@ -302,7 +302,10 @@ def _has_sound_tables(state: SharedState) -> bool:
 
 
 def has_sound_offsets(state: SharedState) -> bool:
-    """Tell whether ``committed_offset <= advance_to <= max_offset`` in every group; a damaged word breaks that."""
+    """Tell whether ``committed_offset <= advance_to <= max_offset`` in every group; a damaged word breaks that.
+
+    So does a group that was being moved elsewhere: then it is ``seek_to`` that must be in the queue.
+    """
     return all(_has_sound_offsets(state, slot) for slot in range(state.group_queue_count))
 
 
@@ -319,8 +322,14 @@ def _has_sound_offsets(state: SharedState, slot: int) -> bool:
     if queue_slot >= state.queue_count:
         return False
     committed, target = words.load(at + fields["committed_offset"]), words.load(at + fields["advance_to"])
+    min_offset = words.load(queue_slot_at(queue_slot) + layout.QUEUE_SLOT.at["min_offset"])
     max_offset = words.load(queue_slot_at(queue_slot) + layout.QUEUE_SLOT.at["max_offset"])
-    return committed <= target <= min(max_offset, committed + layout.ACK_WINDOW)
+    seek_to = words.load(at + fields["seek_to"])
+    if seek_to:  # a seek ends the ownership before it says where to
+        return seek_to <= max_offset + 1 and words.load(at + fields["owner"]) == 0
+    if not committed <= target <= max_offset:
+        return False
+    return target - max(committed, min(target, min_offset)) <= layout.ACK_WINDOW  # over removed ones: any length
 
 
 def process_start_unique() -> bytes:

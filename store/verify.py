@@ -24,6 +24,8 @@ Groups (:mod:`store.group_table`):
 8. ``committed_offset <= advance_to``, and they are equal unless an owner died while moving it.
 9. No bit of ``acknowledged`` is set for a message below ``committed_offset``.
 
+Neither is said of a group that a seek moves just now, or whose seek died and waits for the next owner.
+
 Runtime file (:mod:`store.shared_state`):
 
 10. ``flushed_to <= published_to <= written_to`` whenever the append mutex is free and the stage is idle.
@@ -457,7 +459,7 @@ def _group_slots(found: Found) -> Iterator[tuple[SharedState, GroupQueueSlot]]:
     state = found.reader.state
     if state is not None:
         for slot in GroupTable(state, lock_timeout_ms=0):
-            if slot.queue_slot < state.queue_count:
+            if slot.queue_slot < state.queue_count and slot.load("seek_to") == 0:
                 yield state, slot
 
 

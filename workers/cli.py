@@ -21,6 +21,7 @@ from workers import status
 from workers.assignment_command import assignment
 from workers.dead_letter_commands import dlq
 from workers.exit_codes import ExitCode
+from workers.group_commands import group
 from workers.group_info_command import group_info
 from workers.opening import StoreCannotBeOpened, one_line, opening
 from workers.output import write
@@ -46,6 +47,7 @@ Examples:
   rmq send orders '{"id": 7}' --tags paid --key 7
   rmq tail orders --from -100 --no-follow -o jsonl
   rmq message find orders 7 --since 2h
+  rmq group seek billing orders --to 2h --dry-run
   rmq group ls -o json --query '[?lag > `1000`].group'
 """
 
@@ -105,6 +107,12 @@ rmq.add_command(dlq)
 @click.option("--time-limit", type=duration, default="15m", show_default=True, help="For one message; 0 for none.")
 @click.option("--beat-timeout", type=duration, default="30s", show_default=True, help="For a worker that is silent.")
 @click.option(
+    "--member-name",
+    default="worker",
+    show_default=True,
+    help="Workers are NAME-1, NAME-2 and so on of broadcast groups.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
     default="info",
@@ -117,6 +125,7 @@ def run(
     shutdown_timeout: float,
     time_limit: float,
     beat_timeout: float,
+    member_name: str,
     log_level: str,
 ) -> None:
     """Run the handlers of TARGET in worker processes.
@@ -137,16 +146,18 @@ def run(
         message_time_limit_s=time_limit or float("inf"),
         beat_timeout_s=beat_timeout,
     )
-    sys.exit(_supervise(app, root or app.root, processes or _usable_cpus(), limits, log_level.upper()))
+    sys.exit(_supervise(app, root or app.root, processes or _usable_cpus(), limits, log_level.upper(), member_name))
 
 
-def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: str) -> ExitCode:
+def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: str, member_name: str) -> ExitCode:
     from rmqclient import admin, handler_transfer
+    from rmqclient.names import check_member
     from rmqclient.worker_table import WorkerTable
     from workers import supervisor, worker
     from workers.child import start_fork_server
     from workers.signals import SignalPipe
 
+    check_member(f"{member_name}-1")
     boot = worker.Boot(
         root=root,
         config=app.config,
@@ -164,7 +175,9 @@ def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: 
         click.echo(status.banner(store.root, app.handlers, processes=processes, durability=durability), err=True)
         signal_pipe.install()  # from here until the store is closed no signal interrupts anything
         admin.prefer_as_housekeeper(store)
-        return supervisor.Supervisor(WorkerTable(store), boot, signal_pipe, processes=processes, limits=limits).run()
+        return supervisor.Supervisor(
+            WorkerTable(store), boot, signal_pipe, processes=processes, limits=limits, member_name=member_name
+        ).run()
 
 
 def _usable_cpus() -> int:
@@ -214,32 +227,7 @@ def topic_create(topic_name: str, queues: int, root: Path, output: str, query: s
         write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
 
 
-@rmq.group()
-def group() -> None:
-    """List groups and how far they are behind."""
-
-
-@group.command("ls")
-@with_store
-@with_output
-def group_ls(root: Path, output: str, query: str | None) -> None:
-    """All groups with their topics, members and lag."""
-    from rmqclient import admin
-
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        write([status.group_row(info) for info in admin.groups(store)], output=output, query=query)
-
-
-@group.command("lag")
-@click.argument("group_name", metavar="GROUP")
-@with_store
-@with_output
-def group_lag(group_name: str, root: Path, output: str, query: str | None) -> None:
-    """Offsets, lag and owner of every queue of GROUP."""
-    from rmqclient import admin
-
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        write([status.lag_row(lag) for lag in admin.lag(store, group_name)], output=output, query=query)
+rmq.add_command(group)
 
 
 group.add_command(assignment)

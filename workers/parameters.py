@@ -53,6 +53,20 @@ def start(text: str) -> str | int:
         raise click.BadParameter(f"{text!r}: write earliest, latest, -100, 2h or 2026-01-31T12:00") from error
 
 
+def position(text: str) -> str | int | datetime.datetime:
+    """``earliest``, ``latest``, ``1234`` for a queue offset, or a :func:`moment`; raises ``click.BadParameter``."""
+    if text in ("earliest", "latest"):
+        return text
+    if re.fullmatch(r"[0-9]{1,19}", text):
+        return int(text)
+    try:
+        return datetime.datetime.fromtimestamp(moment(text) / 1000, datetime.UTC)
+    except click.BadParameter as error:
+        raise click.BadParameter(
+            f"{text!r}: write earliest, latest, a queue offset, 2h for two hours ago, or 2026-11-20T10:00Z"
+        ) from error
+
+
 def name_and_value(text: str) -> tuple[str, str]:
     """``name=value``; the value may be empty and may contain another ``=``; raises ``click.BadParameter``."""
     name, separator, value = text.partition("=")

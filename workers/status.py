@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rmqclient import ReceivedMessage, SendResult
-    from rmqclient.admin import CleanInfo, GroupInfo, QueueLag, TopicInfo
+    from rmqclient.admin import CleanInfo, GroupInfo, QueueLag, SeekInfo, TopicInfo
     from rmqclient.dead_letters import DeadLetter, GroupLetters
     from rmqclient.handler import Handler
     from rmqclient.worker_table import WorkerStatus
@@ -36,7 +36,8 @@ def banner(root: Path, handlers: Sequence[Handler], *, processes: int, durabilit
 
 def _handler_line(handler: Handler) -> str:
     threads = "1 thread" if handler.threads == 1 else f"{handler.threads} threads"
-    return f"{handler.topic} -> {handler.group}  tags {handler.tags}  {threads}"
+    broadcast = "  broadcast" if handler.broadcast else ""
+    return f"{handler.topic} -> {handler.group}  tags {handler.tags}  {threads}{broadcast}"
 
 
 def topic_row(info: TopicInfo) -> Row:
@@ -79,6 +80,20 @@ def lag_row(lag: QueueLag) -> Row:
         "acknowledged_ahead": lag.acknowledged_ahead,
         "owner": lag.owner,
         "epoch": lag.epoch,
+        "state": lag.state,
+        "member": lag.member,
+    }
+
+
+def seek_row(info: SeekInfo) -> Row:
+    """Where one group was moved in one message queue; ``from_offset`` is None if it never had the queue."""
+    return {
+        "group": info.group,
+        "topic": info.topic,
+        "queue_id": info.queue_id,
+        "from_offset": info.from_offset,
+        "to_offset": info.to_offset,
+        "member": info.member,
     }
 
 

@@ -62,16 +62,25 @@ class Supervisor:
     """Runs workers until they are told to stop.
 
     ``boot`` is what every worker is told, with the slot replaced. Start the fork server first
-    (:func:`workers.child.start_fork_server`), and install ``signal_pipe`` with :data:`SIGNALS`.
+    (:func:`workers.child.start_fork_server`), and install ``signal_pipe`` with :data:`SIGNALS`. Workers are members
+    ``<member_name>-1``, ``-2`` and so on of broadcast groups; a worker that takes the place of another has its number.
     """
 
     def __init__(
-        self, table: WorkerTable, boot: Boot, signal_pipe: SignalPipe, *, processes: int, limits: Limits | None = None
+        self,
+        table: WorkerTable,
+        boot: Boot,
+        signal_pipe: SignalPipe,
+        *,
+        processes: int,
+        limits: Limits | None = None,
+        member_name: str = "worker",
     ) -> None:
         self._table = table
         self._boot = boot
         self._signals = signal_pipe
         self._limits = limits or Limits()
+        self._member_name = member_name
         self._workers: dict[int, Worker] = {}
         self._children: dict[int, Child] = {}
         self._stopping = False
@@ -146,7 +155,7 @@ class Supervisor:
             self._feed(number, Exited(None, random.random()))
             return
         try:
-            child = Child(replace(self._boot, slot=slot))
+            child = Child(replace(self._boot, slot=slot, member_name=f"{self._member_name}-{number}"))
         except (OSError, EOFError) as error:
             _log.error("worker %d: no process: %s", number, error)
             self._table.release(slot)

@@ -65,6 +65,9 @@ class Boot:
 
     log_level: str = "INFO"
 
+    member_name: str = "worker-1"
+    """Under which its broadcast handlers keep their offsets: a replaced worker has that of the one before it."""
+
 
 def main(boot: Boot) -> None:
     """The target of the process. Leaves by ``SystemExit`` with a :class:`~workers.exit_codes.WorkerExit`."""
@@ -96,7 +99,7 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
         return WorkerExit.CANNOT_BOOT
     try:
         with admin.open_store(boot.root, boot.config, create=False, housekeeping=False) as store:
-            consumer = PushConsumer(store, handlers)
+            consumer = PushConsumer(store, handlers, member_name=boot.member_name)
             slot = WorkerTable(store).attach(boot.slot)
             with Heartbeat(slot, consumer) as heartbeat:
                 return _deliver(consumer, heartbeat, stop, boot.drain_timeout_s)

@@ -82,6 +82,9 @@ class Order:
     pattern: str = "in order"
     """In which order to acknowledge, a key of ``PATTERNS``."""
 
+    target: int = 0
+    """Queue offset to seek to, or to be the oldest one."""
+
     def text(self) -> str:
         """Return the order as one line."""
         return json.dumps(asdict(self))
@@ -142,6 +145,7 @@ def grant_of(
     with slot.locked(store.config.lock_timeout_ms):
         epoch = slot.load("epoch") + 1
         slot.store("epoch", epoch)
+        slot.finish_seek()
     return store.grant(slot, epoch, TagSet(tags))
 
 
@@ -203,6 +207,34 @@ def write_offsets(order: Order, note: Note) -> None:
         assert grant.acknowledge_offsets([offset])
         store.persist_offsets()
         note(grant.committed_offset)
+
+
+def seek(order: Order, note: Note) -> None:
+    """Move the group to the target, and say so."""
+    store = open_store(order.root, housekeeping=False)
+    slot = store.groups.find_or_add(GROUP, store.topics.slot(QUEUE), 0)
+    order.arm()
+    with slot.locked(store.config.lock_timeout_ms):
+        slot.seek(order.target)
+    note(order.target)
+
+
+def step_over(order: Order, note: Note) -> None:
+    """Take from a queue whose messages below the target were removed, and say so."""
+    store = open_store(order.root, housekeeping=False)
+    grant = grant_of(store)
+    store.topics.raise_min_offset(QUEUE, order.target)
+    order.arm()
+    note(len(grant.take(1, SPAN)))
+
+
+def begin(order: Order, note: Note) -> None:
+    """Make the slots of a new group for every queue there is, at their ends."""
+    store = open_store(order.root, housekeeping=False)
+    store.topics.create("latecomers", 3)
+    ends = {store.topics.slot(queue): store.topics.max_offset(queue) for queue in store.topics.all_queues()}
+    order.arm()
+    note(store.groups.begin("new", ends))
 
 
 def index(order: Order, note: Note) -> None:
@@ -289,6 +321,9 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         append_durably,
         acknowledge,
         skip,
+        seek,
+        step_over,
+        begin,
         index,
         write_offsets,
         open_and_close,

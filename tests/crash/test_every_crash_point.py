@@ -25,6 +25,10 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, body_bytes=ROLLING)
     if CrashPoint.ACK_LOCKED <= point <= CrashPoint.ACK_FINISHED:
         return replace(order, scenario="acknowledge")
+    if CrashPoint.SEEK_FENCED <= point <= CrashPoint.SEEK_HALF_MOVED:
+        return replace(order, scenario="seek")
+    if point is CrashPoint.GROUP_SLOT_FILLED:
+        return replace(order, scenario="begin")
     if CrashPoint.INDEX_SLOT_WRITTEN <= point <= CrashPoint.INDEX_WRITTEN:
         return replace(order, scenario="index")
     if point is CrashPoint.FLUSH_SYNCED:

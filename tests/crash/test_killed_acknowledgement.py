@@ -330,3 +330,26 @@ def offsets_in(pattern: str, batch: int) -> list[list[int]]:
     """Return the acknowledgements that a child makes, in order."""
     offsets = PATTERNS[pattern](list(range(1_001)))
     return [offsets[at : at + batch] for at in range(0, len(offsets), batch)]
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G6")
+@pytest.mark.parametrize("oldest", [2_600, 3_001])
+def test_a_consumer_killed_while_it_steps_over_removed_messages_costs_other_groups_nothing(
+    filled: MessageStore, root: Path, nursery: Nursery, oldest: int
+) -> None:
+    # Given a group that has finished a message out of order, and another one that is behind what retention has removed
+    appender = appender_of(filled)
+    for number in range(2_000):
+        appender.append(Message(TOPIC, body_of(number)))
+    assert grant_of(filled, "other").acknowledge_offsets([5])
+
+    # When the consumer of the other one dies while it moves on, and everybody else dies, too
+    point = CrashPoint.ACK_CLEARED.name
+    notes = str(root.with_name("notes"))
+    nursery.kill_at_its_point(Order(scenario="step_over", root=str(root), notes=notes, point=point, target=oldest))
+
+    # Then what the first one has finished is known to the next opening
+    with reopen(filled) as again:
+        assert acknowledged_bits(again, "other") == {5}
+        assert grant_of(again).committed_offset == oldest

@@ -1,4 +1,5 @@
-"""A consumer process for the tests of this folder: ``python -m tests.groups.member ROOT JOURNAL [LEASE_MS] [PAUSE_S]``.
+"""A consumer process for the tests of this folder: ``python -m tests.groups.member ROOT JOURNAL [LEASE_MS] [PAUSE_S]
+[THREADS]``. The handler of a message ``slow`` never returns.
 
 It writes a line to JOURNAL, with one ``write``, for each start and end of a handler call, and ``ready`` when its
 consumer has started. SIGTERM ends it orderly.
@@ -19,9 +20,10 @@ from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.push_consumer import PushConsumer
 
 TOPIC, GROUP = "orders", "billing"
+SLOW = "slow"
 
 
-def main(root: str, journal_path: str, lease_ms: int = 10_000, pause_s: float = 0.0) -> None:
+def main(root: str, journal_path: str, lease_ms: int = 10_000, pause_s: float = 0.0, threads: int = 1) -> None:
     """Consume until SIGTERM."""
     journal = os.open(journal_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
@@ -30,10 +32,12 @@ def main(root: str, journal_path: str, lease_ms: int = 10_000, pause_s: float = 
 
     app = App(root)
 
-    @app.handler(TOPIC, group=GROUP)
+    @app.handler(TOPIC, group=GROUP, threads=threads)
     def handle(message: ReceivedMessage) -> None:
         name = message.body.decode()
         write("start", name, message.queue_id, message.queue_offset, message.delivery_attempt)
+        if name == SLOW:
+            threading.Event().wait()
         if pause_s:
             time.sleep(pause_s)
         write("end", name, message.queue_id, message.queue_offset)
@@ -54,4 +58,4 @@ def main(root: str, journal_path: str, lease_ms: int = 10_000, pause_s: float = 
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    main(arguments[0], arguments[1], *map(int, arguments[2:3]), *map(float, arguments[3:4]))
+    main(arguments[0], arguments[1], *map(int, arguments[2:3]), *map(float, arguments[3:4]), *map(int, arguments[4:5]))

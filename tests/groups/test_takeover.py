@@ -22,9 +22,9 @@ from tests.groups.member import GROUP, TOPIC
 class Member:
     """A consumer process and its journal."""
 
-    def __init__(self, root: Path, number: int, lease_ms: int, pause_s: float) -> None:
+    def __init__(self, root: Path, number: int, lease_ms: int, pause_s: float, threads: int = 1) -> None:
         self.journal = root.parent / f"journal-{number}"
-        arguments = [str(root), str(self.journal), str(lease_ms), str(pause_s)]
+        arguments = [str(root), str(self.journal), str(lease_ms), str(pause_s), str(threads)]
         self.process = subprocess.Popen([sys.executable, "-m", "tests.groups.member", *arguments])
         wait_for(lambda: self.lines("ready") or self.process.poll() is not None, "the member is ready")
         assert self.process.poll() is None
@@ -62,11 +62,13 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 @contextmanager
-def members(store: MessageStore, count: int, *, lease_ms: int = 10_000, pause_s: float = 0.0) -> Iterator[list[Member]]:
+def members(
+    store: MessageStore, count: int, *, lease_ms: int = 10_000, pause_s: float = 0.0, threads: int = 1
+) -> Iterator[list[Member]]:
     with ExitStack() as stack:
         found = []
         for number in range(count):
-            member = Member(store.root, number, lease_ms, pause_s)
+            member = Member(store.root, number, lease_ms, pause_s, threads)
             stack.callback(member.process.wait, 20)
             stack.callback(member.process.kill)
             found.append(member)

@@ -8,6 +8,7 @@ from pathlib import Path
 KILLED_APPEND = "tests/crash/test_killed_append.py"
 KILLED_DELIVERY = "tests/crash/test_killed_delivery.py"
 KILLED_ACKNOWLEDGEMENT = "tests/crash/test_killed_acknowledgement.py"
+KILLED_SEEK = "tests/crash/test_killed_seek.py"
 KILLED_OPENING = "tests/crash/test_killed_opening.py"
 ACKNOWLEDGEMENT = "tests/unit/test_acknowledgement.py"
 TAG_SKIPPING = "tests/unit/test_tag_skipping.py"
@@ -228,10 +229,42 @@ FAULTS = [
     Fault(
         name="acknowledgements ahead of the committed offset are forgotten when everybody dies",
         file="store/recovery.py",
-        old='GroupProgress(advance_to, bits, slot.load("epoch"), held)',
-        new='GroupProgress(advance_to, 0, slot.load("epoch"), held)',
+        old='GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused)',
+        new='GroupProgress(advance_to, 0, slot.load("epoch"), interrupted, held, paused)',
         tests=KILLED_ACKNOWLEDGEMENT,
         select="never and reopen",
+    ),
+    Fault(
+        name="a seek leaves the present epoch valid",
+        file="store/group_table.py",
+        old='        self.store("epoch", self.load("epoch") + 1)\n',
+        new="",
+        tests=KILLED_SEEK,
+        select="to-2400 and hand_over",
+    ),
+    Fault(
+        name="a seek clears the acknowledgements before it says where to",
+        file="store/group_table.py",
+        old="        reach(CrashPoint.SEEK_FENCED)\n",
+        new="        self._put_bits(0)\n        reach(CrashPoint.SEEK_FENCED)\n",
+        tests=KILLED_SEEK,
+        select="to-2400 and seek_fenced",
+    ),
+    Fault(
+        name="a seek that died is not completed by the next opening",
+        file="store/recovery.py",
+        old="        slot.finish_seek()\n",
+        new="",
+        tests=KILLED_SEEK,
+        select="to-2400 and reopen",
+    ),
+    Fault(
+        name="the slots of a new group are counted one by one",
+        file="store/group_table.py",
+        old="                reach(CrashPoint.GROUP_SLOT_FILLED)\n",
+        new="                self._state.group_queue_count = number + 1\n                reach(CrashPoint.GROUP_SLOT_FILLED)\n",
+        tests=KILLED_SEEK,
+        select="all_or_none",
     ),
     Fault(
         name="a file of offsets is written before its digest is announced",

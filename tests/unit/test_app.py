@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -255,6 +256,30 @@ def test_another_signature_is_refused_and_the_right_one_shown(app: App, function
         app.handler("orders", group="billing")(function)
     assert function_name(function) in str(refused.value)
     assert app.handlers == []
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", datetime(2026, 11, 20, 10, tzinfo=UTC)])
+def test_a_new_group_may_start_at_either_end_or_at_a_time(app: App, start: Any) -> None:
+    app.handler("orders", group="billing", start=start)(handle)
+    assert app.handlers[0].start == start
+
+
+@pytest.mark.parametrize("start", ["first", None, 0, datetime(2026, 11, 20, 10)])  # noqa: DTZ001 - what is refused
+def test_another_start_is_refused(app: App, start: Any) -> None:
+    with pytest.raises(HandlerError, match=r"^start=.*time zone"):
+        app.handler("orders", group="billing", start=start)
+    assert app.handlers == []
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"ordered": True}, {"ordered": "key"}, {"batch": 2}, {"retry": RetryPolicy()}, {"allocation": "circle"}],
+    ids=str,
+)
+def test_a_broadcast_handler_cannot_have_what_belongs_to_shared_queues(app: App, option: dict[str, Any]) -> None:
+    (name,) = option
+    with pytest.raises(HandlerError, match=f"^broadcast=True with {name}=.*: leave {name} out"):
+        app.handler("orders", group="billing", broadcast=True, **option)
 
 
 @pytest.mark.parametrize("function", [generates, generates_async])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,12 @@ def test_the_banner_tells_store_durability_workers_and_handlers() -> None:
     assert "data  (durability: sync)" in text
     assert "workers     2" in text
     assert "orders -> billing  tags paid  4 threads" in text
+
+
+def test_the_banner_tells_which_handlers_get_everything_in_every_worker() -> None:
+    everywhere = replace(handler("prices"), broadcast=True)
+    text = status.banner(Path("data"), [everywhere, handler("orders")], processes=2, durability="sync")
+    assert [line.endswith("1 thread  broadcast") for line in text.splitlines() if "->" in line] == [True, False]
 
 
 def test_the_banner_stays_under_ten_lines() -> None:
