@@ -20,9 +20,10 @@ import pytest
 from rich.console import Console
 
 from examples.flights import app, chart, report, stage
+from examples.flights.app import QUEUES
 from examples.flights.dataset import Flight, aircraft, airlines, flights, parse
 from examples.flights.progress import display
-from examples.flights.replay import QUEUES, message_for, replay
+from examples.flights.replay import message_for, replay
 from examples.flights.results import Results, select
 from examples.flights.stage import Counts, Processes
 from examples.flights.tally import AirTime, Delays, Tally, computed, stored
