@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KILLED_APPEND = "tests/crash/test_killed_append.py"
+KILLED_DELIVERY = "tests/crash/test_killed_delivery.py"
 KILLED_ACKNOWLEDGEMENT = "tests/crash/test_killed_acknowledgement.py"
 KILLED_OPENING = "tests/crash/test_killed_opening.py"
 ACKNOWLEDGEMENT = "tests/unit/test_acknowledgement.py"
@@ -415,5 +416,49 @@ FAULTS = [
         new='            "ORIGIN_MESSAGE_ID": message.offset_message_id,\n            "WAIT"',
         tests=RETRY_RECORDS,
         select="set_once",
+    # --- delayed messages -------------------------------------------------------------------------
+    Fault(
+        name="a delivery counts before it is recorded",
+        file=KERNEL,
+        old="    copy_records(section, target)\n",
+        new=(
+            "    if section.progress_at:\n"
+            "        store64(shared + section.progress_at, section.progress_from + 1)\n"
+            "    copy_records(section, target)\n"
+        ),
+        tests=KILLED_DELIVERY,
+        select="record_half_copied",
+    ),
+    Fault(
+        name="a delivery that a repair completes does not count",
+        file="store/appending.py",
+        old="        _advance_progress(state)\n",
+        new="",
+        tests=KILLED_DELIVERY,
+        select="records_announced",
+    ),
+    Fault(
+        name="what was delivered before a power cut is not looked for",
+        file="store/schedule.py",
+        old="            offset = copies.behind(level, offset, high)\n",
+        new="            pass\n",
+        tests=KILLED_DELIVERY,
+        select="power_cut",
+    ),
+    Fault(
+        name="deliveries are written down before they are on the disk",
+        file="store/schedule.py",
+        old="            wait_until_flushed(self._state.published_to)\n",
+        new="",
+        tests="tests/unit/test_schedule.py",
+        select="progress_is_written",
+    ),
+    Fault(
+        name="deliveries that a power cut took back are kept on disk",
+        file="store/schedule.py",
+        old="        config_file.write_delay_offsets(root, withdrawn)\n",
+        new="        pass\n",
+        tests="tests/unit/test_schedule.py",
+        select="outside_of_its_queue",
     ),
 ]
