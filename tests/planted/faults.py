@@ -416,6 +416,7 @@ FAULTS = [
         new='            "ORIGIN_MESSAGE_ID": message.offset_message_id,\n            "WAIT"',
         tests=RETRY_RECORDS,
         select="set_once",
+    ),
     # --- delayed messages -------------------------------------------------------------------------
     Fault(
         name="a delivery counts before it is recorded",
