@@ -81,12 +81,18 @@ class App:
         Every group gets every message of the topic; inside a group each message goes to one process. ``tags`` is an
         expression of :mod:`rmqclient.filters.tag`. ``threads`` is 1 to 1,000 [consumeThreadMin, consumeThreadMax].
 
+        ``retry`` says how often and when a message is delivered again that the handler could not finish, and after
+        which exceptions it is a dead letter at once; by default 16 times, after 10 s, 30 s, 1 min and so on. A retry
+        has the same ``message_id`` and comes from the one queue of the group's retry topic: key by the id, and not by
+        the queue id.
+
         Raises InvalidName for the topic or the group, ValueError for the tags, and HandlerError for the number of
         threads, a function that does not take exactly one positional parameter, and a second handler of the same topic
         and group.
         """
         _check_subscription(topic, group)
         _check_threads(threads)
+        _check_retry(retry)
         expression = parse_tags(tags).expression
 
         def register(function: Function) -> Function:
@@ -150,6 +156,11 @@ def _check_subscription(topic: str, group: str) -> None:
 def _check_threads(threads: object) -> None:
     if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= MAX_THREADS:
         raise HandlerError(f"threads={threads!r}: a handler has 1 to {MAX_THREADS:,} threads")
+
+
+def _check_retry(retry: object) -> None:
+    if retry is not None and not isinstance(retry, RetryPolicy):
+        raise HandlerError(f"retry={retry!r}: give a policy, such as RetryPolicy(max_retries=3, delay_levels=(1, 5))")
 
 
 def _check_function(function: object) -> None:

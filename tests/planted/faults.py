@@ -371,9 +371,9 @@ FAULTS = [
     Fault(
         name="a message is acknowledged before its retry is stored",
         file="rmqclient/delivery.py",
-        old="            outcome = self.retries.send_back(message, failure, *earlier)\n",
+        old="            outcome = self._store(message, failure, *earlier)\n",
         new="            queue.grant.acknowledge(message)\n"
-        "            outcome = self.retries.send_back(message, failure, *earlier)\n",
+        "            outcome = self._store(message, failure, *earlier)\n",
         tests=RETRY,
         select="cannot_be_stored",
     ),

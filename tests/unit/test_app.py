@@ -229,3 +229,8 @@ def test_a_second_handler_with_other_tags_is_refused_and_both_tags_named(app: Ap
 def test_apps_know_nothing_of_each_other(tmp_path: Path) -> None:
     for _ in range(2):
         App(tmp_path).handler("orders", group="billing")(handle)
+
+
+def test_a_policy_that_is_none_is_refused_with_an_example() -> None:
+    with pytest.raises(HandlerError, match=r"retry=3: give a policy, such as RetryPolicy\(max_retries=3"):
+        App("store").handler("orders", group="billing", retry=3)  # type: ignore[arg-type]
