@@ -21,7 +21,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,7 +138,7 @@ def select(store: MessageStore, group: str, selection: Selection, limit: int | N
 
 def replay(
     store: MessageStore, group: str, selection: Selection, *, limit: int | None = None, rate: float | None = None
-) -> Iterator[tuple[DeadLetter, SendResult]]:
+) -> Generator[tuple[DeadLetter, SendResult], None, None]:
     """Send dead letters to the topics where they failed, at most ``rate`` a second; yield each with its new place.
 
     Raises StoreBusy while another command replays or purges, and what :meth:`rmqclient.producer.Producer.send` raises.

@@ -309,7 +309,7 @@ class Delivery(ABC):
     def _give_back(self, queue: ProcessQueue, message: ReceivedMessage, failure: Failure, *earlier: Failure) -> bool:
         """Store a message for its retry or as a dead letter, then acknowledge it. False when it cannot be stored."""
         try:
-            outcome = self.retries.send_back(message, failure, *earlier)
+            outcome = self._store(message, failure, *earlier)
         except (QueueError, OSError, MemoryError) as error:
             _log.error(
                 "group %s: message %s cannot be stored for its retry, so it is kept in place: %s: %s",
@@ -324,6 +324,10 @@ class Delivery(ABC):
         if not self._acknowledge_late(queue, message):
             self._refused(queue)
         return True
+
+    def _store(self, message: ReceivedMessage, failure: Failure, *earlier: Failure) -> Outcome | None:
+        """Store a message that failed; None when it is dropped, as every member of a broadcast group has its own."""
+        return None if self._handler.broadcast else self.retries.send_back(message, failure, *earlier)
 
     def _count_failed(self) -> None:
         with self._counting:

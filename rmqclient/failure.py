@@ -78,7 +78,7 @@ class Failure:
         return cls(
             attempt=message.reconsume_times + interrupted.begun,
             error=DEATH,
-            text=f"process {interrupted.pid} died while it handled the message",
+            text=f"process {interrupted.pid} died, or had to stop, while it handled the message",
             worker=interrupted.client_id,
         )
 

@@ -16,6 +16,10 @@ RECOVERY = "tests/unit/test_recovery.py"
 FLUSH = "tests/unit/test_flush.py"
 RETENTION = "tests/unit/test_retention.py"
 FILE_LOCK = "tests/unit/test_file_lock.py"
+RUNNING = "tests/unit/test_running.py"
+ATTEMPTS = "tests/groups/test_attempts.py"
+RETRY = "tests/client/test_retry.py"
+RETRY_RECORDS = "tests/unit/test_retry.py"
 FLIPS = "tests/torture/test_flips.py"
 IMAGES = "tests/images/test_images.py"
 
@@ -487,6 +491,56 @@ FAULTS = [
         new="        pass\n",
         tests=RECOVERY,
         select="taken_back",
+    ),
+    # --- attempts, retries and dead letters -------------------------------------------------------
+    Fault(
+        name="a message is acknowledged before its retry is stored",
+        file="rmqclient/delivery.py",
+        old="            outcome = self._store(message, failure, *earlier)\n",
+        new="            queue.grant.acknowledge(message)\n"
+        "            outcome = self._store(message, failure, *earlier)\n",
+        tests=RETRY,
+        select="cannot_be_stored",
+    ),
+    Fault(
+        name="the attempt is not told before the handler runs",
+        file="rmqclient/concurrent_delivery.py",
+        old="            begin(message)\n",
+        new="",
+        tests=ATTEMPTS,
+        select="at_once",
+    ),
+    Fault(
+        name="attempts are forgotten when every process died",
+        file="store/opening.py",
+        old="            _restore_interrupted(state, slot, progress, high)\n",
+        new="",
+        tests=RUNNING,
+        select="all_processes",
+    ),
+    Fault(
+        name="a slot that tells of an unfinished message is used again",
+        file="rmqclient/running.py",
+        old='        return not slot.unfinished(fields["queue_offset"], fields["last_offset"])\n',
+        new="        return True\n",
+        tests=RUNNING,
+        select="kept_until",
+    ),
+    Fault(
+        name="a message that killed two processes is run in place again",
+        file="rmqclient/delivery.py",
+        old="_DEATHS_AT_MOST = 2\n",
+        new="_DEATHS_AT_MOST = 1_000\n",
+        tests=ATTEMPTS,
+        select="second_death",
+    ),
+    Fault(
+        name="the origin of a message is that of its last copy",
+        file="rmqclient/retry.py",
+        old='            "ORIGIN_MESSAGE_ID": origin_message_id(message),\n            "WAIT"',
+        new='            "ORIGIN_MESSAGE_ID": message.offset_message_id,\n            "WAIT"',
+        tests=RETRY_RECORDS,
+        select="set_once",
     ),
     # --- delayed messages -------------------------------------------------------------------------
     Fault(

@@ -344,3 +344,8 @@ def test_two_handlers_of_a_group_with_different_filters_are_told_so(name: str) -
     app.handler("orders", group="billing", **first)(print_it)
     with pytest.raises(HandlerError, match=f"with other {name}"):
         app.handler("orders", group="billing")(print_it)
+
+
+def test_a_policy_that_is_none_is_refused_with_an_example() -> None:
+    with pytest.raises(HandlerError, match=r"retry=3: give a policy, such as RetryPolicy\(max_retries=3"):
+        App("store").handler("orders", group="billing", retry=3)  # type: ignore[arg-type]

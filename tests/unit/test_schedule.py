@@ -337,7 +337,7 @@ def test_an_offset_outside_of_its_queue_is_moved_into_it(
     with open_store(store.root, housekeeping=False) as again:
         assert again.schedule.next_offset(18) == min(written, 4)
         assert again.schedule.next_offset(7) == 0
-    assert config_file.read_delay_offsets(store.root) == {18: min(written, 4), 7: 0}
+        assert config_file.read_delay_offsets(store.root) == {18: min(written, 4), 7: 0}
 
 
 @pytest.mark.guarantee("G18")
