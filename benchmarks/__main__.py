@@ -9,12 +9,12 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import append, consume, latency, report, scale, start, sync
+from benchmarks import append, consume, key_order, latency, report, scale, start, sync
 from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
 
 BENCHMARKS: dict[str, Benchmark[Any]] = {
-    module.BENCHMARK.name: module.BENCHMARK for module in (append, consume, latency, sync, scale, start)
+    module.BENCHMARK.name: module.BENCHMARK for module in (append, consume, key_order, latency, sync, scale, start)
 }
 RENDER = "render"
 
@@ -28,7 +28,7 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 @click.option("--results", type=_DIRECTORY, default=report.RESULTS, help="Where results are.  [default: with the code]")
 @click.option("--page", type=click.Path(path_type=Path), default=report.PAGE, help="What `render` writes.")
 def main(names: tuple[str, ...], *, quick: bool, directory: Path | None, results: Path, page: Path) -> None:
-    """Run the benchmarks of these names: append, consume, latency, sync, scale, start; all without a name.
+    """Run the benchmarks of these names: append, consume, key_order, latency, sync, scale, start; all without a name.
 
     The name render writes docs/benchmarks.md from the results of the last full runs.
     """
