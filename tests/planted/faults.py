@@ -159,8 +159,8 @@ FAULTS = [
     Fault(
         name="acknowledgements ahead of the committed offset are forgotten when everybody dies",
         file="store/recovery.py",
-        old='GroupProgress(advance_to, bits, slot.load("epoch"), held)',
-        new='GroupProgress(advance_to, 0, slot.load("epoch"), held)',
+        old='GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held)',
+        new='GroupProgress(advance_to, 0, slot.load("epoch"), interrupted, held)',
         tests=KILLED_ACKNOWLEDGEMENT,
         select="never and reopen",
     ),
