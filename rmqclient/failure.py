@@ -11,7 +11,7 @@ first. RocketMQ reads it as a property of the application. Keys::
     worker   client id of the consumer
 
 All properties of a message together have 32,767 bytes on disk. The history takes at most 8 KiB, and never what the
-message has no room for: tracebacks go first, then failures from the second one on, and then all.
+message has no room for: older tracebacks go first, then failures from the second one on, then the last traceback.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HISTORY = "RMQ_FAILURES"
 DEATH = "death"
 
 _LONGEST_HISTORY = 8 * 1024
-_LONGEST_TEXT = 500
+_LONGEST_TEXT = 200
 _LONGEST_TRACE = 2_000
 _FRAMES = 8
 _ROOM_FOR_DELIVERY = 512
@@ -107,16 +107,19 @@ def with_failures(properties: Mapping[str, str], failures: Sequence[Failure]) ->
 
 
 def _shortened(entries: list[dict[str, Any]], room: int) -> str:
-    """Return the entries in at most ``room`` bytes: the newest keeps its traceback longest, the first one its place."""
+    """Return the entries in at most ``room`` bytes; the first and the last one stay longest. Empty without room."""
     while entries:
         told = json.dumps(entries, separators=(",", ":"))  # ASCII, and no control character of the property format
         if len(told) <= room:
             return told
-        traced = next((number for number, each in enumerate(entries) if "trace" in each), None)
+        *older, _ = entries
+        traced = next((number for number, each in enumerate(older) if "trace" in each), None)
+        if traced is None and len(entries) <= 2 and "trace" in entries[-1]:
+            traced = len(entries) - 1
         if traced is not None:
             entries[traced] = {name: value for name, value in entries[traced].items() if name != "trace"}
         else:
-            del entries[min(1, len(entries) - 1)]
+            del entries[1 if len(entries) > 2 else 0]
     return ""
 
 

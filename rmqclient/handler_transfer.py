@@ -13,6 +13,9 @@ A copy of a lock is an unrelated lock, and dill makes it silently. So everything
 and what cannot be shared by copying is refused by the name of the variable that leads to it. Annotations are resolved
 before the transfer: dill takes along only the globals that the *code* of a function uses.
 
+A retry policy names exceptions. One of ``__main__`` is copied together with the functions, so that what a copied
+function raises is what the policy means.
+
 A transfer carries code. It goes from a supervisor to its own workers, is never written to disk or into a topic, and
 holds for one version of Python only; another one may run its byte code wrongly or crash. Bodies of messages are never
 decoded with dill.
@@ -39,6 +42,7 @@ from typing import Any
 from rmqclient.app import App, function_name
 from rmqclient.codecs import payload_annotation, python_function
 from rmqclient.handler import Handler
+from rmqclient.retry import RetryPolicy
 from store.errors import HandlerError
 
 LARGE_BYTES = 1024 * 1024
@@ -87,6 +91,9 @@ class Parcel:
     reference: str | None
     """``module:qualname`` of the function; None for one that travels by value."""
 
+    copies_retry: bool = False
+    """Whether the retry policy travels by value, because it names a class that cannot be imported; else it is here."""
+
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
@@ -99,7 +106,8 @@ class Transfer:
     """In the order of the handlers."""
 
     values: bytes = field(repr=False)
-    """dill of the functions that travel by value, in order, each with its parameter's annotation; empty without any."""
+    """dill of the functions that travel by value, in order, each with its parameter's annotation, and of the retry
+    policies that do; empty without any."""
 
 
 def transfer(app_or_handlers: App | Sequence[Handler]) -> Transfer:
@@ -110,9 +118,10 @@ def transfer(app_or_handlers: App | Sequence[Handler]) -> Transfer:
     Raises HandlerError for a handler that cannot travel; it names the captured variable that is in the way.
     """
     handlers = app_or_handlers.handlers if isinstance(app_or_handlers, App) else app_or_handlers
-    parcels = tuple(Parcel(replace(each, function=_on_its_way), reference(each.function)) for each in handlers)
+    parcels = tuple(_parcel(each) for each in handlers)
     copied = [each.function for each, parcel in zip(handlers, parcels, strict=True) if parcel.reference is None]
-    return Transfer(_PYTHON, parcels, _dump_functions(copied) if copied else b"")
+    policies = [each.retry for each, parcel in zip(handlers, parcels, strict=True) if parcel.copies_retry]
+    return Transfer(_PYTHON, parcels, _dump_copies(copied, policies) if copied or policies else b"")
 
 
 def load(transfer: Transfer) -> list[Handler]:
@@ -126,11 +135,22 @@ def load(transfer: Transfer) -> list[Handler]:
             f"these handlers come from {transfer.python} and this is {_PYTHON}: run the supervisor and its workers "
             "with the same Python"
         )
-    copies = _load_functions(transfer.values)
+    copies, policies = _load_copies(transfer.values)
     return [
-        replace(each.handler, function=next(copies) if each.reference is None else _find(each.reference))
+        replace(
+            each.handler,
+            function=next(copies) if each.reference is None else _find(each.reference),
+            retry=next(policies) if each.copies_retry else each.handler.retry,
+        )
         for each in transfer.parcels
     ]
+
+
+def _parcel(handler: Handler) -> Parcel:
+    policy = handler.retry
+    copies_retry = any(reference(each) is None for each in (*policy.retry_on, *policy.dead_letter_on))
+    on_its_way = replace(handler, function=_on_its_way, retry=RetryPolicy() if copies_retry else policy)
+    return Parcel(on_its_way, reference(handler.function), copies_retry)
 
 
 def _on_its_way() -> None:
@@ -211,11 +231,14 @@ def _find(known_as: str) -> Any:
 # --- by value --------------------------------------------------------------------------------------------------
 
 
-def _dump_functions(functions: Sequence[Callable[..., Any]]) -> bytes:
+def _dump_copies(functions: Sequence[Callable[..., Any]], policies: Sequence[RetryPolicy]) -> bytes:
     sizes: dict[str, int] = {}
     for function in functions:
         sizes |= _trial(function)
-    values = _dump([(function, payload_annotation(function)) for function in functions])
+    for policy in policies:
+        with _blaming(f"{policy} names an exception"):
+            _dump(policy)
+    values = _dump(([(function, payload_annotation(function)) for function in functions], list(policies)))
     if len(values) > LARGE_BYTES:
         largest = max(sizes, key=lambda each: sizes[each], default="none")
         warnings.warn(
@@ -307,13 +330,15 @@ def _why_not_named(value: type | FunctionType) -> str | None:
     return _why_not_of_kind(type(value))
 
 
-def _load_functions(values: bytes) -> Iterator[Callable[..., Any]]:
-    if values:
-        import dill
+def _load_copies(values: bytes) -> tuple[Iterator[Callable[..., Any]], Iterator[RetryPolicy]]:
+    if not values:
+        return iter(()), iter(())
+    import dill
 
-        for function, annotation in dill.loads(values):
-            _annotate(function, annotation)
-            yield function
+    functions, policies = dill.loads(values)
+    for function, annotation in functions:
+        _annotate(function, annotation)
+    return iter([function for function, _ in functions]), iter(policies)
 
 
 def _annotate(function: Callable[..., Any], annotation: Any) -> None:

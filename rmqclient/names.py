@@ -4,13 +4,14 @@ The limit is that of a record, which keeps the size of its topic in one signed b
 Validators.checkGroup). Names become directories, and the alphabet has neither ``.`` nor ``/``.
 
 Topics that begin with ``%RETRY%`` or ``%DLQ%`` belong to the library: it makes one of each per group, and sends there
-what a handler could not finish.
+what a handler could not finish. ``SCHEDULE_TOPIC_XXXX`` belongs to the store: delayed messages wait there.
 """
 
 from __future__ import annotations
 
 import re
 
+from store import SCHEDULE_TOPIC
 from store.errors import InvalidName
 
 RETRY_PREFIX = "%RETRY%"
@@ -27,6 +28,11 @@ def check_topic(topic: str, *, reserved: bool = False) -> str:
     Raises InvalidName, which says what is wrong and what to do.
     """
     _check("topic", topic)
+    if topic == SCHEDULE_TOPIC:
+        raise InvalidName(
+            f"topic {_shown(topic)}: it holds messages that wait for their time; send to the topic they are for, with "
+            "a delay_level"
+        )
     if not reserved and topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
         raise InvalidName(
             f"topic {_shown(topic)}: names that begin with {RETRY_PREFIX} or {DEAD_LETTER_PREFIX} are reserved for "

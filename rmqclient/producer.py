@@ -44,29 +44,41 @@ class Producer:
         self._flusher = self._store.flusher if settings.durability is Durability.SYNC else None
         self._queue_count = settings.default_queue_count
         appender = self._store.appender(self._make_topic, encode_body, prepare=self._flusher is None)
-        self._append: Callable[[Message, str | None], SendResult] = appender.append
-        self._append_batch: Callable[[Sequence[Message], str | None], list[SendResult]] = appender.append_batch
+        self._append: Callable[[Message, str | None, int], SendResult] = appender.append
+        self._append_batch: Callable[[Sequence[Message], str | None, int], list[SendResult]] = appender.append_batch
         self._buffer = WriteBuffer(appender, settings, write_buffer_bytes) if write_buffer_bytes else None
         _producers.add(self)
 
-    def send(self, message: Message, sharding_key: str | None = None) -> SendResult:
+    def send(self, message: Message, sharding_key: str | None = None, *, delay_level: int = 0) -> SendResult:
         """Store one message and return where it stands.
 
         Messages with the same ``sharding_key`` go to the same queue (SelectMessageQueueByHash); without one the queues
         take turns. A topic is made by its first message. When this returns the message survives ``kill -9`` of any
         process, and with SYNC durability a power cut.
 
-        Raises MessageRejected, InvalidName, StoreFull, StoreBusy, StorePoisoned, StoreClosed, LimitReached, DiskFailed,
-        NotFlushed, StoreUnusable; nothing was written unless the error's ``stored`` says so.
+        With a ``delay_level`` nobody gets the message before its time: 1 to 18 are 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m
+        8m 9m 10m 20m 30m 1h 2h after it was stored. Until then it waits in ``SCHEDULE_TOPIC_XXXX``, which is the place
+        that the result tells; whoever is the housekeeper then delivers it, to the queue chosen now. What still waits
+        when retention removes its file is lost, as in RocketMQ.
+
+        Raises ValueError for another ``delay_level``; MessageRejected, InvalidName, StoreFull, StoreBusy,
+        StorePoisoned, StoreClosed, LimitReached, DiskFailed, NotFlushed, StoreUnusable; nothing was written unless the
+        error's ``stored`` says so.
         """
-        result = self._append(message, sharding_key)
+        result = self._append(message, sharding_key, delay_level)
         if self._flusher is not None:
             self._flusher.wait_until_flushed(result.commit_log_end)
         return result
 
-    def send_batch(self, messages: Sequence[Message], sharding_key: str | None = None) -> list[SendResult]:
-        """Store messages of one topic in one queue, in order, all of them or none. Raises as :meth:`send`."""
-        results = self._append_batch(messages, sharding_key)
+    def send_batch(
+        self, messages: Sequence[Message], sharding_key: str | None = None, *, delay_level: int = 0
+    ) -> list[SendResult]:
+        """Store messages of one topic in one queue, in order, all of them or none. Raises as :meth:`send`.
+
+        With a ``delay_level`` all of them wait, or none; they are due together, and delivered one by one in order.
+        RocketMQ refuses delayed batches.
+        """
+        results = self._append_batch(messages, sharding_key, delay_level)
         if self._flusher is not None and results:
             self._flusher.wait_until_flushed(results[-1].commit_log_end)
         return results

@@ -26,8 +26,7 @@ from typing import NoReturn
 from rmqclient.failure import Failure, with_failures
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from store import Durability, MessageStore
-from store._kernel import Appender
+from store import Appender, Durability, MessageStore
 from store.errors import HandlerError, NotFlushed
 
 LEVELS = 18

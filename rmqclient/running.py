@@ -20,8 +20,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from store import MessageStore, layout
-from store._kernel import Running, running_in
+from store import MessageStore, Running, layout, running_in
 from store.errors import TableFull
 from store.group_table import GroupQueueSlot
 from store.shared_state import member_slot_at, running_slot_at
@@ -104,7 +103,7 @@ class RunningTable:
         numbers += range(following, following + count - len(numbers))
         if numbers and numbers[-1] >= layout.RUNNING_SLOTS:
             raise TableFull(
-                f"{count} handler threads more: the {layout.RUNNING_SLOTS} slots of {self._store.root} for threads, and "
+                f"{count} handler threads more: the {layout.RUNNING_SLOTS} slots of {self._store.root} for threads and "
                 "for messages whose handler killed its process, are in use"
             )
         return numbers

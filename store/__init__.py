@@ -7,7 +7,7 @@ Reading order, each file uses only what stands above it:
 - ``file_queue``, ``topic_table``, ``group_table``, ``disk``
 - ``commit_log``, ``consume_queue``, ``index_file``, ``checkpoint``, ``releaser``
 - ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``, ``query``,
-  ``retention``, ``write_buffer``
+  ``retention``, ``schedule``, ``write_buffer``
 - ``opening``, ``dump``, ``verify``, ``broker_conf``
 - ``message_store``
 - ``repair``, ``__main__``
@@ -16,12 +16,28 @@ Reading order, each file uses only what stands above it:
 from __future__ import annotations
 
 from store import _kernel, layout
-from store._kernel import Message, QueueGrant, ReceivedMessage, Running, SendResult, TagSet, boottime, java_hash
+from store._kernel import (
+    RESERVED_PROPERTIES,
+    SCHEDULE_TOPIC,
+    Appender,
+    Message,
+    QueueGrant,
+    ReceivedMessage,
+    Running,
+    SendResult,
+    TagSet,
+    boottime,
+    java_hash,
+    running_in,
+)
 from store.config import Durability, StoreConfig
 from store.message_queue import MessageQueue
 from store.message_store import MessageStore, open_store
 
 __all__ = [
+    "RESERVED_PROPERTIES",
+    "SCHEDULE_TOPIC",
+    "Appender",
     "Durability",
     "Message",
     "MessageQueue",
@@ -35,6 +51,7 @@ __all__ = [
     "boottime",
     "java_hash",
     "open_store",
+    "running_in",
 ]
 
 

@@ -129,6 +129,8 @@ cdef enum:
     H_WRITTEN_TO = 272
     H_LAST_STORE_TIMESTAMP = 280
     H_PUBLISHED_TO = 288
+    H_PROGRESS_AT = 296
+    H_PROGRESS_TO = 304
     H_POISONED = 392
     H_DISK_FULL = 408
     H_MIN_OFFSET = 512
@@ -165,6 +167,7 @@ LAYOUT = {
     "header.append_mutex": H_APPEND_MUTEX, "header.append_stage": H_APPEND_STAGE,
     "header.append_from": H_APPEND_FROM, "header.written_to": H_WRITTEN_TO,
     "header.last_store_timestamp": H_LAST_STORE_TIMESTAMP, "header.published_to": H_PUBLISHED_TO,
+    "header.progress_at": H_PROGRESS_AT, "header.progress_to": H_PROGRESS_TO,
     "header.poisoned": H_POISONED, "header.disk_full": H_DISK_FULL,
     "header.min_offset": H_MIN_OFFSET, "header.prepare_word": H_PREPARE_WORD,
     "queue.topic_size": Q_TOPIC_SIZE, "queue.topic": Q_TOPIC,
@@ -195,6 +198,7 @@ cdef enum:  # store.crash_points.CrashPoint
     AT_RECORDS_PUBLISHED = 9
     AT_QUEUE_PUBLISHED = 10
     AT_APPEND_FINISHED = 11
+    AT_PROGRESS_ADVANCED = 12
     AT_ACK_LOCKED = 20
     AT_ACK_MARKED = 21
     AT_ACK_ADVANCING = 22
@@ -752,6 +756,12 @@ def delay_ms(int level):
     return DELAY_MS[level - 1]
 
 
+cdef int check_level(int level) except -1:
+    if not 0 <= level <= LEVELS:
+        raise ValueError(wrong_level(level, 0))
+    return 0
+
+
 cdef str wrong_level(int level, int least):
     table = ", ".join([f"{number} {delay}" for number, delay in enumerate(DELAYS, 1)])
     return f"delay_level={level}: a level is {least} to {LEVELS}{', 0 for no delay' if least == 0 else ''}: {table}"
@@ -967,6 +977,7 @@ cdef enum:  # what a section asks for before it can go on
     NEED_REPAIR = 3
     POISONED = 4
     DISK_FULL = 5
+    OUTDATED = 6
 
 cdef struct Section:
     unsigned char *shared           # the runtime file
@@ -983,6 +994,8 @@ cdef struct Section:
     int64_t *tags_codes
     int count
     int64_t delay_ms                # of the level in which the records wait, 0 for none
+    uint64_t progress_at            # byte of a word that this append moves from progress_from one on, 0 for none
+    uint64_t progress_from
     int64_t now
     uint64_t commit_log_offset      # results, of the first record
     uint64_t queue_offset
@@ -1078,6 +1091,8 @@ cdef int append_section(Section *section) noexcept nogil:
     expect_write(section.slot + Q_MAX_OFFSET, 1)
     if load64(shared + H_APPEND_STAGE) != IDLE:
         return NEED_REPAIR
+    if section.progress_at and load64(shared + section.progress_at) != section.progress_from:
+        return OUTDATED
     if load64(shared + H_POISONED):
         return POISONED
     if load64(shared + H_DISK_FULL):
@@ -1100,6 +1115,8 @@ cdef int append_section(Section *section) noexcept nogil:
 
     store64(shared + H_APPEND_FROM, section.commit_log_offset)
     store64(shared + H_WRITTEN_TO, end)
+    store64(shared + H_PROGRESS_AT, section.progress_at)
+    store64(shared + H_PROGRESS_TO, section.progress_from + 1)
     store64(shared + H_APPEND_STAGE, COPYING)
     keep_program_order()
     reach_point(AT_APPEND_ANNOUNCED)
@@ -1120,6 +1137,9 @@ cdef int append_section(Section *section) noexcept nogil:
     reach_point(AT_RECORDS_PUBLISHED)
     store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + section.count)
     reach_point(AT_QUEUE_PUBLISHED)
+    if section.progress_at:
+        store64(shared + section.progress_at, section.progress_from + 1)
+        reach_point(AT_PROGRESS_ADVANCED)
     if timestamp != <int64_t>load64(shared + H_LAST_STORE_TIMESTAMP):
         store64(shared + H_LAST_STORE_TIMESTAMP, timestamp)
     store64(shared + H_APPEND_STAGE, IDLE)
@@ -1237,11 +1257,14 @@ cdef class _Plan:
     cdef unsigned char *staged
     cdef Py_ssize_t size
     cdef Py_ssize_t capacity
+    cdef Py_ssize_t properties_at       # of the record that is staged now
     cdef int32_t *sizes
     cdef int64_t *tags_codes
     cdef int count
     cdef int room
     cdef int64_t delay_ms
+    cdef uint64_t progress_at
+    cdef uint64_t progress_from
 
     def __dealloc__(self):
         free(self.staged)
@@ -1335,6 +1358,7 @@ cdef class Appender:
     cdef object make_route
     cdef object encode_body
     cdef dict routes
+    cdef Route schedule                 # of the delay levels, when there was a delayed message
     cdef tuple log_files                # (Mapping, base, Mapping or None, base)
     cdef list queue_files               # per slot: (Mapping, first entry, Mapping or None, first entry), borrowed, or None
     cdef NotedFile *noted               # by slot, for as long as nothing was unmapped
@@ -1386,7 +1410,8 @@ cdef class Appender:
     def add_route(self, Route route not None):
         self.routes[route.topic] = route
 
-    def append(self, Message message not None, str sharding_key=None):
+    def append(self, Message message not None, str sharding_key=None, int delay_level=0):
+        check_level(delay_level)
         cdef Route route = self._route(message.topic)
         cdef int number = route.pick(sharding_key)
         cdef _Plan plan = self._take_plan(1)
@@ -1395,6 +1420,8 @@ cdef class Appender:
         cdef Section section
         try:
             self._stage(plan, message, route, number, sharding_key, now, result)
+            if delay_level:
+                route, number = self._delay(plan, route, route.queue_ids[number], delay_level)
             self._commit(plan, route.slots[number], now, &section)
             result.queue = route.queues[number]
             result.queue_offset = section.queue_offset
@@ -1414,7 +1441,7 @@ cdef class Appender:
         finally:
             self.spare = plan
 
-    def append_batch(self, messages, str sharding_key=None):
+    def append_batch(self, messages, str sharding_key=None, int delay_level=0):
         cdef list batch = messages if type(messages) is list else list(messages)
         cdef int count = <int>len(batch)
         cdef Section section
@@ -1422,6 +1449,9 @@ cdef class Appender:
         cdef Message message
         cdef uint64_t commit_log_offset
         cdef int index
+        cdef int place = 0
+        cdef Route waiting = None
+        check_level(delay_level)
         if count == 0:
             return []
         if not isinstance(batch[0], Message):
@@ -1445,7 +1475,11 @@ cdef class Appender:
                         f"a batch goes to one queue: topic {message.topic!r} in a batch for {route.topic!r}")
                 result = SendResult.__new__(SendResult)
                 self._stage(plan, message, route, number, sharding_key, now, result)
+                if delay_level:
+                    waiting, place = self._delay(plan, route, route.queue_ids[number], delay_level)
                 results.append(result)
+            if delay_level:
+                route, number = waiting, place
             if plan.size + BLANK_SIZE > <Py_ssize_t>self.log_file_bytes:
                 raise BatchTooLarge(
                     f"{count} records take {plan.size} bytes; one commit log file holds "
@@ -1468,17 +1502,16 @@ cdef class Appender:
                     *, int reconsume_times, int delay_level=0):
         cdef Section section
         cdef int64_t now = wall_clock_ms()
-        cdef Route route = self._route(topic)
+        cdef Route route = self._route_to(topic, queue_id)
         cdef int number = route.number_of(queue_id)
         cdef _Plan plan
         cdef SendResult result = SendResult.__new__(SendResult)
         if delay_level < 0:
             raise ValueError(wrong_level(delay_level, 0))
-        if topic == SCHEDULE_TOPIC:
-            raise MessageRejected(f"topic {topic!r} holds messages that wait for their delay level: give a delay_level")
         plan = self._take_plan(1)
         try:
-            self._stage_copy(plan, message, route, queue_id, properties, reconsume_times)
+            self._stage_copy(plan, message, route, queue_id, reconsume_times)
+            self._copy_properties(plan, properties, topic)
             if delay_level:
                 route, number = self._delay(plan, route, queue_id, min(delay_level, LEVELS))
             self._check_file_size(plan)
@@ -1492,20 +1525,41 @@ cdef class Appender:
             self.spare = plan
         return result
 
-    cdef int _stage_copy(self, _Plan plan, ReceivedMessage message, Route route, int queue_id, object properties,
+    def deliver(self, ReceivedMessage message not None, str topic not None, int queue_id, Py_ssize_t progress_at):
+        cdef Section section
+        cdef int64_t now = wall_clock_ms()
+        cdef Route route = self._route_to(topic, queue_id)
+        cdef int number = route.number_of(queue_id)
+        cdef SendResult result = SendResult.__new__(SendResult)
+        cdef _Plan plan
+        if not 0 < progress_at <= self.shared.size - 8 or progress_at % 8:
+            raise ValueError(f"byte {progress_at} is no word of the runtime file")
+        plan = self._take_plan(1)
+        try:
+            self._stage_copy(plan, message, route, queue_id, message.delivery_attempt - 1)
+            self._keep_properties(plan, message)
+            self._check_file_size(plan)
+            name_result(result, message.message_id)
+            plan.progress_at = progress_at
+            plan.progress_from = message.queue_offset
+            if not self._commit(plan, route.slots[number], now, &section):
+                return None
+            result.queue = route.queues[number]
+            result.queue_offset = section.queue_offset
+            result.commit_log_offset = section.commit_log_offset
+            result.commit_log_end = section.commit_log_offset + section.staged_size
+        finally:
+            self.spare = plan
+        return result
+
+    cdef int _stage_copy(self, _Plan plan, ReceivedMessage message, Route route, int queue_id,
                          int reconsume_times) except -1:
-        """Write a record as ``_stage`` does, with everything from ``message`` but its place and its properties."""
+        """Write a record as ``_stage`` does, up to its properties, with everything from ``message`` but its place."""
         cdef Py_ssize_t kept = message.frame.body_at + message.frame.body_size
         cdef Py_ssize_t topic_size = PyBytes_GET_SIZE(route.name)
-        cdef Py_ssize_t used = CRC_PROPERTY_SIZE
-        cdef Py_ssize_t size = 0
-        cdef Py_ssize_t name_size = 0
-        cdef Frame frame
-        cdef const char *name
-        cdef const char *text
         cdef unsigned char *start
         cdef unsigned char *at
-        plan.reserve(kept + 3 + topic_size + MAX_PROPERTIES_BYTES)
+        plan.reserve(kept + 3 + topic_size + 2 * MAX_PROPERTIES_BYTES)
         start = plan.staged + plan.size
         memcpy(start, message.at, kept)
         put_i32(start + R_QUEUE_ID, queue_id)
@@ -1515,7 +1569,17 @@ cdef class Appender:
         at = start + kept
         at[0] = <unsigned char>topic_size
         memcpy(at + 1, PyBytes_AS_STRING(route.name), topic_size)
-        at += 3 + topic_size
+        plan.properties_at = kept + 3 + topic_size
+        return 0
+
+    cdef int _copy_properties(self, _Plan plan, object properties, str topic) except -1:
+        """Write the properties given, and finish the record."""
+        cdef Py_ssize_t used = CRC_PROPERTY_SIZE
+        cdef Py_ssize_t size = 0
+        cdef Py_ssize_t name_size = 0
+        cdef const char *name
+        cdef const char *text
+        cdef unsigned char *at = plan.staged + plan.size + plan.properties_at
         for key, value in properties.items():
             name = text_of(<str?>key, "property name", False, &name_size)
             text = text_of(<str?>value, "property value", False, &size)
@@ -1524,20 +1588,39 @@ cdef class Appender:
             used += name_size + size + 2
             if used > MAX_PROPERTIES_BYTES:
                 raise PropertiesTooLarge(
-                    f"properties of a copy for topic {route.topic!r} take more than {MAX_PROPERTIES_BYTES} bytes on disk")
+                    f"properties of a copy for topic {topic!r} take more than {MAX_PROPERTIES_BYTES} bytes on disk")
             at = put_property(at, name, name_size, text, size)
         self._finish_staged(plan, at, used)
-        frame_of(start, plan.sizes[0], get_i64(start + R_COMMIT_LOG_OFFSET), &frame)
-        plan.tags_codes[0] = tags_code_of(start, &frame)
+        return 0
+
+    cdef int _keep_properties(self, _Plan plan, ReceivedMessage message) except -1:
+        """Write the properties of ``message`` byte for byte, and finish the record."""
+        cdef const unsigned char *properties = message.at + message.frame.properties_at
+        cdef Py_ssize_t size = message.frame.properties_size
+        cdef unsigned char *at = plan.staged + plan.size + plan.properties_at
+        if size >= CRC_PROPERTY_SIZE and memcmp(properties + size - CRC_PROPERTY_SIZE, b"__CRC32#\x01", 9) == 0:
+            size -= CRC_PROPERTY_SIZE
+        if size + 1 + CRC_PROPERTY_SIZE > MAX_PROPERTIES_BYTES:  # a broker's, without room for the CRC
+            kept = {name: value for name, value in message.properties.items()
+                    if name not in ("DELAY", "REAL_TOPIC", "REAL_QID")}
+            return self._copy_properties(plan, kept, message.topic)
+        memcpy(at, properties, size)
+        if size and at[size - 1] != 2:
+            at[size] = 2
+            size += 1
+        self._finish_staged(plan, at + size, size + CRC_PROPERTY_SIZE)
         return 0
 
     cdef void _finish_staged(self, _Plan plan, unsigned char *end, Py_ssize_t properties_size) noexcept:
         """Enter the sizes of the record that was staged last; ``end`` is behind its properties but for the CRC."""
         cdef unsigned char *start = plan.staged + plan.size
         cdef Py_ssize_t total = end + CRC_PROPERTY_SIZE - start
+        cdef Frame frame
         put_i16(end + CRC_PROPERTY_SIZE - properties_size - 2, <int>properties_size)
         put_i32(start, <int32_t>total)
+        frame_of(start, total, get_i64(start + R_COMMIT_LOG_OFFSET), &frame)
         plan.sizes[plan.count] = <int32_t>total
+        plan.tags_codes[plan.count] = tags_code_of(start, &frame)
         plan.count += 1
         plan.size += total
 
@@ -1546,7 +1629,7 @@ cdef class Appender:
 
         CommitLog.asyncPutMessage: the properties are written anew, in the order of a HashMap of Java.
         """
-        cdef Route schedule = self._route(SCHEDULE_TOPIC)
+        cdef Route schedule = self._schedule()
         cdef int number = schedule.number_of(level - 1)
         cdef unsigned char *start
         cdef unsigned char *at
@@ -1667,10 +1750,27 @@ cdef class Appender:
         add32(&self.ahead_word, 1)
         futex_wake(&self.ahead_word, 2147483647)
 
+    cdef Route _schedule(self):
+        if self.schedule is None:
+            self.schedule = <Route?>self.make_route(SCHEDULE_TOPIC)
+        return self.schedule
+
+    cdef Route _route_to(self, str topic, int queue_id):
+        """The route of a topic, made again when it does not know the queue."""
+        cdef Route route = self._route(topic)
+        cdef int number
+        for number in range(route.count):
+            if route.queue_ids[number] == queue_id:
+                return route
+        del self.routes[topic]
+        return self._route(topic)
+
     cdef Route _route(self, str topic):
         cdef PyObject *found = PyDict_GetItem(self.routes, topic)
         if found != NULL:
             return <Route>found
+        if topic == SCHEDULE_TOPIC:
+            raise MessageRejected(f"topic {topic!r} holds messages that wait for their delay level: give a delay_level")
         route = self.make_route(topic)
         self.routes[topic] = route
         return <Route?>route
@@ -1683,6 +1783,7 @@ cdef class Appender:
         plan.size = 0
         plan.count = 0
         plan.delay_ms = 0
+        plan.progress_at = plan.progress_from = 0
         plan.reserve_records(count)
         return plan
 
@@ -1797,7 +1898,7 @@ cdef class Appender:
         put_hex(at + 28, self.counter, 4)
 
     cdef int _commit(self, _Plan plan, int number, int64_t now, Section *section) except -1:
-        """Run the append section, getting what it needs between the attempts.
+        """Run the append section, getting what it needs between the attempts. 0 when the progress word had moved on.
 
         The first attempt takes the address that the last one to this queue has noted: with 10,000 queues each object on
         the way to it would have to come from main memory. It holds no reference, and so it keeps the GIL.
@@ -1819,6 +1920,8 @@ cdef class Appender:
         section.tags_codes = plan.tags_codes
         section.count = plan.count
         section.delay_ms = plan.delay_ms
+        section.progress_at = plan.progress_at
+        section.progress_from = plan.progress_from
         section.now = now
         while True:
             log_files = self.log_files  # held while the section runs: rule 5
@@ -1841,6 +1944,8 @@ cdef class Appender:
                 self._raise_lock_failure(failure)
             if outcome == DONE:
                 break
+            if outcome == OUTDATED:
+                return 0
             noted = False
             if held is None:
                 held = []
@@ -1855,7 +1960,7 @@ cdef class Appender:
             self.files.rolled()
         if load32(&self.ahead_waiting) and section.commit_log_offset + section.staged_size > load64(&self.ahead_mark):
             self.wake_ahead()
-        return 0
+        return 1
 
     cdef tuple _queue_files(self, int slot):
         while slot >= len(self.queue_files):

@@ -8,7 +8,8 @@ stage      what a death leaves                        what the next owner of the
 idle       nothing                                    nothing
 copying    bytes from ``append_from`` to              zeroes them, and a blank record at ``published_to``,
            ``written_to`` that nobody may read        durably
-recorded   whole records there, entries due           writes the entries, publishes records and queues
+recorded   whole records there, entries due           writes the entries, publishes records and queues, and
+                                                      moves ``progress_at`` to ``progress_to``
 =========  =========================================  =====================================================
 
 Both repairs can be done twice. So a message, or a whole batch, is there or is not, and never in part.
@@ -28,10 +29,12 @@ from store.errors import StoreCorrupt, told_by_system
 from store.file_queue import FileQueue
 from store.message_queue import MessageQueue
 from store.record import Record
-from store.shared_state import SharedState
+from store.shared_state import SharedState, schedule_slot_at
 from store.topic_table import TopicTable
 
 IDLE, COPYING, RECORDED = range(3)
+
+_SCHEDULE_WORDS = frozenset(map(schedule_slot_at, range(layout.SCHEDULE_SLOTS)))
 
 FilePair = tuple[Mapping, int, Mapping | None, int]
 
@@ -121,6 +124,7 @@ def repair(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueu
     reach(CrashPoint.REPAIR_STARTED)
     if stage == RECORDED:
         _complete(state, log_files, consume_queues, topics)
+        _advance_progress(state)
     else:
         _undo(state, log_files)
         reach(CrashPoint.REPAIR_ZEROED)
@@ -152,3 +156,9 @@ def _complete(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQ
     state.published_to = state.written_to
     for queue, end in ends.items():
         topics.advance_max_offset(queue, end)
+
+
+def _advance_progress(state: SharedState) -> None:
+    """Move on the delay level whose message was delivered; a word that is none of a level was damaged."""
+    if state.progress_at in _SCHEDULE_WORDS:
+        state.words.store(state.progress_at, state.progress_to)

@@ -5,6 +5,7 @@ file                             what it says                                   
 ===============================  ==========================================================  =====================
 ``config/topics.json``           every topic: queues, permission                             ``TopicConfigManager``
 ``config/consumerOffset.json``   committed offset of each group in each message queue        ``ConsumerOffsetManager``
+``config/delayOffset.json``      next message to deliver, of each delay level                ``ScheduleMessageService``
 ``store.json``                   settings fixed when the directory was made                  (its ``broker.conf``)
 ===============================  ==========================================================  =====================
 
@@ -50,9 +51,15 @@ from store.mapped_file import make_directory, scratch_name, sync_directory
 _log = logging.getLogger(__name__)
 
 TOPICS_FILE = Path("config", "topics.json")
+DELAY_OFFSETS_FILE = Path("config", "delayOffset.json")
 CONSUMER_OFFSETS_FILE = Path("config", "consumerOffset.json")
 STORE_SETTINGS_FILE = Path("store.json")
 STORE_FORMAT_VERSION = 1
+
+_TEMPORARY_POINTS = {
+    CONSUMER_OFFSETS_FILE.name: CrashPoint.OFFSETS_TEMPORARY,
+    DELAY_OFFSETS_FILE.name: CrashPoint.DELAY_OFFSETS_TEMPORARY,
+}
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _LARGEST_INT = 2**31 - 1
@@ -238,6 +245,33 @@ def _queue_offsets(path: Path, key: str, entry: object) -> dict[int, int]:
 
 def _digest(text: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") or 1 if text else 0
+
+
+# --- delay levels ---------------------------------------------------------------------------------
+
+
+def read_delay_offsets(root: Path) -> dict[int, int]:
+    """Return ``{delay level: queue_offset of the next message to deliver}``; nothing when there is no file.
+
+    Raises:
+        StoreCorrupt: damaged without a good ``.bak``, or an offset is not an integer.
+    """
+    path = root / DELAY_OFFSETS_FILE
+    return _queue_offsets(path, "offsetTable", _table(path, read(path) or {}, "offsetTable"))
+
+
+def write_delay_offsets(root: Path, offsets: Mapping[int, int]) -> None:
+    """Write ``offsets`` over those of the same delay levels, and keep all others.
+
+    Raises:
+        StoreCorrupt: the present file is damaged without a good ``.bak``; nothing was written.
+        StoreFull: no room; the present file is untouched.
+    """
+    path = root / DELAY_OFFSETS_FILE
+    document = read(path) or {}
+    kept = _table(path, document, "offsetTable")
+    document["offsetTable"] = {**kept, **{str(level): offset for level, offset in offsets.items()}}
+    write(path, render(document))
 
 
 # --- fixed settings -------------------------------------------------------------------------------
@@ -494,8 +528,8 @@ def _write_and_rename(temporary: Path, path: Path, content: bytes) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            if path.name == CONSUMER_OFFSETS_FILE.name:
-                reach(CrashPoint.OFFSETS_TEMPORARY)
+            if path.name in _TEMPORARY_POINTS:
+                reach(_TEMPORARY_POINTS[path.name])
             temporary.rename(path)
         except OSError:
             with contextlib.suppress(OSError):  # it is overwritten by the next write

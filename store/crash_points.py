@@ -28,6 +28,8 @@ class CrashPoint(enum.IntEnum):
     QUEUE_PUBLISHED = 10  #: the queue's max offset advanced, the stage not idle again
     APPEND_FINISHED = 11  #: mutex released, sleepers not woken
 
+    PROGRESS_ADVANCED = 12  #: a delivered message counts in its delay level, the stage not idle again
+
     ACK_LOCKED = 20  #: mutex of the group-queue held, nothing changed
     ACK_MARKED = 21  #: the bit of the message is set
     ACK_ADVANCING = 22  #: ``advance_to`` is set, the bits it passes are not cleared
@@ -44,6 +46,7 @@ class CrashPoint(enum.IntEnum):
     FILE_ALLOCATED = 43  #: the next file exists under its own name, nobody has mapped it
     FLUSH_SYNCED = 44  #: ``fdatasync`` returned, ``flushed_to`` not advanced
     OFFSETS_TEMPORARY = 45  #: the new ``consumerOffset.json`` stands beside the old one
+    DELAY_OFFSETS_TEMPORARY = 50  #: the new ``delayOffset.json`` stands beside the old one
     RECOVERY_PLANNED = 46  #: recovery knows what to do and did nothing
     RECOVERY_TAIL_CUT = 47  #: the torn tail is zeroed, consume queues not yet right
     RECOVERY_APPLIED = 48  #: all is done, the runtime file is not built

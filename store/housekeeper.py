@@ -1,8 +1,9 @@
 """Housekeeper: the role that does what somebody has to do from time to time, in one process at a time.
 
-Flushing, the checkpoint, ``consumerOffset.json``, and the next commit log file ahead of the writers. The role is a
-byte lock, so the kernel takes it from a process that dies, and every process that has the store open tries for it.
-Each task can be done twice, or by two.
+Flushing, the checkpoint, ``consumerOffset.json``, the next commit log file ahead of the writers, and, in a thread
+beside the tasks, the delivery of delayed messages (:mod:`store.schedule`). The role is a byte lock, so the kernel takes
+it from a process that dies, and every process that has the store open tries for it. Each task can be done twice, or by
+two.
 
 A supervisor is preferred, because it lives longest: while one has the store open, the others leave the role to it.
 """
@@ -40,7 +41,7 @@ class Housekeeper:
     """Tries for the role, and does its work while it has it.
 
     ``tasks`` maps a task to its interval; ``prepare`` makes the next commit log file, at once when a writer
-    enters a new one.
+    enters a new one; ``beside`` runs in a thread of its own until the event it gets is set.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class Housekeeper:
         lock: LockFile,
         tasks: dict[Callable[[], None], int | Every],
         prepare: Callable[[], None],
+        beside: Callable[[threading.Event], None],
     ) -> None:
         self._state = state
         self._lock = lock
         self._tasks = tasks
         self._prepare = prepare
+        self._beside = beside
         self._closed = threading.Event()
         self._preferred = False
         self._scheduler: BackgroundScheduler | None = None
@@ -90,6 +93,9 @@ class Housekeeper:
         return self._preferred or self._lock.holder(SUPERVISOR_BYTE) is None
 
     def _serve(self) -> None:
+        ended = threading.Event()
+        beside = threading.Thread(target=self._beside, args=(ended,), name="rmq-schedule", daemon=True)
+        beside.start()
         self._scheduler = _start_scheduler(self._tasks)
         try:
             while not self._closed.is_set() and self._may_serve():
@@ -98,8 +104,10 @@ class Housekeeper:
                 if not self._closed.is_set():
                     self._state.words.wait(_PREPARE_WORD, seen, _ATTEMPT_MS)
         finally:
+            ended.set()
             self._scheduler.shutdown(wait=True)
             self._scheduler = None
+            beside.join()
 
 
 def _start_scheduler(tasks: dict[Callable[[], None], int | Every]) -> BackgroundScheduler:

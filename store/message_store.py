@@ -42,6 +42,7 @@ from store.preparer import Preparer
 from store.recovery import ABORT
 from store.releaser import Releaser
 from store.retention import FIRST_RUN_AFTER_MS, Retention
+from store.schedule import PERSIST_INTERVAL_MS, Schedule
 from store.shared_state import SharedState, process_start_unique, queue_slot_at
 from store.topic_table import TopicTable
 
@@ -100,6 +101,16 @@ class MessageStore:
         self.disk = Disk(root, state, config)
         self.retention = Retention(
             state, self.log_files, self.consume_queues, self.index_files, self.topics, lock, self.disk, config
+        )
+        self.schedule = Schedule(
+            root,
+            state,
+            lock,
+            self.topics,
+            self.log_files,
+            self.consume_queues,
+            self.retention.oldest,
+            self._delayed_appender,
         )
         self._releaser = Releaser(state, self._mappings)
         self.housekeeper = self._start_housekeeper() if housekeeping else None
@@ -298,6 +309,14 @@ class MessageStore:
             if table:
                 self.state.offsets_digest = config_file.write_consumer_offsets(self.root, table, self._announce_digest)
 
+    def persist_schedule(self) -> None:
+        """Write ``delayOffset.json``. Raises StoreFull, StorePoisoned, NotFlushed."""
+        self.schedule.persist(self.flusher.wait_until_flushed)
+
+    def _delayed_appender(self) -> Appender:
+        """What delivers delayed messages, to topics that are there and to those of which only messages wait."""
+        return self.appender(self.topics.queues, lambda body: bytes(str(body), "utf-8"), prepare=False)
+
     def prepare_next_file(self) -> None:
         """Make the commit log file that the next roll needs. Raises StoreFull."""
         following = self.log_files.base_of(self.state.published_to) + self.log_files.file_bytes
@@ -338,6 +357,7 @@ class MessageStore:
         self.flusher.wait_until_flushed(self.state.published_to)
         self.flusher.flush_queues()
         self.persist_offsets()
+        self.persist_schedule()
         self._close_index()
         self.flusher.write_checkpoint()
         reach(CrashPoint.CLOSE_CHECKPOINTED)
@@ -367,12 +387,13 @@ class MessageStore:
             self.flush_queues_timed: config.consume_queue_flush_interval_ms,
             self.flush_thorough: config.consume_queue_flush_thorough_interval_ms,
             self.persist_offsets: config.offset_persist_interval_ms,
+            self.persist_schedule: PERSIST_INTERVAL_MS,
             self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
             self.retention.run: Every(config.clean_resource_interval_ms, FIRST_RUN_AFTER_MS),
         }
         if config.message_index:
             tasks[self.build_index] = _INDEX_INTERVAL_MS
-        return Housekeeper(self.state, self.lock, tasks, self.prepare_next_file)
+        return Housekeeper(self.state, self.lock, tasks, self.prepare_next_file, self.schedule.run)
 
     def flush_timed(self) -> None:
         """Flush when enough pages are dirty, and record it."""

@@ -160,6 +160,8 @@ class Recovered:
     queues: dict[MessageQueue, tuple[int, int]] = field(default_factory=dict)
     """(min, max) offset of every message queue."""
     progress: Progress = field(default_factory=dict)
+    delivered: dict[int, int] | None = None
+    """By delay level, the next message to deliver, when a process of this boot saw to that."""
     last_store_timestamp: int = 0
     doubtful: tuple[Quarantined, ...] = ()
     """Records by a broker whose queue offset is not believed: they are stepped over."""

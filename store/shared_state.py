@@ -8,7 +8,8 @@ is in :mod:`store.layout` (``RUNTIME_HEADER`` and the tables); this says who may
 field                       written under         what a reader may do; what a crash leaves
 ==========================  ====================  ==========================================================
 append_stage, append_from,  append mutex          nothing without the mutex; the next owner repairs by them
-written_to
+written_to, progress_at,
+progress_to
 published_to                append mutex          acquire it, then read any record below; never falls
 queue max_offset            append mutex          acquire it, then read any entry below; never falls
 queue waiting_lanes         atomic                a bit too many costs one needless wake-up
@@ -22,7 +23,7 @@ queue_count, slots          table mutex           acquire the count, then read a
 group-queue fields          mutex of the slot     only the owner with the present epoch changes acknowledgements
 member, worker slots        their owner           dead when the owner's byte lock is free (store/file_lock.py)
 running slots               their handler thread  what a dead member's slot says was running when it died
-schedule slots              schedule byte lock    a lower value than the truth delivers a message again
+schedule slots              append mutex          moved on in the append of the copy; the next owner repairs
 ==========================  ====================  ==========================================================
 
 Invariant, checked by ``python -m store verify``:
@@ -83,6 +84,8 @@ class SharedState:
     written_to = _Word("written_to")
     last_store_timestamp = _Word("last_store_timestamp")
     published_to = _Word("published_to")
+    progress_at = _Word("progress_at")
+    progress_to = _Word("progress_to")
     flushed_to = _Word("flushed_to")
     poisoned = _Word("poisoned")
     disk_full = _Word("disk_full")

@@ -30,6 +30,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "reading",
         "query",
         "retention",
+        "schedule",
         "shape",
         "write_buffer",
     ),
@@ -48,6 +49,7 @@ SAME_LEVEL: dict[str, set[str]] = {
     "file_system": {"errors"},
     "reading": {"dispatch", "recovery", "shape"},
     "recovery": {"appending", "dispatch", "shape"},
+    "schedule": {"query"},
     "shared_state": {"mapped_file"},
     "__main__": {"repair"},
 }

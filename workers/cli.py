@@ -12,22 +12,21 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from workers import status
+from workers.dead_letter_commands import dlq
 from workers.exit_codes import ExitCode
+from workers.opening import StoreCannotBeOpened, one_line, opening
 from workers.output import write
 from workers.parameters import DIRECTORY, duration, moment, name_and_value, start, with_output, with_store
 
 if TYPE_CHECKING:
     from rmqclient import App
     from workers.worker_life import Limits
-
-T = TypeVar("T")
 
 EPILOG = """\b
 Exit codes:
@@ -48,10 +47,6 @@ Examples:
 """
 
 
-class StoreCannotBeOpened(Exception):
-    """Whatever the reason was: exit code 3."""
-
-
 class _OneLineErrors(click.Group):
     """Turns what is raised on purpose into one line and an exit code; anything else is a bug and shows its trace."""
 
@@ -66,7 +61,7 @@ class _OneLineErrors(click.Group):
             code = _exit_code_of(error)
             if code is None:
                 raise
-            click.echo(f"rmq: {_one_line(error)}", err=True)
+            click.echo(f"rmq: {one_line(error)}", err=True)
             ctx.exit(code)
 
 
@@ -79,23 +74,6 @@ def _exit_code_of(error: Exception) -> ExitCode | None:
     if isinstance(error, TargetError | HandlerError | InvalidName):
         return ExitCode.USAGE
     return ExitCode.FAILED if isinstance(error, QueueError) else None
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-@contextlib.contextmanager
-def _opening(root: Path, make: Callable[[], contextlib.AbstractContextManager[T]]) -> Iterator[T]:
-    """Enter what ``make`` returns. What fails until then means that the store cannot be opened; later it does not."""
-    from rmqclient import QueueError
-
-    with contextlib.ExitStack() as stack:
-        try:
-            opened = stack.enter_context(make())
-        except (QueueError, OSError) as error:
-            raise StoreCannotBeOpened(f"cannot open the store {root}: {_one_line(error)}") from error
-        yield opened
 
 
 def main() -> None:
@@ -111,6 +89,9 @@ def main() -> None:
 @click.version_option(package_name="rmqclient", prog_name="rmq")
 def rmq() -> None:
     """A message queue without a server: run handlers, look at topics and groups, send and read messages."""
+
+
+rmq.add_command(dlq)
 
 
 @rmq.command(epilog=EPILOG)
@@ -174,7 +155,7 @@ def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: 
     start_fork_server()  # before the store and the housekeeper, which may start threads
     with (
         SignalPipe(*supervisor.SIGNALS) as signal_pipe,
-        _opening(root, lambda: admin.open_store(root, app.config)) as store,
+        opening(root, lambda: admin.open_store(root, app.config)) as store,
     ):
         durability = store.config.durability.value
         click.echo(status.banner(store.root, app.handlers, processes=processes, durability=durability), err=True)
@@ -199,7 +180,7 @@ def topic_ls(root: Path, output: str, query: str | None) -> None:
     """All topics with their number of queues and messages."""
     from rmqclient import admin
 
-    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
         write([status.topic_row(info) for info in admin.topics(store)], output=output, query=query)
 
 
@@ -211,7 +192,7 @@ def topic_info(topic_name: str, root: Path, output: str, query: str | None) -> N
     """The queues of TOPIC and their offsets."""
     from rmqclient import admin
 
-    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
         info = admin.topic_info(store, topic_name)
         write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
 
@@ -225,7 +206,7 @@ def topic_create(topic_name: str, queues: int, root: Path, output: str, query: s
     """Make TOPIC; the store is made too if there is none."""
     from rmqclient import admin
 
-    with _opening(root, lambda: admin.open_store(root)) as store:
+    with opening(root, lambda: admin.open_store(root)) as store:
         info = admin.create_topic(store, topic_name, queues)
         write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
 
@@ -242,7 +223,7 @@ def group_ls(root: Path, output: str, query: str | None) -> None:
     """All groups with their topics, members and lag."""
     from rmqclient import admin
 
-    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
         write([status.group_row(info) for info in admin.groups(store)], output=output, query=query)
 
 
@@ -254,7 +235,7 @@ def group_lag(group_name: str, root: Path, output: str, query: str | None) -> No
     """Offsets, lag and owner of every queue of GROUP."""
     from rmqclient import admin
 
-    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
         write([status.lag_row(lag) for lag in admin.lag(store, group_name)], output=output, query=query)
 
 
@@ -272,7 +253,7 @@ def message_show(message_id: str, topic_name: str | None, root: Path, output: st
     """The message with ID: the one that its sender got, or RocketMQ's offset message id."""
     from rmqclient import admin
 
-    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
         found = store.message_by_id(message_id, topic_name)
         if found is None:
             raise click.ClickException(f"no message has the id {message_id}")
@@ -303,7 +284,7 @@ def message_find(
     """The messages of TOPIC with KEY, the newest first."""
     from rmqclient import admin
 
-    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
         found = admin.find(store, topic_name, key, since_ms=since, until_ms=until, limit=limit)
     if output == "table" and query is None:
         for each in found:
@@ -325,7 +306,7 @@ def worker_ls(root: Path, output: str, query: str | None) -> None:
     from rmqclient import admin
     from rmqclient.worker_table import WorkerTable
 
-    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
         write([status.worker_row(row) for row in WorkerTable(store).all()], output=output, query=query)
 
 
@@ -340,7 +321,7 @@ def store_broker_conf(root: Path) -> None:
     """Print the broker.conf with which a RocketMQ broker opens the store in ROOT."""
     from rmqclient import admin
 
-    with _opening(root, lambda: contextlib.nullcontext(admin.broker_conf(root))) as text:
+    with opening(root, lambda: contextlib.nullcontext(admin.broker_conf(root))) as text:
         click.echo(text, nl=False)
 
 
@@ -370,7 +351,7 @@ def send(
     from rmqclient import Message, Producer
 
     to_send = Message(topic_name, _body(body), tags=tags, keys=keys, properties=dict(properties))
-    with _opening(root, lambda: Producer(root, group="rmq-cli")) as producer:
+    with opening(root, lambda: Producer(root, group="rmq-cli")) as producer:
         results = [producer.send(to_send, sharding_key) for _ in range(count)]
     write([status.sent_row(result) for result in results], output=output, query=query)
 
@@ -397,7 +378,7 @@ def tail(topic_name: str, begin: str | int, follow: bool, root: Path, output: st
 
     if output == "json" and follow:
         raise click.UsageError("a JSON document has an end: use -o jsonl, or --no-follow")
-    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
         messages = admin.tail(store, topic_name, start=begin, follow=follow)
         if output == "json":
             write([status.message_row(each) for each in messages], output=output, query=query)
@@ -420,5 +401,5 @@ def store_clean(reserved_hours: int | None, root: Path, output: str, query: str 
     """
     from rmqclient import admin
 
-    with _opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
         write(status.cleaned_row(admin.clean(store, reserved_hours)), output=output, query=query)

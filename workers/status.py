@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmqclient import ReceivedMessage, SendResult
     from rmqclient.admin import CleanInfo, GroupInfo, QueueLag, TopicInfo
+    from rmqclient.dead_letters import DeadLetter, GroupLetters
     from rmqclient.handler import Handler
     from rmqclient.worker_table import WorkerStatus
 
@@ -137,10 +138,49 @@ def message_row(message: ReceivedMessage) -> Row:
     return row
 
 
+def dead_letters_row(letters: GroupLetters) -> Row:
+    """How many dead letters one group has."""
+    return {
+        "group": letters.group,
+        "waiting": letters.waiting,
+        "replayed": letters.replayed,
+        "purged": letters.purged,
+    }
+
+
+def dead_letter_row(letter: DeadLetter) -> Row:
+    """One dead letter of a list."""
+    return {
+        "queue_offset": letter.message.queue_offset,
+        "message_id": letter.message.message_id,
+        "topic": letter.topic,
+        "keys": list(letter.message.keys),
+        "attempts": letter.attempts,
+        "given_up": _local_time(letter.message.store_timestamp),
+        "done": letter.done,
+        "error": letter.error,
+    }
+
+
+def dead_letter_detail(letter: DeadLetter) -> Row:
+    """One dead letter with its history and its message."""
+    return {**dead_letter_row(letter), "failures": letter.failures, "message": message_row(letter.message)}
+
+
+def dead_letter_lines(letter: DeadLetter) -> list[str]:
+    """The same for a person, with the tracebacks as they are."""
+    lines = [f"{name:<13} {value}" for name, value in dead_letter_row(letter).items()]
+    for failure in letter.failures:
+        when = _local_time(int(failure.get("at", 0)))
+        told = printable(f"{failure.get('error')}: {failure.get('text')}".encode())
+        lines.append(f"attempt {failure.get('attempt')}  {when}  {failure.get('worker') or '-'}  {told}")
+        lines += [printable(line.encode()) for line in str(failure.get("trace", "")).splitlines()]
+    return [*lines, f"body          {printable(letter.message.body)}"]
+
+
 def message_line(message: ReceivedMessage) -> str:
     """A message as one line of text: queue and offset, local time, tags, keys, body. Control characters are escaped."""
-    stored = datetime.datetime.fromtimestamp(message.store_timestamp / 1000, datetime.UTC).astimezone()
-    when = stored.isoformat(" ", "milliseconds")
+    when = _local_time(message.store_timestamp)
     labels = " ".join([message.tags or "-", *message.keys])
     return f"{message.queue_id}:{message.queue_offset}  {when}  {labels}  {printable(message.body)}"
 
@@ -152,6 +192,11 @@ def printable(body: bytes) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
         for character in text
     )
+
+
+def _local_time(milliseconds: int) -> str:
+    stored = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).astimezone()
+    return stored.isoformat(" ", "milliseconds")
 
 
 def _as_text(body: bytes) -> str | None:

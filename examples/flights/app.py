@@ -23,8 +23,10 @@ import msgspec
 from examples.flights.dataset import Flight
 from examples.flights.results import Results
 from rmqclient import App, ReceivedMessage
+from store import java_hash
 
 TOPIC = "flights"
+QUEUES = 4
 GROUPS = ("delays", "minutes")
 DEFAULT_STORE = "demo-output/store"
 
@@ -38,7 +40,7 @@ def count_delay(message: ReceivedMessage) -> None:
     """Count how late the flight left."""
     flight = _decode(message.body)
     results("delays").count(
-        message.queue_id,
+        home_queue(message),
         message.message_id,
         flight.name,
         flight.origin,
@@ -52,7 +54,15 @@ def count_delay(message: ReceivedMessage) -> None:
 def count_minutes(message: ReceivedMessage) -> None:
     """Count the minutes that the aircraft was in the air."""
     flight = _decode(message.body)
-    results("minutes").count(message.queue_id, message.message_id, flight.name, flight.tail_number, flight.air_minutes)
+    row = flight.name, flight.tail_number, flight.air_minutes
+    results("minutes").count(home_queue(message), message.message_id, *row)
+
+
+def home_queue(message: ReceivedMessage) -> int:
+    """Return the queue to which the message was sent. A retry comes from the only queue of the group's retry topic."""
+    if message.queue.topic == message.topic or message.sharding_key is None:
+        return message.queue_id
+    return abs(java_hash(message.sharding_key)) % QUEUES
 
 
 def results_directory() -> Path:

@@ -18,11 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from examples.flights import report, stage
-from examples.flights.app import GROUPS, TOPIC
+from examples.flights.app import GROUPS, QUEUES, TOPIC
 from examples.flights.chart import draw
 from examples.flights.dataset import FLIGHTS, flights
 from examples.flights.progress import Display, display
-from examples.flights.replay import QUEUES
 from examples.flights.stage import DemoFailed, Processes, Takeover
 from examples.flights.tally import computed, stored
 from rmqclient import QueueError, admin

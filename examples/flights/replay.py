@@ -11,11 +11,9 @@ from pathlib import Path
 
 import click
 
-from examples.flights.app import TOPIC, app
+from examples.flights.app import QUEUES, TOPIC, app
 from examples.flights.dataset import FLIGHTS, Flight, flights
 from rmqclient import Message, Producer
-
-QUEUES = 4
 
 
 def message_for(flight: Flight) -> Message:

@@ -18,9 +18,10 @@ import pytest
 
 from rmqclient import Message, Producer
 from rmqclient.admin import find, lag, open_store
-from store import MessageQueue
+from store import MessageQueue, config_file
 from store.dump import dump
 from store.verify import verify
+from tests.crash.child import after_every_delay, waiting
 from tests.support import reference
 from tests.support.lines import Line, committed_by_workload, keys_found, keys_of, lines_of, of_kind, stripped
 
@@ -86,7 +87,7 @@ def test_the_store_dumps_what_rocketmq_read_and_finds_no_problem(golden: Golden)
 
 def test_every_message_is_read_through_its_queue_once_the_store_is_open(golden: Golden) -> None:
     by_offset = {record["commit_log_offset"]: record for record in golden.records}
-    with open_store(golden.root, create=False) as store:
+    with open_store(golden.root, create=False, housekeeping=False) as store:
         for line in of_kind(golden.manifest, "queue"):
             queue = MessageQueue(line["topic"], line["queue_id"])
             assert (store.topics.min_offset(queue), store.topics.max_offset(queue)) == (line["begin"], line["end"])
@@ -101,11 +102,30 @@ def test_every_message_is_read_through_its_queue_once_the_store_is_open(golden: 
                 assert found.delivery_attempt == record["reconsume_times"] + 1
 
 
+@pytest.mark.guarantee("G18")
+def test_what_waits_in_a_brokers_store_is_delivered_and_what_it_delivered_is_not(golden: Golden) -> None:
+    with open_store(golden.root, create=False, housekeeping=False) as store:
+        store.schedule.now_ms = after_every_delay
+        while any(waiting(store).values()):
+            store.schedule.look()
+    records = [record for _, record in reference.read_commit_log(golden.root)]
+    old, new = records[: len(golden.records)], records[len(golden.records) :]
+    assert {(record.topic, record.body) for record in new} == {("Delayed", b"later"), ("%RETRY%retrying", b"waits")}
+    for copy in new:
+        (waited,) = [record for record in old if record.topic == reference.SCHEDULE_TOPIC and record.body == copy.body]
+        assert copy.queue_id == int(waited.property_map["REAL_QID"])
+        expected = replace(waited, topic=copy.topic, queue_id=copy.queue_id, properties=waited.properties + b"\x02")
+        placed = {name: getattr(copy, name) for name in ("queue_offset", "commit_log_offset", "store_timestamp")}
+        assert copy == replace(expected, **placed)
+    assert config_file.read_delay_offsets(golden.root) == {1: 3, 14: 1, 16: 1}
+    assert reference.check_store(golden.root) == []
+
+
 def test_opening_and_closing_changes_no_record_and_no_entry(golden: Golden) -> None:
     before = {
         queue: reference.read_consume_queue(golden.root, *queue) for queue in reference.queues_on_disk(golden.root)
     }
-    open_store(golden.root, create=False).close()
+    open_store(golden.root, create=False, housekeeping=False).close()
     assert not (golden.root / "abort").exists()
     assert lines_of(golden.root) == list(map(stripped, golden.records))
     for queue, entries in before.items():

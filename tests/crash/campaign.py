@@ -25,9 +25,10 @@ from pathlib import Path
 
 import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
 
-from store import MessageQueue, MessageStore, open_store
-from tests.crash.child_campaign import GROUP, QUEUES, TOPIC, consume, send, sender_and_number
-from tests.crash.history import Delivery, Figures, Send, Stored, deliveries_of, judge, sends_of
+from rmqclient.retry import retry_topic
+from store import SCHEDULE_TOPIC, MessageStore, open_store
+from tests.crash.child_campaign import GROUP, TOPIC, consume, send, sender_and_number
+from tests.crash.history import Delivery, Figures, Name, Send, Stored, deliveries_of, judge, sends_of
 from tests.crash.views import published_records, queued_records
 from tests.support import reference
 
@@ -75,7 +76,7 @@ class Campaign:
         finally:
             for child in list(self._children):
                 self._kill(child)
-        figures = judge(self._sends(), self._stored(), self._deliveries(), self._killed)
+        figures = judge(self._sends(), self._stored(), self._deliveries(), self._killed, self._sent_back())
         figures.rounds, figures.kills = rounds, kills
         figures.problems += problems + reference.check_store(self.root)
         return figures
@@ -164,22 +165,34 @@ class Campaign:
         return [each for number in self._consumers for each in deliveries_of(number, self._lines(number))]
 
     def _stored(self) -> list[Stored]:
-        records = reference.read_commit_log(self.root)
-        return [Stored(sender_and_number(found.body), found.queue_id, found.queue_offset) for _, found in records]
+        return [
+            Stored(sender_and_number(found.body), found.queue_id, found.queue_offset)
+            for _, found in reference.read_commit_log(self.root)
+            if found.topic == TOPIC
+        ]
+
+    def _sent_back(self) -> list[Name]:
+        """The messages that were sent back after two deaths, once for each copy."""
+        found = [found for _, found in reference.read_commit_log(self.root) if found.topic == retry_topic(GROUP)]
+        return [sender_and_number(each.body) or (-1, -1) for each in found]
 
 
 def is_drained(store: MessageStore) -> bool:
-    """Tell whether the group has acknowledged every message of the topic."""
-    slots = [store.groups.find(GROUP, store.topics.slot(queue)) for queue in store.topics.queues(TOPIC)]
-    ends = [store.topics.max_offset(queue) for queue in store.topics.queues(TOPIC)]
-    return [slot.committed_offset if slot else -1 for slot in slots] == ends
+    """Tell whether the group has acknowledged every message of the topic, and what was sent back for a retry."""
+    ends = {queue: store.topics.max_offset(queue) for queue in store.topics.all_queues()}
+    taken = [queue for queue in ends if queue.topic in (TOPIC, retry_topic(GROUP))]
+    slots = [store.groups.find(GROUP, store.topics.slot(queue)) for queue in taken]
+    delayed = sum(end for queue, end in ends.items() if queue.topic == SCHEDULE_TOPIC)
+    delivered = sum(end for queue, end in ends.items() if queue.topic == retry_topic(GROUP))
+    acknowledged = [slot.committed_offset if slot else -1 for slot in slots] == [ends[queue] for queue in taken]
+    return bool(taken) and acknowledged and delayed == delivered
 
 
 def look_at(store: MessageStore) -> list[str]:
     """Look at every published record and entry while others have the store open; return what is wrong."""
     try:
         published = published_records(store)
-        queued = sum(len(queued_records(store, MessageQueue(TOPIC, number), published)) for number in range(QUEUES))
+        queued = sum(len(queued_records(store, queue, published)) for queue in store.topics.all_queues())
     except AssertionError as error:
         return [str(error)]
     return [] if len(published) == queued else [f"{len(published)} records are published and {queued} entries"]

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,9 +29,10 @@ from store import (
     crash_points,
     open_store,
 )
-from store._kernel import Appender
+from store._kernel import Appender, delay_ms
 from store.crash_points import CrashPoint, arm
 from store.disk import Usage
+from store.schedule import LEVELS, queue_of
 
 TOPIC = "orders"
 QUEUE = MessageQueue(TOPIC, 0)
@@ -230,9 +232,56 @@ def clean(order: Order, note: Note) -> None:
         note(removed[-1])
 
 
+def deliver(order: Order, note: Note) -> None:
+    """Deliver what waits in the delay levels, as if the longest delay were over; note when all is delivered."""
+    store = open_store(order.root, housekeeping=False)
+    store.schedule.now_ms = after_every_delay
+    order.arm()
+    while any(waiting(store).values()):
+        store.schedule.look()
+    note("delivered")
+
+
+def persist_schedule(order: Order, note: Note) -> None:
+    """Deliver one message after the other, and write down after each how far that is."""
+    store = open_store(order.root, housekeeping=False)
+    appender = appender_of(store)
+    store.schedule.now_ms = after_every_delay
+    order.arm()
+    for number in itertools.count():
+        appender.append(Message(TOPIC, body_of(number)), delay_level=1)
+        store.schedule.look()
+        store.persist_schedule()
+        note(number + 1)
+
+
+def after_every_delay() -> int:
+    """Return a time, in ms, at which everything that waits now is due, and no clock was set back."""
+    return time.time_ns() // 1_000_000 + delay_ms(18) + 1_000
+
+
+def waiting(store: MessageStore) -> dict[int, int]:
+    """Return how many messages wait in each delay level that has a queue."""
+    found = {}
+    for level in LEVELS:
+        if queue_of(level) in store.topics.all_queues():
+            found[level] = store.topics.max_offset(queue_of(level)) - store.schedule.next_offset(level)
+    return found
+
+
 SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
     function.__name__: function
-    for function in (append, append_durably, acknowledge, index, write_offsets, open_and_close, clean)
+    for function in (
+        append,
+        append_durably,
+        acknowledge,
+        index,
+        write_offsets,
+        open_and_close,
+        clean,
+        deliver,
+        persist_schedule,
+    )
 }
 
 

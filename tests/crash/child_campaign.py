@@ -25,6 +25,7 @@ from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.message import Message, ReceivedMessage
 from rmqclient.producer import Producer
 from rmqclient.push_consumer import PushConsumer
+from rmqclient.retry import RetryPolicy
 from store import StoreConfig, boottime, open_store
 
 TOPIC = "events"
@@ -87,7 +88,7 @@ def consume(root: Path, evidence: Path, ready: int, config: StoreConfig = CONFIG
     said = _open(evidence)
     app = App(root, config=config)
 
-    @app.handler(TOPIC, group=GROUP, threads=THREADS)
+    @app.handler(TOPIC, group=GROUP, threads=THREADS, retry=RetryPolicy(max_retries=1_000, delay_levels=(1,)))
     def handle(message: ReceivedMessage) -> None:
         sender, number = sender_and_number(message.body) or (-1, -1)
         line = b"%d %d %d %d\n" % (sender, number, message.queue_id, message.queue_offset)

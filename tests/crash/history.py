@@ -6,7 +6,7 @@ Everything here is pure: histories go in, figures come out, so that the judge ca
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
@@ -70,6 +70,9 @@ class Figures:
     unhandled: int = 0
     """Stored, and no handler ever returned for it."""
 
+    sent_back: int = 0
+    """Copies that were stored for a retry."""
+
     extra_deliveries: int = 0
     unexplained: int = 0
     """Extra deliveries of messages that no killed process was handling."""
@@ -91,13 +94,22 @@ class Figures:
 
 
 def judge(
-    sends: Iterable[Send], stored: list[Stored], deliveries: Iterable[Delivery], killed: Iterable[int]
+    sends: Iterable[Send],
+    stored: list[Stored],
+    deliveries: Iterable[Delivery],
+    killed: Iterable[int],
+    sent_back: Iterable[Name] = (),
 ) -> Figures:
-    """Compare what was said with what is there. ``killed`` are the consumers that were killed while others went on."""
-    figures = Figures(stored=len(stored))
+    """Compare what was said with what is there. ``killed`` are the consumers that were killed while others went on.
+
+    ``sent_back`` names a message for each copy that was stored for a retry. A kill between the copy and the
+    acknowledgement leads to another copy, and each copy but the first explains a delivery.
+    """
+    copies = Counter(sent_back)
+    figures = Figures(stored=len(stored), sent_back=copies.total())
     sent = list(sends)
     _judge_stored(sent, stored, figures)
-    _judge_deliveries({each.name for each in stored if each.name}, list(deliveries), set(killed), figures)
+    _judge_deliveries({each.name for each in stored if each.name}, list(deliveries), set(killed), copies, figures)
     return figures
 
 
@@ -165,7 +177,9 @@ def _follows(sender: int, found: list[tuple[int, int]], newest: dict[tuple[int, 
     return in_one_piece and behind
 
 
-def _judge_deliveries(stored: set[Name], deliveries: list[Delivery], killed: set[int], figures: Figures) -> None:
+def _judge_deliveries(
+    stored: set[Name], deliveries: list[Delivery], killed: set[int], copies: Counter[Name], figures: Figures
+) -> None:
     by_name: dict[Name, list[Delivery]] = defaultdict(list)
     last_of_thread: dict[tuple[int, int], Delivery] = {}
     for delivery in sorted(deliveries, key=lambda each: each.started_ns):
@@ -177,16 +191,21 @@ def _judge_deliveries(stored: set[Name], deliveries: list[Delivery], killed: set
     figures.unhandled = sum(not any(each.ended for each in by_name.get(name, ())) for name in stored)
     # A thread acknowledges before it begins the next message, so a kill can only repeat the last one of each.
     in_flight = {delivery for delivery in last_of_thread.values() if delivery.consumer in killed}
-    _judge_extra(by_name, in_flight, figures)
+    _judge_extra(by_name, in_flight, copies, figures)
 
 
-def _judge_extra(by_name: Mapping[Name, list[Delivery]], in_flight: set[Delivery], figures: Figures) -> None:
+def _judge_extra(
+    by_name: Mapping[Name, list[Delivery]], in_flight: set[Delivery], copies: Counter[Name], figures: Figures
+) -> None:
     extra: dict[int, int] = defaultdict(int)
-    for delivered in by_name.values():
+    for name, delivered in by_name.items():
+        explained = max(0, copies[name] - 1)
         for repeated in delivered[:-1]:
             figures.extra_deliveries += 1
             if repeated in in_flight:
                 extra[repeated.consumer] += 1
+            elif explained:
+                explained -= 1
             else:
                 figures.unexplained += 1
     held: dict[int, int] = defaultdict(int)

@@ -31,6 +31,8 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, scenario="append_durably")
     if point is CrashPoint.OFFSETS_TEMPORARY:
         return replace(order, scenario="write_offsets")
+    if point in (CrashPoint.PROGRESS_ADVANCED, CrashPoint.DELAY_OFFSETS_TEMPORARY):
+        return replace(order, scenario="persist_schedule")
     if CrashPoint.RECOVERY_PLANNED <= point <= CrashPoint.CLOSE_CHECKPOINTED:
         return replace(order, scenario="open_and_close")
     if CrashPoint.RETENTION_ADVANCED <= point <= CrashPoint.RETENTION_INDEX_FILE_REMOVED:

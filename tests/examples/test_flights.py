@@ -20,15 +20,17 @@ import pytest
 from rich.console import Console
 
 from examples.flights import app, chart, report, stage
+from examples.flights.app import QUEUES
 from examples.flights.dataset import Flight, aircraft, airlines, flights, parse
 from examples.flights.progress import display
-from examples.flights.replay import QUEUES, message_for, replay
+from examples.flights.replay import message_for, replay
 from examples.flights.results import Results, select
 from examples.flights.stage import Counts, Processes
 from examples.flights.tally import AirTime, Delays, Tally, computed, stored
-from rmqclient import admin
+from rmqclient import RetryPolicy, admin
 from rmqclient.push_consumer import PushConsumer
 from store import MessageStore
+from tests.client.conftest import wait_for
 
 HEADER = (
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,tailnum,"
@@ -319,7 +321,8 @@ def test_a_flight_that_is_delivered_again_counts_once(
 
         return handle
 
-    handlers = [replace(handler, function=fail_once(handler.function)) for handler in app.app.handlers]
+    soon = RetryPolicy(delay_levels=(1,))
+    handlers = [replace(each, function=fail_once(each.function), retry=soon) for each in app.app.handlers]
 
     # When they have handled all
     replay(place.store, slice_of_flights[:20])
@@ -327,6 +330,7 @@ def test_a_flight_that_is_delivered_again_counts_once(
         consumer = PushConsumer(store, handlers)
         consumer.start()
         wait_for_count(store, Processes(), 20)
+        wait_for(lambda: report.redeliveries(place.results) == 40, "all come back after a second")
         consumer.close()
 
     # Then each was delivered twice, and counts once

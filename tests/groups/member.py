@@ -33,7 +33,7 @@ def main(root: str, journal_path: str, lease_ms: int = 10_000, pause_s: float = 
     @app.handler(TOPIC, group=GROUP)
     def handle(message: ReceivedMessage) -> None:
         name = message.body.decode()
-        write("start", name, message.queue_id, message.queue_offset)
+        write("start", name, message.queue_id, message.queue_offset, message.delivery_attempt)
         if pause_s:
             time.sleep(pause_s)
         write("end", name, message.queue_id, message.queue_offset)

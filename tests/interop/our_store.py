@@ -105,6 +105,29 @@ def wait_until_persisted(store: MessageStore, handled: dict[int, int]) -> None:
         time.sleep(0.02)
 
 
+DELAYED = "delayed"
+DELIVERED_HERE = [b"delivered here %d" % number for number in range(3)]
+DUE_SOON = [b"due soon %d" % number for number in range(8)]
+DUE_LATER = b"due later"
+
+
+def write_delayed(root: Path) -> None:
+    """Make a store in which some delayed messages were delivered and others wait, in levels 1, 2, 3 and 14."""
+    with open_store(root, CONFIG, housekeeping=False) as store, Producer(store) as producer:
+        producer.create_topic(DELAYED, 2)
+        for body in DELIVERED_HERE:
+            producer.send(Message(DELAYED, body), delay_level=1)
+        deadline = time.monotonic() + 30
+        while store.schedule.next_offset(1) < len(DELIVERED_HERE):
+            assert time.monotonic() < deadline
+            time.sleep(store.schedule.look() / 1000)
+        for number, body in enumerate(DUE_SOON[:5]):
+            message = Message(DELAYED, body, tags="soon", keys=[f"k{number}"], properties={"number": str(number)})
+            producer.send(message, "key" if number == 4 else None, delay_level=1 + number % 3)
+        producer.send_batch([Message(DELAYED, body) for body in DUE_SOON[5:]], delay_level=2)
+        producer.send(Message(DELAYED, DUE_LATER), delay_level=14)
+
+
 if __name__ == "__main__":
     written, offsets = write(Path(sys.argv[1]))
     if sys.argv[2] == "stay":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from base64 import b64decode
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from rmqclient.admin import lag, open_store
 from store.errors import StoreInUse
+from tests.crash.child import after_every_delay, waiting
 from tests.interop import our_store
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, STORE_4_9_8, TOP, Java, broker, conf_of
 from tests.support import reference
@@ -179,3 +181,45 @@ def test_the_store_comes_back_with_the_brokers_progress(served: Handed) -> None:
     with open_store(served.copy, create=False) as store:
         behind = {queue.queue_id: queue.lag for queue in lag(store, our_store.GROUP) if queue.topic == "orders"}
     assert behind == dict.fromkeys(range(4), 0)
+
+
+# --- delayed messages -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[BROKER_4_9_7, BROKER_5_3_3])
+def delivered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, report: list[str]) -> Handed:
+    """A store in which delayed messages wait, served by a broker until those that are due soon were consumed."""
+    scratch = tmp_path_factory.mktemp("delayed")
+    root = scratch / "ours"
+    our_store.write_delayed(root)
+    written = Written(root, {})
+    copy = Path(shutil.copytree(root, scratch / "a store"))
+    expected = len(our_store.DELIVERED_HERE) + len(our_store.DUE_SOON)
+    with broker(Java(request.param, scratch / "home"), conf_of(copy)) as running:
+        consumed = running.run("consume", our_store.GROUP, expected, our_store.DELAYED)
+        running.stop()
+    report.append(f"delayed messages of ours in {request.param}: {len(consumed)} consumed there")
+    return Handed(written, copy, lines_of(root), [], consumed=consumed)
+
+
+def test_a_broker_delivers_what_waits_here_and_nothing_that_was_delivered(delivered: Handed) -> None:
+    bodies = sorted(b64decode(line["body"]) for line in delivered.consumed)
+    assert bodies == sorted([*our_store.DELIVERED_HERE, *our_store.DUE_SOON])
+    waited = {line["body"]: line for line in delivered.records if line["topic"] == reference.SCHEDULE_TOPIC}
+    for line in delivered.consumed:
+        original = waited[line["body"]]
+        assert line["queue_id"] == int(original["properties"]["REAL_QID"])
+        assert stripped(line)["properties"] == original["properties"]
+        assert line["store_timestamp"] >= original["store_timestamp"]
+
+
+def test_what_a_broker_has_delivered_is_not_delivered_here_and_the_rest_is(delivered: Handed, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(delivered.copy, tmp_path / "back"))
+    before = len(lines_of(root))
+    with open_store(root, create=False, housekeeping=False) as store:
+        store.schedule.now_ms = after_every_delay
+        while any(waiting(store).values()):
+            store.schedule.look()
+    new = lines_of(root)[before:]
+    assert [(line["topic"], b64decode(line["body"])) for line in new] == [(our_store.DELAYED, our_store.DUE_LATER)]
+    assert reference.check_store(root) == []

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KILLED_APPEND = "tests/crash/test_killed_append.py"
+KILLED_DELIVERY = "tests/crash/test_killed_delivery.py"
 KILLED_ACKNOWLEDGEMENT = "tests/crash/test_killed_acknowledgement.py"
 KILLED_OPENING = "tests/crash/test_killed_opening.py"
 ACKNOWLEDGEMENT = "tests/unit/test_acknowledgement.py"
@@ -13,6 +14,10 @@ RECOVERY = "tests/unit/test_recovery.py"
 FLUSH = "tests/unit/test_flush.py"
 RETENTION = "tests/unit/test_retention.py"
 FILE_LOCK = "tests/unit/test_file_lock.py"
+RUNNING = "tests/unit/test_running.py"
+ATTEMPTS = "tests/groups/test_attempts.py"
+RETRY = "tests/client/test_retry.py"
+RETRY_RECORDS = "tests/unit/test_retry.py"
 FLIPS = "tests/torture/test_flips.py"
 IMAGES = "tests/images/test_images.py"
 
@@ -402,5 +407,100 @@ FAULTS = [
         new="        pass\n",
         tests=RECOVERY,
         select="taken_back",
+    ),
+    # --- attempts, retries and dead letters -------------------------------------------------------
+    Fault(
+        name="a message is acknowledged before its retry is stored",
+        file="rmqclient/delivery.py",
+        old="            outcome = self.retries.send_back(message, failure, *earlier)\n",
+        new="            queue.grant.acknowledge(message)\n"
+        "            outcome = self.retries.send_back(message, failure, *earlier)\n",
+        tests=RETRY,
+        select="cannot_be_stored",
+    ),
+    Fault(
+        name="the attempt is not told before the handler runs",
+        file="rmqclient/concurrent_delivery.py",
+        old="            begin(message)\n",
+        new="",
+        tests=ATTEMPTS,
+        select="at_once",
+    ),
+    Fault(
+        name="attempts are forgotten when every process died",
+        file="store/opening.py",
+        old="            _restore_interrupted(state, slot, progress, high)\n",
+        new="",
+        tests=RUNNING,
+        select="all_processes",
+    ),
+    Fault(
+        name="a slot that tells of an unfinished message is used again",
+        file="rmqclient/running.py",
+        old='        return not slot.unfinished(fields["queue_offset"], fields["last_offset"])\n',
+        new="        return True\n",
+        tests=RUNNING,
+        select="kept_until",
+    ),
+    Fault(
+        name="a message that killed two processes is run in place again",
+        file="rmqclient/delivery.py",
+        old="_DEATHS_AT_MOST = 2\n",
+        new="_DEATHS_AT_MOST = 1_000\n",
+        tests=ATTEMPTS,
+        select="second_death",
+    ),
+    Fault(
+        name="the origin of a message is that of its last copy",
+        file="rmqclient/retry.py",
+        old='            "ORIGIN_MESSAGE_ID": origin_message_id(message),\n            "WAIT"',
+        new='            "ORIGIN_MESSAGE_ID": message.offset_message_id,\n            "WAIT"',
+        tests=RETRY_RECORDS,
+        select="set_once",
+    ),
+    # --- delayed messages -------------------------------------------------------------------------
+    Fault(
+        name="a delivery counts before it is recorded",
+        file=KERNEL,
+        old="    copy_records(section, target)\n",
+        new=(
+            "    if section.progress_at:\n"
+            "        store64(shared + section.progress_at, section.progress_from + 1)\n"
+            "    copy_records(section, target)\n"
+        ),
+        tests=KILLED_DELIVERY,
+        select="record_half_copied",
+    ),
+    Fault(
+        name="a delivery that a repair completes does not count",
+        file="store/appending.py",
+        old="        _advance_progress(state)\n",
+        new="",
+        tests=KILLED_DELIVERY,
+        select="records_announced",
+    ),
+    Fault(
+        name="what was delivered before a power cut is not looked for",
+        file="store/schedule.py",
+        old="            offset = copies.behind(level, offset, high)\n",
+        new="            pass\n",
+        tests=KILLED_DELIVERY,
+        select="power_cut",
+    ),
+    Fault(
+        name="deliveries are written down before they are on the disk",
+        file="store/schedule.py",
+        old="            wait_until_flushed(self._state.published_to)\n",
+        new="",
+        tests="tests/unit/test_schedule.py",
+        select="progress_is_written",
+    ),
+    Fault(
+        name="deliveries that a power cut took back are kept on disk",
+        file="store/schedule.py",
+        old="        config_file.write_delay_offsets(root, withdrawn)\n",
+        new="        pass\n",
+        tests="tests/unit/test_schedule.py",
+        select="outside_of_its_queue",
     ),
 ]

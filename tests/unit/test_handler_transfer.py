@@ -31,6 +31,7 @@ import pytest
 from rmqclient import Producer, handler_transfer
 from rmqclient.app import App
 from rmqclient.handler_transfer import captured, load, reference, transfer
+from rmqclient.retry import Outcome, RetryPolicy
 from store.errors import HandlerError
 from tests.support import transferred
 from tests.support.transferred import Answer, answers
@@ -49,6 +50,10 @@ def app_of(*functions: Callable[..., Any]) -> App:
     for number, function in enumerate(functions):
         app.handler(f"topic-{number}", group="billing", tags="paid", threads=2)(function)
     return app
+
+
+class Refused(Exception):
+    pass
 
 
 def values(answered: list[Answer]) -> list[Any]:
@@ -497,3 +502,48 @@ def test_a_refusal_leaves_the_settings_of_dill_as_they_were() -> None:
 
 
 LOCK = threading.Lock()
+
+
+def test_the_exceptions_of_a_policy_travel_by_name() -> None:
+    app = App("store")
+    policy = RetryPolicy(max_retries=2, retry_on=(Refused, OSError), dead_letter_on=(KeyError,))
+    app.handler("t", group="g", retry=policy)(transferred.remember)
+    sent = transfer(app)
+    assert sent.values == b""
+    (handler,) = load(pickle.loads(pickle.dumps(sent)))
+    assert handler.retry == policy
+
+
+def test_an_exception_of_the_main_module_is_the_one_that_the_copied_function_raises(tmp_path: Path) -> None:
+    # Given a script whose handler raises an exception of its own, and a policy that names it
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import pickle, sys
+from rmqclient import App, RetryPolicy
+from rmqclient.handler_transfer import transfer
+
+class Hopeless(Exception): pass
+
+app = App("store")
+
+@app.handler("t", group="g", retry=RetryPolicy(max_retries=7, dead_letter_on=(Hopeless, KeyError)))
+def handle(message):
+    raise Hopeless(message)
+
+sys.stdout.buffer.write(pickle.dumps(transfer(app)))
+""",
+        encoding="utf-8",
+    )
+    sent = pickle.loads(subprocess.run([sys.executable, str(script)], check=True, capture_output=True).stdout)
+
+    # When another process loads it
+    (handler,) = load(sent)
+    with pytest.raises(Exception, match="poison") as raised:
+        handler.function("poison")
+
+    # Then the policy knows what the handler raises
+    assert handler.retry.max_retries == 7
+    assert type(raised.value) is handler.retry.dead_letter_on[0]
+    assert handler.retry.dead_letter_on[1] is KeyError
+    assert handler.retry.outcome(1, raised.value) is Outcome.DEAD_LETTER

@@ -1,0 +1,34 @@
+"""Opening a store for one command, and what is said when that fails."""
+
+# ruff: noqa: PLC0415 - the store is imported when one is opened: help is quick
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class StoreCannotBeOpened(Exception):
+    """Whatever the reason was: exit code 3."""
+
+
+@contextlib.contextmanager
+def opening(root: Path, make: Callable[[], contextlib.AbstractContextManager[T]]) -> Iterator[T]:
+    """Enter what ``make`` returns. What fails until then means that the store cannot be opened; later it does not."""
+    from rmqclient import QueueError
+
+    with contextlib.ExitStack() as stack:
+        try:
+            opened = stack.enter_context(make())
+        except (QueueError, OSError) as error:
+            raise StoreCannotBeOpened(f"cannot open the store {root}: {one_line(error)}") from error
+        yield opened
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line; the name of its kind when it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
