@@ -2224,7 +2224,7 @@ cdef int begin_section(unsigned char *slot, uint64_t epoch, uint64_t offset, int
 
     Returns its number, ``first`` for a message that was not begun before; 0 when the epoch is old.
     """
-    if load64(slot + G_EPOCH) != epoch:
+    if epoch != load64(slot + G_EPOCH):
         return 0
     if load64(slot + G_HELD_OFFSET) == offset + 1:
         first = <int>min(load64(slot + G_HELD_ATTEMPTS), <uint64_t>MOST_ATTEMPTS) + 1

@@ -13,6 +13,7 @@ from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import lag
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.message import SendResult
+from rmqclient.retry import RetryPolicy
 from store import MessageStore
 from store.errors import HandlerError
 from tests.client.conftest import consuming, wait_for
@@ -149,6 +150,29 @@ def test_a_body_that_does_not_decode_takes_no_other_message_with_it(store: Messa
         producer.send(Message("t", body))
     with consuming(store, app) as consumer:
         wait_for(lambda: totals == [1, 3] and consumer.counters.failed == 1, "the good ones are handled")
+
+
+def test_what_comes_back_is_handed_over_alone_so_that_one_bad_message_takes_no_others_with_it(
+    store: MessageStore, producer: Producer
+) -> None:
+    app = App(store.root)
+    handled: list[list[bytes]] = []
+    buried: list[bytes] = []
+
+    @app.handler("t", group="g", batch=5, retry=RetryPolicy(max_retries=1, delay_levels=(1,)))
+    def handle(messages: list[ReceivedMessage]) -> None:
+        if b"3" in [message.body for message in messages]:
+            raise RuntimeError("never")
+        handled.append([message.body for message in messages])
+
+    @app.handler("%DLQ%g", group="undertaker")
+    def bury(message: ReceivedMessage) -> None:
+        buried.append(message.body)
+
+    send(producer, 5)
+    with consuming(store, app):
+        wait_for(lambda: len(handled) == 4 and buried, "the good ones are handled, the bad one is a dead letter")
+    assert (sorted(handled), buried) == ([[b"0"], [b"1"], [b"2"], [b"4"]], [b"3"])
 
 
 def test_an_ordered_batch_that_fails_comes_again_as_it_was(store: MessageStore, producer: Producer) -> None:

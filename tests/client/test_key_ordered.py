@@ -94,6 +94,25 @@ def test_a_failing_message_holds_its_key_and_no_other(store: MessageStore, produ
     ]
 
 
+def test_the_pause_of_a_key_is_kept(store: MessageStore, producer: Producer) -> None:
+    app, times = App(store.root), []
+
+    @app.handler("t", group="g", threads=2, ordered="key")
+    def handle(message: ReceivedMessage) -> None:
+        times.append(time.monotonic())
+        if message.delivery_attempt == 1:
+            raise RuntimeError("not yet")
+        if message.delivery_attempt == 2:
+            raise Suspend(0.2)
+
+    producer.send(Message("t", b""), "k")
+    with consuming(store, app, ConsumerConfig(suspend_ms=100)):
+        wait_for(lambda: is_finished(store), "the third attempt is acknowledged")
+    first, second, third = times
+    assert second - first >= 0.1
+    assert third - second >= 0.2
+
+
 def test_a_held_key_stops_its_queue_at_the_limits_and_the_state_says_so(
     store: MessageStore, producer: Producer
 ) -> None:

@@ -195,7 +195,7 @@ def test_a_queue_whose_order_is_kept_is_not_handed_over_while_its_handler_runs(
     producer.create_topic("t", 1)
     for _ in range(3):
         producer.send(Message("t", b""))
-    with consuming(store, app, ConsumerConfig(drain_ms=1)) as consumer:
+    with consuming(store, app, ConsumerConfig(drain_ms=1, liveness_interval_ms=10)) as consumer:
         assert begun.wait(10)
         (subscription,) = consumer.subscriptions
         (queue,) = subscription.delivery.queues
@@ -204,7 +204,7 @@ def test_a_queue_whose_order_is_kept_is_not_handed_over_while_its_handler_runs(
         other = subscription.member.table.join("g", "t", "#first", subscription.handler.tags)
         wait_for(lambda: queue.revoked, "the queue is being given up")
         epoch = queue.slot.load("epoch")
-        time.sleep(0.1)  # many times the drain; nothing is to happen in it
+        time.sleep(0.15)  # many looks after the drain; nothing is to happen in them
         assert (queue.slot.load("owner"), queue.slot.load("epoch")) == (subscription.member.slot + 1, epoch)
 
         # Then the queue is released when the message has ended, and no other was begun

@@ -427,6 +427,47 @@ FAULTS = [
         tests=FILE_LOCK,
         select="keeps_another_process_out",
     ),
+    # --- orders -----------------------------------------------------------------------------------
+    Fault(
+        name="a later message of a key runs while an earlier one is held",
+        file="rmqclient/key_ordered_delivery.py",
+        old="                lane = lanes.get(key)\n",
+        new="                lane = None\n",
+        tests="tests/client/test_key_ordered.py",
+        select="holds_its_key",
+    ),
+    Fault(
+        name="a held key is given to a thread before its pause is over",
+        file="rmqclient/key_ordered_delivery.py",
+        old="self._held[0][0] <= time.monotonic():",
+        new="self._held[0][0] >= 0:",
+        tests="tests/client/test_key_ordered.py",
+        select="pause",
+    ),
+    Fault(
+        name="a suspended queue goes on with the next message",
+        file="rmqclient/orderly_delivery.py",
+        old="[message.again() for message in messages] + batch[done + len(messages) :]",
+        new="batch[done + len(messages) :] + [message.again() for message in messages]",
+        tests="tests/client/test_ordered.py",
+        select="suspends_its_queue",
+    ),
+    Fault(
+        name="attempts are forgotten when everybody dies",
+        file="store/recovery.py",
+        old='held = slot.load("held_offset"), slot.load("held_attempts")',
+        new="held = (0, 0)",
+        tests="tests/unit/test_attempts.py",
+        select="everybody",
+    ),
+    Fault(
+        name="a queue whose order is kept is handed over while its handler runs",
+        file="rmqclient/rebalance.py",
+        old="(self._delivery.keeps_order or time.monotonic() < until)",
+        new="time.monotonic() < until",
+        tests="tests/client/test_ordered.py",
+        select="not_handed_over",
+    ),
     # --- power cuts -------------------------------------------------------------------------------
     Fault(
         name="a flush is believed before the disk has answered",
