@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 
 from tests.groups.interleaving import Broken, stage
@@ -21,20 +21,19 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
     """Play runs with the seeds from ``seed`` on; ``--seed`` with the number of one and ``--rounds 1`` repeats it."""
     result = Result(CLAIM)
     members = killed = grants = 0
-    with ExitStack() as store:
-        for number in range(rounds):
-            if number % _RUNS_IN_A_STORE == 0:
-                store.close()
-                directory = store.enter_context(tempfile.TemporaryDirectory(prefix="interleavings-", dir=scratch))
-                play = store.enter_context(stage(Path(directory) / "store"))
-            try:
-                played = play(seed + number)
-            except Broken as problem:
-                result.problems.append(f"seed {seed + number}: {problem}")
-            else:
-                members += len(played.processes)
-                killed += played.killed
-                grants += len(played.grants)
+    for first in range(seed, seed + rounds, _RUNS_IN_A_STORE):
+        directory = Path(tempfile.mkdtemp(prefix="interleavings-", dir=scratch))
+        with stage(directory) as play:
+            for number in range(first, min(first + _RUNS_IN_A_STORE, seed + rounds)):
+                try:
+                    played = play(number)
+                except Broken as problem:
+                    result.problems.append(f"seed {number}: {problem}")
+                else:
+                    members += len(played.processes)
+                    killed += played.killed
+                    grants += len(played.grants)
+        shutil.rmtree(directory)
     result.figures |= {"runs": rounds, "members": members, "killed": killed, "grants": grants}
     return result
 
