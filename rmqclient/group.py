@@ -300,8 +300,9 @@ class Member:
 
     def queue_slot(self, queue: MessageQueue) -> GroupQueueSlot:
         """Return the group's slot of a queue; a new group starts at the oldest message."""
-        topics = self._store.topics
-        return self._store.groups.find_or_add(self.group, topics.slot(queue), topics.min_offset(queue))
+        topics, groups = self._store.topics, self._store.groups
+        number = topics.slot(queue)
+        return groups.find(self.group, number) or groups.find_or_add(self.group, number, topics.min_offset(queue))
 
     def take(self, slot: GroupQueueSlot, lease_ms: int) -> int | None:
         """Become the owner of a queue that is free; return the epoch of the grant, None when it is not free."""
