@@ -131,8 +131,8 @@ class MemberTable:
         """
         self._read_on()
         slots, now = sorted(self._seats), boottime()
-        place = slots.index(slot) if slot in self._seats else 0
-        for other in slots[place + 1 :] + slots[:place]:
+        behind = slots.index(slot) + 1 if slot in self._seats else 0
+        for other in slots[behind:] + slots[:behind]:
             if not self.is_alive(other, self._seats[other].incarnation):
                 self._bury_dead()  # all: the members of one process die together, and others then look once
                 self._store.state.signal_membership()
