@@ -134,8 +134,8 @@ class MemberTable:
         """
         self._read_on()
         slots, now = sorted(self._seats), boottime()
-        place = slots.index(slot) if slot in self._seats else 0
-        for other in slots[place + 1 :] + slots[:place]:
+        behind = slots.index(slot) + 1 if slot in self._seats else 0
+        for other in slots[behind:] + slots[:behind]:
             if not self.is_alive(other, self._seats[other].incarnation):
                 self._bury_dead()  # all: the members of one process die together, and others then look once
                 self._store.state.signal_membership()
@@ -303,8 +303,9 @@ class Member:
 
     def queue_slot(self, queue: MessageQueue) -> GroupQueueSlot:
         """Return the group's slot of a queue; a new group starts at the oldest message."""
-        topics = self._store.topics
-        return self._store.groups.find_or_add(self.group, topics.slot(queue), topics.min_offset(queue))
+        topics, groups = self._store.topics, self._store.groups
+        number = topics.slot(queue)
+        return groups.find(self.group, number) or groups.find_or_add(self.group, number, topics.min_offset(queue))
 
     def take(self, slot: GroupQueueSlot, lease_ms: int) -> int | None:
         """Become the owner of a queue that is free; return the epoch of the grant, None when it is not free."""

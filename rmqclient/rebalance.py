@@ -213,7 +213,7 @@ class Rebalancer:
 
     def _move(self, allocated: set[MessageQueue]) -> None:
         released = set()
-        for queue in (set(self._held) - allocated) | set(self._drain_until):
+        for queue in sorted((set(self._held) - allocated) | set(self._drain_until)):
             if self._revoke(queue):  # also one that was allocated again: only a new grant begins where it stopped
                 released.add(queue)
         self._tell_next_owners(released - allocated)

@@ -98,7 +98,7 @@ def allocate(
         raise ValueError(f"nothing to allocate: {len(members)} members, {len(queues)} queues")
     if "" in members:
         raise ValueError("the client id of a member is empty")
-    sorted_members, sorted_queues = in_order_of_members(members), in_order_of_queues(queues)
+    sorted_members, sorted_queues = in_order_of_members(members), in_order_of_queues(tuple(queues))
     if isinstance(strategy, str):
         return chosen(sorted_members, sorted_queues)
     return _checked(strategy, sorted_members, sorted_queues)
@@ -157,10 +157,10 @@ def _made(
     raise ValueError(f"strategy {strategy!r} needs {setting}=")
 
 
-def _checked(strategy: Strategy, members: Sequence[str], queues: Sequence[MessageQueue]) -> Allocation:
+def _checked(strategy: Strategy, members: Sequence[str], queues: tuple[MessageQueue, ...]) -> Allocation:
     name = name_of(strategy)
     try:
-        answer = {member: list(part) for member, part in strategy(tuple(members), tuple(queues)).items()}
+        answer = {member: list(part) for member, part in strategy(tuple(members), queues).items()}
     except Exception as error:
         raise AllocationError(f"allocation {name} raised {type(error).__name__}: {error}") from error
     known, owner_of = set(queues), dict[MessageQueue, str]()

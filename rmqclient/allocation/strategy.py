@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 from rmqclient.message_queue import MessageQueue
@@ -16,6 +17,7 @@ def in_order_of_members(members: Sequence[str]) -> list[str]:
     return sorted(set(members), key=lambda text: text.encode("utf-16-be", "surrogatepass"))
 
 
-def in_order_of_queues(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """Return queues as RocketMQ sorts them, each once."""
-    return sorted(set(queues), key=lambda queue: queue.sort_key)
+@functools.lru_cache(maxsize=16)
+def in_order_of_queues(queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
+    """Return queues as RocketMQ sorts them, each once. The same again and again, so it is remembered."""
+    return tuple(sorted(set(queues), key=lambda queue: queue.sort_key))

@@ -35,7 +35,8 @@ def main() -> int:
     unknown = [name for name in options.names if name not in RIGS]
     if unknown:
         parser.error(f"no such rig: {', '.join(unknown)}")
-    logging.getLogger("store").setLevel(logging.CRITICAL)  # damage is what the rigs are about
+    for package in ("store", "rmqclient"):  # damage and lost queues are what the rigs are about
+        logging.getLogger(package).setLevel(logging.CRITICAL)
     failed = False
     for name in options.names or RIGS:
         failed |= not _run(RIGS[name], options)

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tests.torture import disk_full, failed_flush, failures, flips, fuzz, images, kills, poison, power, recovery
+from tests.torture import (
+    disk_full,
+    failed_flush,
+    failures,
+    flips,
+    fuzz,
+    images,
+    interleavings,
+    kills,
+    poison,
+    power,
+    recovery,
+)
 from tests.torture.result import Rig
 
 RIGS: dict[str, Rig] = {
@@ -18,5 +30,6 @@ RIGS: dict[str, Rig] = {
         disk_full.RIG,
         recovery.RIG,
         poison.RIG,
+        interleavings.RIG,
     )
 }

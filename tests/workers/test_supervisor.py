@@ -162,6 +162,19 @@ def test_handlers_that_a_worker_cannot_import_end_the_supervisor_with_2(supervis
     assert "RuntimeError: not in a worker" in supervised.log
 
 
+def test_a_strategy_of_ones_own_reaches_the_workers(supervise: Supervise) -> None:
+    supervised = supervise("shares", "--processes", "2")
+    supervised.ready(2)
+    supervised.send("hello")
+    for group in ("billing", "stock"):
+
+        def parts(group: str = group) -> list[int]:
+            rows = json.loads(rmq("group", "assignment", group, "--store", str(supervised.root), "-o", "json"))
+            return [len(row["queue_ids"]) for row in rows]
+
+        eventually(lambda: parts() == [0, 4], "everything is with the last one", supervised)
+
+
 def test_workers_that_a_group_refuses_end_the_supervisor_with_4_and_the_reason(
     supervise: Supervise, tmp_path: Path
 ) -> None:
