@@ -51,8 +51,8 @@ class Crew:
         self.children: list[Child] = []
         self.unsent = 0
         """Messages that killed producers have left to their successors."""
-        self.died: list[str] = []
-        """Processes that ended as nobody had asked them to."""
+        self.died: dict[int, str] = {}
+        """Processes that ended as nobody had asked them to, by number, and how."""
         self._prepare = prepare
         self._started = 0
 
@@ -121,7 +121,7 @@ class Crew:
             self.unsent += child.share - self._sent_by(child.number)
         if not killed and status:
             code = os.waitstatus_to_exitcode(status)
-            self.died.append(f"{child.role.value} {child.number} ended by itself with status {code}")
+            self.died[child.number] = f"{child.role.value} {child.number} ended by itself with status {code}"
 
     def _sent_by(self, number: int) -> int:
         """Return how many messages a producer has at least begun to send."""

@@ -92,6 +92,8 @@ class Evidence:
     faults: Records
     """What the nemesis did."""
     exits: Records
+    last_words: dict[int, int]
+    """When a process that died by itself wrote for the last time."""
     outcome: Outcome
     begin: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     """Place of the first message of each queue, and behind the last one."""
@@ -160,6 +162,7 @@ def from_records(plan: Plan, records: list[Records], log: Log, outcome: Outcome)
         samples=_of_kinds(records, Kind.SAMPLE),
         faults=_of_kinds(records, Kind.KILL, Kind.STOP, Kind.RESUME, Kind.LEAVE, Kind.JOIN, Kind.CLOCK),
         exits=_of_kinds(records, Kind.EXIT),
+        last_words={process: int(records[process]["at"].max(initial=0)) for process in outcome.died},
         outcome=outcome,
     )
 

@@ -18,8 +18,7 @@ _HANDLED_BEFORE_PEACE = 0.7
 """Share of the deliveries that are due when the faults end; the rest is for the second phase."""
 
 _LONGEST_EXIT_S = 40.0
-_LAST_RETRY_S = 6.0
-"""After the last committed message a delayed retry may still be on its way."""
+_MOST_DEATHS = 20
 
 
 @dataclass(slots=True)
@@ -31,7 +30,8 @@ class Outcome:
     seconds: float
     """From the first send to the last commit."""
     stalled: list[str] = field(default_factory=list)
-    died: list[str] = field(default_factory=list)
+    died: dict[int, str] = field(default_factory=dict)
+    """Processes that ended by themselves, and how."""
 
 
 def run(plan: Plan, directory: Path, *, faults: bool, prepare: Callable[[], None] | None = None) -> Outcome:
@@ -41,9 +41,8 @@ def run(plan: Plan, directory: Path, *, faults: bool, prepare: Callable[[], None
     crew.unsent = plan.messages
     begun = time.monotonic()
     try:
-        if faults:
-            _with_faults(crew, Nemesis(crew, plan.seed))
-        stalled = _in_peace(crew)
+        stalled = _with_faults(crew, Nemesis(crew, plan.seed)) if faults else []
+        stalled = stalled or _in_peace(crew)
         seconds = time.monotonic() - begun
         stalled += _leave(crew)
     finally:
@@ -51,35 +50,62 @@ def run(plan: Plan, directory: Path, *, faults: bool, prepare: Callable[[], None
     return Outcome(crew.started, seconds, stalled, crew.died)
 
 
-def _with_faults(crew: Crew, nemesis: Nemesis) -> None:
-    while True:
+class _Patience:
+    """Notices that nothing moves any more."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._patience_s = plan.patience_s + plan.lease_ms / 1000
+        self._last = (-1, -1)
+        self._moved_at = 0.0
+
+    def look(self, crew: Crew) -> list[str]:
+        """Return what to say when the run has come to nothing; nothing while it gets on."""
+        due, committed, _ = crew.progress()
+        if (due, committed) != self._last:
+            self._last, self._moved_at = (due, committed), time.monotonic()
+        if time.monotonic() > self._moved_at + self._patience_s:
+            return [f"nothing moved for {self._patience_s:.0f} s, with {committed} of {due} deliveries committed"]
+        return ["too many processes ended by themselves"] if len(crew.died) > _MOST_DEATHS else []
+
+
+def _with_faults(crew: Crew, nemesis: Nemesis) -> list[str]:
+    """Let the nemesis do its work until most is handled; return what stands still."""
+    patience = _Patience(crew.plan)
+    while not (stalled := patience.look(crew)):
         _start_missing(crew)
         nemesis.step()
         time.sleep(_LOOK_S)
         due, committed, _ = crew.progress()
-        if crew.unsent == 0 and not crew.of(Role.PRODUCER) and due and committed >= _HANDLED_BEFORE_PEACE * due:
-            return
+        if _is_sent(crew) and due and committed >= _HANDLED_BEFORE_PEACE * due:
+            return []
+    return stalled
 
 
 def _in_peace(crew: Crew) -> list[str]:
-    """Let everything be handled; return what did not come to an end."""
+    """Let everything be handled; return what stands still."""
     crew.resume_due(all_of_them=True)
-    moved_at, last = time.monotonic(), (-1, -1, -1)
-    finished_at = 0.0
-    patience = crew.plan.patience_s + crew.plan.lease_ms / 1000
-    while True:
+    patience = _Patience(crew.plan)
+    finished_at, looks_then = 0.0, 0
+    while not (stalled := patience.look(crew)):
         _start_missing(crew)
         time.sleep(_LOOK_S)
         due, committed, looks = crew.progress()
-        if (due, committed) != last[:2]:
-            moved_at, last, finished_at = time.monotonic(), (due, committed, looks), 0.0
-        quiet = crew.unsent == 0 and not crew.of(Role.PRODUCER) and committed == due and looks > last[2] + 1
-        if quiet:
-            finished_at = finished_at or time.monotonic()
-            if Mode.POISON not in crew.plan.modes or time.monotonic() > finished_at + _LAST_RETRY_S:
-                return []
-        if time.monotonic() > moved_at + patience:
-            return [f"nothing moved for {patience:.0f} s, with {committed} of {due} deliveries committed"]
+        if not _is_sent(crew) or committed < due:
+            finished_at = 0.0
+        elif not finished_at:
+            finished_at, looks_then = time.monotonic(), looks
+        elif looks > looks_then + 1 and time.monotonic() > finished_at + _last_retry_s(crew.plan):
+            return []
+    return stalled
+
+
+def _is_sent(crew: Crew) -> bool:
+    return crew.unsent == 0 and not crew.of(Role.PRODUCER)
+
+
+def _last_retry_s(plan: Plan) -> float:
+    """Return how long after the last commit a delayed retry may still be on its way."""
+    return 6.0 if Mode.POISON in plan.modes else 0.0
 
 
 def _start_missing(crew: Crew) -> None:
@@ -101,6 +127,7 @@ def _start_missing(crew: Crew) -> None:
 def _leave(crew: Crew) -> list[str]:
     """Let everybody leave, the onlooker last."""
     stuck = []
+    crew.resume_due(all_of_them=True)
     for role in (Role.WORKER, Role.ONLOOKER):
         for child in crew.of(role):
             os.kill(child.pid, signal.SIGTERM)

@@ -169,10 +169,6 @@ def _take_queues_that_are_not_free() -> None:
     Member._is_free = lambda *_: True  # type: ignore[method-assign]
 
 
-def _renew_in_words_only() -> None:
-    Member.renew = lambda *_: True  # type: ignore[method-assign]
-
-
 def _send_nothing_now_and_then() -> None:
     send, turn = Producer.send_batch, itertools.count(1)
     last: list[SendResult] = []
@@ -227,7 +223,6 @@ PLANTED: dict[str, Callable[[], None]] = {
     "begun behind the committed offset": _begin_behind_the_committed_offset,
     "the committed offset set back": _set_the_committed_offset_back,
     "queues taken from their owners": _take_queues_that_are_not_free,
-    "leases not renewed": _renew_in_words_only,
     "sent and not stored": _send_nothing_now_and_then,
     "sent twice": _send_twice_now_and_then,
     "sent something else": _send_something_else_now_and_then,

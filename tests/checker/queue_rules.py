@@ -61,7 +61,7 @@ def two_owners(evidence: Evidence) -> Found:
     """A queue is granted when its owner has given it back, is dead, or has not renewed its lease for that long."""
     found = []
     killed = killed_at(evidence)
-    exits = {int(each["process"]): int(each["at"]) for each in evidence.exits}
+    exits = {int(each["process"]): int(each["at"]) for each in evidence.exits} | evidence.last_words
     for group in evidence.deliveries:
         for queue, records in by_queue(evidence, group, Kind.GRANT, Kind.RENEW, Kind.RELEASE, Kind.LOST):
             grants = records[records["kind"] == Kind.GRANT]
@@ -110,7 +110,7 @@ def stall(evidence: Evidence) -> Found:
 
 def died(evidence: Evidence) -> Found:
     """Nobody ends unless killed or asked to."""
-    return list(evidence.outcome.died)
+    return list(evidence.outcome.died.values())
 
 
 def leak(evidence: Evidence) -> Found:

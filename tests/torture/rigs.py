@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture import disk_full, failed_flush, failures, flips, fuzz, images, kills, power, recovery
+from tests.torture import checker, disk_full, failed_flush, failures, flips, fuzz, images, kills, power, recovery
 from tests.torture.result import Rig
 
 RIGS: dict[str, Rig] = {
@@ -17,5 +17,6 @@ RIGS: dict[str, Rig] = {
         failures.RIG,
         disk_full.RIG,
         recovery.RIG,
+        checker.RIG,
     )
 }
