@@ -100,7 +100,8 @@ class Story:
         planned = self.plan.topic_of_queue
         ends = {queue: sum(row[1] == queue for row in self.rows) for queue in planned}
         kept = {(0, queue): end for queue, end in ends.items()} | self.committed
-        log = Log(*columns, damaged=self.damaged, misplaced=self.misplaced, committed=kept)
+        subject, queue, offset, key = columns
+        log = Log(subject, queue, offset, key, damaged=self.damaged, misplaced=self.misplaced, committed=kept)
         records: list[Any] = [np.array(self._records[process], DTYPE) for process in range(5)]
         return from_records(self.plan, records, log, self.outcome)
 

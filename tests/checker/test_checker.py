@@ -272,7 +272,7 @@ def test_overlapping_calls_break_the_order(mode: Mode) -> None:
     story.handle(WORKER, 0, 1, 2, 3)
     for step in (story.begin, story.end):
         for thread, offset in enumerate((4, 5)):
-            step(WORKER, offset, thread=thread)  # type: ignore[operator]
+            step(WORKER, offset, thread=thread)
     story.commit(WORKER, 4)
     story.commit(WORKER, 5)
     assert story.found() == {"reordered": 1}
