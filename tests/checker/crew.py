@@ -82,7 +82,9 @@ class Crew:
         """Kill a process and wait until it is gone."""
         self.history.write(Kind.KILL, now(), child.number, detail=signal.SIGKILL)
         os.kill(child.pid, signal.SIGKILL)
-        self._ended(child, os.waitpid(child.pid, 0)[1], killed=True)
+        _, status = os.waitpid(child.pid, 0)
+        self.history.write(Kind.KILLED, now(), child.number)
+        self._ended(child, status, killed=True)
 
     def stop(self, child: Child, seconds: float) -> None:
         """Stop a process; :meth:`resume_due` lets it go on after so long."""

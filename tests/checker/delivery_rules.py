@@ -115,8 +115,8 @@ class _Judge:
         self._deliveries = evidence.deliveries[group]
         self._group = group
         self._grants = Grants(evidence, group)
-        self._killed_at = killed_at(evidence)
-        self._resumes = evidence.faults[evidence.faults["kind"] == Kind.STOP]
+        self._gone_at = killed_at(evidence, Kind.KILLED)
+        self._stops = evidence.faults[evidence.faults["kind"] == Kind.STOP]
         self._has_faults = bool(np.isin(evidence.faults["kind"], (Kind.KILL, Kind.STOP)).any())
         self._queues = evidence.plan.queues
 
@@ -158,15 +158,15 @@ class _Judge:
             return self._grants.newer(
                 int(deliveries.queue[before]), int(deliveries.epoch[before]), int(deliveries.begun[after])
             )
-        return bool(self._killed_at[process] != NEVER and self._killed_at[process] >= deliveries.begun[before])
+        return bool(deliveries.begun[before] <= self._gone_at[process] < NEVER)
 
     def _fault(self, number: int) -> tuple[int, ...]:
-        """Return the process, the topic, and which of the process's stops it was."""
+        """Return the process, the topic, and which of the process's stops it was; 0 for its end."""
         deliveries = self._deliveries
-        process = int(deliveries.process[number])
-        own = self._resumes["at"][self._resumes["process"] == 0][self._resumes["subject"] == process]
-        stops = int(np.count_nonzero(own.astype(np.int64) <= min(int(deliveries.asked[number]), NEVER)))
-        return process, int(deliveries.queue[number]) // self._queues, stops
+        process, asked = int(deliveries.process[number]), int(deliveries.asked[number])
+        stopped_at = self._stops["at"][self._stops["subject"] == process].astype(np.int64)
+        which = 0 if asked == NEVER else 1 + int(np.count_nonzero(stopped_at <= asked))
+        return process, int(deliveries.queue[number]) // self._queues, which
 
     def _line(self, before: int, after: int) -> str:
         deliveries = self._deliveries
@@ -207,7 +207,7 @@ def _out_of_order(
 ) -> Iterator[str]:
     order = np.lexsort((deliveries.begun, lane[deliveries.place]))
     there = deliveries.only(order)
-    killed = killed_at(evidence)
+    killed = killed_at(evidence, Kind.KILLED)
     lanes, ranks = lane[there.place], rank[there.place]
     parts = np.split(np.arange(len(there)), np.flatnonzero(np.diff(lanes)) + 1) if len(there) else []
     for part in parts:
@@ -298,10 +298,10 @@ def dead_letters(evidence: Evidence, group: int) -> Integers:
     return evidence.log.subject[np.isin(evidence.log.queue, numbers)]
 
 
-def killed_at(evidence: Evidence) -> Integers:
-    """Return by process when it was killed, ``NEVER`` if it was not."""
+def killed_at(evidence: Evidence, kind: Kind = Kind.KILL) -> Integers:
+    """Return by process when it was about to be killed, or with KILLED when it was gone; ``NEVER`` if it was not."""
     killed = np.full(1 << 16, NEVER)
-    kills = evidence.faults[evidence.faults["kind"] == Kind.KILL]
+    kills = evidence.faults[evidence.faults["kind"] == kind]
     killed[kills["subject"].astype(np.int64)] = kills["at"].astype(np.int64)
     return killed
 

@@ -160,7 +160,7 @@ def from_records(plan: Plan, records: list[Records], log: Log, outcome: Outcome)
         commits={group: _count(records, group, Kind.COMMIT) for group in range(plan.groups)},
         queues=_of_kinds(records, Kind.GRANT, Kind.FIRST_TAKE, Kind.RENEW, Kind.RELEASE, Kind.LOST),
         samples=_of_kinds(records, Kind.SAMPLE),
-        faults=_of_kinds(records, Kind.KILL, Kind.STOP, Kind.RESUME, Kind.LEAVE, Kind.JOIN, Kind.CLOCK),
+        faults=_of_kinds(records, Kind.KILL, Kind.KILLED, Kind.STOP, Kind.RESUME, Kind.LEAVE, Kind.JOIN, Kind.CLOCK),
         exits=_of_kinds(records, Kind.EXIT),
         last_words={process: int(records[process]["at"].max(initial=0)) for process in outcome.died},
         outcome=outcome,

@@ -85,7 +85,8 @@ class Kind(enum.IntEnum):
     RESUME = 20  #: nemesis: has sent SIGCONT
     LEAVE = 21  #: nemesis: about to ask a worker to leave
     JOIN = 22  #: nemesis: has started a process
-    CLOCK = 23  #: nemesis: has moved the wall clock; ``offset`` in ms
+    CLOCK = 23  #: nemesis: has set the wall clock; ``offset`` in ms from the host's
+    KILLED = 24  #: nemesis: a process that it killed is gone; until then it may have done something
 
 
 class History:

@@ -88,6 +88,7 @@ class Story:
     def kill(self, process: int) -> None:
         """Kill a process."""
         self.write(NEMESIS, Kind.KILL, subject=process)
+        self.write(NEMESIS, Kind.KILLED, subject=process)
 
     def stop_past_the_lease(self, process: int) -> None:
         """Stop a process for longer than its lease; it has not gone on yet."""
