@@ -60,7 +60,7 @@ class Mode(enum.Enum):
 _NEEDS = {
     Mode.ORDERED: "rmqclient.orderly_delivery",
     Mode.KEYED: "rmqclient.key_ordered_delivery",
-    Mode.POISON: "rmqclient.dead_letter",
+    Mode.POISON: "rmqclient.dead_letters",
 }
 
 
