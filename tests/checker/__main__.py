@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import subprocess
 import sys
 import tempfile
 from contextlib import nullcontext
@@ -22,6 +23,7 @@ from tests.checker.evidence import collect
 from tests.checker.phases import run
 from tests.checker.plan import Plan, fresh_seed, known_modes
 from tests.checker.planted import PLANTED
+from tests.support import wall_clock
 
 SCALED_LEASE_MS, TRUE_LEASE_MS = 500, 20_000
 
@@ -38,6 +40,8 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, help="an empty one, to keep the store and the histories in")
     parser.add_argument("--json", action="store_true", help="print the verdict as one line of JSON")
     options = parser.parse_args()
+    if not options.no_faults and wall_clock.path_of_this_process() is None and not wall_clock.why_not():
+        return _run_under_a_wall_clock(options.seed)
     if not options.json:
         print(f"seed {options.seed}", flush=True)
     logging.disable(logging.CRITICAL)  # lost leases and retries are what the run is about
@@ -52,7 +56,13 @@ def main() -> int:
     plant = PLANTED[options.plant] if options.plant else None
     kept = nullcontext(str(options.directory)) if options.directory else tempfile.TemporaryDirectory()
     with kept as directory:
-        outcome = run(plan, Path(directory), faults=not options.no_faults, prepare=plant)
+        outcome = run(
+            plan,
+            Path(directory),
+            faults=not options.no_faults,
+            prepare=plant,
+            wall_clock=wall_clock.path_of_this_process(),
+        )
         verdict = judge(collect(plan, Path(directory), outcome))
     verdict.figures["left out"] = "; ".join(skipped) or "nothing"
     if options.json:
@@ -62,6 +72,14 @@ def main() -> int:
         print("\n".join(f"FOUND {name}: {count}" for name, count in verdict.counts.items()))
         print("\n".join(verdict.examples))
     return 1 if verdict.counts else 0
+
+
+def _run_under_a_wall_clock(seed: int) -> int:
+    """Do the same in a process whose wall clock the nemesis can set."""
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, "-m", "tests.checker", *sys.argv[1:], "--seed", str(seed)]
+        environment = wall_clock.WallClock(Path(directory)).environment
+        return subprocess.run(command, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

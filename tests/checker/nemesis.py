@@ -1,24 +1,29 @@
-"""The nemesis: kills, stops, departures and arrivals at random moments, all of them from one seed."""
+"""The nemesis: kills, stops, departures, arrivals and clock jumps at random moments, all of them from one seed."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.checker.crew import Child, Crew, Role
+from tests.checker.history import Kind, now
+from tests.support.wall_clock import set_wall_clock
 
 _LONGEST_PAUSE_S = 0.25
 _LONGER_THAN_A_LEASE = (1.1, 1.6)
 _SHORTER_THAN_A_LEASE = (0.01, 0.4)
 _MOST_MORE_WORKERS = 2
+_FARTHEST_CLOCK_MS = 10 * 365 * 86_400_000
 
 
 class Nemesis:
     """Does one thing to the crew now and then. The order of its doings follows from the seed, their moments do not."""
 
-    def __init__(self, crew: Crew, seed: int) -> None:
+    def __init__(self, crew: Crew, seed: int, wall_clock: Path | None = None) -> None:
         self._crew = crew
+        self._wall_clock = wall_clock
         self._chance = random.Random(seed)
         self._next_at = time.monotonic() + self._pause()
         self._doings: list[Callable[[], None]] = [
@@ -28,6 +33,7 @@ class Nemesis:
             self._stop_somebody_shortly,
             *[self._let_a_worker_leave] * 2,
             *[self._let_a_worker_join] * 2,
+            *[self._set_the_clock] * bool(wall_clock),
         ]
 
     def step(self) -> None:
@@ -74,6 +80,12 @@ class Nemesis:
     def _let_a_worker_leave(self) -> None:
         if child := self._one_of(self._crew.of(Role.WORKER)):
             self._crew.ask_to_leave(child)
+
+    def _set_the_clock(self) -> None:
+        assert self._wall_clock is not None
+        ahead_ms = self._chance.choice((0, self._chance.randint(-_FARTHEST_CLOCK_MS, _FARTHEST_CLOCK_MS)))
+        set_wall_clock(self._wall_clock, ahead_ms)
+        self._crew.history.write(Kind.CLOCK, now(), offset=ahead_ms)
 
     def _let_a_worker_join(self) -> None:
         group = self._chance.randrange(self._crew.plan.groups)

@@ -34,14 +34,24 @@ class Outcome:
     """Processes that ended by themselves, and how."""
 
 
-def run(plan: Plan, directory: Path, *, faults: bool, prepare: Callable[[], None] | None = None) -> Outcome:
-    """Run a plan in an empty directory. ``prepare`` is called in each child, before it begins."""
+def run(
+    plan: Plan,
+    directory: Path,
+    *,
+    faults: bool,
+    prepare: Callable[[], None] | None = None,
+    wall_clock: Path | None = None,
+) -> Outcome:
+    """Run a plan in an empty directory. ``prepare`` is called in each child, before it begins.
+
+    ``wall_clock`` is the file of a :class:`tests.support.wall_clock.WallClock` that this process runs under.
+    """
     plan.prepare()
     crew = Crew(plan, directory, prepare)
     crew.unsent = plan.messages
     begun = time.monotonic()
     try:
-        stalled = _with_faults(crew, Nemesis(crew, plan.seed)) if faults else []
+        stalled = _with_faults(crew, Nemesis(crew, plan.seed, wall_clock)) if faults else []
         stalled = stalled or _in_peace(crew)
         seconds = time.monotonic() - begun
         stalled += _leave(crew)

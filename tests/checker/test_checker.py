@@ -64,6 +64,39 @@ def test_what_a_killed_worker_had_begun_is_repeated_rightly(mode: Mode) -> None:
     assert story.found() == {}
 
 
+def test_a_killed_worker_may_begin_a_call_until_it_is_gone() -> None:
+    story = good_story()
+    story.handle(WORKER, 0, 1)
+    story.write(NEMESIS, Kind.KILL, subject=WORKER)
+    story.begin(WORKER, 2)
+    story.write(NEMESIS, Kind.KILLED, subject=WORKER)
+    story.grant(OTHER_WORKER, 2, committed=2)
+    story.handle(OTHER_WORKER, 2, 3, 4, 5, epoch=2)
+    assert story.found() == {}
+
+
+def test_a_stop_and_the_kill_after_it_repeat_what_was_in_flight_at_each() -> None:
+    # Given two calls during which the queue is lost, and two others of the same worker that a kill ends
+    story = good_story()
+    story.begin(WORKER, 0)
+    story.begin(WORKER, 1, thread=1)
+    story.stop_past_the_lease(WORKER)
+    story.grant(OTHER_WORKER, 2)
+    story.handle(OTHER_WORKER, 0, 1, epoch=2)
+    for offset in (0, 1):
+        story.end(WORKER, offset)
+        story.commit(WORKER, offset, refused=True)
+    story.write(OTHER_WORKER, Kind.RELEASE, subject=2)
+    story.grant(WORKER, 3, committed=2)
+    story.begin(WORKER, 2)
+    story.begin(WORKER, 3, thread=1)
+    story.kill(WORKER)
+    story.grant(OTHER_WORKER, 4, committed=2)
+    story.handle(OTHER_WORKER, 2, 3, 4, 5, epoch=4)
+    # Then no fault repeated more than the two threads had in flight
+    assert story.found() == {}
+
+
 @pytest.mark.parametrize("mode", [Mode.CONCURRENT, Mode.ORDERED, Mode.KEYED])
 def test_what_a_worker_stopped_past_its_lease_goes_on_with_is_repeated_rightly(mode: Mode) -> None:
     # Given a worker that is stopped in a handler call, and loses its queue

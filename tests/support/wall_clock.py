@@ -34,6 +34,12 @@ def set_wall_clock(path: Path, ahead_ms: int) -> None:
         file.write(_MS.pack(ahead_ms))
 
 
+def path_of_this_process() -> Path | None:
+    """Return the file that sets the clock of this process, None when that is the host's."""
+    path = os.environ.get("WALL_CLOCK")
+    return Path(path) if path else None
+
+
 def why_not() -> str:
     """Return why there can be no such clock; empty when there can."""
     return "" if shutil.which(os.environ.get("CC", "cc").split()[0]) else "there is no C compiler"
