@@ -387,6 +387,16 @@ def test_a_dead_letter_that_was_tried_too_seldom_or_too_often_is_found() -> None
     assert poison_story(MAX_RETRIES + 2).found() == {"dead letter": 1}
 
 
+def test_a_message_that_is_more_than_one_dead_letter_is_found_unless_a_fault_explains_it() -> None:
+    story = poison_story(MAX_RETRIES + 1)
+    dead_letters = story.plan.queue_numbers["%DLQ%group0", 0]
+    story.store(message(0), queue=dead_letters)
+    assert story.found() == {"dead letter": 1}
+    story.begin(OTHER_WORKER, 0)
+    story.end(OTHER_WORKER, 0, failed=True)
+    assert story.found() == {}, "its retry was stored, and then its worker was killed"
+
+
 def test_a_dead_letter_that_never_failed_is_found() -> None:
     story = good_story(Mode.POISON)
     story.handle(WORKER, *range(6))

@@ -126,7 +126,7 @@ def handler(plan: Plan, history: History, group: int, topic: Topic) -> Callable[
             thread = threads.setdefault(identify(), len(threads))
         body = message.body
         subject, seed, size, _, _ = take_apart(body)
-        queue, offset = numbers[message.topic, message.queue_id], message.queue_offset
+        queue, offset = numbers[message.queue[:2]], message.queue_offset  # a retry shows the topic it was sent to
         attempt = min(message.delivery_attempt, 255)
         write(Kind.HANDLE, begin, subject, offset, queue, group, is_right(body, subject, seed, size), thread, attempt)
         if fails is not None and fails(subject):
