@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import faulthandler
 import os
 import signal
 import sys
@@ -15,6 +16,8 @@ from pathlib import Path
 from tests.checker.history import History, Kind, now, read
 from tests.checker.plan import SEQUENCE_BITS, Plan
 from tests.checker.workload import Progress, leave, look_on, produce, work
+
+_SHOW_STACKS = signal.SIGUSR2
 
 
 class Role(enum.Enum):
@@ -105,6 +108,13 @@ class Crew:
         self.history.write(Kind.LEAVE, now(), child.number)
         os.kill(child.pid, signal.SIGTERM)
 
+    def show_where_they_stand(self) -> None:
+        """Let those that are still there write the stacks of their threads to standard error."""
+        for child in self.children:
+            if child.role is not Role.ONLOOKER:
+                os.kill(child.pid, _SHOW_STACKS)
+                time.sleep(0.2)
+
     def reap(self) -> None:
         """Look who has ended."""
         for child in list(self.children):
@@ -136,6 +146,7 @@ class Crew:
         status = 1
         try:
             history = History(self.histories, number)
+            faulthandler.register(_SHOW_STACKS)
 
             def ready() -> None:
                 history.write(Kind.START, now(), number)

@@ -17,7 +17,7 @@ _LOOK_S = 0.01
 _HANDLED_BEFORE_PEACE = 0.7
 """Share of the deliveries that are due when the faults end; the rest is for the second phase."""
 
-_LONGEST_EXIT_S = 40.0
+_LONGEST_EXIT_S = 20.0
 _MOST_DEATHS = 20
 
 
@@ -146,4 +146,5 @@ def _leave(crew: Crew) -> list[str]:
             crew.reap()
             time.sleep(_LOOK_S)
         stuck += [f"{role.value} {child.number} did not leave" for child in crew.of(role)]
+        crew.show_where_they_stand()
     return stuck

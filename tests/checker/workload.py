@@ -23,7 +23,7 @@ from tests.checker.plan import HEADER, KEYS, SEQUENCE_BITS, Mode, Plan, Topic, g
 from tests.checker.recording import record_queues
 
 OUTCOME_FAILED, OUTCOME_RIGHT = 0, 1
-LONGEST_DRAIN_S = 20.0
+LONGEST_DRAIN_S = 10.0
 _SAMPLE_S = 0.02
 _RETRY_S = 0.02
 
