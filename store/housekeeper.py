@@ -13,10 +13,12 @@ from __future__ import annotations
 import datetime
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from store import layout
+from store._kernel import boottime
 from store.errors import QueueError, StoreBusy, StorePoisoned
 from store.file_lock import HOUSEKEEPER_BYTE, SUPERVISOR_BYTE, LockFile
 from store.shared_state import SharedState
@@ -28,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 _PREPARE_WORD = layout.RUNTIME_HEADER.at["prepare_word"]
 _ATTEMPT_MS = 500
+_CLOCK_STEP_S = 1.0
 
 
 class Every(NamedTuple):
@@ -97,8 +100,13 @@ class Housekeeper:
         beside = threading.Thread(target=self._beside, args=(ended,), name="rmq-schedule", daemon=True)
         beside.start()
         self._scheduler = _start_scheduler(self._tasks)
+        ahead_s = _wall_clock_ahead_s()
         try:
             while not self._closed.is_set() and self._may_serve():
+                if abs(_wall_clock_ahead_s() - ahead_s) > _CLOCK_STEP_S:
+                    # The scheduler goes by the wall clock: set back by an hour, it would do nothing for an hour.
+                    self._scheduler.shutdown(wait=True)
+                    self._scheduler, ahead_s = _start_scheduler(self._tasks), _wall_clock_ahead_s()
                 seen = self._state.words.load32(_PREPARE_WORD)
                 guarded(self._prepare)()
                 if not self._closed.is_set():
@@ -108,6 +116,11 @@ class Housekeeper:
             self._scheduler.shutdown(wait=True)
             self._scheduler = None
             beside.join()
+
+
+def _wall_clock_ahead_s() -> float:
+    """Return how far the wall clock is ahead of the clock that nobody can set."""
+    return time.time() - boottime() / 1e9
 
 
 def _start_scheduler(tasks: dict[Callable[[], None], int | Every]) -> BackgroundScheduler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from store import MessageStore, checkpoint, config_file, message_store, open_sto
 from store.disk import Disk, Usage
 from tests.client.conftest import QUICK as QUICK_CONSUMER
 from tests.client.conftest import consuming, wait_for
+from tests.support.wall_clock import WallClock
+from tests.support.written import TOP
 
 QUICK = StoreConfig(
     commit_log_file_bytes=1 << 20,
@@ -55,6 +58,41 @@ def test_the_role_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
             assert not has_role(store)
             child.send_signal(signal.SIGKILL)
             wait_for(lambda: has_role(store), "the role is taken over")
+
+
+@pytest.mark.guarantee("G2")
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_wall_clock_that_is_set_does_not_stop_the_flushes(tmp_path: Path, hours: int) -> None:
+    # Given a sender that is the housekeeper, and has flushed what it sent
+    clock = WallClock(tmp_path)
+    code = (
+        "import sys, time; from rmqclient import Message, Producer; from tests.client.test_housekeeping import QUICK\n"
+        "from store import open_store\n"
+        "with open_store(sys.argv[1], QUICK) as store, Producer(store) as producer:\n"
+        "    for _ in sys.stdin:\n"
+        "        end = producer.send(Message('orders', b'')).commit_log_end\n"
+        "        while store.state.flushed_to < end: time.sleep(0.01)\n"
+        "        print('flushed', flush=True)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "store")]
+    with subprocess.Popen(
+        command, cwd=TOP, env=clock.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as sender:
+        try:
+            send_and_wait(sender)
+            # When somebody sets the clock, then it flushes what it sends next, too
+            clock.set(hours * 3_600_000)
+            send_and_wait(sender)
+        finally:
+            sender.kill()
+
+
+def send_and_wait(sender: subprocess.Popen[str], timeout_s: float = 10.0) -> None:
+    assert sender.stdin is not None
+    assert sender.stdout is not None
+    print("send", file=sender.stdin, flush=True)
+    assert select.select([sender.stdout], [], [], timeout_s)[0], "it was never flushed"
+    assert sender.stdout.readline() == "flushed\n"
 
 
 def test_a_supervisor_is_preferred(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.torture import (
+    checker,
     disk_full,
     failed_flush,
     failures,
@@ -31,5 +32,6 @@ RIGS: dict[str, Rig] = {
         recovery.RIG,
         poison.RIG,
         interleavings.RIG,
+        checker.RIG,
     )
 }
