@@ -131,7 +131,7 @@ class ProcessQueue:
             self._max_bytes = max(1, config.max_bytes_per_topic // queues)
 
     def take(self) -> list[ReceivedMessage]:
-        """Return the next messages to handle, in order; none when there are none, when it is paused, or by flow control.
+        """Return the next messages to handle, in order; none without any, when it is paused, or by flow control.
 
         A message that is to run alone comes as a batch of one.
         """

@@ -13,6 +13,7 @@ from typing import Any
 
 import rmqclient.delivery
 from rmqclient.group import Member
+from rmqclient.handler import Handler
 from rmqclient.message import Message, SendResult
 from rmqclient.process_queue import ProcessQueue
 from rmqclient.producer import Producer
@@ -51,8 +52,8 @@ def _drop_a_message() -> None:
 def _handle_twice() -> None:
     calling = rmqclient.delivery.calling
 
-    def twice(function: Callable[..., Any]) -> Callable[..., Any]:
-        call = calling(function)
+    def twice(handler: Handler) -> Callable[[Any], Any]:
+        call = calling(handler)
 
         def both(message: Any) -> None:
             call(message)
@@ -67,8 +68,8 @@ def _handle_twice() -> None:
 def _die_in_a_handler() -> None:
     calling = rmqclient.delivery.calling
 
-    def deadly(function: Callable[..., Any]) -> Callable[..., Any]:
-        call = calling(function)
+    def deadly(handler: Handler) -> Callable[[Any], Any]:
+        call = calling(handler)
 
         def once_too_often(message: Any) -> None:
             if message.queue_offset == 1_000 and message.queue_id == 0:
@@ -173,9 +174,11 @@ def _send_nothing_now_and_then() -> None:
     send, turn = Producer.send_batch, itertools.count(1)
     last: list[SendResult] = []
 
-    def lazy(self: Producer, messages: Sequence[Message], sharding_key: str | None = None) -> list[SendResult]:
+    def lazy(
+        self: Producer, messages: Sequence[Message], sharding_key: str | None = None, *, delay_level: int = 0
+    ) -> list[SendResult]:
         if next(turn) % _ONE_IN:
-            last[:] = send(self, messages, sharding_key)
+            last[:] = send(self, messages, sharding_key, delay_level=delay_level)
         return last
 
     Producer.send_batch = lazy  # type: ignore[method-assign]
@@ -184,10 +187,12 @@ def _send_nothing_now_and_then() -> None:
 def _send_twice_now_and_then() -> None:
     send, turn = Producer.send_batch, itertools.count(1)
 
-    def eager(self: Producer, messages: Sequence[Message], sharding_key: str | None = None) -> list[SendResult]:
+    def eager(
+        self: Producer, messages: Sequence[Message], sharding_key: str | None = None, *, delay_level: int = 0
+    ) -> list[SendResult]:
         if next(turn) % _ONE_IN == 0:
-            send(self, messages, sharding_key)
-        return send(self, messages, sharding_key)
+            send(self, messages, sharding_key, delay_level=delay_level)
+        return send(self, messages, sharding_key, delay_level=delay_level)
 
     Producer.send_batch = eager  # type: ignore[method-assign]
 
@@ -195,10 +200,12 @@ def _send_twice_now_and_then() -> None:
 def _send_something_else_now_and_then() -> None:
     send, turn = Producer.send_batch, itertools.count(1)
 
-    def careless(self: Producer, messages: Sequence[Message], sharding_key: str | None = None) -> list[SendResult]:
+    def careless(
+        self: Producer, messages: Sequence[Message], sharding_key: str | None = None, *, delay_level: int = 0
+    ) -> list[SendResult]:
         if next(turn) % _ONE_IN == 0:
             messages = [Message(messages[0].topic, bytes(str(messages[0].body), "ascii")), *messages[1:]]
-        return send(self, messages, sharding_key)
+        return send(self, messages, sharding_key, delay_level=delay_level)
 
     Producer.send_batch = careless  # type: ignore[method-assign]
 

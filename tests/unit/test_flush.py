@@ -218,7 +218,7 @@ def test_the_intervals_and_page_counts_are_those_of_rocketmq() -> None:
 def test_each_task_of_the_housekeeper_has_its_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks: dict[str, int | Every] = {}
 
-    def look(_: object, state: object, lock: object, given: dict[Callable[[], None], int | Every], do: object) -> None:
+    def look(_: object, state: object, lock: object, given: dict[Callable[[], None], int | Every], *do: object) -> None:
         assert state
         assert lock
         assert do
