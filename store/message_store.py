@@ -266,7 +266,8 @@ class MessageStore:
         if found is not None and (topic is None or found.topic == topic):
             return found
         self.build_index()
-        topics = self.topics.topics() if topic is None else [topic]
+        # What was delivered late is found where it was delivered to, and only before that where it waits.
+        topics = sorted(self.topics.topics(), key=lambda name: name == SCHEDULE_TOPIC) if topic is None else [topic]
         return query.by_unique_key(self.log_files, self.index_files, self._published(), topics, message_id)
 
     def messages_by_key(

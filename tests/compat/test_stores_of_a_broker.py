@@ -121,6 +121,19 @@ def test_what_waits_in_a_brokers_store_is_delivered_and_what_it_delivered_is_not
     assert reference.check_store(golden.root) == []
 
 
+@pytest.mark.guarantee("G19")
+def test_what_a_broker_delivered_and_had_not_written_down_is_not_delivered_again(golden: Golden) -> None:
+    for name in ("delayOffset.json", "delayOffset.json.bak"):
+        (golden.root / "config" / name).unlink(missing_ok=True)
+    with open_store(golden.root, create=False, housekeeping=False) as store:
+        assert waiting(store)[1] == 0
+        store.schedule.look()
+        store.persist_schedule()
+    assert config_file.read_delay_offsets(golden.root)[1] == 3
+    copies = [record for _, record in reference.read_commit_log(golden.root) if record.topic == "Delayed"]
+    assert [copy.body for copy in copies].count(b"soon") == 1
+
+
 def test_opening_and_closing_changes_no_record_and_no_entry(golden: Golden) -> None:
     before = {
         queue: reference.read_consume_queue(golden.root, *queue) for queue in reference.queues_on_disk(golden.root)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -76,6 +78,31 @@ def test_a_killed_delivery_leaves_one_copy_of_each_message(
     survivor.close()
     assert reference.check_store(root) == []
     assert config_file.read_delay_offsets(root) == dict.fromkeys(LEVELS, MESSAGES // 3)
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G19")
+@pytest.mark.parametrize("turn", range(6))
+def test_killed_at_any_line_of_python_delivery_leaves_one_copy_of_each_message(
+    store: MessageStore, root: Path, nursery: Nursery, delayed: list[list[bytes]], turn: int
+) -> None:
+    # Given one process after the other that delivers and is killed at some line, early or late
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}, turn {turn}")
+    chosen = random.Random(seed)
+    for number in range(5):
+        notes = str(root.with_name(f"notes {number}"))
+        order = Order(scenario="deliver", root=str(root), notes=notes, kill_at_line=chosen.randrange(1, 280))
+        assert nursery.run(order) in (-signal.SIGKILL, 0)
+
+    # Then each message is there once, those of a level in order
+    survivor = reopen(store) if turn % 2 else store
+    deliver_all(survivor)
+    found = bodies(queued_records(survivor))[1:]
+    assert len(found) == MESSAGES
+    assert [[body for body in found if body in level] for level in delayed] == delayed
+    survivor.close()
+    assert reference.check_store(root) == []
 
 
 @pytest.mark.crash

@@ -158,6 +158,17 @@ def test_a_delivered_message_is_what_waited_but_for_its_place(store: MessageStor
     assert (found.message_id, found.tags, found.keys) == (sent.message_id, "paid", ("k",))
 
 
+def test_a_message_is_found_by_its_id_while_it_waits_and_then_where_it_was_delivered_to(store: MessageStore) -> None:
+    store.schedule.now_ms = after_every_delay
+    sent = appender_of(store).append(Message("orders", b"body", keys=["k"]), delay_level=1)
+    for topic in (SCHEDULE_TOPIC, "orders"):
+        found = store.message_by_id(sent.message_id)
+        assert found is not None
+        assert found.topic == topic
+        assert [message.body for message in store.messages_by_key(topic, "k")] == [b"body"]
+        store.schedule.look()
+
+
 def test_a_lost_queue_is_made_again_and_what_is_for_no_queue_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

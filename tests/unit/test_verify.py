@@ -485,7 +485,7 @@ def test_a_store_that_another_process_appends_to_has_no_problems(tmp_path: Path)
     assert verify.verify(root) == []
 
 
-APPEND_POINTS = [point for point in CrashPoint if point < CrashPoint.ACK_LOCKED]
+APPEND_POINTS = [point for point in CrashPoint if point <= CrashPoint.APPEND_FINISHED]
 ACK_POINTS = [point for point in CrashPoint if CrashPoint.ACK_LOCKED <= point <= CrashPoint.ACK_FINISHED]
 
 
@@ -503,6 +503,21 @@ def test_what_an_interrupted_acknowledgement_left_is_no_problem(tmp_path: Path, 
     root = written_up_to_a_roll(tmp_path / "store")
     die_at(point, lambda: acknowledge(open_store(root, housekeeping=False), [0, 1, 2, 5]))
     assert verify.verify(root) == []
+
+
+@pytest.mark.crash
+def test_what_an_interrupted_delivery_left_is_no_problem(tmp_path: Path) -> None:
+    root = written_up_to_a_roll(tmp_path / "store")
+    with open_store(root, housekeeping=False) as store:
+        appender_of(store).append(Message(ORDERS, b"later"), delay_level=1)
+    die_at(CrashPoint.PROGRESS_ADVANCED, lambda: deliver_all(root))
+    assert verify.verify(root) == []
+
+
+def deliver_all(root: Path) -> None:
+    store = open_store(root, housekeeping=False)
+    store.schedule.now_ms = lambda: time.time_ns() // 1_000_000 + 2_000
+    store.schedule.look()
 
 
 def written_up_to_a_roll(root: Path) -> Path:
