@@ -214,8 +214,11 @@ class Delivery(ABC):
 
     def _own_messages(self, queue: ProcessQueue, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
         """Return what is to run here; send back what killed too many processes, pass on what is another handler's."""
-        own = []
+        own: list[ReceivedMessage] = []
+        self._count_running(queue, 1, 0)  # before the look: a queue is not released while something of it is sent back
         for message in batch:
+            if queue.revoked:
+                break
             delivery = self.siblings.get(message.topic) if queue.is_retry else self
             if delivery is None:
                 self._miss_handler(queue, message)
@@ -225,6 +228,7 @@ class Delivery(ABC):
                 own.append(message)
             else:
                 delivery.hand(queue, message)
+        self._count_running(queue, -1, 0)
         return own
 
     def gave_back_interrupted(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
