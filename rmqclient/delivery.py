@@ -216,19 +216,21 @@ class Delivery(ABC):
         """Return what is to run here; send back what killed too many processes, pass on what is another handler's."""
         own: list[ReceivedMessage] = []
         self._count_running(queue, 1, 0)  # before the look: a queue is not released while something of it is sent back
-        for message in batch:
-            if queue.revoked:
-                break
-            delivery = self.siblings.get(message.topic) if queue.is_retry else self
-            if delivery is None:
-                self._miss_handler(queue, message)
-            elif delivery.gave_back_interrupted(queue, message):
-                continue
-            elif delivery is self:
-                own.append(message)
-            else:
-                delivery.hand(queue, message)
-        self._count_running(queue, -1, 0)
+        try:
+            for message in batch:
+                if queue.revoked:
+                    break
+                delivery = self.siblings.get(message.topic) if queue.is_retry else self
+                if delivery is None:
+                    self._miss_handler(queue, message)
+                elif delivery.gave_back_interrupted(queue, message):
+                    continue
+                elif delivery is self:
+                    own.append(message)
+                else:
+                    delivery.hand(queue, message)
+        finally:
+            self._count_running(queue, -1, 0)
         return own
 
     def gave_back_interrupted(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
