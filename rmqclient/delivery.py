@@ -248,17 +248,23 @@ class Delivery(ABC):
         """Return what is to run here; send back what killed too many processes, pass on what is another handler's."""
         if not batch or not (queue.interrupted or queue.is_retry):
             return batch
-        own = []
-        for message in batch:
-            delivery = self.siblings.get(message.topic) if queue.is_retry else self
-            if delivery is None:
-                self._miss_handler(queue, message)
-            elif delivery.gave_back_interrupted(queue, message):
-                continue
-            elif delivery is self:
-                own.append(message)
-            else:
-                delivery.hand(queue, message)
+        own: list[ReceivedMessage] = []
+        self._count_running(queue, 1)  # before the look: a queue is not released while something of it is sent back
+        try:
+            for message in batch:
+                if queue.revoked:
+                    break
+                delivery = self.siblings.get(message.topic) if queue.is_retry else self
+                if delivery is None:
+                    self._miss_handler(queue, message)
+                elif delivery.gave_back_interrupted(queue, message):
+                    continue
+                elif delivery is self:
+                    own.append(message)
+                else:
+                    delivery.hand(queue, message)
+        finally:
+            self._count_running(queue, -1)
         return own
 
     def gave_back_interrupted(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:

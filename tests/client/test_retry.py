@@ -12,9 +12,11 @@ from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy
 from rmqclient.admin import lag
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.dead_letters import Selection, select
-from rmqclient.failure import history
-from rmqclient.retry import retry_topic
-from store import MessageQueue, MessageStore, StoreConfig, boottime, open_store
+from rmqclient.failure import Failure, history
+from rmqclient.group import MemberTable
+from rmqclient.push_consumer import PushConsumer
+from rmqclient.retry import Outcome, Retries, retry_topic
+from store import MessageQueue, MessageStore, StoreConfig, TagSet, boottime, open_store
 from store.errors import StoreFull
 from tests.client.conftest import SOON, consuming, wait_for
 
@@ -188,3 +190,45 @@ def test_memory_that_runs_out_is_a_failure_of_the_message(tmp_path: Path) -> Non
             wait_for(lambda: list(select(store, "g", Selection())), "it is given up")
         (letter,) = select(store, "g", Selection())
     assert letter.error.startswith("MemoryError")
+
+
+def test_a_queue_is_not_released_while_one_of_its_messages_is_sent_back(
+    store: MessageStore, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a message that two processes died with
+    queue = producer.create_topic("orders", 1)[0]
+    producer.send(Message("orders", b"1"))
+    table = MemberTable(store)
+    message: ReceivedMessage | None = None
+    for _ in range(2):
+        member = table.join("g", "orders", "dead", "*")
+        slot = member.queue_slot(queue)
+        grant = store.grant(slot, member.take(slot, 10_000) or 0, TagSet(()))
+        (running,) = table.running.claim(member.slot, member.incarnation, 1)
+        message = message.again() if message else grant.take(1, 100)[0]
+        running.serve(slot.number)
+        running.begin(message)
+        member.release(slot, grant.epoch)
+        member.leave()
+
+    # When the next owner sends it back
+    app, is_handling = App(store.root), list[bool]()
+    send_back = Retries.send_back
+
+    def looked_at(retries: Retries, message: ReceivedMessage, *failures: Failure) -> Outcome:
+        (held,) = consumer.subscriptions[0].delivery.queues
+        is_handling.append(consumer.subscriptions[0].delivery.is_handling(held))
+        return send_back(retries, message, *failures)
+
+    @app.handler("orders", group="g")
+    def handle(message: ReceivedMessage) -> None:
+        raise AssertionError("it is not run in place again")
+
+    monkeypatch.setattr(Retries, "send_back", looked_at)
+    consumer = PushConsumer(store, app.handlers)
+    consumer.start()
+    wait_for(lambda: all(each.lag == 0 for each in lag(store, "g")) and is_handling, "it is sent back")
+    consumer.close()
+
+    # Then the queue counts as one of which something runs, so that it waits for that
+    assert is_handling == [True]
