@@ -204,5 +204,24 @@ def test_a_batch_is_no_longer_than_what_may_be_in_flight(store: MessageStore, pr
     assert sizes == {50: 4}
 
 
+def test_a_queue_that_is_being_given_up_keeps_nobody_awake_for_what_it_has_gathered(
+    store: MessageStore, producer: Producer
+) -> None:
+    app, calls = App(store.root), []
+
+    @app.handler("t", group="g", batch=10, linger_ms=60_000)
+    def handle(messages: list[ReceivedMessage]) -> None:
+        calls.append(len(messages))
+
+    send(producer, 3)
+    with consuming(store, app) as consumer:
+        (queue,) = consumer.subscriptions[0].delivery.queues
+        wait_for(lambda: queue.in_flight, "some are gathered")
+        assert queue.next_due() is not None
+        queue.revoked = True
+        assert queue.next_due() is None
+    assert calls == []
+
+
 def is_finished_in(store: MessageStore, topic: str) -> bool:
     return all(queue.lag == 0 for queue in lag(store, "g") if queue.topic == topic)
