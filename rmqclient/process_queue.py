@@ -233,6 +233,8 @@ class ProcessQueue:
 
     def next_due(self) -> float | None:
         """Return when, on the monotonic clock, this queue wants to be asked again without a new message."""
+        if self.revoked:
+            return None
         due = [self._blocked_until] if self._blocked_until else []
         if self._suspended:
             due.append(self._suspended_until)

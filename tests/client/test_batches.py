@@ -49,7 +49,7 @@ def test_a_batch_is_a_run_of_messages_of_one_queue_and_is_acknowledged_as_one(
     send(producer, 1_000, queues=2)
     with consuming(store, app) as consumer:
         wait_for(lambda: is_finished(store), "all are acknowledged")
-        assert consumer.counters.handled == 1_000
+        wait_for(lambda: consumer.counters.handled == 1_000, "each is counted once")
     assert [len(batch) for batch in batches] == [100] * 10
     for batch in batches:
         (queue_id,) = {queue_id for queue_id, _ in batch}
@@ -202,6 +202,25 @@ def test_a_batch_is_no_longer_than_what_may_be_in_flight(store: MessageStore, pr
     with consuming(store, app, ConsumerConfig(max_messages=50, batch_messages=50)):
         wait_for(lambda: is_finished(store), "all are acknowledged")
     assert sizes == {50: 4}
+
+
+def test_a_queue_that_is_being_given_up_keeps_nobody_awake_for_what_it_has_gathered(
+    store: MessageStore, producer: Producer
+) -> None:
+    app, calls = App(store.root), []
+
+    @app.handler("t", group="g", batch=10, linger_ms=60_000)
+    def handle(messages: list[ReceivedMessage]) -> None:
+        calls.append(len(messages))
+
+    send(producer, 3)
+    with consuming(store, app) as consumer:
+        (queue,) = consumer.subscriptions[0].delivery.queues
+        wait_for(lambda: queue.in_flight, "some are gathered")
+        assert queue.next_due() is not None
+        queue.revoked = True
+        assert queue.next_due() is None
+    assert calls == []
 
 
 def is_finished_in(store: MessageStore, topic: str) -> bool:
