@@ -126,6 +126,19 @@ def _wall_clock_ahead_s() -> float:
 def _start_scheduler(tasks: dict[Callable[[], None], int | Every]) -> BackgroundScheduler:
     from apscheduler.executors.pool import ThreadPoolExecutor  # 60 ms of import that most processes never need
     from apscheduler.schedulers.background import BackgroundScheduler
+    from apscheduler.triggers.base import BaseTrigger
+
+    class After(BaseTrigger):  # type: ignore[misc]
+        """An interval from now on.
+
+        The trigger of the library counts every one that was missed: for hours, if the clock was set forward by years.
+        """
+
+        def __init__(self, interval_ms: int) -> None:
+            self._interval = datetime.timedelta(milliseconds=interval_ms)
+
+        def get_next_fire_time(self, _: datetime.datetime | None, now: datetime.datetime) -> datetime.datetime:
+            return now + self._interval
 
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # a flush longer than its interval is no news
     scheduler = BackgroundScheduler(
@@ -137,7 +150,7 @@ def _start_scheduler(tasks: dict[Callable[[], None], int | Every]) -> Background
     for task, every in tasks.items():
         interval_ms, first_after_ms = every if isinstance(every, Every) else (every, every)
         first = now + datetime.timedelta(milliseconds=first_after_ms)
-        scheduler.add_job(guarded(task), "interval", seconds=interval_ms / 1000, next_run_time=first)
+        scheduler.add_job(guarded(task), After(interval_ms), next_run_time=first)
     scheduler.start()
     return scheduler
 

@@ -146,7 +146,9 @@ class _Judge:
             return False
         queue, process = int(deliveries.queue[number]), int(deliveries.process[number])
         begun = int(deliveries.begun[number])
-        return self._grants.newer(queue, self._grants.epoch(queue, process, begun), begun)
+        # A process that lost its queue and has it again may still have had a message of the first grant in hand.
+        epoch = int(deliveries.epoch[number]) or self._grants.epoch(queue, process, begun)
+        return self._grants.newer(queue, epoch, begun)
 
     def _is_explained(self, before: int, after: int) -> bool:
         """Tell whether the first of two deliveries could not be acknowledged, because of a fault."""
@@ -192,7 +194,7 @@ def reordered(evidence: Evidence) -> Found:
 def _lanes(evidence: Evidence, mode: Mode) -> tuple[Integers, Integers]:
     """Return for each place the lane in which order holds, -1 for none, and its rank there."""
     queue = evidence.queue_of_place(np.arange(len(evidence.subject_at)))
-    of_mode = [topic.mode is mode for _, topic in sorted(evidence.plan.topic_of_queue.items())]
+    of_mode = [other is mode for other in _modes(evidence)]
     lane = queue * KEYS + evidence.key_at if mode is Mode.KEYED else queue
     lane = np.where(np.array(of_mode, bool)[queue], lane, -1)
     order = np.argsort(lane, kind="stable")
@@ -236,18 +238,27 @@ def acknowledged_too_early(evidence: Evidence) -> Found:
             found += [f"group {group}: offset {look['offset']} of queue {queue} was committed before all below it "
                       "were handled" for look in looks[wrong]]  # fmt: skip
         early = int(np.count_nonzero(deliveries.committed & (deliveries.ended == NEVER)))
-        stray = evidence.commits[group] - int(np.count_nonzero(deliveries.committed))
+        cut_off = int(
+            np.count_nonzero(deliveries.ended == NEVER)
+        )  # the next owner may store their retry, and finish them
+        stray = max(0, evidence.commits[group] - int(np.count_nonzero(deliveries.committed)) - cut_off)
         found += [f"group {group}: an acknowledgement without an ended handler call"] * (early + stray)
     return found
 
 
 def first_end(evidence: Evidence, deliveries: Deliveries) -> Integers:
-    """Return for each place when a handler call of it had first ended; of poison, which fails, also by failing."""
+    """Return for each place when a handler call of it had first ended.
+
+    Where a failed message comes again through a retry topic, it may also end by failing, and with its process.
+    """
     ended = np.full(len(evidence.subject_at), NEVER)
-    poison = np.array([topic.mode is Mode.POISON for _, topic in sorted(evidence.plan.topic_of_queue.items())], bool)
-    chosen = (deliveries.place >= 0) & (deliveries.ended != NEVER)
-    chosen[chosen] &= ~deliveries.failed[chosen] | poison[evidence.queue_of_place(deliveries.place[chosen])]
-    np.minimum.at(ended, deliveries.place[chosen], deliveries.ended[chosen])
+    retried = np.array([mode in {Mode.CONCURRENT, Mode.POISON} for mode in _modes(evidence)], bool)
+    gone = np.minimum(deliveries.ended, killed_at(evidence, Kind.KILLED)[deliveries.process])
+    chosen = (deliveries.place >= 0) & (gone != NEVER)
+    chosen[chosen] &= (deliveries.ended[chosen] != NEVER) & ~deliveries.failed[chosen] | retried[
+        evidence.queue_of_place(deliveries.place[chosen])
+    ]
+    np.minimum.at(ended, deliveries.place[chosen], gone[chosen])
     return ended
 
 
@@ -323,10 +334,14 @@ def _stale(evidence: Evidence, group: int, deliveries: Deliveries) -> Flags:
 
 def _poison(evidence: Evidence, group: int) -> Integers:
     """Return the stored messages that a group's handlers must fail at."""
-    modes = [topic.mode for _, topic in sorted(evidence.plan.topic_of_queue.items())]
-    of_poison = np.repeat(np.array([mode is Mode.POISON for mode in modes], bool), np.diff(evidence.begin))
+    of_poison = np.repeat(np.array([mode is Mode.POISON for mode in _modes(evidence)], bool), np.diff(evidence.begin))
     there = evidence.subject_at[of_poison & evidence.places_of_group(group)]
     return np.array([each for each in there.tolist() if evidence.plan.is_poison(each)], np.int64)
+
+
+def _modes(evidence: Evidence) -> list[Mode]:
+    """Return the mode of each planned queue."""
+    return [topic.mode for _, topic in sorted(evidence.plan.topic_of_queue.items())]
 
 
 def _present(places: Integers) -> Integers:

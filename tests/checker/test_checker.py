@@ -64,6 +64,22 @@ def test_what_a_killed_worker_had_begun_is_repeated_rightly(mode: Mode) -> None:
     assert story.found() == {}
 
 
+def test_a_call_of_a_lost_grant_is_explained_though_its_process_has_the_queue_again() -> None:
+    story = good_story(Mode.ORDERED)
+    story.handle(WORKER, 0)
+    story.stop_past_the_lease(WORKER)
+    story.grant(OTHER_WORKER, 2, committed=1)
+    story.handle(OTHER_WORKER, 1, 2, epoch=2)
+    story.kill(OTHER_WORKER)
+    story.write(WORKER, Kind.LOST, subject=1)
+    story.grant(WORKER, 3, committed=3)
+    story.begin(WORKER, 1, thread=1)
+    story.end(WORKER, 1, thread=1)
+    story.commit(WORKER, 1, epoch=1, refused=True)
+    story.handle(WORKER, 3, 4, 5, epoch=3)
+    assert story.found() == {}
+
+
 def test_a_killed_worker_may_begin_a_call_until_it_is_gone() -> None:
     story = good_story()
     story.handle(WORKER, 0, 1)
