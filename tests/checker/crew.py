@@ -39,6 +39,8 @@ class Child:
     """Group of a worker; of a producer the messages that it has to send."""
     resume_at: float = 0.0
     """When a stopped one is to go on, on the monotonic clock; 0 for one that runs."""
+    leaving: bool = False
+    """It was asked to; one that was not ready yet ends by the signal itself."""
 
 
 class Crew:
@@ -105,7 +107,7 @@ class Crew:
 
     def ask_to_leave(self, child: Child) -> None:
         """Ask a process to end orderly."""
-        self.history.write(Kind.LEAVE, now(), child.number)
+        child.leaving = True
         os.kill(child.pid, signal.SIGTERM)
 
     def show_where_they_stand(self) -> None:
@@ -131,8 +133,8 @@ class Crew:
         self.children.remove(child)
         if child.role is Role.PRODUCER:
             self.unsent += child.share - self._sent_by(child.number)
-        if not killed and status:
-            code = os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(status)
+        if not killed and code and not (child.leaving and code == -signal.SIGTERM):
             self.died[child.number] = f"{child.role.value} {child.number} ended by itself with status {code}"
 
     def _sent_by(self, number: int) -> int:

@@ -117,7 +117,7 @@ class _Judge:
         self._grants = Grants(evidence, group)
         self._gone_at = killed_at(evidence, Kind.KILLED)
         self._stops = evidence.faults[evidence.faults["kind"] == Kind.STOP]
-        self._has_faults = bool(np.isin(evidence.faults["kind"], (Kind.KILL, Kind.STOP)).any())
+        self._has_faults = bool((evidence.faults["kind"] != Kind.JOIN).any())
         self._queues = evidence.plan.queues
 
     def judge(self, numbers: range, result: Repetitions) -> None:

@@ -79,6 +79,7 @@ class Nemesis:
 
     def _let_a_worker_leave(self) -> None:
         if child := self._one_of(self._crew.of(Role.WORKER)):
+            self._crew.history.write(Kind.LEAVE, now(), child.number)
             self._crew.ask_to_leave(child)
 
     def _set_the_clock(self) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -140,7 +138,7 @@ def _leave(crew: Crew) -> list[str]:
     crew.resume_due(all_of_them=True)
     for role in (Role.WORKER, Role.ONLOOKER):
         for child in crew.of(role):
-            os.kill(child.pid, signal.SIGTERM)
+            crew.ask_to_leave(child)
         deadline = time.monotonic() + _LONGEST_EXIT_S
         while crew.of(role) and time.monotonic() < deadline:
             crew.reap()
