@@ -15,11 +15,10 @@ import logging
 
 from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.failure import Failure
-from rmqclient.group import Member
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import MAX_NAME_CHARACTERS, check_group, check_member
-from store.errors import HandlerError, InvalidName, MemberExists
+from store.errors import HandlerError, InvalidName
 
 SEPARATOR = "|"
 
@@ -50,22 +49,6 @@ def group_and_member(name: str) -> tuple[str, str | None]:
     """Return the group and the member that a name in the group-queue table stands for; no member if not broadcast."""
     group, separator, member = name.partition(SEPARATOR)
     return group, member if separator else None
-
-
-def check_alone(joined: Member) -> None:
-    """Leave again, and raise MemberExists, when another process has joined under the same name.
-
-    Two that join at the same moment may both meet the other one; then neither is a member.
-    """
-    for other in joined.table.all():
-        same = (other.group, other.topic) == (joined.group, joined.topic)
-        if same and (other.slot, other.incarnation) != (joined.slot, joined.incarnation):
-            joined.leave()
-            group, member = group_and_member(joined.group)
-            raise MemberExists(
-                f"member {member!r} of broadcast group {group!r} runs already, in process {other.pid}: stop that one, "
-                "or give this one another name (rmq run --member-name, PushConsumer(client_id=...))"
-            )
 
 
 class BroadcastDelivery(ConcurrentDelivery):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmqclient.batch_delivery import BatchDelivery
-from rmqclient.broadcast import BroadcastDelivery, check_alone, group_of_member
+from rmqclient.broadcast import BroadcastDelivery, group_of_member
 from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery import Delivery
@@ -61,11 +61,11 @@ class Subscription:
     ) -> None:
         self.handler = handler
         self.filter = MessageFilter(handler.tags, handler.where, handler.json)
-        group = group_of_member(handler, member_name) if handler.broadcast else handler.group
+        group = handler.group
+        if handler.broadcast:  # nobody else may be this member, so its name is its client id, too
+            group, client_id = group_of_member(handler, member_name), member_name or client_id
         begin(store, table, group, handler.topic, handler.start)
         self.member: Member = table.join(group, handler.topic, client_id, handler.subscription)
-        if handler.broadcast:
-            check_alone(self.member)
         self.delivery = way_of(handler)(store, handler, self.member, config)
         self.rebalancer = Rebalancer(store, self.member, self.filter.tag_set, self.delivery, config, handler.allocation)
 
@@ -115,7 +115,7 @@ class PushConsumer:
 
         What is free is taken before this returns: a worker that is ready has its queues, and no message waits for a
         later look. Raises SubscriptionMismatch, ClientIdInUse, TableFull, StoreBusy, and for broadcast handlers
-        HandlerError without a name of the member, InvalidName, and MemberExists; then no group was joined.
+        HandlerError without a name of the member, and InvalidName; then no group was joined.
         """
         try:
             self._join()

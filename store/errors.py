@@ -201,10 +201,6 @@ class SubscriptionMismatch(MembershipRefused):
     """
 
 
-class MemberExists(MembershipRefused):
-    """Another process is this member of a broadcast group already."""
-
-
 class TableFull(QueueError):
     """A fixed table of the runtime file has no free slot."""
 

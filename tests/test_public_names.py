@@ -19,7 +19,6 @@ PUBLIC = {
     "HandlerError",
     "InvalidName",
     "LimitReached",
-    "MemberExists",
     "MembershipRefused",
     "Message",
     "MessageExpired",

@@ -201,7 +201,7 @@ def test_a_queue_whose_order_is_kept_is_not_handed_over_while_its_handler_runs(
         (queue,) = subscription.delivery.queues
 
         # When a member with the first claim on the queue joins
-        other = subscription.member.table.join("g", "t", "#first", subscription.handler.tags)
+        other = subscription.member.table.join("g", "t", "#first", subscription.handler.subscription)
         wait_for(lambda: queue.revoked, "the queue is being given up")
         epoch = queue.slot.load("epoch")
         time.sleep(0.15)  # many looks after the drain; nothing is to happen in them

@@ -122,6 +122,10 @@ class Process:
         self.thread = threading.Thread(target=self._live, daemon=True)
         self.thread.start()
 
+    @property
+    def keeps_order(self) -> bool:
+        return False
+
     def set_queues(self, queues: tuple[ProcessQueue, ...]) -> None:
         self.queues = queues
 
