@@ -141,9 +141,8 @@ def test_each_rebalance_shares_the_limit_anew(store: MessageStore) -> None:
     with consuming(store, app, config) as consumer:
         queues = consumer.subscriptions[0].delivery.queues
         assert [queue._max_messages for queue in queues] == [10] * 4
-        other = consumer.subscriptions[0].member.table.join(
-            "g", "shared", "~", consumer.subscriptions[0].handler.subscription
-        )
+        (subscription,) = consumer.subscriptions
+        other = subscription.member.table.join("g", "shared", "~", subscription.handler.subscription)
         wait_for(lambda: len(consumer.queues["shared@g"]) == 2, "the other one has its part")
         assert [queue._max_messages for queue in consumer.subscriptions[0].delivery.queues] == [20] * 2
         go_on.set()

@@ -129,9 +129,7 @@ def test_a_coroutine_that_fails_is_dropped_too(store: MessageStore) -> None:
 def test_two_processes_cannot_be_the_same_member(store: MessageStore) -> None:
     send(store)
     first = Member(store, "cache-1")
-    with pytest.raises(
-        ClientIdInUse, match=r"group 'g|cache-1', topic 't': process \d+ is a member as 'cache-1' already"
-    ):
+    with pytest.raises(ClientIdInUse, match=r"group 'g\|cache-1', topic 't': process \d+ is a member as 'cache-1'"):
         Member(store, "cache-1")
     Member(store, "cache-1", group="other").close()
     first.close()

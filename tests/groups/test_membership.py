@@ -14,7 +14,7 @@ import pytest
 
 from rmqclient import App
 from rmqclient.allocation import hashed
-from rmqclient.group import Member, MemberTable
+from rmqclient.group import Member, MemberInfo, MemberTable
 from rmqclient.push_consumer import PushConsumer
 from store import MessageQueue, MessageStore, boottime, layout, open_store
 from store.errors import ClientIdInUse, InvalidName, MembershipRefused, SubscriptionMismatch
