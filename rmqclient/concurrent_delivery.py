@@ -6,17 +6,25 @@ handler         then
 returns         the message is acknowledged, at once
 raises          it is stored for its next attempt, or as a dead letter, and then acknowledged
 ==============  =====================================================================
+
+A thread takes a batch, because that is cheap, and goes through it. While one message keeps it, threads that have
+nothing to do take over the rest of its batch, one message at a time: so a slow message holds up no other one for longer
+than it takes to notice that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+from operator import length_hint
 
 from rmqclient.delivery import Calls, Delivery
 from rmqclient.message import ReceivedMessage
 from rmqclient.process_queue import ProcessQueue
 from store.errors import StoreBusy
+
+_KEPT_S = 0.005
+"""How long a message must have kept its thread before others take over the rest of its batch."""
 
 
 class ConcurrentDelivery(Delivery):
@@ -33,13 +41,14 @@ class ConcurrentDelivery(Delivery):
 
     def _handle(self, calls: Calls, queue: ProcessQueue, batch: list[ReceivedMessage]) -> None:
         call, acknowledge = self._call, queue.grant.acknowledge
+        calls.queue, calls.rest = queue, iter(batch)
         retried: list[ReceivedMessage] = []
         handled = 0
         calls.running = 1
         self._count_running(queue, 1)
         calls.slot.serve(queue.slot.number)
         begin = calls.slot.begin
-        for message in batch:
+        for message in calls.rest:
             if self._stopping or queue.revoked:
                 break
             calls.begun += 1
@@ -61,7 +70,31 @@ class ConcurrentDelivery(Delivery):
         calls.slot.rest()
         self._count_running(queue, -1)
         calls.running = 0
-        self._settle(queue, batch, retried, handled)
+        self._settle(queue, self._without_relieved(calls, batch), retried, handled)
+
+    def _relieve(self) -> tuple[ProcessQueue, list[ReceivedMessage]] | None:
+        for calls in self._calls:
+            if calls.is_kept(_KEPT_S) and (message := self._take_over_from(calls)) is not None:
+                return calls.queue, [message]
+        return None
+
+    def _take_over_from(self, calls: Calls) -> ReceivedMessage | None:
+        with self._counting:  # the other thread counts what it has handled under the same lock
+            message = next(calls.rest, None)
+            if message is not None:
+                calls.relieved.append(message)
+            return message
+
+    def _without_relieved(self, calls: Calls, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Return what this thread has to account for; nobody takes over anything of the batch from now on."""
+        with self._counting:
+            calls.rest = iter(())
+            relieved, calls.relieved = calls.relieved, []
+        return [message for message in batch if message not in relieved] if relieved else batch
+
+    def _longest_sleep_s(self) -> float:
+        waits = any(length_hint(calls.rest) for calls in self._calls)
+        return _KEPT_S if waits else super()._longest_sleep_s()
 
     def _handle_async(
         self, runner: asyncio.Runner, calls: Calls, queue: ProcessQueue, batch: list[ReceivedMessage]

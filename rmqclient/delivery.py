@@ -53,15 +53,22 @@ _DEATHS_AT_MOST = 2
 class Calls:
     """The handler calls of one thread, so that one which never returns is noticed while other threads go on."""
 
-    __slots__ = ("_seen", "_seen_at", "begun", "running", "slot")
-
     slot: Running
     """Where the thread tells what it runs, for the case that this kills the process. Set before the thread starts."""
+
+    queue: ProcessQueue
+    """Where its batch comes from. Set before there is a rest of one."""
 
     def __init__(self) -> None:
         self.begun = 0
         self.running = 0
         """Messages whose handler runs now."""
+        self.rest: Iterator[ReceivedMessage] = iter(())
+        """What it has not begun of its batch, for other threads to take over."""
+        self.relieved: list[ReceivedMessage] = []
+        """What others have taken over of it."""
+        self._begun_at_look = 0
+        self._looked_at = 0.0
         self._seen = 0
         self._seen_at = 0
 
@@ -70,6 +77,13 @@ class Calls:
         if self.begun != self._seen or not self.running:
             self._seen, self._seen_at = self.begun, now
         return self._seen_at if self.running else 0
+
+    def is_kept(self, duration_s: float) -> bool:
+        """Tell whether one call has kept this thread for so long; seen by whoever asks, as above."""
+        now = time.monotonic()
+        if self.begun != self._begun_at_look or not self.running:
+            self._begun_at_look, self._looked_at = self.begun, now
+        return now - self._looked_at >= duration_s
 
 
 class Delivery(ABC):
@@ -219,7 +233,14 @@ class Delivery(ABC):
                     if batch:
                         self._next += step + 1
                         return queue, batch
+                relieved = self._relieve()
+                if relieved is not None:
+                    return relieved
                 self._sleep(queues)
+        return None
+
+    def _relieve(self) -> tuple[ProcessQueue, list[ReceivedMessage]] | None:
+        """Return a message that another thread has taken and cannot get to; with the turn held, and nothing to take."""
         return None
 
     def _batch(self, queue: ProcessQueue) -> list[ReceivedMessage]:
@@ -234,7 +255,7 @@ class Delivery(ABC):
         seen = self._words.load32(self._lane_at)
         if queues is not self._queues or self._handed or self._stopping:
             return
-        pause_s = _LONGEST_SLEEP_MS / 1000
+        pause_s = self._longest_sleep_s()
         for queue in queues:
             due = self._next_due(queue)
             if due is not None:
@@ -243,6 +264,9 @@ class Delivery(ABC):
                 return
         if pause_s > 0:
             self._words.wait(self._lane_at, seen, max(1, int(pause_s * 1000)))
+
+    def _longest_sleep_s(self) -> float:
+        return _LONGEST_SLEEP_MS / 1000
 
     def _own_messages(self, queue: ProcessQueue, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
         """Return what is to run here; send back what killed too many processes, pass on what is another handler's."""

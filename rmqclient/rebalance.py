@@ -92,6 +92,7 @@ class Rebalancer:
         self._strategy = strategy
         self._held: dict[MessageQueue, ProcessQueue] = {}
         self._published: tuple[ProcessQueue, ...] = ()
+        self._lost: dict[MessageQueue, ProcessQueue] = {}
         self._drain_until: dict[MessageQueue, float] = {}
         self._view = View((), (), ())
         self._allocation: Allocation = {}
@@ -203,9 +204,12 @@ class Rebalancer:
         ]
         self._renew_at = time.monotonic() + self._config.liveness_interval_ms / 2000
         for queue in lost:
-            _log.warning("group %s: queue %d of %s went to another member while this one was stopped",
-                         self._member.group, queue.queue_id, queue.topic)  # fmt: skip
-            self._held.pop(queue).revoked = True
+            _log.warning(
+                "group %s: queue %d of %s was moved by a seek, or taken by another member while this one stood still",
+                self._member.group, queue.queue_id, queue.topic,
+            )  # fmt: skip
+            self._lost[queue] = self._held.pop(queue)
+            self._lost[queue].revoked = True
             self._drain_until.pop(queue, None)
         if lost:
             self._settled = False
@@ -243,7 +247,17 @@ class Rebalancer:
             heirs = {client for client, part in self._allocation.items() if not released.isdisjoint(part)}
             self._member.tell(seat for seat in self._view.seats if seat.client_id in heirs)
 
+    def _is_still_handling(self, queue: MessageQueue) -> bool:
+        """Tell whether a handler here runs with a message of an ordered queue that was lost: the next one must wait."""
+        lost = self._lost.get(queue)
+        if lost is not None and self._delivery.keeps_order and self._delivery.is_handling(lost):
+            return True
+        self._lost.pop(queue, None)
+        return False
+
     def _take(self, queue: MessageQueue) -> None:
+        if self._is_still_handling(queue):
+            return
         slot = self._member.queue_slot(queue)
         epoch = self._member.take(slot, self._config.lease_ms)
         if epoch is not None:

@@ -327,6 +327,7 @@ def store_broker_conf(root: Path) -> None:
 @click.option("--key", "keys", multiple=True, help="Key to find it by; may be repeated.")
 @click.option("--sharding-key", help="Messages with the same one keep their order.")
 @click.option("--property", "properties", type=name_and_value, multiple=True, help="May be repeated.")
+@click.option("--delay-level", type=click.IntRange(0, 18), default=0, help="1 to 18: 1s 5s 10s 30s 1m 2m ... 2h.")
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Send it this often.")
 @with_store
 @with_output
@@ -337,6 +338,7 @@ def send(
     keys: tuple[str, ...],
     sharding_key: str | None,
     properties: tuple[tuple[str, str], ...],
+    delay_level: int,
     count: int,
     root: Path,
     output: str,
@@ -347,7 +349,7 @@ def send(
 
     to_send = Message(topic_name, _body(body), tags=tags, keys=keys, properties=dict(properties))
     with opening(root, lambda: Producer(root, group="rmq-cli")) as producer:
-        results = [producer.send(to_send, sharding_key) for _ in range(count)]
+        results = [producer.send(to_send, sharding_key, delay_level=delay_level) for _ in range(count)]
     write([status.sent_row(result) for result in results], output=output, query=query)
 
 

@@ -345,3 +345,29 @@ def test_a_message_whose_acknowledgement_has_to_wait_is_not_handled_again(
             producer.send(Message("t", b"two"))
             wait_for(lambda: is_finished(store), "both are acknowledged")
     assert calls == {b"one": 1, b"two": 1}
+
+
+def test_a_message_that_keeps_its_thread_holds_up_no_other_one(tmp_path: Path) -> None:
+    # Given more messages in one queue than one batch has, and two threads
+    handled: set[bytes] = set()
+    last = threading.Event()
+    app = App(tmp_path / "store")
+
+    @app.handler("t", group="g", threads=2)
+    def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 0:
+            assert last.wait(30), "the others are not handled while this one waits"
+        handled.add(message.body)
+        if len(handled) == 99:
+            last.set()
+
+    with open_store(tmp_path / "store") as store:
+        with Producer(store) as producer:
+            producer.create_topic("t", 1)
+            producer.send_batch([Message("t", str(number).encode()) for number in range(100)])
+        consumer = PushConsumer(store, app.handlers)
+        consumer.start()
+        wait_for(lambda: len(handled) == 100, "all are handled")
+        wait_for(lambda: consumer.subscriptions[0].delivery.queues[0].in_flight == 0, "all are accounted for")
+        assert consumer.counters.handled == 100
+        consumer.close()

@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage, Suspend
+from rmqclient.admin import seek
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.process_queue import FlowControl
 from rmqclient.retry import RetryPolicy
@@ -266,3 +267,31 @@ def queue_of(producer: Producer, queue_id: int) -> str:
 
 SHARDING_KEYS = ["0", "1", "2"]
 """Java hashes 48, 49 and 50: with three queues each has one."""
+
+
+def test_a_seek_lets_the_running_message_of_an_ordered_queue_end_before_another_one_begins(
+    store: MessageStore, producer: Producer
+) -> None:
+    app, begun, go_on = App(store.root), threading.Event(), threading.Event()
+    running: list[int] = []
+    handled: list[int] = []
+
+    @app.handler("t", group="g", ordered=True, threads=2)
+    def handle(message: ReceivedMessage) -> None:
+        running.append(message.queue_offset)
+        assert len(running) == 1
+        begun.set()
+        go_on.wait(10)
+        running.clear()
+        handled.append(message.queue_offset)
+
+    send(producer, 3, queues=1)
+    with consuming(store, app, ConsumerConfig(liveness_interval_ms=10)) as consumer:
+        assert begun.wait(10)
+        seek(store, "g", "t", "earliest")
+        wait_for(lambda: not consumer.queues["t@g"], "the queue is lost")
+        time.sleep(0.15)  # many looks at the free queue; nothing is to happen in them
+        go_on.set()
+        wait_for(lambda: len(handled) == 4, "all come again")
+    assert handled == [0, 0, 1, 2]
+    assert consumer.counters.failed == 0
