@@ -1,5 +1,7 @@
 """Builds the compiled kernel; everything else about the distribution stands in pyproject.toml."""
 
+from pathlib import Path
+
 from Cython.Build import cythonize
 from Cython.Compiler.Options import extra_warnings
 from setuptools import Extension, setup
@@ -8,9 +10,7 @@ KERNEL = Extension(
     "store._kernel",
     sources=["store/_kernel.pyx"],
     depends=[  # for an sdist
-        "store/_kernel.pyx",
-        "store/_dispatch.pxi",
-        "store/_running.pxi",
+        *sorted(map(str, Path("store").glob("*.pxi"))),
         "store/_crc32.h",
         "store/_shared_memory.h",
     ],

@@ -1,7 +1,7 @@
 """File queue: ordered files of one kind and size, each named by its first byte in 20 digits.
 
 A process keeps a bounded number of mappings, and the least recently used goes first. The kernel's appender and grants
-only borrow theirs (``borrowed`` in store/_kernel.pyx), so that this bound is one of all mappings of a store. What is
+only borrow theirs (``borrowed`` in store/_memory.pxi), so that this bound is one of all mappings of a store. What is
 not being appended or consumed is read without a mapping (store/cold_reads.py).
 
 A removed file keeps its blocks while anybody has it mapped: :meth:`MappingCache.release_removed` lets go of it.

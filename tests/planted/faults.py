@@ -44,13 +44,16 @@ class Fault:
         return Path(self.file).suffix in {".pyx", ".pxi", ".h"}
 
 
-KERNEL = "store/_kernel.pyx"
+MESSAGE = "store/_message.pxi"
+APPEND = "store/_append.pxi"
+ACKNOWLEDGE = "store/_acknowledge.pxi"
+GRANT = "store/_grant.pxi"
 
 FAULTS = [
     # --- the order of the stores in an append -----------------------------------------------------
     Fault(
         name="records are published before they are copied",
-        file=KERNEL,
+        file=APPEND,
         old="    copy_records(section, target)\n",
         new="    store64(shared + H_PUBLISHED_TO, end)\n    copy_records(section, target)\n",
         tests=KILLED_APPEND,
@@ -58,7 +61,7 @@ FAULTS = [
     ),
     Fault(
         name="records are announced before they are copied",
-        file=KERNEL,
+        file=APPEND,
         old="    store64(shared + H_APPEND_STAGE, COPYING)\n",
         new="    store64(shared + H_APPEND_STAGE, RECORDED)\n",
         tests=KILLED_APPEND,
@@ -66,7 +69,7 @@ FAULTS = [
     ),
     Fault(
         name="the queue is published before its entries are written",
-        file=KERNEL,
+        file=APPEND,
         old="    write_entries(section)\n",
         new="    store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + section.count)\n    write_entries(section)\n",
         tests=KILLED_APPEND,
@@ -74,7 +77,7 @@ FAULTS = [
     ),
     Fault(
         name="the size of an entry is written before its offset",
-        file=KERNEL,
+        file=APPEND,
         old="        put_i64(entry, commit_log_offset)\n        keep_program_order()\n        if number == 0:\n",
         new="        put_i32(entry + E_SIZE, section.sizes[number])\n        if number == 0:\n",
         tests=KILLED_APPEND,
@@ -82,7 +85,7 @@ FAULTS = [
     ),
     Fault(
         name="a file ends without a blank record",
-        file=KERNEL,
+        file=APPEND,
         old="        put_i32(blank + R_MAGIC, BLANK_MAGIC)\n",
         new="        pass\n",
         tests=KILLED_APPEND,
@@ -91,7 +94,7 @@ FAULTS = [
     # --- acknowledgements -------------------------------------------------------------------------
     Fault(
         name="an acknowledgement with an old epoch is taken",
-        file=KERNEL,
+        file=ACKNOWLEDGE,
         old="    if load64(slot + G_EPOCH) != epoch:\n        return 0\n",
         new="",
         tests=KILLED_ACKNOWLEDGEMENT,
@@ -99,7 +102,7 @@ FAULTS = [
     ),
     Fault(
         name="the committed offset moves before the bits below it are cleared",
-        file=KERNEL,
+        file=ACKNOWLEDGE,
         old="    cdef uint64_t bits\n    while offset < target:\n",
         new="    cdef uint64_t bits\n    store64(slot + G_COMMITTED, target)\n    reach_point(AT_ACK_CLEARED)\n"
         "    while offset < target:\n",
@@ -108,14 +111,14 @@ FAULTS = [
     ),
     Fault(
         name="a message that the committed offset has passed is taken",
-        file=KERNEL,
+        file=GRANT,
         old=" or offset < load64(self.slot + G_ADVANCE_TO)",
         new="",
         tests=ACKNOWLEDGEMENT,
     ),
     Fault(
         name="a skip with an old epoch is taken",
-        file=KERNEL,
+        file=ACKNOWLEDGE,
         old="    if epoch != load64(slot + G_EPOCH):\n        return 0\n    settle_dead_advance(slot)\n    reach_point(AT_ACK_LOCKED)\n",
         new="    settle_dead_advance(slot)\n    reach_point(AT_ACK_LOCKED)\n",
         tests=TAG_SKIPPING,
@@ -123,7 +126,7 @@ FAULTS = [
     ),
     Fault(
         name="a skip finishes the wanted message behind it, too",
-        file=KERNEL,
+        file=GRANT,
         old="outcome = skip_section(skip.slot, skip.epoch, skip.offset, wanted)\n",
         new="outcome = skip_section(skip.slot, skip.epoch, skip.offset, wanted + (wanted < end))\n",
         tests=KILLED_ACKNOWLEDGEMENT,
@@ -131,7 +134,7 @@ FAULTS = [
     ),
     Fault(
         name="a skip moves the committed offset over a message in flight",
-        file=KERNEL,
+        file=ACKNOWLEDGE,
         old="    reach_point(AT_ACK_MARKED)\n    advance(slot, committed)\n    return 1\n\n\ncdef int expire_section",
         new="    reach_point(AT_ACK_MARKED)\n    store64(slot + G_ADVANCE_TO, max(end, committed))\n    settle_advance(slot)\n"
         "    return 1\n\n\ncdef int expire_section",
@@ -140,7 +143,7 @@ FAULTS = [
     ),
     Fault(
         name="the bits that a skip sets are one too many at the end of a word",
-        file=KERNEL,
+        file=ACKNOWLEDGE,
         old="    cdef uint64_t count = min(64 - first, end - offset[0])\n    offset[0] += count\n",
         new="    cdef uint64_t count = min(64 - first, end - offset[0])\n    offset[0] += count\n"
         "    count += 0 < count < 64 - first\n",
@@ -149,7 +152,7 @@ FAULTS = [
     ),
     Fault(
         name="a skip does not see an entry that points below the log",
-        file=KERNEL,
+        file=GRANT,
         old="            found |= <uint64_t>get_i64(entry + number * ENTRY_SIZE) < skip.log_begin\n",
         new="            pass\n",
         tests=TAG_SKIPPING,
@@ -378,7 +381,7 @@ FAULTS = [
     ),
     Fault(
         name="a character that is no digit counts as one in a CRC",
-        file=KERNEL,
+        file=MESSAGE,
         old="    if ninth > 9 or tenth > 9:\n        return -1\n",
         new="",
         tests=RECOVERY,
@@ -403,7 +406,7 @@ FAULTS = [
     ),
     Fault(
         name="a consumer gets a record whose CRC is wrong",
-        file=KERNEL,
+        file=GRANT,
         old="            if found == IS_RECORD and (frame.size != size",
         new="            if found == BAD_CRC:\n                found = IS_RECORD\n"
         "            if found == IS_RECORD and (frame.size != size",
@@ -412,7 +415,7 @@ FAULTS = [
     ),
     Fault(
         name="an entry may point to a record of another topic",
-        file=KERNEL,
+        file=GRANT,
         old="\n                                       or not has_topic(self.queue_slot, at, &frame)):",
         new="):",
         tests=FLIPS,
@@ -586,7 +589,7 @@ FAULTS = [
     # --- delayed messages -------------------------------------------------------------------------
     Fault(
         name="a delivery counts before it is recorded",
-        file=KERNEL,
+        file=APPEND,
         old="    copy_records(section, target)\n",
         new=(
             "    if section.progress_at:\n"

@@ -1,0 +1,453 @@
+# --- taking: tags, entries, records -------------------------------------------------------------------------------
+
+@cython.final
+cdef class TagSet:
+    """Tags to deliver: their hashes for the entry, their bytes for the record. Empty takes every message.
+
+    ``passes`` is asked for each message whose tag matches, unless it is None.
+    """
+
+    cdef frozenset tags
+    cdef object passes
+    cdef int32_t *codes
+    cdef int count
+
+    def __cinit__(self, tags, passes=None):
+        cdef int number
+        self.passes = passes
+        self.tags = frozenset([tag.encode() for tag in tags])
+        self.count = <int>len(self.tags)
+        self.codes = <int32_t *>malloc(max(1, self.count) * sizeof(int32_t))
+        if self.codes == NULL:
+            raise MemoryError()
+        for number, tag in enumerate(self.tags):
+            self.codes[number] = hash_utf8(<const unsigned char *>PyBytes_AS_STRING(tag), PyBytes_GET_SIZE(tag))
+
+    def __dealloc__(self):
+        free(self.codes)
+
+    cdef bint may_match(self, int64_t code) noexcept nogil:
+        cdef int number
+        if self.count == 0:
+            return True
+        for number in range(self.count):
+            if self.codes[number] == <int32_t>code:
+                return True
+        return False
+
+    cdef bint matches(self, const unsigned char *record, Frame *frame):
+        cdef Py_ssize_t size = 0
+        cdef const unsigned char *value
+        if self.count == 0:
+            return True
+        value = find_property(record + frame.properties_at, frame.properties_size, b"TAGS", 4, &size)
+        return value != NULL and PyBytes_FromStringAndSize(<char *>value, size) in self.tags
+
+
+cdef struct Entry:
+    int64_t commit_log_offset
+    int32_t size
+    int64_t tags_code
+
+
+cdef enum:
+    MOST_LOOKED_AT = 1 << 20    # entries, by one take: then its caller gets a word in
+    MOST_ASKED_ABOUT = 1 << 13  # the same, where Python is asked about messages
+    ENTRIES_AT_ONCE = 16
+    BRIEFLY = 1                 # slices that are skipped with the GIL held, which takes some microseconds
+    AT_LENGTH = 1 << 20         # and without it
+
+
+cdef struct Skip:  # a run of entries of one file that tags are compared with
+    unsigned char *shared
+    unsigned char *slot
+    uint64_t epoch
+    const unsigned char *entry          # of the first offset
+    const int32_t *codes
+    int code_count
+    uint64_t log_begin
+    uint64_t offset                     # everything below is finished
+    uint64_t end
+    uint64_t span
+
+
+cdef bint is_any_wanted(const Skip *skip, const unsigned char *entry, int count) noexcept nogil:
+    """Whether one of some entries has a wanted tag, or its record is removed. Looks at all: branches would cost more."""
+    cdef bint found = False
+    cdef int number, code
+    for code in range(skip.code_count):
+        for number in range(count):
+            found |= get_i32(entry + number * ENTRY_SIZE + E_TAGS_CODE + 4) == skip.codes[code]
+    if skip.log_begin:
+        for number in range(count):
+            found |= <uint64_t>get_i64(entry + number * ENTRY_SIZE) < skip.log_begin
+    return found
+
+
+cdef uint64_t first_wanted(const Skip *skip, uint64_t end) noexcept nogil:
+    """The first offset that may be wanted, or whose record is removed; ``end`` when there is none below it."""
+    cdef const unsigned char *entry = skip.entry
+    cdef uint64_t left = end - skip.offset
+    while left >= ENTRIES_AT_ONCE and not is_any_wanted(skip, entry, ENTRIES_AT_ONCE):
+        entry += ENTRIES_AT_ONCE * ENTRY_SIZE
+        left -= ENTRIES_AT_ONCE
+    while left > 0 and not is_any_wanted(skip, entry, 1):
+        entry += ENTRY_SIZE
+        left -= 1
+    return end - left
+
+
+cdef int skip_unwanted(Skip *skip, int slices, int64_t timeout_ns) noexcept nogil:
+    """Finish what is not wanted, from ``skip.offset`` on, and move that behind it: a slice under each lock.
+
+    Returns 0; EBUSY when a lock is not free and there is no time to wait for it, or the errno of the lock; ESTALE when
+    the epoch is old.
+    """
+    cdef uint64_t end, wanted
+    cdef int failure, outcome
+    while slices > 0 and skip.offset < skip.end:
+        slices -= 1
+        end = min(skip.end, load64(skip.slot + G_COMMITTED) + skip.span)
+        if end <= skip.offset:
+            return 0
+        wanted = first_wanted(skip, end)
+        if wanted == skip.offset or load64(skip.shared + H_MIN_OFFSET) != skip.log_begin:
+            return 0  # a file that is removed while it is read looks like zeros
+        failure = mutex_wait(skip.slot + G_MUTEX, timeout_ns) if timeout_ns else mutex_try(skip.slot + G_MUTEX, 30)
+        if failure:
+            return failure
+        outcome = skip_section(skip.slot, skip.epoch, skip.offset, wanted)
+        mutex_release(skip.slot + G_MUTEX)
+        if outcome != 1:
+            return ESTALE
+        reach_point(AT_ACK_FINISHED)
+        skip.entry += (wanted - skip.offset) * ENTRY_SIZE
+        skip.offset = wanted
+        if wanted < end:
+            return 0
+    return 0
+
+
+@cython.final
+cdef class QueueGrant:
+    """One message queue, granted to one consumer of a group under one epoch.
+
+    ``files`` gives ``log_file(commit_log_offset) -> (Mapping, base)`` and ``queue_file(slot, queue_offset) ->
+    (Mapping, first entry)``, both None for what retention has removed, and ``oldest(slot)``, the queue offset of the
+    oldest message that is there. One thread at a time takes; any thread acknowledges.
+    """
+
+    cdef Mapping shared
+    cdef unsigned char *slot            # group-queue
+    cdef unsigned char *queue_slot
+    cdef object files
+    cdef readonly object queue
+    cdef readonly int queue_slot_number
+    cdef readonly uint64_t epoch
+    cdef readonly uint64_t next_offset
+    cdef TagSet tags
+    cdef tuple queue_file               # borrowed
+    cdef tuple log_file                 # borrowed
+    cdef uint64_t entries_per_file
+    cdef uint64_t log_file_bytes
+    cdef int64_t timeout_ns
+    cdef readonly list damaged          # (queue_offset, commit_log_offset, outcome), for the caller to report and clear
+    cdef readonly uint64_t skipped      # messages that were finished because they are not wanted
+    cdef public uint64_t expired        # messages removed before they were taken, for the caller to report and clear
+
+    def __init__(self, Mapping shared not None, Py_ssize_t group_queue_at, Py_ssize_t queue_at, int queue_slot_number,
+                 object queue, uint64_t epoch, object files, TagSet tags not None, *, uint64_t log_file_bytes,
+                 uint64_t entries_per_file, int64_t timeout_ms):
+        self.shared = shared
+        self.slot = shared.address + group_queue_at
+        self.queue_slot = shared.address + queue_at
+        self.queue_slot_number = queue_slot_number
+        self.queue = queue
+        self.epoch = epoch
+        self.files = files
+        self.tags = tags
+        self.log_file_bytes = log_file_bytes
+        self.entries_per_file = entries_per_file
+        self.timeout_ns = timeout_ms * 1000000
+        self.damaged = []
+        self._acknowledge(NULL, 0)  # finishes what a dead owner left half done
+        self.next_offset = load64(self.slot + G_COMMITTED)
+
+    @property
+    def committed_offset(self):
+        return load64(self.slot + G_COMMITTED)
+
+    @property
+    def max_offset(self):
+        return load64(self.queue_slot + Q_MAX_OFFSET)
+
+    @property
+    def has_more(self):
+        return load64(self.queue_slot + Q_MAX_OFFSET) > self.next_offset
+
+    @property
+    def valid(self):
+        return load64(self.slot + G_EPOCH) == self.epoch
+
+    def arm(self, int lane):
+        """Ask to be woken on ``lane``. True when a message is there already, so that the caller must not sleep."""
+        or64(self.queue_slot + Q_WAITING_LANES, <uint64_t>1 << lane)
+        return load64_seq(self.queue_slot + Q_MAX_OFFSET) > self.next_offset
+
+    def take(self, Py_ssize_t limit, uint64_t span):
+        """Return up to ``limit`` messages from ``next_offset`` on, none at ``committed_offset + span`` or above."""
+        cdef uint64_t end = load64(self.queue_slot + Q_MAX_OFFSET)
+        cdef uint64_t offset = self.next_offset
+        cdef uint64_t low = load64(self.queue_slot + Q_MIN_OFFSET)
+        cdef int64_t log_begin = load64(self.shared.address + H_MIN_OFFSET)
+        cdef uint64_t last
+        cdef list unwanted = None
+        cdef list messages = []
+        cdef object message
+        cdef Entry entry
+        cdef uint64_t most = offset + (MOST_LOOKED_AT if self.tags.passes is None else MOST_ASKED_ABOUT)
+        if load64(self.slot + G_EPOCH) != self.epoch:
+            return messages
+        if self.tags.count or self.tags.passes is not None:
+            span = min(span, <uint64_t>ACK_WINDOW)  # what is not wanted is finished by its bit
+        if load64(self.slot + G_COMMITTED) < low:
+            if not self._expire(low, offset):
+                return messages
+            offset = max(offset, low)
+        last = load64(self.slot + G_COMMITTED) + span
+        if end > last:
+            end = last
+        while offset < end and len(messages) < limit and offset < most:
+            # A bit is cleared when the committed offset is about to pass it, which advance_to has said before.
+            if is_acknowledged(self.slot, offset) or offset < load64(self.slot + G_ADVANCE_TO):
+                offset += 1
+                continue
+            message = None
+            if not self._read_entry(offset, &entry) or 0 <= entry.commit_log_offset < log_begin:
+                message = _GONE
+            elif self.tags.may_match(entry.tags_code):
+                message = self._message(offset, entry.commit_log_offset, entry.size)
+            elif self._skip(&offset, span, log_begin):
+                log_begin = load64(self.shared.address + H_MIN_OFFSET)
+                end = min(load64(self.queue_slot + Q_MAX_OFFSET), load64(self.slot + G_COMMITTED) + span)
+                continue
+            else:
+                return messages
+            if message is _GONE:
+                low = self.files.oldest(self.queue_slot_number)
+                if low > offset:
+                    if not self._expire(low, offset):
+                        return messages
+                    offset = low
+                    log_begin = load64(self.shared.address + H_MIN_OFFSET)
+                    end = min(load64(self.queue_slot + Q_MAX_OFFSET), load64(self.slot + G_COMMITTED) + span)
+                    continue
+                self.damaged.append((offset, entry.commit_log_offset, BAD_OFFSET))  # an entry between good ones is damaged
+                message = None
+            if message is not None:
+                messages.append(message)
+            else:
+                if unwanted is None:
+                    unwanted = []
+                self.skipped += 1
+                unwanted.append(offset)
+                if len(unwanted) == 1024:
+                    self.next_offset = offset + 1
+                    if not self._acknowledge_offsets(unwanted):
+                        return messages
+                    unwanted = None
+                    last = load64(self.slot + G_COMMITTED) + span
+                    end = min(load64(self.queue_slot + Q_MAX_OFFSET), last)
+            offset += 1
+        self.next_offset = offset
+        store64(self.slot + G_TAKEN_TO, offset)
+        if unwanted is not None:
+            self._acknowledge_offsets(unwanted)
+        return messages
+
+    def acknowledge(self, ReceivedMessage message not None):
+        """Mark one message finished. False when the epoch is old: somebody else has the queue now."""
+        cdef uint64_t offset = get_i64(message.at + R_QUEUE_OFFSET)
+        return self._acknowledge(&offset, 1)
+
+    def acknowledge_offsets(self, list offsets not None):
+        """Mark messages finished by their queue offsets, under one lock. False when the epoch is old."""
+        return self._acknowledge_offsets(offsets)
+
+    def begin(self, ReceivedMessage message not None):
+        """Count a delivery attempt before the handler runs, and give its number to the message. False when the epoch is old.
+
+        For the one message that an ordered queue stands at: the count survives this process.
+        """
+        cdef uint64_t offset = get_i64(message.at + R_QUEUE_OFFSET)
+        cdef int first = attempt_of(message.at)
+        cdef int failure = mutex_try(self.slot + G_MUTEX, 30)
+        cdef int attempt = 0
+        if failure == EBUSY:
+            with nogil:
+                failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
+                if failure == 0:
+                    attempt = begin_section(self.slot, self.epoch, offset, first)
+                    mutex_release(self.slot + G_MUTEX)
+        elif failure == 0:
+            attempt = begin_section(self.slot, self.epoch, offset, first)
+            mutex_release(self.slot + G_MUTEX)
+        if failure:
+            self._raise_lock_failure(failure, "begin a message")
+        if attempt:
+            message.delivery_attempt = attempt
+        return attempt > 0
+
+    cdef bint _acknowledge_offsets(self, list offsets) except -1:
+        cdef Py_ssize_t count = len(offsets)
+        cdef Py_ssize_t number
+        cdef uint64_t *values = <uint64_t *>malloc(max(1, count) * sizeof(uint64_t))
+        if values == NULL:
+            raise MemoryError()
+        try:
+            for number in range(count):
+                values[number] = offsets[number]
+            return self._acknowledge(values, count)
+        finally:
+            free(values)
+
+    cdef bint _acknowledge(self, const uint64_t *offsets, Py_ssize_t count) except -1:
+        cdef int failure = mutex_try(self.slot + G_MUTEX, 30)
+        cdef int outcome = 0
+        if failure == EBUSY:
+            failure, outcome = self._acknowledge_slowly(offsets, count)
+        elif failure == 0:
+            outcome = acknowledge_section(self.slot, self.epoch, offsets, count)
+            mutex_release(self.slot + G_MUTEX)
+        if failure:
+            self._raise_lock_failure(failure, "acknowledge")
+        if outcome == 2:
+            raise ValueError(f"acknowledged {offsets[0]} of {self.queue}, beyond {ACK_WINDOW} above the committed offset")
+        reach_point(AT_ACK_FINISHED)
+        return outcome == 1
+
+    cdef bint _expire(self, uint64_t low, uint64_t start) except -1:
+        """Count everything below ``low`` as finished. False when the epoch is old."""
+        cdef int failure
+        cdef int outcome = 0
+        with nogil:
+            failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
+            if failure == 0:
+                outcome = expire_section(self.slot, self.epoch, low, start, &self.expired)
+                mutex_release(self.slot + G_MUTEX)
+        if failure:
+            self._raise_lock_failure(failure, "step over removed messages")
+        return outcome == 1
+
+    cdef int _raise_lock_failure(self, int failure, str doing) except -1:
+        if failure == ETIMEDOUT:
+            raise StoreBusy(
+                f"waited {self.timeout_ns // 1000000} ms to {doing} in {self.queue}, held by thread "
+                f"{mutex_owner(self.slot + G_MUTEX)}")
+        raise OSError(failure, os.strerror(failure))
+
+    cdef bint _skip(self, uint64_t *offset, uint64_t span, uint64_t log_begin) except -1:
+        """Finish the messages from ``offset`` on that the tags cannot match, and move it. False when the epoch is old."""
+        cdef Skip skip
+        cdef int failure
+        cdef Mapping mapping = lent(self.queue_file, 0)
+        cdef uint64_t first
+        if mapping is None:
+            return True
+        first = self.queue_file[1]
+        skip.shared = self.shared.address
+        skip.slot = self.slot
+        skip.epoch = self.epoch
+        skip.entry = mapping.address + (offset[0] - first) * ENTRY_SIZE
+        skip.codes = self.tags.codes
+        skip.code_count = self.tags.count
+        skip.log_begin = log_begin
+        skip.offset = offset[0]
+        skip.end = min(load64(self.queue_slot + Q_MAX_OFFSET), first + self.entries_per_file)
+        skip.span = span
+        failure = skip_unwanted(&skip, BRIEFLY, 0)
+        if failure == EBUSY or failure == 0 and skip.offset - offset[0] >= skip.span:
+            with nogil:
+                failure = skip_unwanted(&skip, AT_LENGTH, self.timeout_ns)
+        self.skipped += skip.offset - offset[0]
+        offset[0] = skip.offset
+        if failure == ETIMEDOUT:
+            raise StoreBusy(
+                f"waited {self.timeout_ns // 1000000} ms to skip messages of {self.queue}, held by thread "
+                f"{mutex_owner(self.slot + G_MUTEX)}")
+        if failure and failure != ESTALE:
+            raise OSError(failure, os.strerror(failure))
+        return failure == 0
+
+    cdef (int, int) _acknowledge_slowly(self, const uint64_t *offsets, Py_ssize_t count):
+        cdef int failure
+        cdef int outcome = 0
+        with nogil:
+            failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
+            if failure == 0:
+                outcome = acknowledge_section(self.slot, self.epoch, offsets, count)
+                mutex_release(self.slot + G_MUTEX)
+        return failure, outcome
+
+    cdef int _read_entry(self, uint64_t offset, Entry *entry) except -1:
+        """0 for an entry whose file was removed."""
+        cdef Mapping mapping = lent(self.queue_file, 0)
+        cdef tuple provided
+        cdef const unsigned char *at
+        if mapping is None or not self.queue_file[1] <= offset < <uint64_t>self.queue_file[1] + self.entries_per_file:
+            provided = self.files.queue_file(self.queue_slot_number, offset)
+            if provided is None:
+                entry.commit_log_offset = -1
+                return 0
+            self.queue_file = borrowed(provided)
+            mapping = provided[0]
+        at = mapping.address + (offset - <uint64_t>self.queue_file[1]) * ENTRY_SIZE
+        entry.commit_log_offset = get_i64(at)
+        entry.size = get_i32(at + E_SIZE)
+        entry.tags_code = get_i64(at + E_TAGS_CODE)
+        return 1
+
+    cdef object _message(self, uint64_t offset, int64_t commit_log_offset, int32_t size):
+        """The record of an entry, checked against it; None when it is damaged or not wanted after all, or ``_GONE``."""
+        cdef ReceivedMessage message
+        cdef Frame frame
+        cdef bytes record = None
+        cdef const unsigned char *at = NULL
+        cdef int found = BAD_SIZE
+        cdef uint64_t base
+        cdef Mapping mapping
+        cdef tuple provided
+        if (size < RECORD_FIXED_SIZE or commit_log_offset < 0
+                or commit_log_offset > <int64_t>load64(self.shared.address + H_PUBLISHED_TO) - size):
+            self.damaged.append((offset, commit_log_offset, BAD_OFFSET))  # the entry: there is no such record
+            return None
+        mapping = lent(self.log_file, 0)
+        if mapping is None or not self.log_file[1] <= commit_log_offset < <int64_t>self.log_file[1] + <int64_t>self.log_file_bytes:
+            try:
+                provided = self.files.log_file(commit_log_offset)
+            except FileNotFoundError:
+                self.damaged.append((offset, commit_log_offset, IS_END))
+                return None
+            if provided is None:
+                return _GONE
+            self.log_file = borrowed(provided)
+            mapping = provided[0]
+        base = self.log_file[1]
+        if size <= <int64_t>(base + self.log_file_bytes) - commit_log_offset:
+            at = mapping.address + (commit_log_offset - base)
+            record = PyBytes_FromStringAndSize(<const char *>at, size)
+            at = <const unsigned char *>PyBytes_AS_STRING(record)
+            found = parse(at, size, commit_log_offset, &frame)
+            if found == IS_RECORD and (frame.size != size or get_i64(at + R_QUEUE_OFFSET) != <int64_t>offset
+                                       or get_i32(at + R_QUEUE_ID) != get_queue_id(self.queue_slot)
+                                       or not has_topic(self.queue_slot, at, &frame)):
+                found = BAD_OFFSET
+        if found != IS_RECORD:
+            if commit_log_offset < <int64_t>load64(self.shared.address + H_MIN_OFFSET):
+                return _GONE
+            self.damaged.append((offset, commit_log_offset, found))
+            return None
+        if not self.tags.matches(at, &frame):
+            return None
+        message = received(record, 0, &frame, self.queue, attempt_of(at), True)
+        return message if self.tags.passes is None or self.tags.passes(message) else None

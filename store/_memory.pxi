@@ -1,0 +1,174 @@
+# --- mappings, words and the mutex: what processes share ----------------------------------------------------------
+
+@cython.final
+cdef class Mapping:
+    """A shared mapping of a whole file. It keeps no descriptor, and is unmapped when the last reference goes."""
+
+    cdef unsigned char *address
+    cdef object __weakref__
+    cdef readonly Py_ssize_t size
+    cdef readonly bint writable
+
+    def __cinit__(self, int fd, Py_ssize_t size, *, bint writable=True):
+        cdef void *address
+        if size <= 0:
+            raise ValueError(f"size={size}: a mapping needs at least one byte")
+        address = mmap(NULL, size, PROT_READ | PROT_WRITE if writable else PROT_READ, MAP_SHARED, fd, 0)
+        if address == MAP_FAILED:
+            raise OSError(errno, os.strerror(errno))
+        self.address = <unsigned char *>address
+        self.size = size
+        self.writable = writable
+
+    def __dealloc__(self):
+        global unmapped
+        if self.address != NULL:
+            unmapped += 1
+            munmap(self.address, self.size)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.address, self.size, not self.writable, flags)
+
+    def __len__(self):
+        return self.size
+
+    def read_no_further(self):
+        """Let the first touch of a page bring in that page only, and not 128 KiB around it, which may be all zeros."""
+        if madvise(self.address, self.size, MADV_RANDOM):
+            raise OSError(errno, os.strerror(errno))
+
+    def populate(self):
+        """Make every page of the file now, in one call instead of a fault for each."""
+        cdef int failure
+        with nogil:
+            failure = madvise(self.address, self.size, MADV_POPULATE_WRITE)
+        if failure and errno != EINVAL:  # EINVAL: a kernel before 5.14; pages are then made at first touch
+            raise OSError(errno, os.strerror(errno))
+
+    def detach(self):
+        """Put zeros in the place of the file, so that the blocks of a removed file are given back.
+
+        The address stays mapped: whoever reads there meanwhile finds zeros, and no signal.
+        """
+        cdef void *address
+        with nogil:
+            address = mmap(self.address, self.size, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+        if address == MAP_FAILED:
+            raise OSError(errno, os.strerror(errno))
+
+
+cdef uint64_t unmapped = 1  # by this process, counted under the GIL: an address noted at the same count is still one
+
+
+cdef tuple borrowed(tuple files):
+    """Return (Mapping, begin[, Mapping or None, begin]) with weak references: the mapping cache may let go of them.
+
+    A process may use more files than it can map. Who uses one from time to time borrows it, and asks again when it is
+    gone, so that the cache's limit is a limit of all.
+    """
+    return tuple([PyWeakref_NewRef(part, None) if isinstance(part, Mapping) else part for part in files])
+
+
+cdef Mapping lent(tuple files, int number):
+    """Return a borrowed mapping, None when it is gone. Whoever points into it holds what this returns."""
+    cdef PyObject *found
+    if files is None or files[number] is None:
+        return None
+    found = PyWeakref_GetObject(files[number])
+    return None if found == <PyObject *>None else <Mapping>found
+
+
+# --- words and mutex: for what is written in Python ------------------------------------------------------------
+
+@cython.final
+cdef class Words:
+    """Atomic access to the aligned native words of a mapping. Positions are bytes."""
+
+    cdef Mapping mapping
+
+    def __cinit__(self, Mapping mapping not None):
+        self.mapping = mapping
+
+    cdef unsigned char *word(self, Py_ssize_t at, int size) except NULL:
+        if at < 0 or at + size > self.mapping.size or at % size:
+            raise ValueError(f"byte {at} is no aligned word of {size} bytes in {self.mapping.size}")
+        return self.mapping.address + at
+
+    def load(self, Py_ssize_t at):
+        return load64(self.word(at, 8))
+
+    def store(self, Py_ssize_t at, uint64_t value):
+        store64(self.word(at, 8), value)
+
+    def add(self, Py_ssize_t at, uint64_t value):
+        return add64(self.word(at, 8), value)
+
+    def replace(self, Py_ssize_t at, uint64_t expected, uint64_t desired):
+        return bool(replace64(self.word(at, 8), expected, desired))
+
+    def set_bits(self, Py_ssize_t at, uint64_t bits):
+        return or64(self.word(at, 8), bits)
+
+    def load32(self, Py_ssize_t at):
+        return load32(self.word(at, 4))
+
+    def store32(self, Py_ssize_t at, uint32_t value):
+        store32(self.word(at, 4), value)
+
+    def wait(self, Py_ssize_t at, uint32_t expected, int64_t timeout_ms):
+        cdef unsigned char *word = self.word(at, 4)
+        cdef int changed
+        with nogil:
+            changed = futex_wait(word, expected, timeout_ms * 1000000)
+        return bool(changed)
+
+    def signal(self, Py_ssize_t at):
+        cdef unsigned char *word = self.word(at, 4)
+        cdef int woken
+        with nogil:
+            add32(word, 1)
+            woken = futex_wake(word, 2147483647)
+        return woken
+
+
+@cython.final
+cdef class RobustMutex:
+    """A robust mutex in a mapping, for the rare paths that run Python while they hold it."""
+
+    cdef Mapping mapping
+    cdef void *at
+
+    def __cinit__(self, Mapping mapping not None, Py_ssize_t at):
+        if at < 0 or at + 64 > mapping.size or at % 64:
+            raise ValueError(f"byte {at} cannot hold a mutex in {mapping.size}")
+        self.mapping = mapping
+        self.at = mapping.address + at
+
+    def initialise(self):
+        cdef int failure = mutex_initialise(self.at)
+        if failure:
+            raise OSError(failure, os.strerror(failure))
+
+    def try_acquire(self):
+        cdef int failure = mutex_try(self.at, 0)
+        if failure and failure != EBUSY:
+            raise OSError(failure, os.strerror(failure))
+        return failure == 0
+
+    def acquire(self, int64_t timeout_ms):
+        cdef int failure = mutex_try(self.at, 0)
+        if failure == EBUSY:
+            with nogil:
+                failure = mutex_wait(self.at, timeout_ms * 1000000)
+        if failure == ETIMEDOUT:
+            raise StoreBusy(f"waited {timeout_ms} ms for a mutex held by thread {mutex_owner(self.at)}")
+        if failure:
+            raise OSError(failure, os.strerror(failure))
+
+    def release(self):
+        mutex_release(self.at)
+
+    @property
+    def owner(self):
+        return mutex_owner(self.at)
