@@ -137,9 +137,14 @@ def test_a_retry_for_a_topic_that_nobody_handles_here_is_sent_back_and_not_lost(
 
 @pytest.mark.guarantee("G21")
 def test_a_message_that_cannot_be_stored_for_its_retry_is_not_acknowledged_and_tried_in_place(
-    store: MessageStore, producer: Producer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Given a disk that the store takes for full
+    # Given a disk that the store takes for full, and no housekeeper that would find out that it is not
+    with open_store(tmp_path / "store", housekeeping=False) as store, Producer(store) as producer:
+        refuse_and_allow(store, producer, monkeypatch)
+
+
+def refuse_and_allow(store: MessageStore, producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
     app, attempts = App(store.root), list[int]()
 
     @app.handler("orders", group="g", retry=SOON)
@@ -154,7 +159,6 @@ def test_a_message_that_cannot_be_stored_for_its_retry_is_not_acknowledged_and_t
         if refusing:
             raise StoreFull("no room")
 
-    monkeypatch.setattr(store.disk, "look", lambda: None)
     monkeypatch.setattr(store.disk, "check_room", check_room)
     store.state.disk_full = 1
     with consuming(store, app, ConsumerConfig(local_retry_ms=30)):
