@@ -141,7 +141,8 @@ class KeyOrderedDelivery(Delivery):
 
     def set_queues(self, queues: tuple[ProcessQueue, ...]) -> None:
         """Deliver from these queues from now on."""
-        self._lanes = {queue: self._lanes.get(queue) or Lanes(queue) for queue in queues}
+        running = {queue: lanes for queue, lanes in self._lanes.items() if lanes.running}  # also of one that was lost
+        self._lanes = running | {queue: self._lanes.get(queue) or Lanes(queue) for queue in queues}
         super().set_queues(queues)
 
     def stop_taking(self) -> None:

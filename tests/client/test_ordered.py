@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from functools import partial
+from typing import Literal
 
 import pytest
 
@@ -269,14 +270,15 @@ SHARDING_KEYS = ["0", "1", "2"]
 """Java hashes 48, 49 and 50: with three queues each has one."""
 
 
+@pytest.mark.parametrize("ordered", [True, "key"])
 def test_a_seek_lets_the_running_message_of_an_ordered_queue_end_before_another_one_begins(
-    store: MessageStore, producer: Producer
+    store: MessageStore, producer: Producer, ordered: Literal[True, "key"]
 ) -> None:
     app, begun, go_on = App(store.root), threading.Event(), threading.Event()
     running: list[int] = []
     handled: list[int] = []
 
-    @app.handler("t", group="g", ordered=True, threads=2)
+    @app.handler("t", group="g", ordered=ordered, threads=2)
     def handle(message: ReceivedMessage) -> None:
         running.append(message.queue_offset)
         assert len(running) == 1
@@ -285,7 +287,8 @@ def test_a_seek_lets_the_running_message_of_an_ordered_queue_end_before_another_
         running.clear()
         handled.append(message.queue_offset)
 
-    send(producer, 3, queues=1)
+    producer.create_topic("t", 1)
+    producer.send_batch([Message("t", b"")] * 3, "one key")
     with consuming(store, app, ConsumerConfig(liveness_interval_ms=10)) as consumer:
         assert begun.wait(10)
         seek(store, "g", "t", "earliest")
