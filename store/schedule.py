@@ -128,6 +128,8 @@ class Schedule:
             return _LONGEST_SLEEP_MS
         try:
             return self._deliver_due(level)
+        except StoreClosed:
+            pass  # this process leaves; another one goes on
         except StoreBusy as error:
             _log.info("delay level %d will go on next time: %s", level, error)
         except (QueueError, OSError) as error:

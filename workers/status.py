@@ -35,9 +35,14 @@ def banner(root: Path, handlers: Sequence[Handler], *, processes: int, durabilit
 
 
 def _handler_line(handler: Handler) -> str:
-    threads = "1 thread" if handler.threads == 1 else f"{handler.threads} threads"
-    broadcast = "  broadcast" if handler.broadcast else ""
-    return f"{handler.topic} -> {handler.group}  tags {handler.tags}  {threads}{broadcast}"
+    parts = [f"{handler.topic} -> {handler.group}", f"tags {handler.tags}"]
+    parts += [f"where {handler.where}"] if handler.where else []
+    parts += [f"json {handler.json}"] if handler.json else []
+    parts += ["1 thread" if handler.threads == 1 else f"{handler.threads} threads"]
+    parts += [f"ordered {'by key' if handler.ordered == 'key' else 'by queue'}"] if handler.ordered else []
+    parts += [f"batches of {handler.batch}"] if handler.batch > 1 else []
+    parts += ["broadcast"] if handler.broadcast else []
+    return "  ".join(parts)
 
 
 def topic_row(info: TopicInfo) -> Row:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Self
 import multiprocess
 import multiprocess.connection
 
-from rmqclient import MembershipRefused, QueueError, admin, handler_transfer
+from rmqclient import HandlerError, MembershipRefused, QueueError, admin, handler_transfer
 from rmqclient.push_consumer import PushConsumer
 from rmqclient.worker_table import WorkerSlot, WorkerState, WorkerTable
 from workers import signals
@@ -106,6 +106,9 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
     except MembershipRefused as error:
         _log.error("%s: %s", type(error).__name__, error)
         return WorkerExit.REFUSED
+    except HandlerError as error:
+        _log.error("%s", error)
+        return WorkerExit.CANNOT_BOOT
     except QueueError as error:
         _log.error("%s: %s", type(error).__name__, error)
         return WorkerExit.FAILED
