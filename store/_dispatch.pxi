@@ -298,6 +298,8 @@ cdef class Dispatcher:
         found = self.queue_file(
             target.topic[:target.topic_size].decode(), target.queue_id, queue_offset, offset, target.end, is_checked)
         if isinstance(found, int):
+            if found < 0:
+                raise ValueError(f"queue offset {found} cannot be believed in place of {queue_offset}")
             return found
         mapping, first_entry = found
         if not 0 <= queue_offset - first_entry < self.entries_per_file or mapping.size < self.entries_per_file * ENTRY_SIZE:

@@ -31,7 +31,7 @@ _TRANSACTION_MASK = 0xC
 _TRANSACTION_PREPARED = 0x4
 _TRANSACTION_ROLLBACK = 0xC
 
-_MOST_RECORDS_AHEAD = 1_000
+_MOST_RECORDS_AHEAD = 500
 
 _INDEX_STEP_BYTES = 16 << 20
 """Log bytes indexed under one hold of the lock, so that a query does not wait long for the housekeeper."""
@@ -138,19 +138,26 @@ def _likely_offset(log_files: FileQueue, commit_log_offset: int, queue_offset: i
     majority the lowest that is possible is believed, because a flipped bit is more likely to be one of the many that
     are 0; up to a small ``jump``, as damaged records leave one, or any when the queue has no entry yet (None).
     """
-    queue, guesses = None, [queue_offset]
-    for _, step in islice(commit_log.walk(log_files, commit_log_offset), _MOST_RECORDS_AHEAD):
-        if isinstance(step, Record):
-            queue = queue or step.message.queue
-            is_next = step.message.commit_log_offset > commit_log_offset and has_entry(step.message)
-            if is_next and step.message.queue == queue:
-                guesses.append(step.message.queue_offset - len(guesses))
-                if guesses.count(guesses[-1]) == 2:
-                    return guesses[-1]
-                if len(guesses) == 3:
-                    break
-    lowest = min((guess for guess in guesses if guess >= (jump.start if jump else 0)), default=-1)
-    return lowest if jump is None or lowest in jump else jump.start
+    first, *others = _records(log_files, commit_log_offset)
+    guesses = [queue_offset]
+    for other in others:
+        if (other.topic, other.queue_id) == (first.topic, first.queue_id) and has_entry(other):
+            guesses.append(other.queue_offset - len(guesses))
+            if guesses[-1] >= 0 and guesses.count(guesses[-1]) == 2:
+                return guesses[-1]
+            if len(guesses) == 3:
+                break
+    possible = [guess for guess in guesses if guess >= (jump.start if jump else 0)]
+    if jump is None:
+        return min(possible)
+    lowest = min(possible, default=jump.start)
+    return lowest if lowest in jump else jump.start
+
+
+def _records(log_files: FileQueue, commit_log_offset: int) -> list[ReceivedMessage]:
+    """Return the record at an offset and those behind it."""
+    steps = islice(commit_log.walk(log_files, commit_log_offset), _MOST_RECORDS_AHEAD)
+    return [step.message for _, step in steps if isinstance(step, Record)]
 
 
 def has_entry(message: ReceivedMessage) -> bool:
