@@ -167,7 +167,7 @@ def test_a_handler_that_fell_behind_goes_on_and_says_how_many_messages_it_missed
     @app.handler("t", group="g")
     def take(message: ReceivedMessage) -> None:
         received.append(message.queue_offset)
-        assert may_go_on.wait(10)
+        assert may_go_on.wait(60)
 
     with open_store(tmp_path, QUICK) as store, Producer(store) as producer:
         queue = producer.create_topic("t", 1)[0]
@@ -177,7 +177,8 @@ def test_a_handler_that_fell_behind_goes_on_and_says_how_many_messages_it_missed
                 producer.send(Message("t", bytes(50_000)))
             wait_for(lambda: received, "the first message")
             store.flush_thorough()
-            assert store.retention.clean() != []
+            store.retention.clean()  # unless the housekeeper was quicker
+            assert store.state.min_offset > 0
             low, high = store.topics.min_offset(queue), store.topics.max_offset(queue)
             may_go_on.set()
             wait_for(lambda: received[-1] == high - 1, "the newest message")
