@@ -80,8 +80,8 @@ class ConcurrentDelivery(Delivery):
 
     def _take_over_from(self, calls: Calls) -> ReceivedMessage | None:
         with self._counting:  # the other thread counts what it has handled under the same lock
-            if not length_hint(calls.rest) or not calls.queue.grant.valid:
-                return None  # a batch of a queue that was lost is for the next owner, who has not told us yet
+            if not length_hint(calls.rest) or calls.queue.lease_is_over or not calls.queue.grant.valid:
+                return None  # a batch of a queue that was lost is for its next owner
             message = next(calls.rest, None)
             if message is not None:
                 calls.relieved.append(message)

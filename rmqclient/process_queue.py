@@ -23,13 +23,16 @@ from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.running import Interrupted
-from store import MessageQueue, QueueGrant
+from store import MessageQueue, QueueGrant, boottime
 from store.errors import DiskFailed, LimitReached, StoreBusy, StoreCorrupt, StoreUnusable
 from store.group_table import GroupQueueSlot
 
 _log = logging.getLogger(__name__)
 
 _UNREADABLE_PAUSE_MS = 1_000
+
+_LEASE_PAUSE_S = 0.01
+"""How long a queue whose lease has run out gives nothing, before it is looked at again."""
 _LOOK_AT_PAUSE_MS = 1_000
 """Who resumes a queue wakes its owner, unless it is killed before that. [PULL_TIME_DELAY_MILLS_WHEN_SUSPEND]"""
 
@@ -119,6 +122,14 @@ class ProcessQueue:
         """Whether somebody has the queue to himself, or the pause after a limit or a failed message is not over."""
         return self.claimed or time.monotonic() < max(self._blocked_until, self._suspended_until)
 
+    @property
+    def lease_is_over(self) -> bool:
+        """Whether the lease has run out, because this process stood still, and was not renewed as yet.
+
+        The queue may be granted to another member at any moment, so what would be begun now might be delivered twice.
+        """
+        return 0 < self.slot.load("lease_until") < boottime()
+
     def share_limits(self, queues: int) -> None:
         """Take this queue's part of the limits of its topic, of which its consumer holds ``queues`` queues.
 
@@ -146,6 +157,9 @@ class ProcessQueue:
             self._show(self._unhindered())
             return []
         if self._blocked_until and time.monotonic() < self._blocked_until:
+            return []
+        if self.lease_is_over:
+            self._blocked_until = time.monotonic() + _LEASE_PAUSE_S
             return []
         room = self._room()
         if room <= 0:

@@ -14,7 +14,7 @@ from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import lag
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.process_queue import FlowControl, ProcessQueue
-from store import MessageQueue, MessageStore, TagSet, open_store
+from store import MessageQueue, MessageStore, TagSet, boottime, open_store
 from tests.client.conftest import consuming, wait_for
 
 QUEUE = MessageQueue("t", 0)
@@ -196,3 +196,17 @@ def test_what_the_last_owner_met_is_over_for_the_next_one(store: MessageStore) -
 def test_every_state_has_a_number_of_its_own(flow_control: FlowControl) -> None:
     assert FlowControl.of_code(flow_control.code) is flow_control
     assert FlowControl.of_code(len(FlowControl)) is FlowControl.NONE
+
+
+def test_a_queue_whose_lease_has_run_out_gives_nothing_until_it_is_renewed(store: MessageStore) -> None:
+    # Given a process that stood still for longer than its lease, and whose queue nobody has taken as yet
+    send(store, 3)
+    queue = granted(store, ConsumerConfig())
+    queue.slot.store("lease_until", boottime() - 1)
+    assert queue.take() == []
+    assert queue.is_blocked, "so that its thread sleeps"
+
+    # Then it goes on as soon as the lease is renewed
+    queue.slot.store("lease_until", boottime() + 10**10)
+    wait_for(lambda: not queue.is_blocked, "the pause is over")
+    assert len(queue.take()) == 3
