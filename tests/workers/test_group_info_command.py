@@ -10,10 +10,8 @@ from click.testing import CliRunner
 
 from rmqclient import App, Message, Producer
 from rmqclient.push_consumer import PushConsumer
-from store import layout, open_store
+from store import open_store
 from workers.cli import rmq
-
-AT = layout.MEMBER_SLOT.at
 
 
 def info(root: Path, *options: str) -> str:
