@@ -584,7 +584,7 @@ def test_beside_senders_and_removals_every_message_is_either_taken_or_counted_as
         sent = pool.submit(append_many, store, 3_000)
         removed = pool.submit(remove_meanwhile, removing, sent)
         consumed = [pool.submit(consume, grants[0], 200, sent), pool.submit(consume, grants[1], 1, sent)]
-        assert removed.result(60) > 5
+        assert removed.result(60) > 1
         for grant, offsets in zip(grants, consumed, strict=True):
             taken = offsets.result(60)
             assert taken == sorted(set(taken))
