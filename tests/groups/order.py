@@ -21,6 +21,8 @@ class Lane:
     """By pid the number that it has started and not ended."""
     last_end_by: int = 0
     """Who ended the last one."""
+    again: set[tuple[int, int]] = field(default_factory=set)
+    """By pid the numbers that were rightly started after they had ended."""
 
 
 def violations(lines: Iterable[str], *, killed: Collection[int] = (), stopped: Collection[int] = ()) -> list[str]:
@@ -42,7 +44,7 @@ def violations(lines: Iterable[str], *, killed: Collection[int] = (), stopped: C
             if number == lane.ended:
                 lane.ended += 1
                 lane.last_end_by = pid
-            elif pid not in stopped:
+            elif pid not in stopped and (pid, number) not in lane.again:
                 found.append(f"{line}: ended out of order, {lane.ended} was next")
         if what != "start":
             continue
@@ -50,7 +52,9 @@ def violations(lines: Iterable[str], *, killed: Collection[int] = (), stopped: C
         if others or pid in lane.running:
             found.append(f"{line}: {lane.running} runs already")
         again = number == lane.ended - 1 and lane.last_end_by in excused
-        if number != lane.ended and not again:
+        if again:
+            lane.again.add((pid, number))
+        elif number != lane.ended:
             found.append(f"{line}: {lane.ended} is next")
         lane.running[pid] = number
     return found

@@ -252,6 +252,7 @@ def test_the_check_sees_what_would_break_an_order() -> None:
     assert violations([*good, "2 start a 1 3"], killed=[2]) == []
     assert violations(["1 start a 0 1", "2 start a 0 1"])  # two owners
     assert violations(["1 start a 0 1", "2 start a 0 1"], killed=[1]) == []
+    assert violations([*good, "3 start a 1 3", "3 end a 1", "3 start a 2 1"], killed=[2]) == []
     assert violations([*good, "2 start a 0 2"], killed=[2])  # further back than what was running
     late = ["1 start a 0 1", "2 start a 0 1", "2 end a 0", "2 start a 1 1", "1 end a 0"]
     assert violations(late, stopped=[1]) == []
