@@ -146,8 +146,8 @@ def _magic_codes(files: FileQueue, start: int, end: int) -> Iterator[int]:
                 start, before = written, b""
                 continue
             content = before + files.read(base, position, count)
-        except FileNotFoundError:
-            start, before = base + files.file_bytes, b""
+        except FileNotFoundError:  # on to the next one that is there: a damaged word may ask for millions of files
+            start, before = min((there for there in files.bases() if there > base), default=end), b""
             continue
         except StoreCorrupt:
             rest_of_page = min(PAGE_BYTES - position % PAGE_BYTES, files.file_bytes - position)

@@ -13,6 +13,7 @@ from store import Message, MessageQueue, MessageStore, TagSet, layout, open_stor
 from store.appending import IDLE
 from store.config_file import StoreSettings, write_store_settings
 from store.errors import ConfigMismatch
+from store.verify import verify
 from tests.crash.views import abandon
 from tests.support import reference
 from tests.torture import flips, sandbox, specimens
@@ -145,6 +146,18 @@ def test_settings_that_fit_no_file_are_refused(specimen: Specimen, settings: Sto
     specimen.shared.unlink()
     with pytest.raises(ConfigMismatch, match=r"as store\.json says"):
         open_store(specimen.root)
+
+
+@pytest.mark.parametrize("bit", [33, 36, 40])
+def test_a_frontier_that_is_far_off_is_told_at_once(specimen: Specimen, bit: int) -> None:
+    at = layout.RUNTIME_HEADER.at["published_to"] + bit // 8
+    with specimen.shared.open("r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1 << bit % 8]))
+    ((_, outcome),) = sandbox.outcomes(1, lambda _: "told" if verify(specimen.root) else "nothing", 5.0)
+    assert outcome == "told"
 
 
 @pytest.mark.parametrize("kind", ["left 0", "retry", "dead letter", "late 0"])
