@@ -106,6 +106,8 @@ class Supervisor:
         for number, child in list(self._children.items()):
             code = child.exit_code()
             if code is not None:
+                if self._workers[number].phase is Phase.STARTING:  # it may have been ready since the last look
+                    self._feed(number, Tick(self._vitals(number)))
                 self._feed(number, Exited(code, random.random()))
         for number in list(self._workers):
             self._feed(number, Tick(self._vitals(number)))
