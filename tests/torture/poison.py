@@ -54,8 +54,9 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
     result.figures["replayed"] = replayed
     if replayed != len(poison) or _replay(root) != 0:
         result.problems.append(f"{replayed} of {len(poison)} dead letters were replayed the first time")
+    handled = ends(journal)
     result.problems += [
-        f"{body}: handled {ends(journal)[body]} times after the replay" for body in bodies if ends(journal)[body] != 1
+        f"{body}: handled {handled[body]} times after the replay" for body in bodies if handled[body] != 1
     ]
     return result
 
