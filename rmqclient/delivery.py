@@ -356,8 +356,8 @@ class Delivery(ABC):
         return True
 
     def _store(self, message: ReceivedMessage, failure: Failure, *earlier: Failure) -> Outcome | None:
-        """Store a message that failed; None when it is dropped, as every member of a broadcast group has its own."""
-        return None if self._handler.broadcast else self.retries.send_back(message, failure, *earlier)
+        """Store a message that failed; None when it is dropped."""
+        return self.retries.send_back(message, failure, *earlier)
 
     def _count_failed(self) -> None:
         with self._counting:
