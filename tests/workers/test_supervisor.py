@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqclient import Message, Producer
 from rmqclient.group import MemberTable
 from store import open_store
 from tests.workers.supervised import Supervised, children_of, eventually, resident_mib, rmq, runs
@@ -153,6 +154,19 @@ def test_every_worker_in_a_crash_loop_ends_the_supervisor_with_5(supervise: Supe
     assert supervised.exit_code() == 5, supervised.log
     assert supervised.log.count("exit code 9") == 10
     assert "every worker is in a crash loop" in supervised.log
+
+
+def test_a_worker_that_was_ready_before_it_died_at_once_has_booted(supervise: Supervise, tmp_path: Path) -> None:
+    # Given messages that wait, each of which ends its worker as soon as that is ready
+    with Producer(tmp_path / "store") as producer:
+        producer.create_topic("orders", 1)
+        producer.send_batch([Message("orders", b"die")] * 6)
+    supervised = supervise("obedient", "--processes", "1")
+
+    # Then the supervisor goes on after more of them than workers that may fail to boot
+    eventually(lambda: supervised.log.count("exit code 9") >= 6, "a sixth death", supervised)
+    assert "crash loop" not in supervised.log
+    assert supervised.process.poll() is None
 
 
 def test_handlers_that_a_worker_cannot_import_end_the_supervisor_with_2(supervise: Supervise) -> None:

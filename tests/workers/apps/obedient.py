@@ -1,7 +1,7 @@
 """An application whose messages say what their handler does; it writes what happened to the file RECORD.
 
 ``wait <path>`` returns when the file exists, ``exit`` ends the process and ``hang`` never returns, both the first time
-only; anything else is just recorded.
+only; ``die`` ends it every time; anything else is just recorded.
 """
 
 import os
@@ -22,7 +22,7 @@ def obey(message: ReceivedMessage) -> None:
     record(f"began {word}")
     if word == "wait":
         wait_for(Path(argument))
-    elif word == "exit" and is_first("exit"):
+    elif (word == "exit" and is_first("exit")) or word == "die":
         os._exit(9)
     elif word == "hang" and is_first("hang"):
         never_return()
