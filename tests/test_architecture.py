@@ -35,7 +35,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "shape",
         "write_buffer",
     ),
-    ("opening", "verify", "dump", "broker_conf"),
+    ("opening", "verify", "dump", "broker_conf", "view"),
     ("message_store",),
     ("repair", "__main__"),
 )
