@@ -16,6 +16,7 @@
     │   ├── StoreUnusable         the directory, or a file in it, cannot be opened: permission, file system, kind
     │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
     │   ├── MessageExpired        retention has removed the message
+    │   ├── DataLost              messages that a reader was to read are gone or damaged
     │   └── StoreCorrupt          bytes on disk break the format; carries path and position
     ├── MessageRejected           this message can never be stored; nothing was written
     │   ├── BodyTooLarge
@@ -139,6 +140,10 @@ class ConfigMismatch(StoreError):
 
 class MessageExpired(StoreError, LookupError):
     """The message was removed by retention: it stood below the oldest file of the commit log."""
+
+
+class DataLost(StoreError):
+    """Messages that a reader was to read were removed, or are damaged; ``failOnDataLoss`` of the Spark source."""
 
 
 class StoreCorrupt(StoreError):

@@ -1,0 +1,33 @@
+"""Location: where a store is, for a process that is to read it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqclient.spark.read_options import ReadOptions
+from store.view import LocalView, View
+
+
+class Location(NamedTuple):
+    """The directory or archive of a store, and the archive that has what is gone there."""
+
+    path: str
+    archive: str | None
+    archive_options: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> Location:
+        """Return the location that the options of a read name."""
+        return cls(options.path, options.archive, tuple(sorted(options.archive_options.items())))
+
+    def open(self) -> View:
+        """Look at the store anew. Raises StoreUnusable, ConfigMismatch."""
+        return LocalView(Path(self.path))
+
+
+@lru_cache(maxsize=8)
+def opened(location: Location) -> View:
+    """Return a view that this process keeps: a worker of Spark reads the same store again and again."""
+    return location.open()
