@@ -145,40 +145,44 @@ def _show_until(
 def conclude(console: Console, spark: SparkSession, files: PipelineFiles, total: int) -> bool:
     """Print the results and whether they are right."""
     tables = table(spark, "weather"), table(spark, "airports")
-    archive = spark.read.parquet(str(files.archive))
-    from_stream = collected(by_weather(spark.table(HOURLY), *tables))
-    from_archive = collected(by_weather(hourly(archive), *tables))
+    archive = spark.read.parquet(str(files.archive)).cache()
+    found = {
+        "stream": collected(by_weather(spark.table(HOURLY), *tables)),
+        "archive": collected(by_weather(hourly(archive), *tables)),
+    }
+    console.print(weather_table(found["stream"]))
     expected = computed(total)
-    console.print(weather_table(from_stream))
-    problems = [
-        f"{source}: {difference}"
-        for source, found in (("stream", from_stream), ("archive", from_archive))
-        for difference in differences(found, expected)[:3]
-    ]
+    problems = faults(found, expected)
     rows, messages = archive.count(), archive.select("queue_id", "offset").distinct().count()
     if (rows, messages) != (total, total):
         problems.append(f"archive: {rows} rows of {messages} messages instead of {total}")
     for problem in problems:
         console.print(f"wrong: {problem}", style="bold red", soft_wrap=True)
     if not problems:
-        console.print(
+        said = (
             f"{total} of {total} flights: all {3 * len(expected)} sums by airport, hour and weather are equal, "
-            "whether Spark makes them of the stream or of the archive, or pandas of the CSV files",
-            style="bold green",
-            highlight=False,
-            soft_wrap=True,
+            "whether Spark makes them of the stream or of the archive, or pandas of the CSV files"
         )
-    files_of_archive = list(files.archive.rglob("*.parquet"))
-    mebibytes = sum(file.stat().st_size for file in files_of_archive) / 2**20
-    directories = len({file.parent for file in files_of_archive})
-    place = shortest(files.archive)
-    console.print(
-        f"archive: {place}, {rows:,} rows, {mebibytes:.1f} MiB in {directories} directories",
-        highlight=False,
-        soft_wrap=True,
-    )
-    console.print(f"chart: {shortest(draw(from_stream, files.chart))}", highlight=False, soft_wrap=True)
+        console.print(said, style="bold green", highlight=False, soft_wrap=True)
+    console.print(f"archive: {shortest(files.archive)}, {_extent(files.archive)}", highlight=False, soft_wrap=True)
+    console.print(f"chart: {shortest(draw(found['stream'], files.chart))}", highlight=False, soft_wrap=True)
     return not problems
+
+
+def faults(found: dict[str, WeatherDelays], expected: WeatherDelays) -> list[str]:
+    """Say in words what is wrong with each of the results, with an example."""
+    said = []
+    for source, delays in found.items():
+        if which := differences(delays, expected):
+            said.append(f"{source}: {len(which)} of {len(expected)} differ from those of pandas, such as {which[0]}")
+    return said
+
+
+def _extent(archive: Path) -> str:
+    """Say how much there is in a directory of Parquet files."""
+    files = list(archive.rglob("*.parquet"))
+    size = sum(file.stat().st_size for file in files)
+    return f"{len(files)} files in {len({file.parent for file in files})} directories, {size / 2**20:.1f} MiB"
 
 
 def weather_table(delays: WeatherDelays) -> Table:

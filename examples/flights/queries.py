@@ -87,7 +87,7 @@ def follow(spark: SparkSession, store: Path, *, archive: Path, checkpoints: Path
     )
     flights = flights_of(messages)
     archiving = (
-        flights.withColumn("month", F.date_format("scheduled", "yyyy-MM"))
+        flights.withColumn("month", F.date_format(F.from_utc_timestamp("scheduled", TIME_ZONE), "yyyy-MM"))
         .repartition("origin", "month")  # so that a batch adds one file to each directory
         .writeStream.queryName("archive")
         .format("parquet")

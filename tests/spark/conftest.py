@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmqclient.spark import session
-from rmqclient.spark.java import java_home
-from rmqclient.spark.tuned_session import check_installed
-from store.errors import SparkUnavailable
+from tests.support.java import QUICK_JAVA, why_no_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 QUICK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # compile soon rather than well
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.showConsoleProgress": "false",
@@ -32,23 +30,13 @@ QUICK = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=needs_spark)
     needing = [item for item in items if needs_spark(item)]
-    if needing and (reason := why_not()):
+    if needing and (reason := why_no_spark()):
         for item in needing:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def needs_spark(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ())
-
-
-def why_not() -> str | None:
-    """Return why Spark cannot be started here; None when it can."""
-    try:
-        check_installed()
-        java_home()
-    except SparkUnavailable as error:
-        return str(error)
-    return None
 
 
 @pytest.fixture(scope="session")

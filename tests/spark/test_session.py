@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmqclient.spark import register, session
+from tests.support.java import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,12 +77,11 @@ def test_what_was_set_elsewhere_stays_and_what_the_call_says_goes_before_it(
     (tmp_path / "spark-defaults.conf").write_text(defaults)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master local[1] --conf spark.sql.ansi.enabled=false pyspark-shell")
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     conf = {
         "app_name": "a child",
         "spark.sql.shuffle.partitions": 3,
         "spark.driver.memory": "600m",
-        "spark.driver.extraJavaOptions": f"{quick} -Djava.io.tmpdir={deep}",
+        "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -Djava.io.tmpdir={deep}",
     }
 
     # When a session is made
