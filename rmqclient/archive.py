@@ -35,6 +35,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from rmqclient import archive_manifest
 from rmqclient.archive_manifest import (
     HEAD_BYTES,
@@ -52,6 +54,7 @@ from rmqclient.archive_manifest import (
 )
 from rmqclient.archive_storage import Storage
 from store import MessageQueue, layout, shape
+from store.cold_reads import ColdReads
 from store.consume_queue import ConsumeQueue
 from store.errors import ArchiveBusy, ArchiveMismatch, StoreCorrupt
 from store.reading import StoreReader, open_reader
@@ -59,7 +62,8 @@ from store.reading import StoreReader, open_reader
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _READ_BYTES = 8 << 20
 _PART_BYTES = 1 << 30
-_FILES_A_PART = 256
+_FILES_A_PART = 64
+"""At most: all are open while it is uploaded, and keep their blocks although retention removes them."""
 _PART_OVER_OPEN_FILES = 16
 """A part of the log is that many times as large as the unsealed consume queue files, which each part uploads anew."""
 
@@ -129,6 +133,7 @@ class _Archiver:
         self._unfinished = {file.begin for file in self._manifest.commit_log.pending}
         """Commit log files that a killed run may have uploaded, and with them consume queue files."""
         self._queues = {queue.queue: queue for queue in self._manifest.queues}
+        self._held = ColdReads(_FILES_A_PART, any_size=True)
         self._uploads: list[Upload] = []
         self._sealed_queue_files = 0
         self._found = 0
@@ -173,7 +178,11 @@ class _Archiver:
         begin = log.files[0].begin if log.files else pending[0].begin
         end = pending[-1].begin + self._log_bytes
         queues = [self._archive_queue(queue, begin, end) for queue in self._reader.consume_queues.on_disk()]
-        files = [file for each in pending if (file := self._archive_log_file(each)) is not None]
+        # Retention removes a log file before the entries for it, so that what is there now has its entries uploaded.
+        there = [file for file in pending if self._hold(file.begin)]
+        if there and not log.files and there[0] is not pending[0]:
+            queues = [self._begun_at(queue, there[0].begin) for queue in queues if queue is not None]
+        files = [self._archive_log_file(file) for file in there]
         log.pending = []
         if files:
             log.files = [*log.files, *files]
@@ -182,19 +191,24 @@ class _Archiver:
             self._manifest.queues = [self._queues[queue] for queue in sorted(self._queues)]
         self._write_manifest()
 
-    def _archive_log_file(self, pending: PendingFile) -> LogFile | None:
-        """Upload a commit log file; return what the manifest says of it, None when retention was faster."""
-        files, name, size = self._reader.log_files, log_file_name(pending.begin), self._log_bytes
-        if self._head(pending.begin) is None:
-            return None
-        # From here on the file is open, and can be read to its end although it is removed.
+    def _hold(self, base: int) -> bool:
+        """Open a commit log file, so that it can be read although retention removes it; False when it has."""
+        try:
+            self._held.read(str(self._reader.log_files.path(base)), self._log_bytes, 0, 1)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _archive_log_file(self, pending: PendingFile) -> LogFile:
+        """Upload a commit log file that is held; return what the manifest says of it."""
+        path, name, size = self._reader.log_files.path(pending.begin), log_file_name(pending.begin), self._log_bytes
         crc = 0
 
         def parts() -> Iterator[bytes]:
             nonlocal crc
             for position in range(0, size, _READ_BYTES):
                 self._progress(Upload(name, position, size))
-                content = files.read(pending.begin, position, _READ_BYTES)
+                content = self._held.read(str(path), size, position, _READ_BYTES)
                 crc = zlib.crc32(content, crc)
                 yield content
 
@@ -203,7 +217,7 @@ class _Archiver:
         else:
             crc = 0
             self._upload(name, size, parts())
-        files.forget(pending.begin)
+        self._held.drop(str(path))
         return LogFile(pending.file, pending.head_crc32, crc)
 
     def _archive_queue(self, queue: MessageQueue, log_begin: int, log_end: int) -> ArchivedQueue | None:
@@ -228,6 +242,11 @@ class _Archiver:
             queue.topic, queue.queue_id, min(bounds.start, stop), stop, [files[first] for first in sorted(files)]
         )
 
+    def _begun_at(self, queue: ArchivedQueue, log_begin: int) -> ArchivedQueue:
+        """Return a queue without messages below a commit log offset."""
+        bounds = _bounds(self._reader.consume_queues[queue.queue], log_begin, 1 << 62)
+        return msgspec.structs.replace(queue, min_offset=min(max(queue.min_offset, bounds.start), queue.max_offset))
+
     def _archive_queue_file(self, queue: MessageQueue, entries: ConsumeQueue, base: int, count: int) -> QueueFile:
         name = queue_file_name(queue, base // _ENTRY.size)
         content = entries.files.read(base, 0, count * _ENTRY.size)
@@ -246,6 +265,8 @@ class _Archiver:
             return zlib.crc32(self._reader.log_files.read(base, 0, HEAD_BYTES))
         except FileNotFoundError:
             return None
+        finally:
+            self._reader.log_files.forget(base)
 
     # --- objects ----------------------------------------------------------------------------------
 

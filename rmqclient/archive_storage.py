@@ -10,7 +10,7 @@ any other, and those three with options     fsspec, whose file system takes the 
 ==========================================  ===========================================================================
 
 Credentials come from options, the URL or the environment, as pyarrow takes them (``AWS_ACCESS_KEY_ID``,
-``AWS_PROFILE`` and so on). They are left out of every text that this module makes.
+``AWS_PROFILE``, ``AWS_REGION``, ``AWS_ENDPOINT_URL`` and so on). No text that this module makes has them in it.
 
 An object appears under its name when it is whole. Where a put is atomic, as on S3, it is written under its name.
 Elsewhere it is written to ``.uploading/``, flushed if the disk is local, and renamed.
@@ -20,6 +20,7 @@ Elsewhere it is written to ``.uploading/``, flushed if the disk is local, and re
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,7 +40,8 @@ _S3_FLAGS = frozenset(("anonymous", "allow_bucket_creation", "force_virtual_addr
 _S3_NUMBERS = frozenset(("request_timeout", "connect_timeout", "load_frequency"))
 _SHOWN_OPTIONS = frozenset(("region", "scheme", "endpoint_override"))
 _PUTS_ARE_ATOMIC = ("s3", "gcs", "abfs", "gs", "az", "oss")
-_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 Parts = Iterable[bytes | memoryview]
 
@@ -250,23 +252,22 @@ def _s3(url: str, options: Mapping[str, str]) -> tuple[Any, str]:
         given = {"access_key": unquote(access_key), "secret_key": unquote(secret_key)} | given
     if not host:
         raise ArchiveError(f"archive {shown(url)}: the URL names no bucket: write s3://bucket/path")
-    arguments = {name: _s3_value(url, name, text) for name, text in given.items()}
-    endpoint = str(arguments.get("endpoint_override") or "")
+    arguments: dict[str, Any] = {name: _s3_value(url, name, text) for name, text in given.items()}
+    endpoint = str(arguments.get("endpoint_override") or _first_set(_ENDPOINT_VARIABLES))
+    arguments["endpoint_override"] = endpoint or None
     if is_url(endpoint):
         arguments["scheme"], _, endpoint = endpoint.partition("://")
         arguments["endpoint_override"] = endpoint.rstrip("/")
     if not arguments.get("region"):
         if endpoint:
-            arguments["region"] = "us-east-1"
-        elif not _is_region_set():
+            arguments["region"] = _first_set(_REGION_VARIABLES) or "us-east-1"
+        elif not _first_set(_REGION_VARIABLES):
             arguments["region"] = fs.resolve_s3_region(host)
     return fs.S3FileSystem(**arguments), host + unquote(parts.path)
 
 
-def _is_region_set() -> bool:
-    import os
-
-    return any(os.environ.get(name) for name in _REGION_VARIABLES)
+def _first_set(variables: Iterable[str]) -> str:
+    return next((text for name in variables if (text := os.environ.get(name))), "")
 
 
 def _s3_value(url: str, name: str, text: str) -> str | bool | float:
