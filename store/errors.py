@@ -34,6 +34,7 @@
     │   ├── ArchiveCorrupt        its manifest breaks the format, or its files differ from the manifest
     │   └── NotArchived           retention removed these bytes before they were archived
     ├── AllocationError           a strategy of one's own raised, or gave an answer that cannot be
+    ├── SparkUnavailable          pyspark, pyarrow or Java is not installed, or too old
     └── HandlerError              a handler cannot be registered or loaded
         └── FilterError           an expression of its filter; carries the column
 
@@ -243,6 +244,10 @@ class NotArchived(ArchiveError, FileNotFoundError):
 
 class AllocationError(QueueError, ValueError):
     """A strategy of one's own raised, or gave out unknown queues, to unknown members, or a queue twice."""
+
+
+class SparkUnavailable(QueueError):
+    """Spark cannot be started: pyspark, pyarrow or a Java that it runs on is missing. The text says what to do."""
 
 
 class HandlerError(QueueError):

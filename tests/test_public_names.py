@@ -42,6 +42,7 @@ PUBLIC = {
     "ReceivedMessage",
     "RetryPolicy",
     "SendResult",
+    "SparkUnavailable",
     "StoreBusy",
     "StoreClosed",
     "StoreConfig",
