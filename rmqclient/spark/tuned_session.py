@@ -68,7 +68,7 @@ def session(master: str | None = None, app_name: str | None = None, **conf: Valu
     before everything else: ``session(**{"spark.driver.memory": "4g"})``. A session that is there already keeps its
     own settings, but for those in ``conf`` that can be changed.
 
-    Raises SparkUnavailable when pyspark, pyarrow or Java is not installed, or too old.
+    Raises SparkUnavailable when pyspark, pyarrow or a Java of version 17 or newer is not installed.
     """
     check_installed()
     from pyspark.sql import SparkSession
@@ -122,6 +122,7 @@ def _settings(given: Mapping[str, str]) -> list[tuple[str, str]]:
     cores = local_cores(conf.get("spark.master", "local[*]"))
     tuning = dict(_EVERYWHERE)
     if cores is not None:
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python())  # executors elsewhere have their own
         sockets = takes_sockets(conf.get(_SOCKET_DIRECTORY, temporary))
         tuning |= _LOCAL
         tuning["spark.sql.shuffle.partitions"] = str(cores)
@@ -151,24 +152,23 @@ def takes_sockets(directory: str) -> bool:
 def _environment_of_java(given: Mapping[str, str]) -> Iterator[None]:
     """Let the Java that starts meanwhile be the right one, and know what only its start can set, such as its memory.
 
-    It hands ``PYSPARK_PYTHON`` to the Python workers of a local master: this interpreter. Under ``spark-submit`` it
-    runs already and nothing is changed.
+    Under ``spark-submit`` it runs already, and nothing is changed.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         yield
         return
-    before = dict(os.environ)
-    os.environ["JAVA_HOME"] = str(java_home())
     settings = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(), **given}
     options = shlex.join(part for name, value in settings.items() for part in ("--conf", f"{name}={value}"))
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"{options} {before.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"
-    if local_cores(given.get("spark.master", "local")) is not None:
-        os.environ.setdefault("PYSPARK_PYTHON", worker_python())
+    changed = {
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_SUBMIT_ARGS": f"{options} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}",
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", worker_python()),  # Java asks it about sources
+    }
+    before = {name: os.environ[name] for name in changed if name in os.environ}
+    os.environ.update(changed)
     try:
         yield
     finally:
-        for name in ("JAVA_HOME", "PYSPARK_SUBMIT_ARGS"):
-            if name in before:
-                os.environ[name] = before[name]
-            else:
-                del os.environ[name]
+        for name in changed.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)

@@ -102,3 +102,27 @@ def test_what_was_set_elsewhere_stays_and_what_the_call_says_goes_before_it(
     }
     assert plus_one == [1, 2, 3]
     assert 500 < memory < 700
+
+
+@pytest.mark.slow
+def test_a_cluster_keeps_its_own_network_and_its_own_python(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a configuration file that names a cluster, which is not asked for anything here
+    (tmp_path / "spark-defaults.conf").write_text("spark.master spark://elsewhere:7077\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    child = (
+        "import json, os; from rmqclient.spark.tuned_session import _settings;"
+        "print(json.dumps([dict(_settings({})), os.environ.get('PYSPARK_PYTHON')]))"
+    )
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+    # Then what suits one machine is not set
+    settings, python = json.loads(done.stdout)
+    assert settings["spark.master"] == "spark://elsewhere:7077"
+    assert settings["spark.sql.session.timeZone"] == "UTC"
+    assert python is None
+    for name in ("driver.host", "driver.bindAddress", "python.unix.domain.socket.enabled", "sql.shuffle.partitions"):
+        assert f"spark.{name}" not in settings
