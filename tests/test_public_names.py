@@ -17,6 +17,7 @@ PUBLIC = {
     "BodyTooLarge",
     "ClientIdInUse",
     "ConfigMismatch",
+    "DataLost",
     "DiskFailed",
     "FilterError",
     "Durability",
