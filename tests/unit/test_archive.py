@@ -417,6 +417,7 @@ def test_a_manifest_of_a_later_version_or_without_end_is_refused(target: Path, m
         ("s3://AKIA:hush-hush@/x", {}, "names no bucket"),
         ("nosuch://AKIA:hush-hush@host/x?token=hush-hush", {}, "nosuch"),
         ("nosuch://host/x", {"password": "hush-hush"}, "nosuch"),
+        ("file://AKIA:hush-hush@host/x", {}, "cannot be used"),
         ("s3://AKIA:hush-hush@[::1/x", {}, "cannot be used"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -73,6 +74,24 @@ def test_a_joint_view_stays_right_while_the_store_grows_is_archived_and_cleaned(
         force(store)
         joint.release()
         assert {row[:2]: row for row in rows(joint)} == every
+
+
+def test_blank_entries_for_what_is_gone_locally_are_not_taken_for_messages(
+    store: MessageStore, root: Path, target: Path
+) -> None:
+    # Given consume queues that were written again from what is left of the log
+    before = rows(LocalView(root))
+    archive(root, str(target))
+    force(store)
+    low = store.topics.min_offset(QUEUE)
+    store.close()
+    shutil.rmtree(root / "consumequeue")
+    with open_store(root, housekeeping=False) as again:
+        assert again.topics.min_offset(QUEUE) == low
+    first = low - low % 64
+    assert LocalView(root).entries(QUEUE, first, low)[:12] == bytes(8) + b"\x7f\xff\xff\xff"
+    # Then the archive has those before
+    assert rows(open_view(str(root), str(target))) == before
 
 
 def test_files_that_retention_removes_during_a_read_come_from_the_archive(
