@@ -146,6 +146,8 @@ class _Archiver:
         todo = [base for base in sealed if base >= end]
         for part in self._parts(todo):
             self._archive_part(part)
+        if not self._manifest.sequence:  # nothing was sealed yet: readers find an archive all the same
+            self._write_manifest()
         log_files = sum(upload.name.startswith(LOG_DIRECTORY) for upload in self._uploads)
         log = self._manifest.commit_log
         return Report(
