@@ -235,7 +235,11 @@ class _Archiver:
             count = min(bounds.stop - first, self._entries_per_file)
             if count > 0 and bounds and (first not in files or files[first].entries < count):
                 with suppress(FileNotFoundError):  # as its records were
-                    files[first] = self._archive_queue_file(queue, entries, base, count)
+                    content = self._entries(queue, entries, range(first, first + count), files.get(first))
+                    _check_entries(
+                        entries, first, content, files[first].entries if first in files else bounds.start - first
+                    )
+                    files[first] = self._archive_queue_file(queue, first, content)
         if not files:
             return None
         last = files[max(files)]
@@ -249,17 +253,35 @@ class _Archiver:
         bounds = _bounds(self._reader.consume_queues[queue.queue], log_begin, 1 << 62)
         return msgspec.structs.replace(queue, min_offset=min(max(queue.min_offset, bounds.start), queue.max_offset))
 
-    def _archive_queue_file(self, queue: MessageQueue, entries: ConsumeQueue, base: int, count: int) -> QueueFile:
-        name = queue_file_name(queue, base // _ENTRY.size)
-        content = entries.files.read(base, 0, count * _ENTRY.size)
-        content += bytes(entries.files.file_bytes - len(content))
+    def _entries(self, queue: MessageQueue, entries: ConsumeQueue, numbers: range, known: QueueFile | None) -> bytes:
+        """Return the first entries of a consume queue file, those that are archived as they are there.
+
+        Entries that recovery has written again are blank where retention has removed the messages.
+        """
+        content = entries.files.read(numbers.start * _ENTRY.size, 0, len(numbers) * _ENTRY.size)
+        archived = known.entries * _ENTRY.size if known is not None else 0
+        if known is None or zlib.crc32(self._padded(content[:archived])) == known.crc32:
+            return content
+        try:
+            file = self._storage.open(queue_file_name(queue, numbers.start))
+        except FileNotFoundError:
+            return content
+        before = file.read(0, archived)
+        file.close()
+        return before + content[len(before) :]
+
+    def _padded(self, content: bytes) -> bytes:
+        return content + bytes(self._entries_per_file * _ENTRY.size - len(content))
+
+    def _archive_queue_file(self, queue: MessageQueue, first: int, entries: bytes) -> QueueFile:
+        name, count, content = queue_file_name(queue, first), len(entries) // _ENTRY.size, self._padded(entries)
         if self._unfinished and self._is_there(name, len(content), [content]):
             self._found += 1
         else:
             self._progress(Upload(name, 0, len(content)))
             self._upload(name, len(content), [content])
             self._sealed_queue_files += count == self._entries_per_file
-        return QueueFile(file_name(base), count, zlib.crc32(content))
+        return QueueFile(file_name(first * _ENTRY.size), count, zlib.crc32(content))
 
     def _head(self, base: int) -> int | None:
         """Return the CRC of the head of a commit log file; None when it was removed."""
@@ -364,6 +386,22 @@ def _bounds(entries: ConsumeQueue, log_begin: int, log_end: int) -> range:
         with suppress(FileNotFoundError):  # removed between the look at the directory and that at the file
             stop = entries.end_below(log_end)
             return range(min(entries.begin(log_begin), stop), stop)
+
+
+def _check_entries(entries: ConsumeQueue, first: int, content: bytes, start: int) -> None:
+    """Raise StoreCorrupt when an entry from ``start`` on is missing, as after a power cut: recovery writes it."""
+    before = -1
+    for number in range(max(0, start), len(content) // _ENTRY.size):
+        entry = _ENTRY.unpack_from(content, number * _ENTRY.size)
+        if entry == layout.PRE_BLANK_ENTRY:
+            continue
+        if entry[1] <= 0 or entry[0] <= before:
+            raise StoreCorrupt(
+                entries.files.path(first * _ENTRY.size),
+                number * _ENTRY.size,
+                f"entry {first + number} is not there or out of order: have the store recovered, then archive it",
+            )
+        before = entry[0]
 
 
 def _check_place(root: Path, storage: Storage) -> None:

@@ -36,6 +36,7 @@ from store.view import LocalView, LogPart, View
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _SIZE_AT = layout.CONSUME_QUEUE_ENTRY.at["size"]
+_BLANK = _ENTRY.pack(*layout.PRE_BLANK_ENTRY)
 _LOOK_AGAIN_S = 10.0
 
 _SMALLEST_RANGE = 256 << 10
@@ -149,7 +150,7 @@ class ArchivedView:
                 f"archive {self.shown}: {name} has fewer than the {file.entries} entries that {NAME} says: archive the "
                 "store again"
             )
-        return found
+        return self._without_blanks(found, queue, first)
 
     def log(self, commit_log_offset: int, size: int) -> LogPart:
         """Return a part of the log that holds ``size`` bytes from an offset on, or as many as its file has.
@@ -183,6 +184,17 @@ class ArchivedView:
     def log_files(self) -> dict[int, LogFile]:
         """Return the archived commit log files by their first byte, in order."""
         return self._log_files
+
+    def _without_blanks(self, entries: bytes, queue: MessageQueue, first: int) -> bytes:
+        """Return the entries up to a blank one, which stands for a message that was removed and not archived."""
+        at = entries.find(_BLANK)
+        while at % _ENTRY.size and at >= 0:
+            at = entries.find(_BLANK, at + 1)
+        if at == 0:
+            raise NotArchived(
+                f"archive {self.shown} has no entry {first} of queue {queue.queue_id} of {queue.topic}: {_EXPIRED}"
+            )
+        return entries if at < 0 else entries[:at]
 
     def __reduce__(self) -> tuple[type[ArchivedView], tuple[str, dict[str, str]]]:
         return ArchivedView, (self._storage.url, self._storage.options)

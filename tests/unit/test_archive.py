@@ -20,7 +20,7 @@ from rmqclient import archive_manifest
 from rmqclient.archive import archive
 from rmqclient.archive_storage import Storage
 from rmqclient.archived_view import ArchivedView, open_view
-from store import MessageStore, open_store
+from store import MessageQueue, MessageStore, open_store
 from store.errors import (
     ArchiveBusy,
     ArchiveCorrupt,
@@ -28,6 +28,7 @@ from store.errors import (
     ArchiveMismatch,
     NotArchived,
     QueueError,
+    StoreCorrupt,
     StoreUnusable,
 )
 from store.reading import open_reader
@@ -35,10 +36,22 @@ from store.verify import verify
 from store.view import LocalView
 from tests.support import reference
 from tests.support.archived import at_step, files_in, force, killed_at, log_bytes, more, rows, rows_of
-from tests.support.written import COPIES, SMALL, appending, copy_of_files, fill, run, state_of_files, written_store
+from tests.support.written import (
+    COPIES,
+    ORDERS,
+    SMALL,
+    appending,
+    copy_of_files,
+    fill,
+    overwrite,
+    run,
+    state_of_files,
+    written_store,
+)
 
 GOLDEN = Path(__file__).parents[1] / "compat" / "golden"
 FILE = SMALL.commit_log_file_bytes
+QUEUE = MessageQueue(ORDERS, 0)
 
 
 @pytest.fixture
@@ -322,6 +335,61 @@ def test_what_was_lost_is_reported_once_and_reading_it_is_refused_by_name(
         archived.log(end, 1)
     with pytest.raises(FileNotFoundError):
         rows(archived)
+
+
+def test_entries_that_were_written_again_do_not_replace_those_that_are_archived(
+    store: MessageStore, root: Path, target: Path
+) -> None:
+    # Given consume queues that recovery has made from what retention left of the log, with blank entries before it
+    archive(root, str(target))
+    before = rows(ArchivedView(str(target)))
+    force(store)
+    store.close()
+    shutil.rmtree(root / "consumequeue")
+    with open_store(root, housekeeping=False) as again:
+        more(again, 150)
+        after = rows(LocalView(root))
+        # Then the next run keeps the entries of what is gone
+        report = archive(root, str(target))
+        assert report.log_files > 0
+        assert report.lost == ()
+    every = {row[:2]: row for row in [*before, *after] if int.from_bytes(row[2][:8], "big") < report.log_range.stop}
+    assert {row[:2]: row for row in rows(ArchivedView(str(target)))} == every
+
+
+def test_blank_entries_for_what_was_lost_are_not_given_for_messages(
+    store: MessageStore, root: Path, target: Path
+) -> None:
+    # Given messages removed before they were archived, and entries written again since
+    end = archive(root, str(target)).log_range.stop
+    more(store, 200)
+    force(store, keep=3)
+    begin, low = store.log_files.bases()[0], store.topics.min_offset(QUEUE)
+    store.close()
+    shutil.rmtree(root / "consumequeue")
+    with open_store(root, housekeeping=False) as again:
+        more(again, 10)
+        assert archive(root, str(target)).lost == (range(end, begin),)
+    archived = ArchivedView(str(target))
+    known = range(low, archived.offsets(QUEUE).stop)
+    assert [offset for _, offset, _, _ in rows_of(archived, QUEUE, known)] == list(known) != []
+    with pytest.raises(NotArchived, match=f"no entry {low - 1} of queue 0 of orders"):
+        archived.entries(QUEUE, low - 1, low)
+
+
+def test_a_store_that_was_not_recovered_after_a_power_cut_is_not_archived_with_holes(
+    root: Path, target: Path, tmp_path: Path
+) -> None:
+    # Given a store as of a broker, of which one entry did not reach the disk
+    copy = COPIES["as of a broker"](written_store(root), tmp_path / "copy")
+    overwrite(copy / "consumequeue" / "orders" / "0" / f"{0:020d}", 5 * 20, bytes(20))
+    with pytest.raises(StoreCorrupt, match="entry 5 is not there"):
+        archive(copy, str(target))
+    assert rows(ArchivedView(str(target))) == []
+    with open_store(copy, housekeeping=False):
+        pass
+    report = archive(copy, str(target))
+    assert rows(ArchivedView(str(target))) == rows(LocalView(copy), log_end=report.log_range.stop) != []
 
 
 # --- what is refused ------------------------------------------------------------------------------
