@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import archive as archiving
-from rmqclient import archive_manifest
+from rmqclient import archive_manifest, archive_uploads
 from rmqclient.archive import archive
 from rmqclient.archive_storage import Storage
+from rmqclient.archive_uploads import Upload
 from rmqclient.archived_view import ArchivedView, open_view
 from store import MessageQueue, MessageStore, open_store
 from store.errors import (
@@ -208,7 +208,7 @@ def test_an_archiver_killed_at_any_step_changes_nothing_for_readers_and_the_next
     root: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_begun: bool
 ) -> None:
     # Given an archive, more in the store, and what the archive is without a kill
-    monkeypatch.setattr(archiving, "_READ_BYTES", 12_288)
+    monkeypatch.setattr(archive_uploads, "READ_BYTES", 12_288)
     for flush in ("fsync", "fdatasync"):  # a kill loses nothing that the page cache has
         monkeypatch.setattr(os, flush, lambda _: None)
     begun = tmp_path / "begun"
@@ -278,12 +278,12 @@ def test_files_that_retention_removes_during_an_upload_are_archived_all_the_same
     store: MessageStore, root: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given retention that removes all it may while the third file is being uploaded
-    monkeypatch.setattr(archiving, "_READ_BYTES", 4_096)
+    monkeypatch.setattr(archive_uploads, "READ_BYTES", 4_096)
     before = rows(LocalView(root), log_end=store.log_files.bases()[-1])
     sealed = store.log_files.bases()[:-1]
     removed: list[int] = []
 
-    def progress(upload: archiving.Upload) -> None:
+    def progress(upload: Upload) -> None:
         if upload.name == archive_manifest.log_file_name(2 * FILE) and upload.done == 8_192:
             force(store)
             removed.extend(base for base in sealed if base not in store.log_files.bases())
