@@ -229,6 +229,8 @@ class JointView:
         self.log_file_bytes = local.log_file_bytes
         self.entries_per_file = local.entries_per_file
         self._local_from: dict[MessageQueue, int] = {}
+        self._gaps: dict[MessageQueue | None, int] = {}
+        """Where the local files began when there was something between the archive and them."""
         self._check()
 
     def queues(self) -> list[MessageQueue]:
@@ -238,6 +240,8 @@ class JointView:
     def offsets(self, queue: MessageQueue) -> range:
         """Return the queue offsets from the oldest archived message to the newest one of the store."""
         local, archived = self._local.offsets(queue), self._archived.offsets(queue)
+        if self._is_new_gap(queue, archived, local):
+            archived = self._archived.offsets(queue)
         self._local_from[queue] = local.start
         if not archived:
             return local
@@ -248,6 +252,8 @@ class JointView:
     def log_range(self) -> range:
         """Return the commit log offsets from the oldest archived byte to the end of what may be looked at now."""
         local, archived = self._local.log_range(), self._archived.log_range()
+        if self._is_new_gap(None, archived, local):
+            archived = self._archived.log_range()
         if not archived:
             return local
         return range(min(archived.start, local.start) if local else archived.start, max(archived.stop, local.stop))
@@ -278,6 +284,14 @@ class JointView:
 
     def __reduce__(self) -> tuple[Any, tuple[Path, ArchivedView]]:
         return _joint, (self._local.root, self._archived)
+
+    def _is_new_gap(self, queue: MessageQueue | None, archived: range, local: range) -> bool:
+        """Look for a newer manifest when the local files begin behind the archive: they were archived, then removed."""
+        if archived.stop >= local.start or self._gaps.get(queue) == local.start:
+            return False
+        self._gaps[queue] = local.start
+        self._archived.refresh(at_once=True)
+        return True
 
     def _check(self) -> None:
         sizes = self.log_file_bytes, self.entries_per_file

@@ -154,6 +154,20 @@ def test_a_view_sees_what_is_archived_later(
     assert rows(archived) == rows(LocalView(root), log_end=report.log_range.stop)
 
 
+@pytest.mark.guarantee("G27")
+def test_what_was_archived_and_removed_a_moment_ago_is_no_gap(store: MessageStore, root: Path, target: Path) -> None:
+    # Given a joint view that has just looked at the manifest
+    archive(root, str(target))
+    by_queues, by_log = open_view(str(root), str(target)), open_view(str(root), str(target))
+    more(store, 300)
+    before = rows(LocalView(root))
+    # And then files that were archived and removed
+    archive(root, str(target))
+    force(store)
+    assert rows(by_queues) == before
+    assert by_log.log_range() == range(store.state.published_to)
+
+
 def test_views_are_made_anew_in_another_process(store: MessageStore, root: Path, target: Path) -> None:
     archive(root, str(target))
     force(store)
