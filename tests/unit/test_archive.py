@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import shutil
 import sys
 import tarfile
@@ -48,6 +49,7 @@ from tests.support.written import (
     state_of_files,
     written_store,
 )
+from tests.torture import archives
 
 GOLDEN = Path(__file__).parents[1] / "compat" / "golden"
 FILE = SMALL.commit_log_file_bytes
@@ -241,6 +243,20 @@ def test_an_archiver_killed_at_any_step_changes_nothing_for_readers_and_the_next
         assert archive(root, str(killed)).uploaded_bytes == 0
         shutil.rmtree(killed)
     assert step > 3 * report.log_files
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G27")
+def test_no_sequence_of_kills_cleanings_and_recoveries_makes_store_and_archive_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for flush in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, flush, lambda _: None)
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    result = archives.run(seed, 25, tmp_path)
+    assert result.problems == []
+    assert result.figures["messages"]
 
 
 @pytest.mark.guarantee("G27")
