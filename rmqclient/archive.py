@@ -48,7 +48,7 @@ from rmqclient.archive_manifest import (
 )
 from rmqclient.archive_queues import QueueArchiver
 from rmqclient.archive_storage import Storage
-from rmqclient.archive_uploads import Progress, Upload, Uploads
+from rmqclient.archive_uploads import Progress, Upload, Uploads, crc_of
 from store import layout, shape
 from store.cold_reads import ColdReads
 from store.errors import ArchiveBusy, ArchiveMismatch, StoreCorrupt
@@ -187,15 +187,13 @@ class _Archiver:
 
     def _archive_log_file(self, pending: PendingFile) -> LogFile:
         """Upload a commit log file that is held; return what the manifest says of it."""
-        path, size = str(self._reader.log_files.path(pending.begin)), self._log_bytes
-
-        def parts() -> Iterator[bytes]:
-            part = archive_uploads.READ_BYTES
-            return (self._held.read(path, size, position, part) for position in range(0, size, part))
-
-        may_be_there = pending.begin in self._unfinished
-        crc = self._uploads.put(log_file_name(pending.begin), size, parts, may_be_there=may_be_there)
-        self._held.drop(path)
+        crc = self._uploads.put(
+            log_file_name(pending.begin),
+            self._log_bytes,
+            lambda: self._log_parts(pending.begin),
+            may_be_there=pending.begin in self._unfinished,
+        )
+        self._held.drop(str(self._reader.log_files.path(pending.begin)))
         return LogFile(pending.file, pending.head_crc32, crc)
 
     def _head(self, base: int) -> int | None:
@@ -247,7 +245,7 @@ class _Archiver:
         known = {file.begin: file.head_crc32 for file in [*manifest.commit_log.files, *manifest.commit_log.pending]}
         for base in reversed(sealed):
             if base in known and (head := self._head(base)) is not None:
-                if head != known[base]:
+                if head != known[base] or self._is_cut(base):
                     raise ArchiveMismatch(f"archive {url} has another {log_file_name(base)}: {_OTHER_STORE}")
                 return
         if known and sealed and sealed[0] < manifest.commit_log.end:
@@ -256,9 +254,28 @@ class _Archiver:
                 f"has none of its files, begins at {sealed[0]}: {_OTHER_STORE}"
             )
 
+    def _is_cut(self, base: int) -> bool:
+        """Tell whether an archived file is not the local one any more: a power cut takes back what was not flushed.
+
+        In a store whose runtime file is believed only flushed files are archived.
+        """
+        archived = [file.crc32 for file in self._manifest.commit_log.files if file.begin == base]
+        if not archived or self._reader.state is not None:
+            return False
+        with suppress(FileNotFoundError):
+            return crc_of(self._log_parts(base)) != archived[0]
+        return False
+
+    def _log_parts(self, base: int) -> Iterator[bytes]:
+        path, size = str(self._reader.log_files.path(base)), self._log_bytes
+        part = archive_uploads.READ_BYTES
+        return (self._held.read(path, size, position, part) for position in range(0, size, part))
+
 
 _OF_A_STORE = "lock"
-_OTHER_STORE = "it is another store's; nothing was written; give each store a URL of its own"
+_OTHER_STORE = (
+    "it is another store's, or this one lost what it had; nothing was written; give each store a URL of its own"
+)
 
 
 def sealed_files(reader: StoreReader) -> list[int]:

@@ -427,6 +427,20 @@ def test_the_archive_of_another_store_is_left_alone(
     assert state_of_files(target) == before
 
 
+def test_a_store_that_lost_in_a_power_cut_what_is_archived_is_not_taken_for_the_same(
+    root: Path, target: Path, tmp_path: Path
+) -> None:
+    # Given a broker's store of which the end of the newest archived file did not reach the disk, and was written anew
+    copy = COPIES["as of a broker"](written_store(root), tmp_path / "copy")
+    newest = archive(copy, str(target)).log_range.stop - FILE
+    assert archive(copy, str(target)).uploaded_bytes == 0
+    overwrite(copy / "commitlog" / f"{newest:020d}", FILE - 5_000, b"other bytes")
+    before = state_of_files(target)
+    with pytest.raises(ArchiveMismatch, match=f"has another commitlog/{newest:020d}: .* lost what it had"):
+        archive(copy, str(target))
+    assert state_of_files(target) == before
+
+
 def test_a_store_is_no_place_for_an_archive(store: MessageStore, root: Path, tmp_path: Path) -> None:
     for place in (root, root / "archive", f"file://{root}/commitlog"):
         with pytest.raises(ArchiveMismatch, match="lies in the store"):
