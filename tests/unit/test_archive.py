@@ -6,7 +6,6 @@ import os
 import pickle
 import random
 import shutil
-import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,7 +17,6 @@ import pytest
 
 from rmqclient import archive_manifest, archive_uploads
 from rmqclient.archive import archive
-from rmqclient.archive_storage import Storage
 from rmqclient.archive_uploads import Upload
 from rmqclient.archived_view import ArchivedView, open_view
 from store import MessageQueue, MessageStore, open_store
@@ -482,106 +480,6 @@ def test_a_young_store_has_an_archive_with_nothing_in_it(root: Path, target: Pat
         report = archive(root, str(target))
         assert report.log_files > 1
         assert rows(ArchivedView(str(target))) == rows(LocalView(root), log_end=report.log_range.stop)
-
-
-MANIFEST = (
-    b'{"format":"rmq-archive","version":1,"sequence":1,"commit_log_file_bytes":4096,"consume_queue_file_entries":64,'
-    b'"commit_log":{"begin":0,"end":4096,"files":[{"file":"00000000000000000000","head_crc32":1,"crc32":2}],"pending":[]},'
-    b'"queues":[{"topic":"orders","queue_id":0,"min_offset":0,"max_offset":5,"files":'
-    b'[{"file":"00000000000000000000","entries":5,"crc32":3}]}]}'
-)
-BAD: dict[str, tuple[bytes, bytes]] = {
-    "a path for a topic": (b'"orders"', b'"../../etc"'),
-    "a path for a file": (b'"file":"00000000000000000000"', b'"file":"../../../../../passwd"'),
-    "a long topic": (b'"orders"', b'"' + b"o" * 128 + b'"'),
-    "an empty topic": (b'"orders"', b'""'),
-    "a negative queue id": (b'"queue_id":0', b'"queue_id":-1'),
-    "a file between two places": (b'"file":"00000000000000000000"', b'"file":"00000000000000000007"'),
-    "a file behind all offsets": (b'"file":"00000000000000000000"', b'"file":"99999999999999999999"'),
-    "more entries than a file has": (b'"entries":5', b'"entries":65'),
-    "offsets behind the entries": (b'"max_offset":5', b'"max_offset":6'),
-    "offsets that are no range": (b'"min_offset":0', b'"min_offset":6'),
-    "an end that is none": (b'"end":4096', b'"end":8192'),
-    "a huge file": (b'"commit_log_file_bytes":4096', b'"commit_log_file_bytes":4294967296'),
-    "no file size": (b'"commit_log_file_bytes":4096,', b""),
-    "another format": (b"rmq-archive", b"zip"),
-    "no JSON": (b"{", b"<"),
-    "half of it": (MANIFEST[200:], b""),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_manifest_that_breaks_its_format_is_refused(target: Path, case: str) -> None:
-    target.mkdir()
-    (target / "manifest.json").write_bytes(MANIFEST)
-    assert ArchivedView(str(target)).log_range() == range(4096)
-    old, new = BAD[case]
-    assert old in MANIFEST
-    (target / "manifest.json").write_bytes(MANIFEST.replace(old, new))
-    with pytest.raises(ArchiveCorrupt, match=r"manifest\.json"):
-        ArchivedView(str(target))
-
-
-def test_a_manifest_of_a_later_version_or_without_end_is_refused(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target.mkdir()
-    (target / "manifest.json").write_bytes(MANIFEST.replace(b'"version":1', b'"version":2'))
-    with pytest.raises(ArchiveMismatch, match="version 2"):
-        ArchivedView(str(target))
-    with (target / "manifest.json").open("wb") as file:
-        file.truncate(archive_manifest.MOST_BYTES + 1)
-    with pytest.raises(ArchiveCorrupt, match=f"at most {archive_manifest.MOST_BYTES}"):
-        ArchivedView(str(target))
-
-
-# --- URLs -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("url", "options", "reason"),
-    [
-        ("s3://AKIA:hush-hush@bucket/x?colour=red", {}, "option 'colour' is none of S3's: access_key"),
-        ("s3://bucket/x", {"secret_key": "hush-hush", "anonymous": "perhaps"}, "is true or false, not 'perhaps'"),
-        ("s3://AKIA:hush-hush@/x", {}, "names no bucket"),
-        ("nosuch://AKIA:hush-hush@host/x?token=hush-hush", {}, "nosuch"),
-        ("nosuch://host/x", {"password": "hush-hush"}, "nosuch"),
-        ("file://AKIA:hush-hush@host/x", {}, "cannot be used"),
-        ("s3://AKIA:hush-hush@[::1/x", {}, "cannot be used"),
-    ],
-)
-def test_a_url_or_an_option_that_makes_no_sense_is_refused_without_its_secrets(
-    url: str, options: dict[str, str], reason: str
-) -> None:
-    with pytest.raises(ArchiveError) as raised:
-        Storage(url, options)
-    assert reason in str(raised.value)
-    assert "hush" not in str(raised.value)
-    assert "AKIA" not in str(raised.value)
-    assert raised.value.__cause__ is None
-
-
-def test_without_pyarrow_one_line_says_what_to_install(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ArchiveError, match=r"^archives need pyarrow: pip install 'rmqclient\[archive\]'$"):
-        Storage(str(target))
-
-
-@pytest.mark.parametrize("scheme", ["memory", "local"])
-def test_a_scheme_that_pyarrow_does_not_know_is_left_to_fsspec(
-    store: MessageStore, root: Path, target: Path, scheme: str
-) -> None:
-    pytest.importorskip("fsspec")
-    url = f"{scheme}://{target}"
-    for _ in range(2):
-        report = archive(root, url)
-        assert rows(ArchivedView(url)) == rows(LocalView(root), log_end=report.log_range.stop)
-        more(store, 100)
-
-
-def test_a_directory_that_cannot_be_written_is_an_error_with_its_name(root: Path, target: Path) -> None:
-    written_store(root)
-    target.write_text("a file")
-    with pytest.raises(ArchiveError, match=f"archive {target}: "):
-        archive(root, str(target))
 
 
 @pytest.mark.parametrize("kind", [ArchiveError, ArchiveBusy, ArchiveMismatch, ArchiveCorrupt, NotArchived])
