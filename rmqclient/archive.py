@@ -29,51 +29,37 @@ from __future__ import annotations
 import fcntl
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
-
-from rmqclient import archive_manifest
+from rmqclient import archive_manifest, archive_uploads
 from rmqclient.archive_manifest import (
     HEAD_BYTES,
     LOG_DIRECTORY,
     NAME,
     QUEUE_DIRECTORY,
-    ArchivedQueue,
     LogFile,
     Manifest,
     PendingFile,
-    QueueFile,
     file_name,
     log_file_name,
-    queue_file_name,
 )
+from rmqclient.archive_queues import QueueArchiver
 from rmqclient.archive_storage import Storage
-from store import MessageQueue, layout, shape
+from rmqclient.archive_uploads import Progress, Upload, Uploads, crc_of
+from store import layout, shape
 from store.cold_reads import ColdReads
-from store.consume_queue import ConsumeQueue
 from store.errors import ArchiveBusy, ArchiveMismatch, StoreCorrupt
 from store.reading import StoreReader, open_reader
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
-_READ_BYTES = 8 << 20
 _PART_BYTES = 1 << 30
 _FILES_A_PART = 64
 """At most: all are open while it is uploaded, and keep their blocks although retention removes them."""
 _PART_OVER_OPEN_FILES = 16
 """A part of the log is that many times as large as the unsealed consume queue files, which each part uploads anew."""
-
-
-class Upload(NamedTuple):
-    """How far the upload of one object is; the last word on it says ``done == size``."""
-
-    name: str
-    done: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +81,6 @@ class Report:
     queues: int
     lost: tuple[range, ...]
     """Commit log offsets that retention removed before this run could archive them."""
-
-
-Progress = Callable[[Upload], None]
 
 
 def archive(
@@ -134,9 +117,8 @@ class _Archiver:
         """Commit log files that a killed run may have uploaded, and with them consume queue files."""
         self._queues = {queue.queue: queue for queue in self._manifest.queues}
         self._held = ColdReads(_FILES_A_PART, any_size=True)
-        self._uploads: list[Upload] = []
-        self._sealed_queue_files = 0
-        self._found = 0
+        self._uploads = Uploads(storage, progress)
+        self._queue_archiver = QueueArchiver(reader.consume_queues, self._uploads, may_be_there=bool(self._unfinished))
 
     def run(self) -> Report:
         sealed = sealed_files(self._reader)
@@ -146,21 +128,22 @@ class _Archiver:
         todo = [base for base in sealed if base >= end]
         for part in self._parts(todo):
             self._archive_part(part)
-        log_files = sum(upload.name.startswith(LOG_DIRECTORY) for upload in self._uploads)
+        if not self._manifest.sequence:  # nothing was sealed yet: readers find an archive all the same
+            self._write_manifest()
+        done, queue_files = self._uploads.done, self._queue_archiver.sealed_files
+        log_files = sum(upload.name.startswith(LOG_DIRECTORY) for upload in done)
         log = self._manifest.commit_log
         return Report(
             url=self._storage.shown,
             log_files=log_files,
-            queue_files=self._sealed_queue_files,
-            renewed_files=len(self._uploads) - log_files - self._sealed_queue_files,
-            uploaded_bytes=sum(upload.size for upload in self._uploads),
-            found_files=self._found,
+            queue_files=queue_files,
+            renewed_files=len(done) - log_files - queue_files,
+            uploaded_bytes=sum(upload.size for upload in done),
+            found_files=self._uploads.found,
             log_range=range(log.begin, log.end),
             queues=len(self._queues),
             lost=tuple(range(*gap) for gap in self._gaps() if gap not in gaps_before),
         )
-
-    # --- one part ---------------------------------------------------------------------------------
 
     def _parts(self, bases: list[int]) -> Iterator[list[int]]:
         open_bytes = len(self._reader.consume_queues.on_disk()) * self._entries_per_file * _ENTRY.size
@@ -177,11 +160,14 @@ class _Archiver:
         self._write_manifest()
         begin = log.files[0].begin if log.files else pending[0].begin
         end = pending[-1].begin + self._log_bytes
-        queues = [self._archive_queue(queue, begin, end) for queue in self._reader.consume_queues.on_disk()]
+        queues = [
+            self._queue_archiver.archive(queue, self._queues.get(queue), begin, end)
+            for queue in self._reader.consume_queues.on_disk()
+        ]
         # Retention removes a log file before the entries for it, so that what is there now has its entries uploaded.
         there = [file for file in pending if self._hold(file.begin)]
         if there and not log.files and there[0] is not pending[0]:
-            queues = [self._begun_at(queue, there[0].begin) for queue in queues if queue is not None]
+            queues = [self._queue_archiver.begun_at(queue, there[0].begin) for queue in queues if queue is not None]
         files = [self._archive_log_file(file) for file in there]
         log.pending = []
         if files:
@@ -201,63 +187,14 @@ class _Archiver:
 
     def _archive_log_file(self, pending: PendingFile) -> LogFile:
         """Upload a commit log file that is held; return what the manifest says of it."""
-        path, name, size = self._reader.log_files.path(pending.begin), log_file_name(pending.begin), self._log_bytes
-        crc = 0
-
-        def parts() -> Iterator[bytes]:
-            nonlocal crc
-            for position in range(0, size, _READ_BYTES):
-                self._progress(Upload(name, position, size))
-                content = self._held.read(str(path), size, position, _READ_BYTES)
-                crc = zlib.crc32(content, crc)
-                yield content
-
-        if pending.begin in self._unfinished and self._is_there(name, size, parts()):
-            self._found += 1
-        else:
-            crc = 0
-            self._upload(name, size, parts())
-        self._held.drop(str(path))
-        return LogFile(pending.file, pending.head_crc32, crc)
-
-    def _archive_queue(self, queue: MessageQueue, log_begin: int, log_end: int) -> ArchivedQueue | None:
-        """Upload what a queue has for archived records; None when that is nothing."""
-        entries = self._reader.consume_queues[queue]
-        known = self._queues.get(queue)
-        bounds = _bounds(entries, log_begin, log_end)
-        if known is not None:
-            bounds = range(known.min_offset, max(known.max_offset, bounds.stop))
-        files = {file.first: file for file in known.files} if known is not None else {}
-        for base in entries.files.bases():
-            first = base // _ENTRY.size
-            count = min(bounds.stop - first, self._entries_per_file)
-            if count > 0 and bounds and (first not in files or files[first].entries < count):
-                with suppress(FileNotFoundError):  # as its records were
-                    files[first] = self._archive_queue_file(queue, entries, base, count)
-        if not files:
-            return None
-        last = files[max(files)]
-        stop = min(bounds.stop, last.first + last.entries)
-        return ArchivedQueue(
-            queue.topic, queue.queue_id, min(bounds.start, stop), stop, [files[first] for first in sorted(files)]
+        crc = self._uploads.put(
+            log_file_name(pending.begin),
+            self._log_bytes,
+            lambda: self._log_parts(pending.begin),
+            may_be_there=pending.begin in self._unfinished,
         )
-
-    def _begun_at(self, queue: ArchivedQueue, log_begin: int) -> ArchivedQueue:
-        """Return a queue without messages below a commit log offset."""
-        bounds = _bounds(self._reader.consume_queues[queue.queue], log_begin, 1 << 62)
-        return msgspec.structs.replace(queue, min_offset=min(max(queue.min_offset, bounds.start), queue.max_offset))
-
-    def _archive_queue_file(self, queue: MessageQueue, entries: ConsumeQueue, base: int, count: int) -> QueueFile:
-        name = queue_file_name(queue, base // _ENTRY.size)
-        content = entries.files.read(base, 0, count * _ENTRY.size)
-        content += bytes(entries.files.file_bytes - len(content))
-        if self._unfinished and self._is_there(name, len(content), [content]):
-            self._found += 1
-        else:
-            self._progress(Upload(name, 0, len(content)))
-            self._upload(name, len(content), [content])
-            self._sealed_queue_files += count == self._entries_per_file
-        return QueueFile(file_name(base), count, zlib.crc32(content))
+        self._held.drop(str(self._reader.log_files.path(pending.begin)))
+        return LogFile(pending.file, pending.head_crc32, crc)
 
     def _head(self, base: int) -> int | None:
         """Return the CRC of the head of a commit log file; None when it was removed."""
@@ -267,26 +204,6 @@ class _Archiver:
             return None
         finally:
             self._reader.log_files.forget(base)
-
-    # --- objects ----------------------------------------------------------------------------------
-
-    def _upload(self, name: str, size: int, parts: Iterable[bytes]) -> None:
-        self._storage.write(name, parts)
-        self._uploads.append(Upload(name, size, size))
-        self._progress(self._uploads[-1])
-
-    def _is_there(self, name: str, size: int, parts: Iterable[bytes]) -> bool:
-        """Tell whether an object is there that has these bytes. They are all taken."""
-        crc = 0
-        for part in parts:
-            crc = zlib.crc32(part, crc)
-        if self._storage.size(name) != size:
-            return False
-        archived, file = 0, self._storage.open(name)
-        for part in file.parts(_READ_BYTES):
-            archived = zlib.crc32(part, archived)
-        file.close()
-        return archived == crc
 
     def _open_manifest(self) -> Manifest:
         manifest = archive_manifest.read(self._storage)
@@ -328,7 +245,7 @@ class _Archiver:
         known = {file.begin: file.head_crc32 for file in [*manifest.commit_log.files, *manifest.commit_log.pending]}
         for base in reversed(sealed):
             if base in known and (head := self._head(base)) is not None:
-                if head != known[base]:
+                if head != known[base] or self._is_cut(base):
                     raise ArchiveMismatch(f"archive {url} has another {log_file_name(base)}: {_OTHER_STORE}")
                 return
         if known and sealed and sealed[0] < manifest.commit_log.end:
@@ -337,9 +254,28 @@ class _Archiver:
                 f"has none of its files, begins at {sealed[0]}: {_OTHER_STORE}"
             )
 
+    def _is_cut(self, base: int) -> bool:
+        """Tell whether an archived file is not the local one any more: a power cut takes back what was not flushed.
+
+        In a store whose runtime file is believed only flushed files are archived.
+        """
+        archived = [file.crc32 for file in self._manifest.commit_log.files if file.begin == base]
+        if not archived or self._reader.state is not None:
+            return False
+        with suppress(FileNotFoundError):
+            return crc_of(self._log_parts(base)) != archived[0]
+        return False
+
+    def _log_parts(self, base: int) -> Iterator[bytes]:
+        path, size = str(self._reader.log_files.path(base)), self._log_bytes
+        part = archive_uploads.READ_BYTES
+        return (self._held.read(path, size, position, part) for position in range(0, size, part))
+
 
 _OF_A_STORE = "lock"
-_OTHER_STORE = "it is another store's; nothing was written; give each store a URL of its own"
+_OTHER_STORE = (
+    "it is another store's, or this one lost what it had; nothing was written; give each store a URL of its own"
+)
 
 
 def sealed_files(reader: StoreReader) -> list[int]:
@@ -354,14 +290,6 @@ def sealed_files(reader: StoreReader) -> list[int]:
             if shape.begins_with_record(files, bases[number]):
                 return bases[:number]
     return []
-
-
-def _bounds(entries: ConsumeQueue, log_begin: int, log_end: int) -> range:
-    """Return the queue offsets of the messages between two commit log offsets."""
-    while True:
-        with suppress(FileNotFoundError):  # removed between the look at the directory and that at the file
-            stop = entries.end_below(log_end)
-            return range(min(entries.begin(log_begin), stop), stop)
 
 
 def _check_place(root: Path, storage: Storage) -> None:

@@ -36,10 +36,13 @@ TEMPORARY = ".uploading"
 _S3_CREDENTIALS = ("access_key", "secret_key", "session_token", "role_arn", "session_name", "external_id")
 _S3_PLACE = ("region", "scheme", "endpoint_override", "tls_ca_file_path", "proxy_options")
 _S3_TEXTS = frozenset((*_S3_CREDENTIALS, *_S3_PLACE))
-_S3_FLAGS = frozenset(("anonymous", "allow_bucket_creation", "force_virtual_addressing", "background_writes"))
+_S3_FLAGS = frozenset(("anonymous", "force_virtual_addressing", "background_writes"))
 _S3_NUMBERS = frozenset(("request_timeout", "connect_timeout", "load_frequency"))
 _SHOWN_OPTIONS = frozenset(("region", "scheme", "endpoint_override"))
-_PUTS_ARE_ATOMIC = ("s3", "gcs", "abfs", "gs", "az", "oss")
+_NO_SECRETS = _SHOWN_OPTIONS | _S3_FLAGS | _S3_NUMBERS | {"tls_ca_file_path"}
+_SHORTEST_SECRET = 3
+"""A shorter text is in every message by chance."""
+_PUTS_ARE_ATOMIC = frozenset(("s3", "s3a", "gcs", "gs", "abfs", "abfss", "az", "oss"))
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
@@ -61,9 +64,9 @@ class Storage:
         with self._told("the URL cannot be used"):
             self._files, path = _file_system(self.url, self.options)
         self._path = path.rstrip("/")
-        kind = str(self._files.type_name).rpartition("+")[2]
-        self._is_local = kind == "local"
-        self._puts_are_atomic = kind.startswith(_PUTS_ARE_ATOMIC)
+        kind = _kind_of(self._files)
+        self._is_local = kind in ("local", "file")
+        self._puts_are_atomic = kind in _PUTS_ARE_ATOMIC
 
     @property
     def local_path(self) -> Path | None:
@@ -134,8 +137,7 @@ class Storage:
         self._files.create_dir(place.rpartition("/")[0], recursive=True)
 
     def _forget_listings(self) -> None:
-        inner = getattr(getattr(self._files, "handler", None), "fs", None)
-        if inner is not None:  # fsspec's, which keeps listings
+        if (inner := _of_fsspec(self._files)) is not None:  # it keeps listings
             inner.invalidate_cache()
 
     @contextmanager
@@ -191,6 +193,19 @@ def shown(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, urlencode(query, safe=":/"), ""))
 
 
+def _kind_of(files: Any) -> str:
+    """Return what a file system is called, by pyarrow or by fsspec."""
+    inner = _of_fsspec(files)
+    if inner is None:
+        return str(files.type_name)
+    return str(inner.protocol if isinstance(inner.protocol, str) else inner.protocol[0])
+
+
+def _of_fsspec(files: Any) -> Any:
+    """Return fsspec's file system inside of pyarrow's; None when there is none."""
+    return getattr(getattr(files, "handler", None), "fs", None)
+
+
 def _secrets_of(url: str, options: Mapping[str, str]) -> list[str]:
     try:
         parts = urlsplit(url)
@@ -199,10 +214,9 @@ def _secrets_of(url: str, options: Mapping[str, str]) -> list[str]:
         return [url]
     user = parts.netloc.rpartition("@")[0]
     told = [user, *user.split(":", 1)]
-    told += [str(value) for name, value in [*query.items(), *options.items()] if name not in _SHOWN_OPTIONS]
+    told += [str(value) for name, value in [*query.items(), *options.items()] if name not in _NO_SECRETS]
     forms = {form for text in told for form in (text, unquote(text), quote(text, safe=""))}
-    words = {"", "true", "false"}
-    return sorted((form for form in forms if form.lower() not in words), key=len, reverse=True)
+    return sorted((form for form in forms if len(form) >= _SHORTEST_SECRET), key=len, reverse=True)
 
 
 def _file_system(url: str, options: Mapping[str, str]) -> tuple[Any, str]:

@@ -36,6 +36,7 @@ from store.view import LocalView, LogPart, View
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _SIZE_AT = layout.CONSUME_QUEUE_ENTRY.at["size"]
+_BLANK = _ENTRY.pack(*layout.PRE_BLANK_ENTRY)
 _LOOK_AGAIN_S = 10.0
 
 _SMALLEST_RANGE = 256 << 10
@@ -149,7 +150,7 @@ class ArchivedView:
                 f"archive {self.shown}: {name} has fewer than the {file.entries} entries that {NAME} says: archive the "
                 "store again"
             )
-        return found
+        return self._without_blanks(found, queue, first)
 
     def log(self, commit_log_offset: int, size: int) -> LogPart:
         """Return a part of the log that holds ``size`` bytes from an offset on, or as many as its file has.
@@ -184,6 +185,17 @@ class ArchivedView:
         """Return the archived commit log files by their first byte, in order."""
         return self._log_files
 
+    def _without_blanks(self, entries: bytes, queue: MessageQueue, first: int) -> bytes:
+        """Return the entries up to a blank one, which stands for a message that was removed and not archived."""
+        at = entries.find(_BLANK)
+        while at % _ENTRY.size and at >= 0:
+            at = entries.find(_BLANK, at + 1)
+        if at == 0:
+            raise NotArchived(
+                f"archive {self.shown} has no entry {first} of queue {queue.queue_id} of {queue.topic}: {_EXPIRED}"
+            )
+        return entries if at < 0 else entries[:at]
+
     def __reduce__(self) -> tuple[type[ArchivedView], tuple[str, dict[str, str]]]:
         return ArchivedView, (self._storage.url, self._storage.options)
 
@@ -217,6 +229,8 @@ class JointView:
         self.log_file_bytes = local.log_file_bytes
         self.entries_per_file = local.entries_per_file
         self._local_from: dict[MessageQueue, int] = {}
+        self._gaps: dict[MessageQueue | None, int] = {}
+        """Where the local files began when there was something between the archive and them."""
         self._check()
 
     def queues(self) -> list[MessageQueue]:
@@ -226,6 +240,8 @@ class JointView:
     def offsets(self, queue: MessageQueue) -> range:
         """Return the queue offsets from the oldest archived message to the newest one of the store."""
         local, archived = self._local.offsets(queue), self._archived.offsets(queue)
+        if self._is_new_gap(queue, archived, local):
+            archived = self._archived.offsets(queue)
         self._local_from[queue] = local.start
         if not archived:
             return local
@@ -236,6 +252,8 @@ class JointView:
     def log_range(self) -> range:
         """Return the commit log offsets from the oldest archived byte to the end of what may be looked at now."""
         local, archived = self._local.log_range(), self._archived.log_range()
+        if self._is_new_gap(None, archived, local):
+            archived = self._archived.log_range()
         if not archived:
             return local
         return range(min(archived.start, local.start) if local else archived.start, max(archived.stop, local.stop))
@@ -266,6 +284,14 @@ class JointView:
 
     def __reduce__(self) -> tuple[Any, tuple[Path, ArchivedView]]:
         return _joint, (self._local.root, self._archived)
+
+    def _is_new_gap(self, queue: MessageQueue | None, archived: range, local: range) -> bool:
+        """Look for a newer manifest when the local files begin behind the archive: they were archived, then removed."""
+        if archived.stop >= local.start or self._gaps.get(queue) == local.start:
+            return False
+        self._gaps[queue] = local.start
+        self._archived.refresh(at_once=True)
+        return True
 
     def _check(self) -> None:
         sizes = self.log_file_bytes, self.entries_per_file

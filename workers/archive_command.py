@@ -15,7 +15,8 @@ from workers.output import write
 from workers.parameters import name_and_value, with_output, with_store
 
 if TYPE_CHECKING:
-    from rmqclient.archive import Report, Upload
+    from rmqclient.archive import Report
+    from rmqclient.archive_uploads import Upload
 
 
 @click.command("archive")

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rmqclient import archive as archiving
-from rmqclient.archive import Upload, archive
+from rmqclient import archive_uploads
+from rmqclient.archive import archive
+from rmqclient.archive_uploads import Upload
 from store import MessageQueue, MessageStore, layout
 from store.disk import Usage
 from store.view import View
@@ -119,5 +120,5 @@ def at_step(step: int, do: Callable[[], object]) -> Callable[[Upload], None]:
 
 
 if __name__ == "__main__":
-    archiving._READ_BYTES = 12_288
+    archive_uploads.READ_BYTES = 12_288
     _archive_until(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.torture import (
+    archives,
     checker,
     disk_full,
     failed_flush,
@@ -33,5 +34,6 @@ RIGS: dict[str, Rig] = {
         poison.RIG,
         interleavings.RIG,
         checker.RIG,
+        archives.RIG,
     )
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,6 +76,24 @@ def test_a_joint_view_stays_right_while_the_store_grows_is_archived_and_cleaned(
         assert {row[:2]: row for row in rows(joint)} == every
 
 
+def test_blank_entries_for_what_is_gone_locally_are_not_taken_for_messages(
+    store: MessageStore, root: Path, target: Path
+) -> None:
+    # Given consume queues that were written again from what is left of the log
+    before = rows(LocalView(root))
+    archive(root, str(target))
+    force(store)
+    low = store.topics.min_offset(QUEUE)
+    store.close()
+    shutil.rmtree(root / "consumequeue")
+    with open_store(root, housekeeping=False) as again:
+        assert again.topics.min_offset(QUEUE) == low
+    first = low - low % 64
+    assert LocalView(root).entries(QUEUE, first, low)[:12] == bytes(8) + b"\x7f\xff\xff\xff"
+    # Then the archive has those before
+    assert rows(open_view(str(root), str(target))) == before
+
+
 def test_files_that_retention_removes_during_a_read_come_from_the_archive(
     store: MessageStore, root: Path, target: Path
 ) -> None:
@@ -133,6 +152,23 @@ def test_a_view_sees_what_is_archived_later(
     monkeypatch.setattr(archived_view, "_LOOK_AGAIN_S", 0.0)
     assert archived.log_range() == report.log_range
     assert rows(archived) == rows(LocalView(root), log_end=report.log_range.stop)
+
+
+@pytest.mark.guarantee("G27")
+@pytest.mark.parametrize("messages", [10, 300], ids=["nothing sealed yet", "some files"])
+def test_what_was_archived_and_removed_a_moment_ago_is_no_gap(root: Path, target: Path, messages: int) -> None:
+    # Given joint views that have just looked at the manifest
+    with open_store(root, SMALL, housekeeping=False) as store:
+        more(store, messages)
+        archive(root, str(target))
+        by_queues, by_log = open_view(str(root), str(target)), open_view(str(root), str(target))
+        more(store, 300)
+        before = rows(LocalView(root))
+        # And then files that were archived and removed
+        archive(root, str(target))
+        force(store)
+        assert rows(by_queues) == before
+        assert by_log.log_range() == range(store.state.published_to)
 
 
 def test_views_are_made_anew_in_another_process(store: MessageStore, root: Path, target: Path) -> None:
