@@ -17,8 +17,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from rmqclient.filters.tag import TagFilter
+from rmqclient.spark.columns import IN_ENTRIES, schema_of
 from store import STOPPED, Collector, ColumnBuffer, Columns, MessageQueue, layout
 from store.errors import StoreCorrupt
 from store.record import reason
@@ -31,14 +33,10 @@ _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _ENTRIES_AT_ONCE = 16_384
 _EVERYTHING = TagFilter(frozenset())
 
-_IN_ENTRIES = frozenset({"topic", "partition", "offset", "size", "commit_log_offset"})
-_TYPES: dict[str, pa.DataType] = (
-    dict.fromkeys(("key", "topic", "tags", "born_host", "store_host", "msg_id"), pa.string())
-    | dict.fromkeys(("partition", "size", "flag", "sys_flag", "reconsume_times"), pa.int32())
-    | dict.fromkeys(("offset", "commit_log_offset"), pa.int64())
-    | dict.fromkeys(("timestamp", "born_timestamp"), pa.timestamp("us", tz="UTC"))
-    | {"value": pa.binary(), "properties": pa.map_(pa.string(), pa.string())}
-)
+_TYPES: dict[str, pa.DataType] = {
+    field.name: field.type for field in to_arrow_schema(schema_of(properties=True, metadata=True), timezone="UTC")
+}
+"""What Spark gives for each column, and takes nothing else for it."""
 
 _UNREADABLE = -1
 """In place of the commit log offset of an entry that cannot be read."""
@@ -92,7 +90,7 @@ class BatchReader:
         When entries tell all that is wanted, the commit log is not looked at.
         """
         collector = self._collector()
-        if not self._tags.tags and _IN_ENTRIES.issuperset(self._names):
+        if not self._tags.tags and IN_ENTRIES.issuperset(self._names):
             steps: Iterator[None] = _QueueRead(self._view, collector, queue, self._on_lost).by_entries(start, stop)
         else:
             steps = _QueueRead(self._view, collector, queue, self._on_lost).by_records(start, stop)
