@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import socket
 import tarfile
 from collections import defaultdict
@@ -19,20 +20,20 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-import pyarrow as pa  # noqa: E402
-from pyspark.sql.pandas.types import to_arrow_schema  # noqa: E402
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from rmqclient import Message, Producer, StoreConfig  # noqa: E402
-from rmqclient.filters.tag import TagFilter, parse_tags  # noqa: E402
-from rmqclient.spark import batches  # noqa: E402
-from rmqclient.spark.batches import BatchReader  # noqa: E402
-from rmqclient.spark.columns import schema_of  # noqa: E402
-from store import MessageQueue  # noqa: E402
-from store.view import LocalView, LogPart, View  # noqa: E402
-from tests.support import reference  # noqa: E402
-from tests.support.lines import by_place, of_kind  # noqa: E402
-from tests.support.reference import ReferenceRecord  # noqa: E402
-from tests.support.written import SMALL, overwrite, written_store  # noqa: E402
+from rmqclient import Message, Producer, StoreConfig
+from rmqclient.filters.tag import TagFilter, parse_tags
+from rmqclient.spark import batches
+from rmqclient.spark.batches import BatchReader
+from rmqclient.spark.columns import schema_of
+from store import MessageQueue
+from store.view import LocalView, LogPart, View
+from tests.support import reference
+from tests.support.lines import by_place, of_kind
+from tests.support.reference import ReferenceRecord
+from tests.support.written import SMALL, copy_with_runtime_file, overwrite, written_store
 
 GOLDEN = Path(__file__).parents[1] / "compat" / "golden"
 
@@ -107,7 +108,7 @@ def never(sentence: str) -> None:
 
 
 def by_queues(view: View, schema: pa.Schema = FULL, on_lost: Callable[[str], None] = never, **limits: Any) -> list[Row]:
-    """Read every queue by its entries; return the rows in the order of the log."""
+    """Read every queue by its entries; return the rows in the order of the log, if they tell where they stand."""
     reader = BatchReader(view, schema, on_lost=on_lost, **limits)
     rows = []
     for queue, offsets in everything(view).items():
@@ -202,21 +203,33 @@ class HandMade:
         pass
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return written_store(tmp_path / "store")
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written_store(tmp_path_factory.mktemp("batches") / "store")
 
 
 @pytest.fixture
-def expected(root: Path) -> list[Row]:
-    return [row_of(record) for _, record in reference.read_commit_log(root)]
+def root(original: Path, tmp_path: Path) -> Path:
+    return copy_with_runtime_file(original, tmp_path / "store")
+
+
+class Rows(list[Row]):
+    """Rows that say little of themselves when a test fails."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows>"
+
+
+@pytest.fixture
+def expected(root: Path) -> Rows:
+    return Rows(row_of(record) for _, record in reference.read_commit_log(root))
 
 
 # --- rows -----------------------------------------------------------------------------------------
 
 
 @both
-def test_rows_are_what_the_oracle_reads(read: Callable[..., list[Row]], root: Path, expected: list[Row]) -> None:
+def test_rows_are_what_the_oracle_reads(read: Callable[..., list[Row]], root: Path, expected: Rows) -> None:
     assert len(list((root / "commitlog").iterdir())) > 2  # with blank records between them
     assert len(list((root / "consumequeue" / "orders" / "0").iterdir())) > 1
     assert read(LocalView(root)) == expected
@@ -246,7 +259,7 @@ RECORDS = st.builds(
 def records(draw: st.DrawFn) -> ReferenceRecord:
     record = draw(RECORDS)
     flags = record.sys_flag
-    hosts = {}
+    hosts: dict[str, Any] = {}
     for bit, name in ((0x10, "born_host"), (0x20, "store_host")):
         if draw(st.booleans()):
             flags |= bit
@@ -257,7 +270,9 @@ def records(draw: st.DrawFn) -> ReferenceRecord:
 @SHARED
 @given(st.lists(records(), min_size=1, max_size=25), st.booleans())
 @example([ReferenceRecord(topic="t", properties=b"a\x011\x02b\x012\x02a\x013\x02b\x01\x02c\x01x\x01y")], True)
-@example([ReferenceRecord(topic="t", properties=b"KEYS\x01\x02KEYS\x01k\x02TAGS\x01"), ReferenceRecord(topic="t")], True)
+@example(
+    [ReferenceRecord(topic="t", properties=b"KEYS\x01\x02KEYS\x01k\x02TAGS\x01"), ReferenceRecord(topic="t")], True
+)
 def test_odd_records_are_read_alike_by_both_ways(made: list[ReferenceRecord], crc: bool) -> None:
     view = HandMade(made, crc=crc)
     expected = [row_of(record) for record in view.records]
@@ -279,29 +294,30 @@ def test_bodies_of_4_mib_between_small_ones_are_whole(tmp_path: Path) -> None:
 
 @SHARED
 @given(names=st.lists(st.sampled_from(FULL.names), unique=True))
-def test_any_columns_in_any_order_are_those_of_all(root: Path, expected: list[Row], names: list[str]) -> None:
+def test_any_columns_in_any_order_are_those_of_all(root: Path, expected: Rows, names: list[str]) -> None:
     schema = pa.schema([FULL.field(name) for name in names])
     view = LocalView(root)
-    wanted = [{name: row[name] for name in names} for row in expected]
-    assert by_log(view, schema) == wanted
-    found = by_queues(view, schema)
-    assert sorted(map(repr, found)) == sorted(map(repr, wanted))
+    assert by_log(view, schema) == [{name: row[name] for name in names} for row in expected]
+    in_order: list[Row] = expected
+    if "commit_log_offset" not in names:
+        in_order = sorted(expected, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+    assert by_queues(view, schema) == [{name: row[name] for name in names} for row in in_order]
 
 
 @pytest.mark.parametrize("name", FULL.names)
-def test_each_column_can_be_alone(root: Path, expected: list[Row], name: str) -> None:
+def test_each_column_can_be_alone(root: Path, expected: Rows, name: str) -> None:
     schema = pa.schema([FULL.field(name)])
     assert by_log(LocalView(root), schema) == [{name: row[name]} for row in expected]
 
 
 @both
 def test_without_columns_there_is_the_number_of_rows(
-    read: Callable[..., list[Row]], root: Path, expected: list[Row]
+    read: Callable[..., list[Row]], root: Path, expected: Rows
 ) -> None:
     assert read(LocalView(root), pa.schema([])) == [{}] * len(expected)
 
 
-def test_what_entries_tell_is_answered_without_the_log(root: Path, expected: list[Row]) -> None:
+def test_what_entries_tell_is_answered_without_the_log(root: Path, expected: Rows) -> None:
     class WithoutLog(Windows):
         def log(self, commit_log_offset: int, size: int) -> LogPart:
             raise AssertionError(f"looked at {size} bytes at {commit_log_offset}")
@@ -316,7 +332,7 @@ def test_what_entries_tell_is_answered_without_the_log(root: Path, expected: lis
 
 @SHARED
 @given(data=st.data())
-def test_parts_of_the_log_together_give_each_message_once(root: Path, expected: list[Row], data: st.DataObject) -> None:
+def test_parts_of_the_log_together_give_each_message_once(root: Path, expected: Rows, data: st.DataObject) -> None:
     view = LocalView(root)
     begins = [row["commit_log_offset"] for row in expected]
     cuts = sorted(data.draw(st.sets(st.sampled_from(begins[1:]), max_size=5)))
@@ -329,9 +345,7 @@ def test_parts_of_the_log_together_give_each_message_once(root: Path, expected: 
 
 @SHARED
 @given(data=st.data())
-def test_only_wanted_queue_offsets_of_wanted_queues_are_read(
-    root: Path, expected: list[Row], data: st.DataObject
-) -> None:
+def test_only_wanted_queue_offsets_of_wanted_queues_are_read(root: Path, expected: Rows, data: st.DataObject) -> None:
     view = LocalView(root)
     wanted: dict[MessageQueue, range] = {}
     for queue in data.draw(st.sets(st.sampled_from(view.queues()))):
@@ -362,7 +376,9 @@ def test_tags_are_compared_and_not_only_their_hashes(read: Callable[..., list[Ro
     tags = ["Aa", "BB", "c", "ключ", "AaX", None]
     assert reference.java_hash("Aa") == reference.java_hash("BB")
     made = [
-        ReferenceRecord(topic="t", body=b"%d" % number, properties=b"" if tag is None else f"TAGS\x01{tag}\x02".encode())
+        ReferenceRecord(
+            topic="t", body=b"%d" % number, properties=b"" if tag is None else f"TAGS\x01{tag}\x02".encode()
+        )
         for number, tag in enumerate(tags * 3)
     ]
     wanted: TagFilter = parse_tags(expression)
@@ -379,7 +395,7 @@ def test_a_batch_ends_with_its_rows_or_with_the_message_that_has_too_many_bytes(
     view = HandMade([ReferenceRecord(topic="t", body=b"x" * 99) for _ in range(25)])
     queue = MessageQueue("t", 0)
 
-    def batches_with(**limits: int) -> list[int]:
+    def batches_with(**limits: Any) -> list[int]:
         reader = BatchReader(view, pa.schema([FULL.field("value"), FULL.field("topic")]), on_lost=never, **limits)
         along = [batch.num_rows for batch in reader.read_log(0, view.end, {queue: range(25)})]
         assert [batch.num_rows for batch in reader.read_queue(queue, 0, 25)] == along
@@ -394,7 +410,7 @@ def test_a_batch_ends_with_its_rows_or_with_the_message_that_has_too_many_bytes(
     assert batches_with(size=1) == [1] * 25
 
 
-def test_a_batch_stays_as_it_is_while_others_are_read(root: Path, expected: list[Row]) -> None:
+def test_a_batch_stays_as_it_is_while_others_are_read(root: Path, expected: Rows) -> None:
     view = LocalView(root)
     reader = BatchReader(view, FULL, on_lost=never, rows=7)
     held = list(reader.read_log(0, end_of(view), everything(view)))
@@ -424,7 +440,257 @@ def test_two_readings_of_one_reader_do_not_mix(root: Path) -> None:
     ],
 )
 def test_what_cannot_be_asked_for_is_refused_by_name(
-    root: Path, schema: pa.Schema, limits: dict[str, int], told: str
+    root: Path, schema: pa.Schema, limits: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(ValueError, match=told):
         BatchReader(LocalView(root), schema, on_lost=never, **limits)
+
+
+# --- parts of the log -----------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("part_bytes", [8, 100, 333, 4_096])
+def test_parts_of_the_log_that_end_within_records_are_asked_for_again(
+    read: Callable[..., list[Row]], root: Path, expected: Rows, part_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "PART_BYTES", part_bytes)
+    view = Windows(LocalView(root))
+    assert read(view) == expected
+    assert len(view.asked) > end_of(view) // 8_192
+
+
+# --- messages that are lost -----------------------------------------------------------------------
+
+
+def file_of(root: Path, number: int) -> Path:
+    return sorted((root / "commitlog").iterdir())[number]
+
+
+def flip(root: Path, commit_log_offset: int, mask: int = 1) -> None:
+    """Change bits of one byte of the log."""
+    path = file_of(root, commit_log_offset // SMALL.commit_log_file_bytes)
+    position = commit_log_offset - int(path.name)
+    overwrite(path, position, bytes([path.read_bytes()[position] ^ mask]))
+
+
+FIELDS = {
+    "total_size": 3,
+    "a larger total_size": 2,
+    "magic": 4,
+    "body_crc": 8,
+    "queue_id": 15,
+    "another queue_id": 12,
+    "queue_offset": 27,
+    "a far queue_offset": 24,
+    "commit_log_offset": 30,
+    "sys_flag": 39,
+    "a host that is IPv6": 39,
+    "store_timestamp": 60,
+    "body_size": 87,
+    "body": 90,
+}
+
+
+@both
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("number", [0, 77, 179])
+def test_a_damaged_record_is_told_and_all_others_are_read(
+    read: Callable[..., list[Row]], root: Path, expected: Rows, field: str, number: int
+) -> None:
+    damaged = expected[number]
+    flip(root, damaged["commit_log_offset"] + FIELDS[field], 0x10 if "IPv6" in field else 1)
+    lost: list[str] = []
+    assert read(LocalView(root), on_lost=lost.append) == expected[:number] + expected[number + 1 :]
+    (sentence,) = lost
+    place = f"{damaged['topic']}, queue {damaged['partition']}, offset {damaged['offset']}"
+    assert sentence.startswith(f"{place}, at {damaged['commit_log_offset']} of the commit log: cannot be read: ")
+
+
+@both
+def test_a_damaged_topic_or_property_is_told(read: Callable[..., list[Row]], root: Path, expected: Rows) -> None:
+    log = b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
+    number = 40
+    at = log.index(expected[number]["topic"].encode(), expected[number]["commit_log_offset"])
+    flip(root, at)  # still a name, of no topic that is wanted
+    flip(root, log.index(b"UNIQ_KEY", expected[90]["commit_log_offset"]) + 12)
+    lost: list[str] = []
+    rows = read(LocalView(root), on_lost=lost.append)
+    assert rows == [row for place, row in enumerate(expected) if place not in {number, 90}]
+    assert len(lost) == 2
+
+
+@both
+def test_losing_a_message_can_end_the_reading(read: Callable[..., list[Row]], root: Path, expected: Rows) -> None:
+    flip(root, expected[5]["commit_log_offset"] + 90)
+
+    def fail(sentence: str) -> None:
+        raise LookupError(sentence)
+
+    with pytest.raises(
+        LookupError, match=r"offset \d+, at \d+ of the commit log: cannot be read: the CRC of the record"
+    ):
+        read(LocalView(root), on_lost=fail)
+
+
+@both
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_removed_file_is_told_and_all_others_are_read(
+    read: Callable[..., list[Row]], root: Path, expected: Rows, gone: int
+) -> None:
+    view = LocalView(root)
+    before, end = everything(view), end_of(view)
+    path = file_of(root, gone)
+    removed = range(int(path.name), int(path.name) + SMALL.commit_log_file_bytes)
+    path.unlink()
+    lost: list[str] = []
+    reader = BatchReader(view, FULL, on_lost=lost.append)
+    rows = []
+    if read is by_log:
+        rows = rows_of(reader.read_log(0, end, before), FULL)
+    else:
+        for queue, offsets in before.items():
+            rows += rows_of(reader.read_queue(queue, offsets.start, offsets.stop), FULL)
+        rows.sort(key=lambda row: row["commit_log_offset"])
+    assert rows == [row for row in expected if row["commit_log_offset"] not in removed]
+    sentences = []
+    for queue in before:
+        numbers = [
+            row["offset"]
+            for row in expected
+            if MessageQueue(row["topic"], row["partition"]) == queue and row["commit_log_offset"] in removed
+        ]
+        sentences.append(f"{queue.topic}, queue {queue.queue_id}, offsets {numbers[0]} to {numbers[-1]}, at ")
+    assert len(lost) == len(sentences)
+    assert all(sentence.startswith(begin) for sentence, begin in zip(sorted(lost), sorted(sentences), strict=True))
+    assert all("the file is not there any more" in sentence for sentence in lost)
+
+
+@both
+def test_what_retention_removes_while_it_is_read_is_told(
+    read: Callable[..., list[Row]], root: Path, expected: Rows
+) -> None:
+    # Given a reading that stands within the first file
+    view = LocalView(root)
+    queue, stop = MessageQueue("orders", 0), len(LocalView(root).offsets(MessageQueue("orders", 0)))
+    orders = [row for row in expected if row["topic"] == "orders"]
+    lost: list[str] = []
+    reader = BatchReader(view, FULL, on_lost=lost.append, rows=10)
+    reading = (
+        reader.read_log(0, end_of(view), {queue: range(stop)}) if read is by_log else reader.read_queue(queue, 0, stop)
+    )
+    found = rows_of(iter([next(reading)]), FULL)
+    # When that is removed, and its blocks are let go of
+    file_of(root, 0).unlink()
+    view.release()
+    found += rows_of(reading, FULL)
+    # Then each message is either read or told
+    told = {int(number) for sentence in lost for number in numbers_in(sentence)}
+    assert {row["offset"] for row in found}.isdisjoint(told)
+    assert {row["offset"] for row in found} | told == set(range(stop))
+    assert found == [row for row in orders if row["offset"] not in told]
+    assert told == {row["offset"] for row in orders[10:] if row["commit_log_offset"] < SMALL.commit_log_file_bytes}
+
+
+def numbers_in(sentence: str) -> range:
+    """Return the queue offsets of a sentence."""
+    found = re.search(r", offsets? (\d+)(?: to (\d+))?[,:]", sentence)
+    assert found is not None
+    return range(int(found[1]), int(found[2] or found[1]) + 1)
+
+
+@both
+def test_entries_that_are_gone_are_told(read: Callable[..., list[Row]], root: Path, expected: Rows) -> None:
+    view = LocalView(root)
+    before, end = everything(view), end_of(view)
+    (file, *_) = sorted((root / "consumequeue" / "orders" / "0").iterdir())
+    file.unlink()
+    file_of(root, 0).unlink()
+    lost: list[str] = []
+    reader = BatchReader(view, FULL, on_lost=lost.append)
+    queue = MessageQueue("orders", 0)
+    if read is by_log:
+        rows = rows_of(reader.read_log(0, end, {queue: before[queue]}), FULL)
+    else:
+        rows = rows_of(reader.read_queue(queue, 0, before[queue].stop), FULL)
+    told = {number for sentence in lost for number in numbers_in(sentence)}
+    assert told.isdisjoint(row["offset"] for row in rows)
+    assert told | {row["offset"] for row in rows} == set(before[queue])
+    assert all(row in expected for row in rows)
+
+
+@both
+def test_an_entry_that_points_elsewhere_does_not_bring_another_message(
+    read: Callable[..., list[Row]], root: Path, expected: Rows
+) -> None:
+    path = min((root / "consumequeue" / "orders" / "0").iterdir())
+    entries = path.read_bytes()
+    overwrite(path, 20 * 10, entries[20 * 12 : 20 * 13])  # of a message that stands two further on
+    overwrite(path, 20 * 20, bytes(20))
+    overwrite(path, 20 * 30, reference.ENTRY.pack(1 << 50, 200, 0))
+    overwrite(path, 20 * 40, reference.ENTRY.pack(0, 2**31 - 1, 0))
+    lost: list[str] = []
+    view = LocalView(root)
+    rows = read(view, on_lost=lost.append)
+    told = {number for sentence in lost for number in numbers_in(sentence)}
+    orders = [row["offset"] for row in rows if row["topic"] == "orders"]
+    assert len(rows) + len(told) == len(expected)
+    assert all(row in expected for row in rows)
+    assert told | set(orders) == set(range(120))
+    if read is by_queues:
+        assert told == {10, 20, 30, 40}
+
+
+@both
+@pytest.mark.parametrize("at", [12, 15, 20, 27])
+def test_a_damaged_number_in_a_brokers_record_is_noticed(read: Callable[..., list[Row]], at: int) -> None:
+    # Given records with a CRC of the body only: nothing in them protects queue id and queue offset
+    view = HandMade([ReferenceRecord(topic="t", body=b"%d" % number) for number in range(30)], crc=False)
+    view.content[view.records[10].commit_log_offset + at] ^= 1
+    lost: list[str] = []
+    rows = read(view, on_lost=lost.append)
+    assert [row["value"] for row in rows] == [b"%d" % number for number in range(30) if number != 10]
+    assert [numbers_in(sentence) for sentence in lost] == [range(10, 11)]
+
+
+# --- stores of a broker ---------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("name", ["broker-4.9.7-stopped", "broker-4.9.7-killed"])
+def test_a_brokers_messages_are_what_rocketmq_read(read: Callable[..., list[Row]], name: str, tmp_path: Path) -> None:
+    view = LocalView(unpacked(name, tmp_path))
+    text = gzip.decompress((GOLDEN / f"{name}.jsonl.gz").read_bytes())
+    manifest = [orjson.loads(line) for line in text.splitlines()]
+    records = [line for line in by_place(of_kind(manifest, "record")) if line["sys_flag"] & 0xC not in {0x4, 0xC}]
+    rows = read(view)
+    assert len(rows) == len(records) > 200
+    for row, line in zip(rows, records, strict=True):
+        for field in ("topic", "commit_log_offset", "size", "flag", "sys_flag", "reconsume_times", "properties"):
+            assert row[field] == line[field]
+        assert (row["partition"], row["offset"]) == (line["queue_id"], line["queue_offset"])
+        assert (row["born_host"], row["store_host"]) == (line["born_host"], line["store_host"])
+        assert row["msg_id"] == line["properties"].get("UNIQ_KEY", row["msg_id"])
+    for queue in of_kind(manifest, "queue"):
+        offsets = [
+            row["commit_log_offset"]
+            for row in rows
+            if (row["topic"], row["partition"]) == (queue["topic"], queue["queue_id"])
+        ]
+        assert offsets == queue["commit_log_offsets"]
+
+
+@both
+@pytest.mark.parametrize("name", ["store-4.9.8-clean", "store-4.9.8-broker-tx-retry-dlq"])
+def test_a_brokers_store_is_read_as_by_the_oracle(read: Callable[..., list[Row]], name: str, tmp_path: Path) -> None:
+    root = unpacked(name, tmp_path)
+    expected = [row_of(record) for _, record in reference.read_commit_log(root) if record.in_a_queue]
+    assert read(LocalView(root)) == expected
+    assert read(Windows(LocalView(root))) == expected
+
+
+def unpacked(name: str, directory: Path) -> Path:
+    with tarfile.open(GOLDEN / f"{name}.tgz") as archive:
+        archive.extractall(directory, filter="data")
+    (root,) = directory.iterdir()
+    return root
