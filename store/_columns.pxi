@@ -9,27 +9,12 @@ cdef extern from "<arpa/inet.h>" nogil:
 cdef extern from "<stdio.h>" nogil:
     int snprintf(char *text, size_t size, const char *template, ...)
 
-cdef enum:  # columns, in the order of COLUMNS
-    COLUMN_KEY = 0
-    COLUMN_VALUE = 1
-    COLUMN_TOPIC = 2
-    COLUMN_PARTITION = 3
-    COLUMN_OFFSET = 4
-    COLUMN_TIMESTAMP = 5
-    COLUMN_BORN_TIMESTAMP = 6
-    COLUMN_TAGS = 7
-    COLUMN_PROPERTIES = 8
-    COLUMN_COMMIT_LOG_OFFSET = 9
-    COLUMN_SIZE = 10
-    COLUMN_FLAG = 11
-    COLUMN_SYS_FLAG = 12
-    COLUMN_RECONSUME_TIMES = 13
-    COLUMN_BORN_HOST = 14
-    COLUMN_STORE_HOST = 15
-    COLUMN_MSG_ID = 16
-    PROPERTY_NAMES = 17         # the columns inside of properties, with a value for each property
-    PROPERTY_VALUES = 18
-    ALL_COLUMNS = 19
+cdef enum:  # columns, numbered in the order of COLUMNS
+    COLUMN_KEY, COLUMN_VALUE, COLUMN_TOPIC, COLUMN_PARTITION, COLUMN_OFFSET, COLUMN_TIMESTAMP, COLUMN_BORN_TIMESTAMP
+    COLUMN_TAGS, COLUMN_PROPERTIES, COLUMN_COMMIT_LOG_OFFSET, COLUMN_SIZE, COLUMN_FLAG, COLUMN_SYS_FLAG
+    COLUMN_RECONSUME_TIMES, COLUMN_BORN_HOST, COLUMN_STORE_HOST, COLUMN_MSG_ID
+    PROPERTY_NAMES, PROPERTY_VALUES  # the columns inside of properties, with a value for each property
+    ALL_COLUMNS
 
 cdef enum:
     MOST_ROWS = 1 << 24

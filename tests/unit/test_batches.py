@@ -235,7 +235,7 @@ def test_rows_are_what_the_oracle_reads(read: Callable[..., list[Row]], root: Pa
     assert read(LocalView(root)) == expected
 
 
-TEXT = st.text(st.characters(exclude_characters="\x00\x01\x02", exclude_categories=("Cs",)), max_size=12)
+TEXT = st.text(st.characters(exclude_characters="\x00\x01\x02", exclude_categories=["Cs"]), max_size=12)
 NAMES = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "KEYSX", "TAG", "a", "ключ", "__CRC32#", ""]) | TEXT
 RECORDS = st.builds(
     ReferenceRecord,
