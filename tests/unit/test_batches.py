@@ -39,7 +39,7 @@ GOLDEN = Path(__file__).parents[1] / "compat" / "golden"
 
 FULL = to_arrow_schema(schema_of(properties=True, metadata=True), timezone="UTC")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 
 Row = dict[str, Any]
 
@@ -392,7 +392,7 @@ def test_tags_are_compared_and_not_only_their_hashes(read: Callable[..., list[Ro
 def test_what_another_process_appends_meanwhile_is_read_alike_by_both_ways(root: Path) -> None:
     view = LocalView(root)
     with appending(root):
-        for _ in range(5):
+        for _ in range(3):
             end, wanted = end_of(view), everything(view)
             reader = BatchReader(view, FULL, on_lost=never)
             along = rows_of(reader.read_log(0, end, wanted), FULL)
