@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import socket
 import tarfile
@@ -551,14 +552,18 @@ def test_losing_a_message_can_end_the_reading(read: Callable[..., list[Row]], ro
 
 @both
 @pytest.mark.parametrize("gone", [0, 1, 2])
-def test_a_removed_file_is_told_and_all_others_are_read(
-    read: Callable[..., list[Row]], root: Path, expected: Rows, gone: int
+@pytest.mark.parametrize("is_shortened", [False, True])
+def test_a_removed_or_shortened_file_is_told_and_all_others_are_read(
+    read: Callable[..., list[Row]], root: Path, expected: Rows, gone: int, is_shortened: bool
 ) -> None:
     view = LocalView(root)
     before, end = everything(view), end_of(view)
     path = file_of(root, gone)
     removed = range(int(path.name), int(path.name) + SMALL.commit_log_file_bytes)
-    path.unlink()
+    if is_shortened:
+        os.truncate(path, 4_096)
+    else:
+        path.unlink()
     lost: list[str] = []
     reader = BatchReader(view, FULL, on_lost=lost.append)
     rows = []
@@ -579,7 +584,8 @@ def test_a_removed_file_is_told_and_all_others_are_read(
         sentences.append(f"{queue.topic}, queue {queue.queue_id}, offsets {numbers[0]} to {numbers[-1]}, at ")
     assert len(lost) == len(sentences)
     assert all(sentence.startswith(begin) for sentence, begin in zip(sorted(lost), sorted(sentences), strict=True))
-    assert all("the file is not there any more" in sentence for sentence in lost)
+    why = "the file has 4096 bytes instead of 36864" if is_shortened else "the file is not there any more"
+    assert all(why in sentence for sentence in lost)
 
 
 @both
