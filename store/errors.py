@@ -29,6 +29,7 @@
     │   ├── SubscriptionMismatch  members of the group want other messages, or share them another way
     │   └── ClientIdInUse         a member of the group has the same client id
     ├── AllocationError           a strategy of one's own raised, or gave an answer that cannot be
+    ├── SparkUnavailable          pyspark, pyarrow or Java is not installed, or too old
     └── HandlerError              a handler cannot be registered or loaded
         └── FilterError           an expression of its filter; carries the column
 
@@ -216,6 +217,10 @@ class ClientIdInUse(MembershipRefused):
 
 class AllocationError(QueueError, ValueError):
     """A strategy of one's own raised, or gave out unknown queues, to unknown members, or a queue twice."""
+
+
+class SparkUnavailable(QueueError):
+    """Spark cannot be started: pyspark, pyarrow or a Java that it runs on is missing. The text says what to do."""
 
 
 class HandlerError(QueueError):

@@ -37,6 +37,7 @@ PUBLIC = {
     "ReceivedMessage",
     "RetryPolicy",
     "SendResult",
+    "SparkUnavailable",
     "StoreBusy",
     "StoreClosed",
     "StoreConfig",
