@@ -32,7 +32,7 @@ def documented() -> dict[str, str]:
     lines = (read_options.__doc__ or "").splitlines()
     rulers = [number for number, line in enumerate(lines) if line.startswith("===")]
     second, third = (found.start() for found in list(re.finditer("=+", lines[rulers[0]]))[1:])
-    found = {}
+    found: dict[str, str] = {}
     for line in lines[rulers[1] + 1 : rulers[2]]:
         names, default = line[:second].split(", "), line[second:third].strip()
         defaults = default.split(", ") if len(names) > 1 and "," in default else [default] * len(names)

@@ -40,7 +40,7 @@ def passed(tmp_path_factory: pytest.TempPathFactory) -> LocalView:
     return LocalView(root)
 
 
-def options(streaming: bool = False, **given: object) -> ReadOptions:
+def options(streaming: bool, given: dict[str, object]) -> ReadOptions:
     usual: dict[str, object] = {"path": "store", "subscribePattern": ".*"}
     if {"subscribe", "assign"} & set(given):
         del usual["subscribePattern"]
@@ -50,7 +50,7 @@ def options(streaming: bool = False, **given: object) -> ReadOptions:
 
 def read(view: LocalView, **given: object) -> Ranges:
     """Return what a batch reads with these options."""
-    chosen = options(**given)
+    chosen = options(False, given)
     there = offsets.available(view, chosen.selection)
     return between(offsets.starting(view, there, chosen), offsets.ending(view, there, chosen))
 
@@ -78,8 +78,9 @@ def test_what_is_not_there_is_named_with_what_is(view: LocalView) -> None:
 
 
 def test_a_stream_waits_for_what_is_not_there_yet(view: LocalView) -> None:
-    for given_ in ({"subscribe": "nope,orders"}, {"assign": {"orders": [0, 7]}}):
-        found = offsets.available(view, options(streaming=True, **given_).selection, may_come=True)
+    missing: list[dict[str, object]] = [{"subscribe": "nope,orders"}, {"assign": {"orders": [0, 7]}}]
+    for given_ in missing:
+        found = offsets.available(view, options(True, given_).selection, may_come=True)
         assert found == {ORDERS: range(120)}
 
 
@@ -114,7 +115,7 @@ def test_minus_two_is_the_earliest_and_minus_one_the_latest(view: LocalView, pas
     oldest = read(passed)[ORDERS].start
     assert oldest > 0
     assert read(passed, subscribe="orders", startingOffsets={"orders": {"0": -2}})[ORDERS].start == oldest
-    streaming = options(streaming=True, subscribe="orders", startingOffsets={"orders": {"0": -1}})
+    streaming = options(True, {"subscribe": "orders", "startingOffsets": {"orders": {"0": -1}}})
     assert offsets.starting(view, {ORDERS: range(120)}, streaming) == {ORDERS: 120}
 
 
