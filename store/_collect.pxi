@@ -10,8 +10,9 @@ cdef enum:  # why collecting stopped before what was given ended, beside the num
 STOPPED = {"END": IS_RECORD, "SHORT": IS_SHORT, "FULL": IS_FULL, "ELSEWHERE": IS_ELSEWHERE, "GAP": IS_GAP, "OTHER": IS_OTHER}
 
 cdef enum:
-    ENTRIES_AHEAD = 8     # whose records are asked for while others are read
-    EXPECTED_SIZE = 256   # bytes of them
+    ENTRIES_AHEAD = 12    # whose records are asked for while others are read
+    BYTES_AHEAD = 2048    # the same along the log, where the processor looks ahead within a page only
+    MOST_EXPECTED = 1536  # bytes of a record: then the processor has seen where this goes
     PRE_BLANK_SIZE = 2147483647
 
 cdef struct WantedQueue:
@@ -114,7 +115,7 @@ cdef class Collector:
         with nogil:
             while at < count and found == IS_RECORD:
                 if at + ENTRIES_AHEAD < count:
-                    self._expect(log, get_i64(entry + (at + ENTRIES_AHEAD) * ENTRY_SIZE))
+                    self._expect(log, entry + (at + ENTRIES_AHEAD) * ENTRY_SIZE)
                 found = self._add_listed(entry + at * ENTRY_SIZE, first + at, name, name_size, queue_id, log)
                 at += found == IS_RECORD
         return self._ended(at, found)
@@ -233,6 +234,8 @@ cdef class Collector:
                 return offset, found
             found = self._wants(record, size, &queue)
             if found == IS_RECORD and queue != NULL:
+                if left - size > BYTES_AHEAD + MOST_EXPECTED:
+                    expect_read(record + size + BYTES_AHEAD, min(size, <Py_ssize_t>MOST_EXPECTED))
                 if self.columns.is_full(size):
                     return offset, IS_FULL
                 found = parse(record, size, offset, &frame)
@@ -294,9 +297,11 @@ cdef class Collector:
             at += 4 + get_i32(at)
         return False
 
-    cdef void _expect(self, _Range log, int64_t offset) noexcept nogil:
-        if log.base <= offset < log.base + log.view.len - EXPECTED_SIZE:
-            expect_read(log.at(offset), EXPECTED_SIZE)
+    cdef void _expect(self, _Range log, const unsigned char *entry) noexcept nogil:
+        cdef int64_t at = get_i64(entry) - log.base
+        cdef int64_t size = min(get_i32(entry + E_SIZE), <int32_t>MOST_EXPECTED)
+        if 0 <= at <= log.view.len - size:
+            expect_read(log.at(log.base + at), size)
 
     cdef int _begin(self, Py_ssize_t at, Py_ssize_t count) except -1:
         if not 0 <= at <= count:

@@ -35,7 +35,7 @@ cdef enum:
     MOST_ROWS = 1 << 24
     MOST_BYTES = 1 << 30
     MOST_OFFSET = 2147482624    # an offset of 32 bits, less the addresses and the id of a message
-    ADDRESS_SIZE = 64           # as text, with its port
+    MESSAGE_ID_SIZE = 56        # of an offset message id as text
 
 COLUMNS = (
     "key", "value", "topic", "partition", "offset", "timestamp", "born_timestamp", "tags", "properties",
@@ -56,6 +56,13 @@ cdef struct Column:
     Py_ssize_t room
     unsigned char *validity
     Py_ssize_t nulls
+
+
+cdef struct Address:  # the last one that a column got: the next one is nearly always the same
+    unsigned char bytes[20]
+    int size                    # of the bytes; 0 before the first
+    char text[64]
+    Py_ssize_t text_size
 
 
 cdef struct Named:  # properties with columns of their own; NULL for what a record has not
@@ -102,11 +109,17 @@ cdef bint is_set_later(const unsigned char *name, Py_ssize_t size, const unsigne
     return False
 
 
-cdef Py_ssize_t address_text(const unsigned char *address, bint is_v6, char *text) noexcept nogil:
-    """Write ``ip:port``; return its size."""
-    inet_ntop(AF_INET6 if is_v6 else AF_INET, address, text, ADDRESS_SIZE)
-    cdef Py_ssize_t size = strlen(text)
-    return size + snprintf(text + size, ADDRESS_SIZE - size, b":%d", get_i32(address + (16 if is_v6 else 4)))
+cdef void write_address(Address *address, const unsigned char *at, bint is_v6) noexcept nogil:
+    """Make ``address`` that which stands at ``at``, its text being ``ip:port``."""
+    cdef int size = 20 if is_v6 else 8
+    if address.size == size and memcmp(address.bytes, at, size) == 0:
+        return
+    address.size = size
+    memcpy(address.bytes, at, size)
+    inet_ntop(AF_INET6 if is_v6 else AF_INET, at, address.text, sizeof(address.text))
+    address.text_size = strlen(address.text)
+    address.text_size += snprintf(
+        address.text + address.text_size, sizeof(address.text) - address.text_size, b":%d", get_i32(at + size - 4))
 
 
 cdef Py_ssize_t offset_id_text(const unsigned char *record, int host_at, bint is_v6, char *text) noexcept nogil:
@@ -154,6 +167,8 @@ cdef class Columns:
     """
 
     cdef Column columns[ALL_COLUMNS]
+    cdef Address born_host
+    cdef Address store_host
     cdef tuple names
     cdef readonly Py_ssize_t rows
     cdef Py_ssize_t pairs               # properties of these rows
@@ -266,7 +281,7 @@ cdef class Columns:
         cdef bint born_v6 = flags & SYS_FLAG_BORN_HOST_V6
         cdef bint store_v6 = flags & SYS_FLAG_STORE_HOST_V6
         cdef int host_at = R_STORE_HOST + (12 if born_v6 else 0)
-        cdef char text[ADDRESS_SIZE]
+        cdef char text[MESSAGE_ID_SIZE]
         cdef bint done = True
         self.put64(COLUMN_OFFSET, get_i64(record + R_QUEUE_OFFSET))
         self.put64(COLUMN_TIMESTAMP, 1000 * <uint64_t>get_i64(record + host_at - 8))
@@ -287,9 +302,11 @@ cdef class Columns:
             elif self.columns[COLUMN_MSG_ID].is_wanted:
                 done &= self.put(COLUMN_MSG_ID, <unsigned char *>text, offset_id_text(record, host_at, store_v6, text))
         if self.columns[COLUMN_BORN_HOST].is_wanted:
-            done &= self.put(COLUMN_BORN_HOST, <unsigned char *>text, address_text(record + R_BORN_HOST, born_v6, text))
+            write_address(&self.born_host, record + R_BORN_HOST, born_v6)
+            done &= self.put(COLUMN_BORN_HOST, <unsigned char *>self.born_host.text, self.born_host.text_size)
         if self.columns[COLUMN_STORE_HOST].is_wanted:
-            done &= self.put(COLUMN_STORE_HOST, <unsigned char *>text, address_text(record + host_at, store_v6, text))
+            write_address(&self.store_host, record + host_at, store_v6)
+            done &= self.put(COLUMN_STORE_HOST, <unsigned char *>self.store_host.text, self.store_host.text_size)
         if self.columns[COLUMN_PROPERTIES].is_wanted:
             done &= self._put_properties(record + frame.properties_at, frame.properties_size)
         self.rows += 1

@@ -12,13 +12,14 @@ A message that cannot be delivered is told to ``on_lost`` in a sentence; when th
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from rmqclient.filters.tag import TagFilter
+from rmqclient.spark.columns import IN_ENTRIES, schema_of
 from store import STOPPED, Collector, ColumnBuffer, Columns, MessageQueue, layout
 from store.errors import StoreCorrupt
 from store.record import reason
@@ -31,14 +32,10 @@ _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _ENTRIES_AT_ONCE = 16_384
 _EVERYTHING = TagFilter(frozenset())
 
-_IN_ENTRIES = frozenset({"topic", "partition", "offset", "size", "commit_log_offset"})
-_TYPES: dict[str, pa.DataType] = (
-    dict.fromkeys(("key", "topic", "tags", "born_host", "store_host", "msg_id"), pa.string())
-    | dict.fromkeys(("partition", "size", "flag", "sys_flag", "reconsume_times"), pa.int32())
-    | dict.fromkeys(("offset", "commit_log_offset"), pa.int64())
-    | dict.fromkeys(("timestamp", "born_timestamp"), pa.timestamp("us", tz="UTC"))
-    | {"value": pa.binary(), "properties": pa.map_(pa.string(), pa.string())}
-)
+_TYPES: dict[str, pa.DataType] = {
+    field.name: field.type for field in to_arrow_schema(schema_of(properties=True, metadata=True), timezone="UTC")
+}
+"""What Spark gives for each column, and takes nothing else for it."""
 
 _UNREADABLE = -1
 """In place of the commit log offset of an entry that cannot be read."""
@@ -92,11 +89,9 @@ class BatchReader:
         When entries tell all that is wanted, the commit log is not looked at.
         """
         collector = self._collector()
-        if not self._tags.tags and _IN_ENTRIES.issuperset(self._names):
-            steps: Iterator[None] = _QueueRead(self._view, collector, queue, self._on_lost).by_entries(start, stop)
-        else:
-            steps = _QueueRead(self._view, collector, queue, self._on_lost).by_records(start, stop)
-        yield from self._batches(collector, steps)
+        with_records = bool(self._tags.tags) or not IN_ENTRIES.issuperset(self._names)
+        read = _QueueRead(self._view, collector, queue, self._on_lost)
+        yield from self._batches(collector, read.steps(start, stop, with_records=with_records))
 
     def read_log(self, start: int, stop: int, wanted: Mapping[MessageQueue, range]) -> Iterator[pa.RecordBatch]:
         """Yield the messages of some queues whose records begin at or above ``start`` and below ``stop`` in the log.
@@ -137,23 +132,31 @@ class _QueueRead:
         self._topic = queue.topic.encode()
         self._on_lost = on_lost
         self._part: LogPart | None = None
+        self._losing: tuple[range, int, str] | None = None
+        """What was lost last and is not told yet: it may be more. Queue offsets, commit log offset, reason."""
 
-    def by_entries(self, start: int, stop: int) -> Iterator[None]:
+    def steps(self, start: int, stop: int, *, with_records: bool) -> Iterator[None]:
+        yield from self._by_records(start, stop) if with_records else self._by_entries(start, stop)
+        self._tell()
+
+    def _by_entries(self, start: int, stop: int) -> Iterator[None]:
         for first, entries in self._entries(start, stop):
             at, count = 0, len(entries) // _ENTRY.size
             while at < count:
                 at, found = self._collector.add_entries(entries, at, first, self._topic, self._queue.queue_id)
                 if found == STOPPED["FULL"]:
+                    self._tell()
                     yield
                 elif at < count:
                     at = self._lost(entries, first, at, at + 1, reason(found))
 
-    def by_records(self, start: int, stop: int) -> Iterator[None]:
+    def _by_records(self, start: int, stop: int) -> Iterator[None]:
         for first, entries in self._entries(start, stop):
             at, count = 0, len(entries) // _ENTRY.size
             while at < count:
                 at, found = self._add(entries, at, first)
                 if found == STOPPED["FULL"]:
+                    self._tell()
                     yield
                 elif found == STOPPED["ELSEWHERE"]:
                     at = self._find(entries, first, at)
@@ -176,7 +179,7 @@ class _QueueRead:
             else:
                 per_file = self._view.entries_per_file
                 following = min(stop, start - start % per_file + per_file)
-                self._on_lost(_sentence(self._queue, range(start, following), _UNREADABLE, why))
+                self._lose(range(start, following), _UNREADABLE, why)
                 start = following
 
     def _add(self, entries: bytes, at: int, first: int) -> tuple[int, int]:
@@ -188,16 +191,17 @@ class _QueueRead:
     def _find(self, entries: bytes, first: int, at: int) -> int:
         """Get the part of the log that holds the record of an entry; return the number of the entry to go on with."""
         offset, size, _ = _ENTRY.unpack_from(entries, at * _ENTRY.size)
-        file_end = offset - offset % self._view.log_file_bytes + self._view.log_file_bytes
+        base = offset - offset % self._view.log_file_bytes
+        file = range(base, base + self._view.log_file_bytes)
         self._part = None
-        if offset + size > file_end:
+        if offset + size > file.stop:
             return self._lost(entries, first, at, at + 1, _OUTSIDE)
         try:
             part = self._view.log(offset, max(size, PART_BYTES))
         except FileNotFoundError:
-            return self._lost(entries, first, at, _first_above(entries, at, file_end), _REMOVED)
+            return self._lost(entries, first, at, _behind_file(entries, at, file), _REMOVED)
         except StoreCorrupt as error:
-            return self._lost(entries, first, at, _first_above(entries, at, file_end), str(error))
+            return self._lost(entries, first, at, _behind_file(entries, at, file), str(error))
         if part.base + len(part.content) < offset + size:
             return self._lost(entries, first, at, at + 1, reason(STOPPED["SHORT"]))
         self._part = part
@@ -205,16 +209,30 @@ class _QueueRead:
 
     def _lost(self, entries: bytes, first: int, at: int, stop: int, why: str) -> int:
         (offset,) = _ENTRY.unpack_from(entries, at * _ENTRY.size)[:1]
-        self._on_lost(_sentence(self._queue, range(first + at, first + stop), offset, why))
+        self._lose(range(first + at, first + stop), offset, why)
         return stop
 
+    def _lose(self, offsets: range, commit_log_offset: int, why: str) -> None:
+        if self._losing is not None and (self._losing[0].stop, self._losing[2]) == (offsets.start, why):
+            begin, commit_log_offset, _ = self._losing
+            offsets = range(begin.start, offsets.stop)
+        else:
+            self._tell()
+        self._losing = offsets, commit_log_offset, why
 
-def _first_above(entries: bytes, at: int, commit_log_offset: int) -> int:
-    """Return the number of the first entry behind ``at`` whose record stands at an offset or above it."""
-    numbers = range(len(entries) // _ENTRY.size)
-    return bisect_left(
-        numbers, commit_log_offset, at + 1, key=lambda number: _ENTRY.unpack_from(entries, number * _ENTRY.size)[0]
-    )
+    def _tell(self) -> None:
+        if self._losing is not None:
+            offsets, commit_log_offset, why = self._losing
+            self._losing = None
+            self._on_lost(_sentence(self._queue, offsets, commit_log_offset, why))
+
+
+def _behind_file(entries: bytes, at: int, file: range) -> int:
+    """Return the number of the first entry behind ``at`` whose record does not stand in that file."""
+    for number, (offset, _, _) in enumerate(_ENTRY.iter_unpack(entries[(at + 1) * _ENTRY.size :]), at + 1):
+        if offset not in file:
+            return number
+    return len(entries) // _ENTRY.size
 
 
 # --- along the log --------------------------------------------------------------------------------
