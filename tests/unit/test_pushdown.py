@@ -133,11 +133,12 @@ def filters(draw: st.DrawFn) -> Filter:
         "timestamp": st.integers(-100, 4_100 * MINUTE_MS * 1000).map(lambda each: BEGIN + timedelta(microseconds=each)),
     }
     value = values[name]
-    kind = draw(st.sampled_from([*_BOUNDS, In, IsNotNull]))
+    kinds: list[Callable[..., Filter]] = [*_BOUNDS, In, IsNotNull]
+    kind = draw(st.sampled_from(kinds))
     if kind is In:
-        return In((name,), draw(st.lists(value | st.none(), max_size=3)))  # type: ignore[arg-type]
-    bound: Callable[..., Filter] = kind
-    return IsNotNull((name,)) if kind is IsNotNull else bound((name,), draw(value))
+        return kind((name,), draw(st.lists(value | st.none(), max_size=3).map(tuple)))
+
+    return IsNotNull((name,)) if kind is IsNotNull else kind((name,), draw(value))
 
 
 def what_is_read(pushed: Pushed, view: LocalView, rows: list[Row], expression: str | None = None) -> list[Row]:
