@@ -15,6 +15,7 @@ from tests.torture import (
     poison,
     power,
     recovery,
+    spark_restarts,
 )
 from tests.torture.result import Rig
 
@@ -33,5 +34,6 @@ RIGS: dict[str, Rig] = {
         poison.RIG,
         interleavings.RIG,
         checker.RIG,
+        spark_restarts.RIG,
     )
 }
