@@ -72,7 +72,7 @@ class Pushed:
         return range(start, stop)
 
     def narrow(self, options: ReadOptions) -> ReadOptions:
-        """Return the options with the tags that both ask for; a tag that no message can have, when they agree on none."""
+        """Return the options with the tags that both ask for; one that no message can have, when they agree on none."""
         if self.tags is None:
             return options
         tags = self.tags & options.tags.tags if options.tags.tags else self.tags

@@ -182,9 +182,9 @@ def test_a_query_follows_a_store_while_others_append_and_its_group_follows_the_q
         running.stop()
     assert query.places() == stored(store.root)
     # Spark tells it one batch late: the group lags by the last one
-    shown = CliRunner().invoke(rmq, ["group", "lag", "lake", "--root", str(store.root), "--output", "json"])
+    shown = CliRunner().invoke(rmq, ["group", "lag", "lake", "-o", "json", "--store", str(store.root)])
     assert shown.exit_code == 0, shown.output
-    assert sum(json.loads(line)["lag"] for line in shown.output.splitlines()) == lag_of(store) <= 1
+    assert sum(row["lag"] for row in json.loads(shown.stdout)) == lag_of(store) <= 1
 
 
 def lag_of(store: MessageStore) -> int:
