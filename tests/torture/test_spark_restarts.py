@@ -1,4 +1,4 @@
-"""A streaming query whose driver is killed twice, and the judge of its Parquet; ``make torture`` kills it fifty times."""
+"""A streaming query whose driver is killed twice, and the judge of its Parquet; ``make torture`` does it 50 times."""
 
 from __future__ import annotations
 
