@@ -143,10 +143,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         behind = {queue: offset for queue, offset in begin.items() if latest.get(queue, 0) < offset}
         if behind and self.options.fail_on_data_loss:
             queue, offset = next(iter(behind.items()))
+            if queue in latest:
+                why = f"ends at {latest[queue]} now: the store was replaced, or it lost its end"
+            else:
+                why = "is not among those that are read now: the store was replaced, or the options were changed"
             raise DataLost(
-                f"queue {queue.queue_id} of {queue.topic} was read up to {offset} and ends at {latest.get(queue, 0)} "
-                "now: the store was replaced, or it lost its end. Begin with a new checkpoint, or set the option "
-                "failOnDataLoss to false to wait until the queue has grown past that offset"
+                f"queue {queue.queue_id} of {queue.topic} was read up to {offset} and {why}. Begin with a new "
+                "checkpoint, or set the option failOnDataLoss to false to go on where the queue has grown past that"
             )
         return latest | behind
 
