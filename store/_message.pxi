@@ -348,6 +348,11 @@ cdef int64_t delay_ms_of(const unsigned char *level, Py_ssize_t size) noexcept n
     return 0 if number == 0 else DELAY_MS[(number if number < 18 else 18) - 1]
 
 
+cdef inline bint is_schedule_topic(const unsigned char *name, Py_ssize_t size) noexcept nogil:
+    """Tell whether entries of a topic can hold times instead of hashes of tags."""
+    return size == 19 and memcmp(name, b"SCHEDULE_TOPIC_XXXX", 19) == 0
+
+
 cdef int64_t tags_code_of(const unsigned char *record, const Frame *frame) noexcept nogil:
     """What the consume queue entry of a record holds: the hash of its tag, or the time at which to deliver it.
 
@@ -357,7 +362,7 @@ cdef int64_t tags_code_of(const unsigned char *record, const Frame *frame) noexc
     cdef const unsigned char *value
     cdef int64_t delay_ms
     cdef Py_ssize_t size = 0
-    if frame.topic_size == 19 and memcmp(record + frame.topic_at, b"SCHEDULE_TOPIC_XXXX", 19) == 0:
+    if is_schedule_topic(record + frame.topic_at, frame.topic_size):
         value = find_property(properties, frame.properties_size, b"DELAY", 5, &size)
         delay_ms = 0 if value == NULL else delay_ms_of(value, size)
         if delay_ms:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from rmqclient.archived_view import open_view
@@ -32,7 +32,29 @@ class Location(NamedTuple):
         return open_view(self.path, self.archive, options, may_be_elsewhere=may_be_elsewhere)
 
 
-@lru_cache(maxsize=8)
+_MOST_KEPT = 8
+_kept: dict[Location, tuple[object, View]] = {}
+
+
 def opened(location: Location) -> View:
-    """Return a view that this process keeps: a worker of Spark reads the same store again and again."""
-    return location.open(may_be_elsewhere=True)
+    """Return a view that this process keeps: a worker of Spark reads the same store again and again.
+
+    It is opened anew when something was made or removed in the directory itself, which happens seldom, and always when
+    another store stands in its place: the files of the old one would be read on, because they are mapped.
+    """
+    version = _version(location.path)
+    before, view = _kept.pop(location, (None, None))
+    if view is None or before != version:
+        view = location.open(may_be_elsewhere=True)
+    if len(_kept) >= _MOST_KEPT:
+        _kept.clear()
+    _kept[location] = version, view
+    return view
+
+
+def _version(path: str) -> tuple[int, ...] | None:
+    try:
+        status = Path(path).stat()
+    except OSError:  # not here, or a URL
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns

@@ -56,7 +56,9 @@ def starting(view: View, there: Ranges, options: ReadOptions) -> Offsets:
     offsets that are not there.
     """
     if options.starting_timestamp is not None or options.starting_timestamps:
-        found = _by_time(view, there, options.starting_timestamps, options.starting_timestamp)
+        found = _by_time(
+            "startingOffsetsByTimestamp", view, there, options.starting_timestamps, options.starting_timestamp
+        )
         late = [queue for queue, offset in found.items() if offset == there[queue].stop]
         if late and not options.too_late_is_latest:
             raise ValueError(
@@ -70,7 +72,8 @@ def starting(view: View, there: Ranges, options: ReadOptions) -> Offsets:
 def ending(view: View, there: Ranges, options: ReadOptions) -> Offsets:
     """Return where a batch ends. Raises as :func:`starting`."""
     if options.ending_timestamp is not None or options.ending_timestamps:
-        return _by_time(view, there, options.ending_timestamps, options.ending_timestamp)
+        each, usual = options.ending_timestamps, options.ending_timestamp
+        return _by_time("endingOffsetsByTimestamp", view, there, each, usual)
     return _by_offsets("endingOffsets", there, options.ending, options.fail_on_data_loss)
 
 
@@ -83,13 +86,13 @@ def between(start: Offsets, end: Offsets) -> Ranges:
 def kept(view: View, start: Offsets, end: Offsets, *, fail_on_data_loss: bool) -> Ranges:
     """Return what is still there of the ranges between two offsets. Raises DataLost unless losses are passed over.
 
-    Of a queue without a start what is there is read.
+    A queue without a start is new, and is to be read from its first message on.
     """
     found = {}
     for queue, offsets in between(start, end).items():
         there = view.offsets(queue)
         begin = max(offsets.start, there.start)
-        if begin > offsets.start and queue in start and fail_on_data_loss:
+        if begin > offsets.start and fail_on_data_loss:
             raise removed(queue, offsets.start, min(there.start, offsets.stop), there)
         if offsets.stop > there.stop and fail_on_data_loss:
             raise DataLost(
@@ -165,10 +168,7 @@ def _by_offsets(name: str, there: Ranges, point: Point, fail_on_data_loss: bool)
         return {queue: known.start for queue, known in there.items()}
     if point == "latest":
         return {queue: known.stop for queue, known in there.items()}
-    if set(point) != set(there):
-        missing, unknown = sorted(set(there) - set(point)), sorted(set(point) - set(there))
-        problem = f"does not name {_named(missing)}" if missing else f"names {_named(unknown)}, which is not read"
-        raise ValueError(f"option {name} {problem}: give an offset for each queue, -2 for the earliest, -1 the latest")
+    _check_named(name, there, point, "an offset, -2 for the earliest or -1 for the latest,")
     return {queue: _checked(name, queue, point[queue], known, fail_on_data_loss) for queue, known in there.items()}
 
 
@@ -185,11 +185,18 @@ def _checked(name: str, queue: MessageQueue, offset: int, known: range, fail_on_
     return min(max(offset, known.start), known.stop)
 
 
-def _by_time(view: View, there: Ranges, each: Mapping[MessageQueue, int], usual: int | None) -> Offsets:
-    times = {queue: each.get(queue, usual) for queue in there}
-    if without := [queue for queue, timestamp in times.items() if timestamp is None]:
-        raise ValueError(f"timestamps are given for some queues, and none for {_named(without)}: give one for each")
-    return {queue: offset_by_time(view, queue, there[queue], times[queue] or 0) for queue in there}
+def _by_time(name: str, view: View, there: Ranges, each: Mapping[MessageQueue, int], usual: int | None) -> Offsets:
+    if usual is None:
+        _check_named(name, there, each, "a time")
+    times = each if usual is None else dict.fromkeys(there, usual)
+    return {queue: offset_by_time(view, queue, known, times[queue]) for queue, known in there.items()}
+
+
+def _check_named(name: str, there: Ranges, given: Iterable[MessageQueue], what: str) -> None:
+    if set(given) != set(there):
+        missing, unknown = sorted(set(there) - set(given)), sorted(set(given) - set(there))
+        problem = f"does not name {_named(missing)}" if missing else f"names {_named(unknown)}, which is not read"
+        raise ValueError(f"option {name} {problem}: give {what} for each queue")
 
 
 def _named(queues: list[MessageQueue]) -> str:

@@ -72,11 +72,11 @@ class Pushed:
         return range(start, stop)
 
     def narrow(self, options: ReadOptions) -> ReadOptions:
-        """Return the options with the tags that both ask for; a tag that nobody has, when they agree on none."""
+        """Return the options with the tags that both ask for; one that no message can have, when they agree on none."""
         if self.tags is None:
             return options
         tags = self.tags & options.tags.tags if options.tags.tags else self.tags
-        return replace(options, tags=TagFilter(tags or frozenset({"\x00"})))
+        return replace(options, tags=TagFilter(tags or frozenset({"\x02"})))
 
 
 def push(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:

@@ -13,12 +13,12 @@ startingOffsets                      earliest; stream:  ``earliest``, ``latest``
                                      latest             -2 is the earliest, -1 the latest (not in a batch)
 endingOffsets                        latest             the same, with -1; for a batch
 startingTimestamp, endingTimestamp   none               ms; the first message stored then or later
-startingOffsetsByTimestamp           none               ``{"orders": {"0": 1700000000000}}``
+startingOffsetsByTimestamp           none               ``{"orders": {"0": 1700000000000}}``, for each queue
 endingOffsetsByTimestamp             none               the same, for a batch
 startingOffsetsByTimestampStrategy   error              ``latest``: a time that no message has reached is the end
 failOnDataLoss                       true               false: messages that are gone or damaged are passed over
 maxOffsetsPerTrigger                 none               most messages of one micro-batch, over all queues in proportion
-maxBytesPerTrigger                   none               most bytes of records of one micro-batch
+maxBytesPerTrigger                   none               most bytes of records of one micro-batch, about
 minOffsetsPerTrigger                 none               a micro-batch waits for so many messages,
 maxTriggerDelay                      15m                but not longer than that
 minPartitions                        none               at least so many tasks
@@ -56,7 +56,7 @@ Point: TypeAlias = Literal["earliest", "latest"] | dict[MessageQueue, int]
 
 _SELECTIONS = ("subscribe", "subscribePattern", "assign")
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_TIMES = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+_TIMES = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _OF_KAFKA = re.compile(r"kafka\..*|kafkaconsumer\.polltimeoutms|fetchoffset\..*|groupidprefix|paths", re.IGNORECASE)
 _ARCHIVE = "archive."
 
@@ -114,8 +114,9 @@ _KNOWN = {name.lower() for name in _NAMES}
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Return the options of a read. Names may be in any case. Raises ValueError, InvalidName."""
-    options = {name.lower(): value for name, value in given.items() if not _OF_KAFKA.fullmatch(name)}
-    _check_names(options)
+    options = _own(given)
+    if streaming and (ends := [name for name in _NAMES if name.startswith("ending") and name.lower() in options]):
+        raise ValueError(f"option {ends[0]}: a stream has no end; leave it out, or use spark.read")
     read = _Reading(options)
     starting: Point = "latest" if streaming else "earliest"
     return ReadOptions(
@@ -142,18 +143,25 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         tags=parse_tags(options.get("subexpression")),
         batch_rows=read.number("batchRows", 10_000) or 1,
         batch_bytes=read.number("batchBytes", 4 << 20, units=_SIZES) or 1,
-        properties=read.flag("includeProperties", False) or read.flag("includeHeaders", False),
-        metadata=read.flag("includeMetadata", False),
+        properties=read.columns()[0],
+        metadata=read.columns()[1],
         commit_group=check_group(options["commitgroup"]) if "commitgroup" in options else None,
     )
 
 
-def _check_names(options: Mapping[str, str]) -> None:
+def more_columns(given: Mapping[str, str]) -> tuple[bool, bool]:
+    """Return whether the options ask for the properties and for the metadata. Raises ValueError."""
+    return _Reading(_own(given)).columns()
+
+
+def _own(given: Mapping[str, str]) -> dict[str, str]:
+    options = {name.lower(): value for name, value in given.items() if not _OF_KAFKA.fullmatch(name)}
     for name in options:
         if name not in _KNOWN and not name.startswith(_ARCHIVE):
             near = difflib.get_close_matches(name, _KNOWN, 1)
             meant = f"; did you mean {next(each for each in _NAMES if each.lower() == near[0])}?" if near else ""
             raise ValueError(f"option {name}: the rmq source has none of that name{meant}")
+    return options
 
 
 class _Reading:
@@ -167,6 +175,10 @@ class _Reading:
         if not value:
             raise ValueError(f"option {name} is missing: {what_to_do}")
         return value
+
+    def columns(self) -> tuple[bool, bool]:
+        properties = self.flag("includeProperties", False) or self.flag("includeHeaders", False)
+        return properties, self.flag("includeMetadata", False)
 
     def flag(self, name: str, default: bool) -> bool:
         value = self._options.get(name.lower(), str(default)).strip().lower()

@@ -21,9 +21,9 @@ class RmqDataSource(DataSource):
         return "rmq"
 
     def schema(self) -> StructType:
-        """Return the columns that the options ask for."""
-        options = read_options.parse(self.options, streaming=False)
-        return schema_of(properties=options.properties, metadata=options.metadata)
+        """Return the columns that the options ask for. Raises ValueError."""
+        properties, metadata = read_options.more_columns(self.options)
+        return schema_of(properties=properties, metadata=metadata)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads once. Raises ValueError for columns or options that are not there."""

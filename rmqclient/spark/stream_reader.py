@@ -1,6 +1,8 @@
 """Stream reader: a store that goes on growing, in micro-batches. Its offsets live in Spark's checkpoint alone.
 
 - What is read twice is what Spark asks for twice: a batch is a range of offsets per queue, and the log does not change.
+- A new query that does not begin at offset 0 of every queue begins with an empty batch. Spark writes down where a batch
+  ends, and asks anew where the first one begins when it has to repeat it: by then the latest offset is another one.
 - A queue or a topic that appears later is read from its first message on.
 - With ``Trigger.AvailableNow`` what is there at the beginning is read, in batches of the limited size, and no more.
 - Messages that retention removed before they were read, and a store that ends below what was read before, raise
@@ -12,6 +14,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -31,7 +34,7 @@ from rmqclient.pull_consumer import PullConsumer
 from rmqclient.spark import offsets
 from rmqclient.spark.batch_reader import read_split
 from rmqclient.spark.location import Location
-from rmqclient.spark.offsets import Offsets, from_json, to_json
+from rmqclient.spark.offsets import Offsets, Ranges, from_json, to_json
 from rmqclient.spark.planning import Split, plan
 from rmqclient.spark.read_options import ReadOptions
 from store import MessageQueue
@@ -47,18 +50,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
+        self._initial: dict[str, dict[str, int]] | None = None
+        self._has_begun = False
         self._target: Offsets | None = None
-        self._last_batch_at = time.monotonic()
+        self._last_batch_at = -math.inf  # as in Kafka's source the first batch waits for nothing
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
-        """Return where a new query begins."""
-        view = self._look()
-        there = offsets.available(view, self.options.selection, may_come=True)
-        return to_json(offsets.starting(view, there, self.options))
+        """Return where a new query begins: the same each time that Spark asks. Raises ValueError, DataLost."""
+        if self._initial is None:
+            view = self._look()
+            self._initial = to_json(offsets.starting(view, self._available(view), self.options))
+        return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Remember the end of what is there now: that far goes the whole query."""
-        self._target = self._latest(self._look())
+        self._target = _ends(self._available(self._look()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit of the options; both of them, and the least size, are applied in :meth:`latestOffset`."""
@@ -70,20 +76,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where the next micro-batch ends. Raises DataLost."""
-        view = self._look()
         begin = from_json(start)
-        latest = self._not_behind(begin, self._target if self._target is not None else self._latest(view))
+        if self._is_to_be_written_down(start):
+            return start
+        view = self._look()
+        there = self._available(view)
+        latest = self._until_target(begin, self._not_behind(begin, _ends(there)))
         if not isinstance(limit, ReadAllAvailable):
-            if self._is_to_wait(begin, latest):
+            oldest = {queue: max(begin.get(queue, 0), known.start) for queue, known in there.items()}
+            waiting = {queue: min(oldest.get(queue, end), end) for queue, end in latest.items()}
+            if self._is_to_wait(waiting, latest):
                 return start
-            latest = self._limited(view, begin, latest)
+            latest = self._limited(view, waiting, latest)
         if latest != begin:
             self._last_batch_at = time.monotonic()
         return to_json(latest)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the end of what is there now, for the progress of the query: its lag."""
-        return to_json(self._latest(self._look()))
+        return to_json(_ends(self._available(self._look())))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return what each task of a micro-batch reads. Raises DataLost."""
@@ -112,19 +123,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self) -> View:
         return Location.of(self.options).open()
 
-    def _latest(self, view: View) -> Offsets:
-        there = offsets.available(view, self.options.selection, may_come=True)
-        return {queue: known.stop for queue, known in there.items()}
+    def _available(self, view: View) -> Ranges:
+        return offsets.available(view, self.options.selection, may_come=True)
+
+    def _is_to_be_written_down(self, start: dict[str, Any]) -> bool:
+        """Tell, once, whether this is the begin of a new query and an offset other than 0 is in it."""
+        is_new = not self._has_begun and start == self._initial and any(from_json(start).values())
+        self._has_begun = True
+        return is_new
+
+    def _until_target(self, begin: Offsets, latest: Offsets) -> Offsets:
+        if self._target is None:
+            return latest
+        ends = {queue: min(latest[queue], end) for queue, end in self._target.items() if queue in latest}
+        return {queue: max(begin.get(queue, 0), end) for queue, end in (begin | ends).items()}
 
     def _not_behind(self, begin: Offsets, latest: Offsets) -> Offsets:
         """Return ``latest``, nowhere below ``begin``: Spark would read the difference again."""
         behind = {queue: offset for queue, offset in begin.items() if latest.get(queue, 0) < offset}
         if behind and self.options.fail_on_data_loss:
             queue, offset = next(iter(behind.items()))
+            if queue in latest:
+                why = f"ends at {latest[queue]} now: the store was replaced, or it lost its end"
+            else:
+                why = "is not among those that are read now: the store was replaced, or the options were changed"
             raise DataLost(
-                f"queue {queue.queue_id} of {queue.topic} was read up to {offset} and ends at {latest.get(queue, 0)} "
-                "now: the store was replaced, or it lost its end. Begin with a new checkpoint, or set the option "
-                "failOnDataLoss to false to wait until the queue has grown past that offset"
+                f"queue {queue.queue_id} of {queue.topic} was read up to {offset} and {why}. Begin with a new "
+                "checkpoint, or set the option failOnDataLoss to false to go on where the queue has grown past that"
             )
         return latest | behind
 
@@ -145,11 +170,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest
 
 
-def _limited_by_size(view: View, begin: Offsets, latest: Offsets, most_bytes: int) -> Offsets:
-    """Return where a batch of at most ``most_bytes`` of records ends, by halving what it takes until that fits.
+def _ends(there: Ranges) -> Offsets:
+    return {queue: known.stop for queue, known in there.items()}
 
-    The bytes between the first and the last record of each queue count, with what lies between them only once: an
-    estimate by the sizes of entries that are spread over the range. One message is always taken.
+
+def _limited_by_size(view: View, begin: Offsets, latest: Offsets, most_bytes: int) -> Offsets:
+    """Return where a batch of at most ``most_bytes`` of records ends, by taking less until that fits.
+
+    An estimate, by the sizes of entries that are spread over the range of each queue. One message is always taken.
     """
     while True:
         ranges = offsets.between(begin, latest)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from store import Message, MessageStore, StoreConfig, TagSet, layout, open_store, shared_state
 from store._kernel import Appender
+from store.disk import Usage
 
 SMALL = StoreConfig(
     commit_log_file_bytes=36_864,
@@ -68,6 +69,14 @@ def acknowledge(store: MessageStore, offsets: list[int]) -> None:
     grant = store.grant(slot, epoch, TagSet(()))
     grant.take(64, 2_000)
     assert grant.acknowledge_offsets(offsets)
+
+
+def forget_oldest(store: MessageStore) -> None:
+    """Remove every file that may go, as retention does on a disk that is nearly full."""
+    store.flush_thorough()
+    store.disk.usage = lambda: Usage(99.0, 0)  # type: ignore[method-assign]
+    while store.retention.clean():
+        pass
 
 
 def written_store(root: Path) -> Path:

@@ -16,6 +16,7 @@ from tests.torture import (
     poison,
     power,
     recovery,
+    spark_restarts,
 )
 from tests.torture.result import Rig
 
@@ -35,5 +36,6 @@ RIGS: dict[str, Rig] = {
         interleavings.RIG,
         checker.RIG,
         archives.RIG,
+        spark_restarts.RIG,
     )
 }
