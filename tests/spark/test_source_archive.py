@@ -11,7 +11,7 @@ import pytest
 from rmqclient.archive import archive
 from store import open_store
 from store.view import LocalView
-from tests.support.archived import force, more, rows
+from tests.support.archived import Row, force, more, rows
 from tests.support.s3_server import BUCKET, S3Server, s3_server
 from tests.support.written import ORDERS, PAYMENTS, SMALL
 
@@ -52,10 +52,10 @@ def test_a_store_and_its_archive_on_s3_are_read_as_one_log(
         assert read(spark.read.format("rmq").options(**wanted).load(url)) == archived
 
 
-def places(found: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    return sorted((queue.topic, queue.queue_id, offset, len(record)) for queue, offset, _, record in found)  # type: ignore[attr-defined, arg-type]
+def places(found: list[Row]) -> list[tuple[str, int, int, int]]:
+    return sorted((queue.topic, queue.queue_id, offset, len(record)) for queue, offset, _, record in found)
 
 
-def read(frame: DataFrame) -> list[tuple[object, ...]]:
+def read(frame: DataFrame) -> list[tuple[str, int, int, int]]:
     assert not frame.filter("value is null").count()
     return sorted((row.topic, row.partition, row.offset, row.size) for row in frame.toLocalIterator())
