@@ -297,6 +297,16 @@ class MessageStore:
         with told_by_system(f"{self.index_files.directory} cannot be written"):
             self._index.catch_up()
 
+    def settle_appends(self) -> int:
+        """Finish or undo the append of a process that died in it; return the end of the log then.
+
+        What that process has appended stands below. Raises StoreBusy, StoreCorrupt, LimitReached.
+        """
+        self.check_usable()
+        with self.state.locked(self.state.append_mutex, self.config.lock_timeout_ms):
+            repair(self.state, self.log_files, self.consume_queues, self.topics)
+            return self.state.published_to
+
     def _published(self) -> range:
         return range(self.state.min_offset, self.state.published_to)
 
