@@ -44,6 +44,7 @@ from store.errors import BatchConflict, MessageRejected
 _log = logging.getLogger(__name__)
 
 _LOCK_TIMEOUT_S = 60.0
+_LARGE_BYTES = 32 << 20
 
 Contents: TypeAlias = dict[int, staged.Mapping]
 """Staged records by part."""
@@ -73,7 +74,7 @@ def commit_once(root: Path, batch: Batch, *, flush: bool) -> None:
     commit of the application brings the batch to its end.
     """
     ledger = Ledger(root, batch.application)
-    with ledger.held(_LOCK_TIMEOUT_S), open_store(root) as store:
+    with ledger.held(_LOCK_TIMEOUT_S), _opened(root, batch) as store:
         commit = _Commit(store, ledger, batch, flush=flush)
         page = commit.settle(ledger.read())
         if page.is_done(batch.number):
@@ -94,7 +95,7 @@ def commit_unnamed(root: Path, batch: Batch, *, flush: bool) -> None:
     Raises as :func:`commit_once`. When it fails half-way, or is killed, rows that landed stay.
     """
     if batch.rows:
-        with open_store(root) as store:
+        with _opened(root, batch) as store:
             _make_topics(store, batch.parts)
             append_parts(store, batch.application, batch.number, _mapped(root, batch.parts))
             if flush:
@@ -194,11 +195,16 @@ def append_parts(
         staged.append(appender, contents[part], staged.unique_prefix(application, batch, part), landed)
 
 
+def _opened(root: Path, batch: Batch) -> MessageStore:
+    """Open the store; with a housekeeper, which flushes and indexes beside the append, when that is worth its start."""
+    return open_store(root, housekeeping=sum(part.size for part in batch.parts) >= _LARGE_BYTES)
+
+
 def _appender(store: MessageStore) -> Appender:
     def make_topic(topic: str) -> list[MessageQueue]:
         return store.topics.create(check_topic(topic), store.config.default_queue_count)
 
-    return store.appender(make_topic, encode_body)
+    return store.appender(make_topic, encode_body, prepare=store.housekeeper is not None)
 
 
 def _make_topics(store: MessageStore, parts: tuple[StagedPart, ...]) -> None:

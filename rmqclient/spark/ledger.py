@@ -97,10 +97,11 @@ class Ledger:
     @contextmanager
     def held(self, timeout_s: float) -> Iterator[None]:
         """Keep other drivers of the application out. Raises StoreBusy when one is in for longer than the time."""
-        with told_by_system(f"{self.directory} cannot be made"):
-            make_directory(self.directory)
-            sync_directory(self.directory.parent)
-            sync_directory(self.directory.parent.parent)
+        if not self.directory.is_dir():
+            with told_by_system(f"{self.directory} cannot be made"):
+                make_directory(self.directory)
+                sync_directory(self.directory.parent)
+                sync_directory(self.directory.parent.parent)
         lock = LockFile(self.directory / "lock")
         try:
             with lock.held(_LOCK_BYTE, timeout_s):
