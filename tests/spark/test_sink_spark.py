@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -19,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming import StreamingQuery
 
 from rmqclient import Message, Producer, PullConsumer, PullStatus
-from rmqclient.spark import committing
 from store.verify import verify
-from tests.spark.sink_source import SinkSource, failing_first
+from tests.spark.sink_retried import ROWS
+from tests.spark.sink_source import SinkSource
 
 ROOT = Path(__file__).parents[2]
 
@@ -115,6 +111,24 @@ def test_a_stream_is_written_once_beside_a_producer_and_its_query_is_told_to_tas
     (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
     run_stream(session, tmp_path / "in", root, checkpoint)
     assert all_of(served(root)) == Counter(range(10_000))
+
+
+@pytest.mark.guarantee("G25")
+def test_parts_whose_first_attempt_failed_are_written_once(root: Path, tmp_path: Path) -> None:
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.spark.sink_retried", str(root), str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+    for kind in ("batch", "stream"):
+        assert list((tmp_path / kind).iterdir()), "no attempt failed"
+        assert all_of(served(root, kind)) == Counter(range(ROWS))
+    assert not any((root / "spark/.staging").iterdir())
 
 
 def test_a_lost_checkpoint_adds_nothing_under_the_same_name(session: SparkSession, root: Path, tmp_path: Path) -> None:
