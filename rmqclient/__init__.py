@@ -32,6 +32,7 @@ from rmqclient.suspension import Suspend
 from store import Durability, MessageQueue, StoreConfig
 from store.errors import (
     AllocationError,
+    BatchConflict,
     BatchTooLarge,
     BodyTooLarge,
     ClientIdInUse,
@@ -67,6 +68,7 @@ from store.errors import (
 __all__ = [
     "AllocationError",
     "App",
+    "BatchConflict",
     "BatchTooLarge",
     "BodyTooLarge",
     "ClientIdInUse",

@@ -9,6 +9,7 @@ import rmqclient
 PUBLIC = {
     "AllocationError",
     "App",
+    "BatchConflict",
     "BatchTooLarge",
     "BodyTooLarge",
     "ClientIdInUse",

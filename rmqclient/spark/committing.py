@@ -1,30 +1,30 @@
 """Committing: the staged parts of a batch into the log, each row once, beside other producers.
 
-The log belongs to many writers, so nothing of a batch can be cut off again. A batch that was begun is brought to its end:
+The log belongs to many writers, so nothing of a batch can be cut off again. A batch that was begun is completed:
 
-======  =================  ===========================================================================================
-step    name               then on a kill
-======  =================  ===========================================================================================
-1       lock, look         nothing happened: the batch is committed again, with parts that are staged again
-2       take over          the same; the parts lie in the application's directory, and are removed by its next commit
-3       intent             from here on the batch is what these parts hold. The next commit of the application, of this
-                           batch or another one, finds in the log which rows landed, and appends the rest
-4       append             the same
-5       flush              the same: all rows have landed
-6       done               the batch is in the log; when it comes again nothing is appended
-7       clear              staged parts are removed by the next commit
-======  =================  ===========================================================================================
+======  ==============  ==========================================================================================
+step    name            then on a kill
+======  ==============  ==========================================================================================
+1       lock, look      nothing happened: the batch is committed again, with parts that are staged again
+2       take over       the same; the parts lie in the application's directory, and are removed by its next commit
+3       intent          from here on the batch is what these parts hold. The next commit of the application, of this
+                        batch or another one, finds in the log which rows landed, and appends the rest
+4       append          the same
+5       flush           the same: all rows have landed
+6       done            the batch is in the log; when it comes again nothing is appended
+7       clear           staged parts are removed by the next commit
+======  ==============  ==========================================================================================
 
 Invariants:
 
 1. Before the intent nothing of the batch is in the log; the log is durable up to ``begin`` before the intent is.
-2. What of the batch is in the log stands at or above ``begin`` and has its unique key: batch, part and row. So the rows
-   that landed are found by walking from there, an append that its dead process left half done settled before.
+2. What of the batch is in the log stands at or above ``begin`` and has its unique key: batch, part and row. So the
+   rows that landed are found by walking from there, once an append that its dead process left half done is settled.
 3. The parts of the intent do not change; whoever completes it appends rows of these, of each that has not landed one.
 4. Done is written when every row has landed and, with ``flush=commit``, is durable.
 
-Staged parts survive any kill. A power cut can tear them, and may leave a part of the batch in the log: then the same batch
-must come again with the same rows in the same order, or :class:`store.errors.BatchConflict` is raised.
+Staged parts survive any kill. A power cut can tear them, and may leave a part of the batch in the log: then the same
+batch must come again with the same rows in the same order, or :class:`store.errors.BatchConflict` is raised.
 """
 
 from __future__ import annotations
@@ -152,12 +152,15 @@ class _Commit:
         begin = self._store.state.min_offset
         if begin > intent.begin and len(landed) < intent.rows:
             raise BatchConflict(
-                f"batch {intent.batch} of application {self._batch.application!r} was cut short, and nobody can tell which "
-                f"of its rows had landed: the log began at {intent.begin} then, and begins at {begin} now. To write all "
-                f"{intent.rows:,} rows again, remove {self._ledger.directory}; to leave out what is missing, go on under "
-                "another txnAppId with the next batch"
+                f"{self._name(intent)} was cut short, and nobody can tell which of its rows had landed: the log began "
+                f"below {intent.begin} then, and begins at {begin} now. To write all {intent.rows:,} rows again, "
+                f"remove {self._ledger.directory}; to leave out what is missing, go on under another txnAppId with the "
+                "next batch"
             )
         return landed
+
+    def _name(self, intent: Intent) -> str:
+        return f"batch {intent.batch} of application {self._batch.application!r}"
 
     def _prefix(self, intent: Intent, part: StagedPart) -> int:
         return staged.unique_prefix(self._batch.application, intent.batch, part.part)
@@ -176,9 +179,9 @@ class _Commit:
                 else:
                     came = "not the same rows in the same order" if again else f"batch {self._batch.number}"
                     raise BatchConflict(
-                        f"batch {intent.batch} of application {self._batch.application!r} was cut short by a power cut, "
-                        f"with {len(landed):,} of {intent.rows:,} rows in the log: its staged rows are lost, and what came "
-                        f"now is {came}. Write that batch again as it was, or go on under another txnAppId"
+                        f"{self._name(intent)} was cut short by a power cut, with {len(landed):,} of {intent.rows:,} "
+                        f"rows in the log: its staged rows are lost, and what came now is {came}. Write that batch again as "
+                        "it was, or go on under another txnAppId"
                     )
         return contents
 
@@ -254,6 +257,6 @@ def _check_same(batch: Batch, page: Page) -> None:
     amount = f"{done.rows:,} rows" if done.rows != batch.rows else "other rows"
     raise BatchConflict(
         f"{what} was written with {amount}, and comes again with {batch.rows:,}: nothing was written. If the checkpoint "
-        "was lost, and batches begin elsewhere now, go on under another txnAppId; if the batch is computed differently each "
-        "time (random numbers, the present time, an order without a sort), make it the same each time"
+        "was lost, and batches begin elsewhere now, go on under another txnAppId; if the batch is computed differently "
+        "each time (random numbers, the present time), make it the same each time"
     )

@@ -7,8 +7,8 @@
      "done": {"42": {"rows": 10000, "content": 1234567}},             the last hundred
      "intent": {"batch": 43, "begin": 1048576, "parts": [...]}}       or null
 
-Each change replaces the whole file, durably: a kill leaves the old or the new one. Beside it, ``lock`` lets one driver at
-a time commit, and ``batch-43/`` holds the staged parts of the intent, so that whoever comes next can complete it.
+Each change replaces the whole file, durably: a kill leaves the old or the new one. Beside it, ``lock`` lets one driver
+at a time commit, and ``batch-43/`` holds the staged parts of the intent, so that whoever comes next can complete it.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Ledger:
             if str(lock.path) not in str(error):
                 raise
             raise StoreBusy(
-                f"another driver has been committing a batch of application {self._application!r} for {timeout_s:g} s: give "
-                "each query or job a txnAppId of its own, or stop one of them"
+                f"another driver has been committing a batch of application {self._application!r} for {timeout_s:g} s: "
+                "give each query or job a txnAppId of its own, or stop one of them"
             ) from error
         finally:
             lock.close()

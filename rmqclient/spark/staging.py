@@ -1,14 +1,14 @@
 """Staging: the rows of one task, as staged records in a file that only this attempt writes.
 
-``<store>/spark/.staging/<run>/<part>-<attempt>-<random>``, made under another name and renamed when it is whole. A run is
-one write of one driver; its name says which process that is, so that what a killed driver left can be told from what a
-living one needs::
+``<store>/spark/.staging/<run>/<part>-<attempt>-<random>``, made under another name and renamed when it is whole. A run
+is one write of one driver; its name says which process that is, so that what a killed driver left can be told from what
+a living one needs::
 
     <32 hexadecimal digits>.<number of the process namespace>.<process id>.<start time of the process>
 
-Nothing here is part of the log. What no commit names is removed: with the run, when it commits or aborts, or when a later
-commit of any application finds its driver dead. Runs of another process namespace, such as another container's, whose
-drivers cannot be seen from here, are left alone for a day after their last change.
+Nothing here is part of the log. What no commit names is removed: with the run, when it commits or aborts, or when a
+later commit of any application finds its driver dead. Runs of another process namespace, such as another container's,
+whose drivers cannot be seen from here, are left alone for a day after their last change.
 """
 
 from __future__ import annotations

@@ -42,7 +42,10 @@ class WriteOptions:
 
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Return the options of a write; names may be in any case, ``kafka.*`` does nothing. Raises ValueError, InvalidName."""
+    """Return the options of a write; names may be in any case, ``kafka.*`` does nothing.
+
+    Raises ValueError, InvalidName.
+    """
     options = {name.lower(): value for name, value in given.items() if not _OF_KAFKA.fullmatch(name)}
     _check_names(options)
     if not options.get("path"):

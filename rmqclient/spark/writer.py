@@ -5,17 +5,18 @@
     frame.write.format("rmq").option("topic", "out").mode("append").save("./store")
     frame.writeStream.format("rmq").option("topic", "out").option("checkpointLocation", "./checkpoint").start("./store")
 
-Tasks encode rows into files of their own (:mod:`rmqclient.spark.staging`) and append nothing, so that a task that fails,
-is tried again or runs twice leaves nothing in the log. The driver appends what the commit messages name
-(:mod:`rmqclient.spark.committing`). A stream writes each row once, whatever dies; a batch write does with ``txnAppId`` and
-``txnVersion``. Options stand in :mod:`rmqclient.spark.write_options`, columns in :mod:`rmqclient.spark.write_columns`.
+Tasks encode rows into files of their own (:mod:`rmqclient.spark.staging`) and append nothing, so that a task that
+fails, is tried again or runs twice leaves nothing in the log. The driver appends what the commit messages name
+(:mod:`rmqclient.spark.committing`). A stream writes each row once, whatever dies; a batch write does with ``txnAppId``
+and ``txnVersion``. Options stand in :mod:`rmqclient.spark.write_options`, columns in
+:mod:`rmqclient.spark.write_columns`.
 
 All processes of the job must be on the host of the store, because the store is memory that processes share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,7 +84,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Stage the rows of one task. Raises MessageRejected and others, which name the row."""
         return self._staging.stage(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Append what the tasks have staged. Raises as :func:`rmqclient.spark.committing.commit_once`."""
         options = self._staging.options
         parts = tuple(each.staged for each in _written(messages))
@@ -94,7 +95,7 @@ class BatchWriter(DataSourceArrowWriter):
             commit_once(options.root, Batch(options.application, options.version, parts), flush=options.flush)
         self._staging.remove(messages)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove what the tasks have staged."""
         self._staging.remove(messages)
 
@@ -117,7 +118,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Stage the rows of one task. Raises MessageRejected and others, which name the row."""
         return self._staging.stage(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Append what the tasks have staged, unless the batch is in the log.
 
         Raises as :func:`rmqclient.spark.committing.commit_once`.
@@ -136,7 +137,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         self._staging.remove(messages)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """Remove what the tasks have staged."""
         self._staging.remove(messages)
 

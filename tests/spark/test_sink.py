@@ -159,7 +159,11 @@ def test_a_record_has_the_bytes_that_a_producer_would_have_written(tmp_path: Pat
 @pytest.mark.parametrize("size", [b"", b"x" * 1_000])
 def test_rows_come_as_slices_of_larger_batches_and_with_large_offsets(tmp_path: Path, size: bytes) -> None:
     rows = [
-        {"value": b"%d " % n + size, "key": f"k{n}" if n % 3 else None, "properties": {f"p{n}": str(n)} if n % 2 else None}
+        {
+            "value": b"%d " % n + size,
+            "key": f"k{n}" if n % 3 else None,
+            "properties": {f"p{n}": str(n)} if n % 2 else None,
+        }
         for n in range(200)
     ]
     whole = batch_of(rows)
@@ -188,6 +192,7 @@ def test_a_key_chooses_the_queue_as_a_producer_does_and_rows_without_one_take_tu
     assert turns == sorted((number, (part + number) % 4) for part in (1, 2) for number in range(8))
 
 
+@pytest.mark.guarantee("G25")
 def test_rows_of_a_part_stand_in_their_order_in_each_queue(tmp_path: Path) -> None:
     rows = [{"value": b"%d" % n, "topic": f"t{n % 3}", "key": f"k{n % 11}"} for n in range(5_000)]
     write(tmp_path / "s", rows[:2_500], rows[2_500:])
@@ -196,7 +201,9 @@ def test_rows_of_a_part_stand_in_their_order_in_each_queue(tmp_path: Path) -> No
             for queue in consumer.queues(topic):
                 numbers = [int(message.body) for message in messages_of(consumer, queue)]
                 assert numbers == sorted(numbers)
-    assert bodies(message for topic in ("t0", "t1", "t2") for message in rows_of(tmp_path / "s", topic)) == list(range(5_000))
+    assert bodies(message for topic in ("t0", "t1", "t2") for message in rows_of(tmp_path / "s", topic)) == list(
+        range(5_000)
+    )
 
 
 def test_many_rows_roll_over_small_files_of_the_log_and_of_the_queues(tmp_path: Path) -> None:
@@ -219,6 +226,7 @@ def test_a_message_is_found_by_its_id_and_its_key(tmp_path: Path) -> None:
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("G26")
 @pytest.mark.parametrize(
     ("row", "error", "text"),
     [
@@ -231,7 +239,11 @@ def test_a_message_is_found_by_its_id_and_its_key(tmp_path: Path) -> None:
         ({"value": b"", "partition": -1}, MessageRejected, "partition -1"),
         ({"value": b"", "key": "a\x02b"}, MessageRejected, "row 2 .* key .* 0x01 or 0x02"),
         ({"value": b"", "tags": "a\x01b"}, MessageRejected, "tags .* 0x01 or 0x02"),
-        ({"value": b"", "properties": {"TAGS": "a"}}, MessageRejected, "'TAGS' belongs to the queue itself.*map_filter"),
+        (
+            {"value": b"", "properties": {"TAGS": "a"}},
+            MessageRejected,
+            "'TAGS' belongs to the queue itself.*map_filter",
+        ),
         ({"value": b"", "properties": {"a": ""}}, MessageRejected, "empty or null name or value"),
         ({"value": b"", "properties": {"a": None}}, MessageRejected, "empty or null name or value"),
         ({"value": b"", "key": "k" * 17_000}, PropertiesTooLarge, "row 2 .* more than 32767"),
@@ -252,7 +264,7 @@ def test_a_key_of_bytes_must_be_text(tmp_path: Path) -> None:
     batch = pa.record_batch([pa.array([b"1"]), pa.array([b"\xff\xfe"])], ["value", "key"])
     schema = StructType([StructField("value", BinaryType()), StructField("key", BinaryType())])
     writer = BatchWriter({"path": str(tmp_path / "s"), "topic": "out"}, schema, overwrite=False)
-    with pytest.raises(MessageRejected, match="row 0 of part 0: key .* is no UTF-8: encode it"):
+    with pytest.raises(MessageRejected, match=r"row 0 of part 0: key .* is no UTF-8: encode it"):
         staged(writer, 0, batch)
 
 
@@ -297,6 +309,7 @@ def test_overwriting_and_complete_mode_are_refused(tmp_path: Path) -> None:
 # --- each row once ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("G25")
 def test_a_batch_that_comes_again_adds_nothing(tmp_path: Path) -> None:
     for _ in range(2):
         stream(tmp_path / "s", 0, numbered(10), numbered(10, 10))
@@ -304,6 +317,7 @@ def test_a_batch_that_comes_again_adds_nothing(tmp_path: Path) -> None:
     assert bodies(rows_of(tmp_path / "s")) == list(range(30))
 
 
+@pytest.mark.guarantee("G25")
 def test_another_query_is_another_application_and_one_name_outlives_a_lost_checkpoint(tmp_path: Path) -> None:
     for query in ("q1", "q2"):
         stream(tmp_path / "named", 0, numbered(10), query=query, txnappid="mine")
@@ -312,6 +326,7 @@ def test_another_query_is_another_application_and_one_name_outlives_a_lost_check
     assert len(rows_of(tmp_path / "unnamed")) == 20
 
 
+@pytest.mark.guarantee("G25")
 def test_a_named_batch_that_comes_with_other_rows_is_refused_and_one_in_another_order_is_not(tmp_path: Path) -> None:
     stream(tmp_path / "s", 0, numbered(10), numbered(10, 10), txnappid="mine")
     stream(tmp_path / "s", 0, numbered(15)[::-1], numbered(5, 15), txnappid="mine")
@@ -322,6 +337,7 @@ def test_a_named_batch_that_comes_with_other_rows_is_refused_and_one_in_another_
     assert bodies(rows_of(tmp_path / "s")) == list(range(20))
 
 
+@pytest.mark.guarantee("G25")
 def test_a_batch_write_with_a_version_is_done_once_and_one_without_each_time(tmp_path: Path) -> None:
     for _ in range(2):
         write(tmp_path / "s", numbered(10), topic="once", txnappid="daily", txnversion="20261121")
@@ -344,6 +360,7 @@ def test_old_entries_are_forgotten_and_their_batches_count_as_written(
     assert bodies(rows_of(tmp_path / "s")) == list(range(6))
 
 
+@pytest.mark.guarantee("G25")
 def test_what_two_attempts_of_a_part_staged_is_appended_once_and_nothing_stays(tmp_path: Path) -> None:
     batch = batch_of(numbered(100))
     given = {"path": str(tmp_path / "s"), "topic": "out"}
@@ -357,6 +374,7 @@ def test_what_two_attempts_of_a_part_staged_is_appended_once_and_nothing_stays(t
     assert sorted(path.name for path in (tmp_path / "s/spark/q").iterdir()) == ["ledger.json", "lock"]
 
 
+@pytest.mark.guarantee("G26")
 def test_an_abort_leaves_nothing(tmp_path: Path) -> None:
     batch = batch_of(numbered(100))
     for kind in (StreamWriter, BatchWriter):
@@ -373,7 +391,9 @@ def test_an_abort_leaves_nothing(tmp_path: Path) -> None:
         assert (store.topics.topics(), store.state.published_to) == ([], 0)
 
 
-def test_what_a_dead_driver_left_is_removed_by_the_next_commit_and_what_a_living_one_has_is_kept(tmp_path: Path) -> None:
+def test_what_a_dead_driver_left_is_removed_by_the_next_commit_and_what_a_living_one_has_is_kept(
+    tmp_path: Path,
+) -> None:
     root = tmp_path / "s"
     stream(root, 0, numbered(1))
     namespace = staging._namespace()
@@ -416,7 +436,7 @@ def test_a_second_driver_of_the_same_application_is_told(tmp_path: Path, monkeyp
     monkeypatch.setattr(committing, "_LOCK_TIMEOUT_S", 0.05)
     with (
         ledger.Ledger(tmp_path / "s", "mine").held(1),
-        pytest.raises(StoreBusy, match="another driver .* application 'mine' .* txnAppId of its own"),
+        pytest.raises(StoreBusy, match=r"another driver .* application 'mine' .* txnAppId of its own"),
     ):
         stream(tmp_path / "s", 1, numbered(1, 1), txnappid="mine")
     assert bodies(rows_of(tmp_path / "s")) == [0]
@@ -433,7 +453,7 @@ def test_a_partition_that_is_no_int_is_refused(tmp_path: Path) -> None:
     schema = StructType([StructField("value", BinaryType()), StructField("partition", LongType())])
     batch = pa.record_batch([pa.array([b"1"]), pa.array([2**40], pa.int64())], ["value", "partition"])
     writer = BatchWriter({"path": str(tmp_path / "s"), "topic": "out"}, schema, overwrite=False)
-    with pytest.raises(MessageRejected, match="column partition: .* must fit int32"):
+    with pytest.raises(MessageRejected, match=r"column partition: .* must fit int32"):
         staged(writer, 0, batch)
 
 

@@ -6,8 +6,10 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Self
 
 import orjson
 import pytest
@@ -63,7 +65,7 @@ class Others:
         self._thread = threading.Thread(target=self._run)
         self.sent = 0
 
-    def __enter__(self) -> Others:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -115,10 +117,10 @@ def test_drivers_killed_again_and_again_beside_other_producers_write_each_row_on
 def test_a_driver_killed_between_the_sections_of_one_run_leaves_the_rest_to_its_replay(
     drivers: Drivers, root: Path, store: MessageStore
 ) -> None:
-    long = {"parts": 1, "rows": 9_000}  # 2,250 for each queue, in three sections
-    assert drivers.run(Order(str(root), 0, step="APPEND_FINISHED", passes=4, **long)) == "killed"
-    assert drivers.run(Order(str(root), 0, **long)) == "done"
-    check(root, batches=1, **long)
+    long = Order(str(root), 0, parts=1, rows=9_000)  # 2,250 for each queue, in three sections
+    assert drivers.run(replace(long, step="APPEND_FINISHED", passes=4)) == "killed"
+    assert drivers.run(long) == "done"
+    check(root, batches=1, parts=1, rows=9_000)
 
 
 def test_a_new_query_with_the_same_name_completes_what_the_lost_checkpoint_had_begun(

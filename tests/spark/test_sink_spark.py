@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqclient import Message, Producer, PullConsumer, PullStatus
 from store.verify import verify
@@ -78,6 +78,7 @@ def test_a_data_frame_is_written_row_for_row_in_the_order_of_each_part(session: 
     assert verify(root) == []
 
 
+@pytest.mark.guarantee("G26")
 def test_errors_of_rows_and_modes_reach_the_user_and_leave_nothing(session: SparkSession, root: Path) -> None:
     with pytest.raises(Exception, match=r'mode\("overwrite"\): a log is only added to'):
         numbers(session, 1).write.format("rmq-sink").option("topic", "out").mode("overwrite").save(str(root))
@@ -91,17 +92,17 @@ def test_errors_of_rows_and_modes_reach_the_user_and_leave_nothing(session: Spar
     assert not any((root / "spark/.staging").iterdir())
 
 
+@pytest.mark.guarantee("G25")
 def test_a_stream_is_written_once_beside_a_producer_and_its_query_is_told_to_tasks(
     session: SparkSession, root: Path, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
     with Producer(root) as producer:
         producer.send(Message("beside", b"1"))
-        for last in (5_000, 10_000):
-            numbers(session, 10_000).where(f"int(value) >= {last - 5_000} AND int(value) < {last}").write.mode(
-                "append"
-            ).parquet(str(tmp_path / "in"))
-            query = run_stream(session, tmp_path / "in", root, checkpoint)
+        add_numbers(session, tmp_path / "in", range(5_000))
+        run_stream(session, tmp_path / "in", root, checkpoint)
+        add_numbers(session, tmp_path / "in", range(5_000, 10_000))
+        query = run_stream(session, tmp_path / "in", root, checkpoint)
         producer.send(Message("beside", b"2"))
     assert all_of(served(root)) == Counter(range(10_000))
     assert (root / "spark" / query.id / "ledger.json").exists()  # its name came from the task: internal to Spark
@@ -131,12 +132,18 @@ def test_parts_whose_first_attempt_failed_are_written_once(root: Path, tmp_path:
     assert not any((root / "spark/.staging").iterdir())
 
 
+@pytest.mark.guarantee("G25")
 def test_a_lost_checkpoint_adds_nothing_under_the_same_name(session: SparkSession, root: Path, tmp_path: Path) -> None:
     numbers(session, 3_000).write.parquet(str(tmp_path / "in"))
     for _ in range(2):
         run_stream(session, tmp_path / "in", root, tmp_path / "checkpoint", txnAppId="mine")
         shutil.rmtree(tmp_path / "checkpoint")
     assert all_of(served(root)) == Counter(range(3_000))
+
+
+def add_numbers(session: SparkSession, source: Path, which: range) -> None:
+    frame = numbers(session, 10_000).where(f"int(value) BETWEEN {which.start} AND {which.stop - 1}")
+    frame.write.mode("append").parquet(str(source))
 
 
 def run_stream(session: SparkSession, source: Path, root: Path, checkpoint: Path, **options: str) -> StreamingQuery:
