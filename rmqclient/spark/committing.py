@@ -180,8 +180,8 @@ class _Commit:
                     came = "not the same rows in the same order" if again else f"batch {self._batch.number}"
                     raise BatchConflict(
                         f"{self._name(intent)} was cut short by a power cut, with {len(landed):,} of {intent.rows:,} "
-                        f"rows in the log: its staged rows are lost, and what came now is {came}. Write that batch again as "
-                        "it was, or go on under another txnAppId"
+                        f"rows in the log: its staged rows are lost, and what came now is {came}. Write that batch "
+                        "again as it was, or go on under another txnAppId"
                     )
         return contents
 
@@ -256,7 +256,7 @@ def _check_same(batch: Batch, page: Page) -> None:
         return
     amount = f"{done.rows:,} rows" if done.rows != batch.rows else "other rows"
     raise BatchConflict(
-        f"{what} was written with {amount}, and comes again with {batch.rows:,}: nothing was written. If the checkpoint "
-        "was lost, and batches begin elsewhere now, go on under another txnAppId; if the batch is computed differently "
+        f"{what} was written with {amount}, and comes again with {batch.rows:,}: nothing was written. If the "
+        "checkpoint was lost, and batches begin elsewhere now, go on under another txnAppId; if the batch is computed differently "
         "each time (random numbers, the present time), make it the same each time"
     )

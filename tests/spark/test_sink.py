@@ -158,7 +158,7 @@ def test_a_record_has_the_bytes_that_a_producer_would_have_written(tmp_path: Pat
 
 @pytest.mark.parametrize("size", [b"", b"x" * 1_000])
 def test_rows_come_as_slices_of_larger_batches_and_with_large_offsets(tmp_path: Path, size: bytes) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "value": b"%d " % n + size,
             "key": f"k{n}" if n % 3 else None,
