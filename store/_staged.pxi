@@ -64,7 +64,7 @@ cdef struct Pairs:                  # a column of maps
     Texts values
 
 
-cdef struct Columns:
+cdef struct RowColumns:
     Texts value
     Texts key
     Texts topic
@@ -208,8 +208,8 @@ cdef class Stager:
 
     def add(self, int64_t row, int64_t stop, Py_ssize_t most_bytes, *, value, key=None, topic=None, partition=None, tags=None, properties=None,
             born_timestamp=None):
-        cdef Columns columns
-        memset(&columns, 0, sizeof(Columns))
+        cdef RowColumns columns
+        memset(&columns, 0, sizeof(RowColumns))
         point_texts(&columns.value, arrow_column(value), 0)
         if key is not None:
             point_texts(&columns.key, arrow_column(key), 0)
@@ -273,7 +273,7 @@ cdef class Stager:
     cdef str here(self):
         return f"row {self.rows} of part {self.part}"
 
-    cdef _StagedTopic topic_of(self, Columns *columns, int64_t row):
+    cdef _StagedTopic topic_of(self, RowColumns *columns, int64_t row):
         cdef Py_ssize_t size = 0
         cdef const unsigned char *at
         if self.fixed is not None:
@@ -291,7 +291,7 @@ cdef class Stager:
             self.recent = self.add_topic(text)
         return self.recent
 
-    cdef int queue_of(self, Columns *columns, int64_t row, _StagedTopic topic, const unsigned char *key,
+    cdef int queue_of(self, RowColumns *columns, int64_t row, _StagedTopic topic, const unsigned char *key,
                       Py_ssize_t key_size) except -1:
         """The partition that the row names, else by its key as SelectMessageQueueByHash, else one after the other."""
         cdef int64_t number = columns.partition.first + row
@@ -346,7 +346,7 @@ cdef class Stager:
             used += name_size + value_size + 2
         return used
 
-    cdef int stage(self, Columns *columns, int64_t row) except -1:
+    cdef int stage(self, RowColumns *columns, int64_t row) except -1:
         """Write the record of one row behind the others of its queue."""
         cdef Py_ssize_t body_size = 0
         cdef Py_ssize_t key_size = 0

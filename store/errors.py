@@ -17,6 +17,7 @@
     │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
     │   ├── MessageExpired        retention has removed the message
     │   ├── BatchConflict         a batch of a Spark job cannot be written exactly once any more
+    │   ├── DataLost              messages that a reader was to read are gone or damaged
     │   └── StoreCorrupt          bytes on disk break the format; carries path and position
     ├── MessageRejected           this message can never be stored; nothing was written
     │   ├── BodyTooLarge
@@ -28,7 +29,13 @@
     ├── MembershipRefused         a consumer cannot join its group as it is
     │   ├── SubscriptionMismatch  members of the group want other messages, or share them another way
     │   └── ClientIdInUse         a member of the group has the same client id
+    ├── ArchiveError              an archive of sealed files cannot be reached, read or written
+    │   ├── ArchiveBusy           another process writes to it
+    │   ├── ArchiveMismatch       it is another store's, or no archive at all
+    │   ├── ArchiveCorrupt        its manifest breaks the format, or its files differ from the manifest
+    │   └── NotArchived           retention removed these bytes before they were archived
     ├── AllocationError           a strategy of one's own raised, or gave an answer that cannot be
+    ├── SparkUnavailable          pyspark, pyarrow or Java is not installed, or too old
     └── HandlerError              a handler cannot be registered or loaded
         └── FilterError           an expression of its filter; carries the column
 
@@ -148,6 +155,10 @@ class BatchConflict(StoreError):
     """
 
 
+class DataLost(StoreError):
+    """Messages that a reader was to read were removed, or are damaged; ``failOnDataLoss`` of the Spark source."""
+
+
 class StoreCorrupt(StoreError):
     """Bytes on disk do not follow the format in :mod:`store.layout`."""
 
@@ -217,8 +228,34 @@ class ClientIdInUse(MembershipRefused):
     """A living member of the group has the same client id: both would take themselves for the owner of its queues."""
 
 
+class ArchiveError(QueueError):
+    """An archive of a store's sealed files cannot be reached, read or written; the text names its URL."""
+
+
+class ArchiveBusy(ArchiveError):
+    """Another process archives this store; what it uploads need not be uploaded again."""
+
+    retryable = True
+
+
+class ArchiveMismatch(ArchiveError):
+    """What is at the URL belongs to another store, or is no archive: nothing was written."""
+
+
+class ArchiveCorrupt(ArchiveError):
+    """The manifest of an archive breaks its format, or a file is not as the manifest says."""
+
+
+class NotArchived(ArchiveError, FileNotFoundError):
+    """Neither the store nor its archive has these bytes: retention removed them before they were archived."""
+
+
 class AllocationError(QueueError, ValueError):
     """A strategy of one's own raised, or gave out unknown queues, to unknown members, or a queue twice."""
+
+
+class SparkUnavailable(QueueError):
+    """Spark cannot be started: pyspark, pyarrow or a Java that it runs on is missing. The text says what to do."""
 
 
 class HandlerError(QueueError):

@@ -72,3 +72,17 @@ def schema_of(*, properties: bool = False, metadata: bool = False) -> StructType
     """Return the schema of the source with these options."""
     columns = USUAL | (PROPERTIES if properties else {}) | (METADATA if metadata else {})
     return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def check_schema(schema: StructType) -> StructType:
+    """Return ``schema`` when the source has its columns, with their types. Raises ValueError."""
+    known = USUAL | PROPERTIES | METADATA
+    for column in schema.fields:
+        if column.name not in known:
+            raise ValueError(f"column {column.name}: the rmq source has {', '.join(known)}")
+        if column.dataType != known[column.name]:
+            shown = known[column.name].simpleString()
+            raise ValueError(
+                f"column {column.name}: the rmq source has it as {shown}, not {column.dataType.simpleString()}"
+            )
+    return schema

@@ -257,6 +257,6 @@ def _check_same(batch: Batch, page: Page) -> None:
     amount = f"{done.rows:,} rows" if done.rows != batch.rows else "other rows"
     raise BatchConflict(
         f"{what} was written with {amount}, and comes again with {batch.rows:,}: nothing was written. If the "
-        "checkpoint was lost, and batches begin elsewhere, go on under another txnAppId; if the batch is computed differently "
-        "each time (random numbers, the present time), make it the same each time"
+        "checkpoint was lost, and batches begin elsewhere, go on under another txnAppId; if the batch is computed "
+        "differently each time (random numbers, the present time), make it the same each time"
     )

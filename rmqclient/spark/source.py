@@ -1,0 +1,51 @@
+"""Source: the Spark data source ``rmq``."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
+from pyspark.sql.types import StructType
+
+from rmqclient.spark import read_options
+from rmqclient.spark.batch_reader import BatchReader, PushdownBatchReader
+from rmqclient.spark.columns import check_schema, schema_of
+from rmqclient.spark.pushdown import is_asked_for
+from rmqclient.spark.stream_reader import StreamReader
+from rmqclient.spark.writer import BatchWriter, StreamWriter
+
+
+class RmqDataSource(DataSource):
+    """What Spark makes of ``format("rmq")``. Each method is called in a process of its own, with the same options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "rmq"
+
+    def schema(self) -> StructType:
+        """Return the columns that the options ask for."""
+        options = read_options.parse(self.options, streaming=False)
+        return schema_of(properties=options.properties, metadata=options.metadata)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads once. Raises ValueError for columns or options that are not there."""
+        options = read_options.parse(self.options, streaming=False)
+        kind = PushdownBatchReader if is_asked_for() else BatchReader
+        return kind(options, check_schema(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return what reads on and on. Raises ValueError for columns or options that are not there."""
+        return StreamReader(read_options.parse(self.options, streaming=True), check_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return what writes once. Raises as :class:`BatchWriter`."""
+        return BatchWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
+        """Return what writes micro-batches. Raises as :class:`StreamWriter`."""
+        return StreamWriter(self.options, schema, overwrite)
