@@ -7,14 +7,17 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqclient import Message, Producer, PullConsumer, PullStatus
+from rmqclient.spark import staging
 from store.verify import verify
 from tests.spark.sink_retried import ROWS
 
@@ -69,6 +72,17 @@ def test_a_data_frame_is_written_row_for_row_in_the_order_of_each_part(spark: Sp
     for found in queues.values():  # parts 0 to 9,999 and from there on, one after the other
         assert found == sorted(found)
     assert verify(root) == []
+
+
+def test_tasks_know_the_process_of_their_driver(spark: SparkSession) -> None:
+    def drivers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.record_batch([pa.array([staging._driver()], pa.int64())], ["pid"])
+
+    (found,) = spark.range(0, 1, 1, 1).mapInArrow(drivers, "pid long").collect()
+    java = spark._jvm
+    assert java is not None
+    assert found.pid == java.java.lang.ProcessHandle.current().pid()
 
 
 def test_what_was_read_from_one_topic_is_written_to_another(spark: SparkSession, root: Path) -> None:
