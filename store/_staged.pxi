@@ -21,6 +21,7 @@ cdef enum:
     UNIQUE_VALUE_FROM_END = CRC_PROPERTY_SIZE + 33
     MOST_CHUNK_BYTES = 262144       # of one append section, for which every other sender waits
     MOST_CHUNK_RECORDS = 1000
+    MOST_TRIES = 10
 
 cdef enum:  # what is wrong with a text
     IS_PLAIN = 0
@@ -618,8 +619,16 @@ def append_run(Appender appender not None, content, Py_ssize_t position, uint64_
 
 
 cdef int append_chunk(Appender appender, _Plan plan, int slot) except -1:
+    """Append, and try again when another holder kept the mutex for too long: a batch is not given up for that."""
     cdef Section section
-    return appender._commit(plan, slot, wall_clock_ms(), &section)
+    cdef int left = MOST_TRIES
+    while True:
+        try:
+            return appender._commit(plan, slot, wall_clock_ms(), &section)
+        except StoreBusy:
+            left -= 1
+            if left == 0:
+                raise
 
 
 cdef const unsigned char *fill_chunk(Appender appender, _Plan plan, const unsigned char *at, const unsigned char *end,

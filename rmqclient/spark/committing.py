@@ -30,6 +30,7 @@ batch must come again with the same rows in the same order, or :class:`store.err
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -39,11 +40,12 @@ from rmqclient.names import check_topic
 from rmqclient.spark.ledger import Intent, Ledger, Page, content_of
 from rmqclient.spark.staging import StagedPart
 from store import Appender, MessageQueue, MessageStore, open_store, staged
-from store.errors import BatchConflict, MessageRejected
+from store.errors import BatchConflict, MessageRejected, NotFlushed
 
 _log = logging.getLogger(__name__)
 
 _LOCK_TIMEOUT_S = 60.0
+_FLUSH_TIMEOUT_S = 120.0
 _LARGE_BYTES = 32 << 20
 
 Contents: TypeAlias = dict[int, staged.Mapping]
@@ -82,6 +84,7 @@ def commit_once(root: Path, batch: Batch, *, flush: bool) -> None:
         elif batch.rows:
             _make_topics(store, batch.parts)
             contents = _mapped(root, batch.parts)
+            store.disk.check_room()
             parts = ledger.take_over(root, batch.number, batch.parts)
             intent = Intent(batch.number, commit.durable_end(), parts)
             page = ledger.announce(page, intent)
@@ -97,9 +100,11 @@ def commit_unnamed(root: Path, batch: Batch, *, flush: bool) -> None:
     if batch.rows:
         with _opened(root, batch) as store:
             _make_topics(store, batch.parts)
-            append_parts(store, batch.application, batch.number, _mapped(root, batch.parts))
+            contents = _mapped(root, batch.parts)
+            store.disk.check_room()
+            append_parts(store, batch.application, batch.number, contents)
             if flush:
-                store.flusher.wait_until_flushed(store.state.published_to)
+                _wait_until_flushed(store, store.state.published_to)
 
 
 class _Commit:
@@ -114,7 +119,7 @@ class _Commit:
     def durable_end(self) -> int:
         """Return the end of the log, durable up to there."""
         end = self._store.settle_appends()
-        self._store.flusher.wait_until_flushed(end)
+        _wait_until_flushed(self._store, end)
         return end
 
     def settle(self, page: Page) -> Page:
@@ -143,7 +148,7 @@ class _Commit:
         """Append what has not landed, flush, and say so."""
         append_parts(self._store, self._batch.application, intent.batch, contents, landed)
         if self._flush:
-            self._store.flusher.wait_until_flushed(self._store.state.published_to)
+            _wait_until_flushed(self._store, self._store.state.published_to)
         return self._ledger.conclude(page, intent)
 
     def _landed(self, intent: Intent, end: int) -> staged.Landed:
@@ -201,6 +206,17 @@ def append_parts(
 def _opened(root: Path, batch: Batch) -> MessageStore:
     """Open the store; with a housekeeper, which flushes and indexes beside the append, when that is worth its start."""
     return open_store(root, housekeeping=sum(part.size for part in batch.parts) >= _LARGE_BYTES)
+
+
+def _wait_until_flushed(store: MessageStore, end: int) -> None:
+    """Wait for longer than a send does: what is flushed just now may be a batch as large as this one."""
+    deadline = time.monotonic() + _FLUSH_TIMEOUT_S
+    while True:
+        try:
+            return store.flusher.wait_until_flushed(end)
+        except NotFlushed as error:
+            if error.__cause__ is not None or time.monotonic() > deadline:
+                raise
 
 
 def _appender(store: MessageStore) -> Appender:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,17 @@ from rmqclient import Message, Producer, PullConsumer, PullStatus, ReceivedMessa
 from rmqclient.spark import committing, ledger, staging
 from rmqclient.spark.writer import BatchWriter, StreamWriter, Written
 from store import MessageQueue, StoreConfig, open_store
-from store.errors import BatchConflict, BodyTooLarge, InvalidName, MessageRejected, PropertiesTooLarge, StoreBusy
+from store._kernel import RobustMutex
+from store.disk import Disk, Usage
+from store.errors import (
+    BatchConflict,
+    BodyTooLarge,
+    InvalidName,
+    MessageRejected,
+    PropertiesTooLarge,
+    StoreBusy,
+    StoreFull,
+)
 from store.verify import verify
 
 TYPES: dict[str, DataType] = {
@@ -465,3 +476,42 @@ def test_a_batch_without_rows_writes_nothing(tmp_path: Path) -> None:
         StreamWriter(given, schema_of(batch), overwrite=False).commit(messages, 0)
     with open_store(tmp_path / "s") as store:
         assert store.state.published_to == 0
+
+
+@pytest.mark.guarantee("G26")
+def test_a_disk_that_is_too_full_is_found_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream(tmp_path / "s", 0, numbered(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(Disk, "usage", lambda _: Usage(95.0, 1))
+        with pytest.raises(StoreFull, match=r"nothing was written: .* 95.0 % used"):
+            stream(tmp_path / "s", 1, numbered(10, 1))
+    assert bodies(rows_of(tmp_path / "s")) == [0]
+    stream(tmp_path / "s", 1, numbered(10, 1))
+    assert bodies(rows_of(tmp_path / "s")) == list(range(11))
+
+
+@pytest.mark.parametrize("name", ["append_mutex", "flush_mutex"])
+def test_an_append_or_a_flush_of_others_that_takes_long_does_not_end_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    impatient = StoreConfig(lock_timeout_ms=50, page_cache_busy_timeout_ms=30)
+    monkeypatch.setattr(
+        committing, "open_store", lambda root, housekeeping: open_store(root, impatient, housekeeping=housekeeping)
+    )
+    has_it = threading.Event()
+
+    def hold(mutex: RobustMutex) -> None:
+        mutex.acquire(1_000)
+        has_it.set()
+        threading.Event().wait(0.15)
+        mutex.release()
+
+    with open_store(tmp_path / "s", housekeeping=False) as store:
+        holder = threading.Thread(target=hold, args=(getattr(store.state, name),))
+        holder.start()
+        has_it.wait()
+        write(tmp_path / "s", numbered(10), topic="out")
+        holder.join()
+    assert bodies(rows_of(tmp_path / "s")) == list(range(10))
