@@ -500,13 +500,21 @@ def test_an_append_or_a_flush_of_others_that_takes_long_does_not_end_a_commit(
     monkeypatch.setattr(
         committing, "open_store", lambda root, housekeeping: open_store(root, impatient, housekeeping=housekeeping)
     )
-    has_it = threading.Event()
+    has_it, is_asked_for = threading.Event(), threading.Event()
+    append = committing.append_parts
 
     def hold(mutex: RobustMutex) -> None:
         mutex.acquire(1_000)
         has_it.set()
-        threading.Event().wait(0.15)
+        is_asked_for.wait()
+        threading.Event().wait(0.15)  # longer than a send would stand it
         mutex.release()
+
+    def ask(*arguments: Any) -> None:
+        is_asked_for.set()
+        append(*arguments)
+
+    monkeypatch.setattr(committing, "append_parts", ask)
 
     with open_store(tmp_path / "s", housekeeping=False) as store:
         holder = threading.Thread(target=hold, args=(getattr(store.state, name),))
