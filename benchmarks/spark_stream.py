@@ -1,0 +1,159 @@
+"""Streams: how long a micro-batch takes while a producer sends, and what a task costs that has next to nothing to do.
+
+Runs in a child, in one session. The producer is a child of its own, with a fixed number of messages a second.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from benchmarks import spark_rows
+from benchmarks.child import Begin, Child
+from benchmarks.measure import Span
+from benchmarks.spark_scans import spark_session
+from benchmarks.traffic import KEYS
+from rmqclient import Message, Producer
+
+NOOP = "dropped"
+PARQUET = "to Parquet"
+STORE = "to another store"
+SPARK = "of Spark itself"
+
+_CORES = 2
+_BODY = bytes(100)
+_WARM_S = 5.0
+_NOT_COUNTED = 4
+"""One of so many batches, the first ones: a query that has just begun is slower."""
+_TINY = 20_000
+"""Messages behind the tasks that have little to do."""
+
+
+class Batches(NamedTuple):
+    """The micro-batches of one query."""
+
+    sink: str
+    median_ms: float
+    p95_ms: float
+    messages_a_second: float
+
+
+class Task(NamedTuple):
+    """What one more task costs a core."""
+
+    source: str
+    ms: float
+
+
+def measure_batches(begin: Begin, directory: Path, rounds: int, seconds: float, rate: int) -> list[Batches]:
+    """Run a query into every sink in every round, for so long."""
+    begin()
+    with spark_session() as spark:
+        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10_000)
+        _batches(spark, directory / "stream", NOOP, min(seconds, _WARM_S), rate)
+        return [
+            _batches(spark, directory / "stream", sink, seconds, rate)
+            for _ in range(rounds)
+            for sink in (NOOP, PARQUET, STORE)
+        ]
+
+
+def measure_tasks(begin: Begin, directory: Path, rounds: int, tasks: int) -> list[Task]:
+    """Read a few messages with few tasks and with many, in every round."""
+    root = directory / "tiny"
+    spark_rows.fill(begin, root, _TINY, len(_BODY))
+    with spark_session() as spark:
+        costs = [_task(spark, root, source, tasks) for _ in range(rounds + 1) for source in _SOURCES]
+    shutil.rmtree(root)
+    return costs[len(_SOURCES) :]
+
+
+def send_steadily(begin: Begin, root: Path, seconds: float, rate: int) -> Span:
+    """Send so many messages a second, one by one."""
+    keys = cycle(KEYS)
+    sent = 0
+    with Producer(root) as producer:
+        begin()
+        begun_ns = now_ns = time.monotonic_ns()
+        while now_ns < begun_ns + seconds * 1e9:
+            while sent < (now_ns - begun_ns) * rate // 10**9:
+                producer.send(Message(spark_rows.TOPIC, _BODY, tags=spark_rows.TAGS[0], keys=(next(keys),)))
+                sent += 1
+            time.sleep(0.001)
+            now_ns = time.monotonic_ns()
+    return Span(messages=sent, record_bytes=0, begun_ns=begun_ns, ended_ns=now_ns)
+
+
+def _batches(spark: SparkSession, directory: Path, sink: str, seconds: float, rate: int) -> Batches:
+    """Run one query from a new store while a producer sends to it. Raises RuntimeError when it came to nothing."""
+    directory.mkdir()
+    root, target = directory / "store", directory / "target"
+    for path in (root, target) if sink == STORE else (root,):
+        with Producer(path) as producer:
+            producer.create_topic(spark_rows.TOPIC, spark_rows.QUEUES)
+    sender = Child(send_steadily, root, seconds, rate)
+    sender.wait_until_ready()
+    stream = spark.readStream.format("rmq").option("subscribe", spark_rows.TOPIC).load(str(root))
+    query = _into(stream, sink, target).option("checkpointLocation", str(directory / "checkpoint")).start()
+    sender.begin()
+    sent = sender.result()
+    progress = [each for each in query.recentProgress if each.numInputRows]
+    query.stop()
+    shutil.rmtree(directory)
+    counted = progress[len(progress) // _NOT_COUNTED :]
+    if len(counted) < 2:
+        raise RuntimeError(f"{sink}: {len(progress)} micro-batches of {sent.messages} messages: {query.exception()}")
+    took_ms = [each.durationMs["triggerExecution"] for each in counted]
+    rows = sum(each.numInputRows for each in counted)
+    return Batches(sink, statistics.median(took_ms), _p95(took_ms), rows / sum(took_ms) * 1e3)
+
+
+def _into(stream: DataFrame, sink: str, target: Path) -> DataStreamWriter:
+    if sink == NOOP:
+        return stream.writeStream.format("noop")
+    if sink == PARQUET:
+        return stream.writeStream.format("parquet").option("path", str(target))
+    chosen = stream.select("key", "value", "tags")
+    return chosen.writeStream.format("rmq").option("topic", spark_rows.TOPIC).option("path", str(target))
+
+
+def _p95(values: list[int]) -> float:
+    return sorted(values)[len(values) * 95 // 100]
+
+
+def _task(spark: SparkSession, root: Path, source: str, tasks: int) -> Task:
+    took_s = []
+    for count in (_CORES, tasks):
+        begun = time.monotonic()
+        _SOURCES[source](spark, root, count).write.format("noop").mode("overwrite").save()
+        took_s.append(time.monotonic() - begun)
+    return Task(source, (took_s[1] - took_s[0]) / (tasks - _CORES) * _CORES * 1e3)
+
+
+def _of_store(spark: SparkSession, root: Path, tasks: int) -> DataFrame:
+    reader = spark.read.format("rmq").option("subscribe", spark_rows.TOPIC).option("minPartitions", tasks)
+    return reader.load(str(root))
+
+
+def _of_tuples(spark: SparkSession, root: Path, tasks: int) -> DataFrame:
+    reader = spark.read.format("tuples").option("subscribe", spark_rows.TOPIC)
+    return reader.option("parts", max(1, tasks // spark_rows.QUEUES)).load(str(root))
+
+
+def _of_spark(spark: SparkSession, _root: Path, tasks: int) -> DataFrame:
+    return spark.range(0, _TINY, 1, tasks)
+
+
+_SOURCES: dict[str, Callable[[SparkSession, Path, int], DataFrame]] = {
+    spark_rows.STORE: _of_store,
+    spark_rows.TUPLES: _of_tuples,
+    SPARK: _of_spark,
+}
