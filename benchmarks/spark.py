@@ -51,8 +51,8 @@ class Parameters:
     messages: int
     tuples: int
     """How many of them are read as tuples, which is slow."""
-    stream_s: float
-    """How long each query runs."""
+    batches: int
+    """How many of each streaming query are counted."""
     tasks: int = 256
     messages_a_second: int = 10_000
     body_bytes: tuple[int, ...] = (100, 1024)
@@ -99,7 +99,7 @@ def _measure_streams(parameters: Parameters, directory: Path, samples: Samples) 
     case, per_second = in_bytes(100), parameters.messages_a_second
     with scratch(directory) as path:
         for batches in alone(
-            Child(spark_stream.measure_batches, path, parameters.repetitions, parameters.stream_s, per_second)
+            Child(spark_stream.measure_batches, path, parameters.repetitions, parameters.batches, per_second)
         ):
             name = f"micro-batch of {per_second:,} messages a second, {batches.sink}"
             samples.add(f"{name}, median", case, "ms", batches.median_ms, SOON)
@@ -146,7 +146,7 @@ def _note(parameters: Parameters, jars: Jars | None, samples: Samples) -> None:
         )
     samples.note(
         "Micro-batches follow one another at once, without an interval. Their time is triggerExecution of a query's "
-        "progress; a quarter of each run, its beginning, is not counted. What one task more costs is the time of "
+        "progress; the first batches of a query are not counted. What one task more costs is the time of "
         f"{parameters.tasks} tasks less that of two over a few messages, by task and core."
     )
 
@@ -155,10 +155,10 @@ BENCHMARK = Benchmark(
     name="spark",
     title="Spark",
     parameters={
-        Size.FULL: Parameters(repetitions=5, messages=5_000_000, tuples=500_000, stream_s=20.0),
-        Size.QUICK: Parameters(repetitions=2, messages=300_000, tuples=100_000, stream_s=8.0),
+        Size.FULL: Parameters(repetitions=5, messages=5_000_000, tuples=500_000, batches=100),
+        Size.QUICK: Parameters(repetitions=2, messages=300_000, tuples=100_000, batches=20),
         Size.SMALLEST: Parameters(
-            repetitions=1, messages=200, tuples=80, stream_s=3.0, tasks=4, body_bytes=(100,), kafka=False
+            repetitions=1, messages=200, tuples=80, batches=2, tasks=4, body_bytes=(100,), kafka=False
         ),
     },
     run=run,

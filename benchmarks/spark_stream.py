@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks import spark_rows
 from benchmarks.child import Begin, Child
-from benchmarks.measure import Span
 from benchmarks.spark_scans import spark_session
 from benchmarks.traffic import KEYS
 from rmqclient import Message, Producer
@@ -30,9 +31,11 @@ SPARK = "of Spark itself"
 
 _CORES = 2
 _BODY = bytes(100)
-_WARM_S = 5.0
-_NOT_COUNTED = 4
-"""One of so many batches, the first ones: a query that has just begun is slower."""
+_WARM = 20
+_NOT_COUNTED = 5
+"""Batches of each query: one that has just begun is slower."""
+_START_S = 60.0
+_LONGEST_BATCH_S = 10.0
 _TINY = 20_000
 """Messages behind the tasks that have little to do."""
 
@@ -53,14 +56,14 @@ class Task(NamedTuple):
     ms: float
 
 
-def measure_batches(begin: Begin, directory: Path, rounds: int, seconds: float, rate: int) -> list[Batches]:
-    """Run a query into every sink in every round, for so long."""
+def measure_batches(begin: Begin, directory: Path, rounds: int, count: int, rate: int) -> list[Batches]:
+    """Run a query into every sink in every round, for so many batches."""
     begin()
     with spark_session() as spark:
-        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10_000)
-        _batches(spark, directory / "stream", NOOP, min(seconds, _WARM_S), rate)
+        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10 * count)
+        _batches(spark, directory / "stream", NOOP, min(count, _WARM), rate)
         return [
-            _batches(spark, directory / "stream", sink, seconds, rate)
+            _batches(spark, directory / "stream", sink, count, rate)
             for _ in range(rounds)
             for sink in (NOOP, PARQUET, STORE)
         ]
@@ -76,44 +79,53 @@ def measure_tasks(begin: Begin, directory: Path, rounds: int, tasks: int) -> lis
     return costs[len(_SOURCES) :]
 
 
-def send_steadily(begin: Begin, root: Path, seconds: float, rate: int) -> Span:
-    """Send so many messages a second, one by one."""
+def send_steadily(begin: Begin, root: Path, rate: int, end: Path) -> None:
+    """Send so many messages a second, one by one, until the file ``end`` is there."""
     keys = cycle(KEYS)
     sent = 0
     with Producer(root) as producer:
         begin()
-        begun_ns = now_ns = time.monotonic_ns()
-        while now_ns < begun_ns + seconds * 1e9:
-            while sent < (now_ns - begun_ns) * rate // 10**9:
+        begun_ns = time.monotonic_ns()
+        while not end.exists():
+            while sent < (time.monotonic_ns() - begun_ns) * rate // 10**9:
                 producer.send(Message(spark_rows.TOPIC, _BODY, tags=spark_rows.TAGS[0], keys=(next(keys),)))
                 sent += 1
             time.sleep(0.001)
-            now_ns = time.monotonic_ns()
-    return Span(messages=sent, record_bytes=0, begun_ns=begun_ns, ended_ns=now_ns)
 
 
-def _batches(spark: SparkSession, directory: Path, sink: str, seconds: float, rate: int) -> Batches:
-    """Run one query from a new store while a producer sends to it. Raises RuntimeError when it came to nothing."""
+def _batches(spark: SparkSession, directory: Path, sink: str, count: int, rate: int) -> Batches:
+    """Run one query from a new store while a producer sends to it. Raises RuntimeError when too little came of it."""
     directory.mkdir()
-    root, target = directory / "store", directory / "target"
+    root, target, end = directory / "store", directory / "target", directory / "end"
     for path in (root, target) if sink == STORE else (root,):
         with Producer(path) as producer:
             producer.create_topic(spark_rows.TOPIC, spark_rows.QUEUES)
-    sender = Child(send_steadily, root, seconds, rate)
-    sender.wait_until_ready()
-    stream = spark.readStream.format("rmq").option("subscribe", spark_rows.TOPIC).load(str(root))
-    query = _into(stream, sink, target).option("checkpointLocation", str(directory / "checkpoint")).start()
-    sender.begin()
-    sent = sender.result()
-    progress = [each for each in query.recentProgress if each.numInputRows]
+    sender = Child(send_steadily, root, rate, end)
+    try:
+        sender.wait_until_ready()
+        stream = spark.readStream.format("rmq").option("subscribe", spark_rows.TOPIC).load(str(root))
+        query = _into(stream, sink, target).option("checkpointLocation", str(directory / "checkpoint")).start()
+        sender.begin()
+        counted = _progress(query, count)
+    finally:
+        end.touch()
+        sender.result()
     query.stop()
     shutil.rmtree(directory)
-    counted = progress[len(progress) // _NOT_COUNTED :]
-    if len(counted) < 2:
-        raise RuntimeError(f"{sink}: {len(progress)} micro-batches of {sent.messages} messages: {query.exception()}")
     took_ms = [each.durationMs["triggerExecution"] for each in counted]
     rows = sum(each.numInputRows for each in counted)
     return Batches(sink, statistics.median(took_ms), _p95(took_ms), rows / sum(took_ms) * 1e3)
+
+
+def _progress(query: StreamingQuery, count: int) -> list[StreamingQueryProgress]:
+    """Wait for so many batches behind those that are not counted, and return them."""
+    wanted = count + _NOT_COUNTED
+    deadline = time.monotonic() + _START_S + wanted * _LONGEST_BATCH_S
+    while time.monotonic() < deadline and query.isActive:
+        if (last := query.lastProgress) and last.batchId >= wanted:
+            return [each for each in query.recentProgress if each.numInputRows][_NOT_COUNTED:]
+        time.sleep(0.2)
+    raise RuntimeError(f"less than {wanted} micro-batches, and not one more: {query.exception()}")
 
 
 def _into(stream: DataFrame, sink: str, target: Path) -> DataStreamWriter:
