@@ -32,6 +32,10 @@ from rmqclient.suspension import Suspend
 from store import Durability, MessageQueue, StoreConfig
 from store.errors import (
     AllocationError,
+    ArchiveBusy,
+    ArchiveCorrupt,
+    ArchiveError,
+    ArchiveMismatch,
     BatchTooLarge,
     BodyTooLarge,
     ClientIdInUse,
@@ -44,6 +48,7 @@ from store.errors import (
     MembershipRefused,
     MessageExpired,
     MessageRejected,
+    NotArchived,
     NotFlushed,
     OffsetOutOfRange,
     PageCacheBusy,
@@ -68,6 +73,10 @@ from store.errors import (
 __all__ = [
     "AllocationError",
     "App",
+    "ArchiveBusy",
+    "ArchiveCorrupt",
+    "ArchiveError",
+    "ArchiveMismatch",
     "BatchTooLarge",
     "BodyTooLarge",
     "ClientIdInUse",
@@ -83,6 +92,7 @@ __all__ = [
     "MessageExpired",
     "MessageQueue",
     "MessageRejected",
+    "NotArchived",
     "NotFlushed",
     "OffsetOutOfRange",
     "PageCacheBusy",

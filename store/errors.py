@@ -28,6 +28,11 @@
     ├── MembershipRefused         a consumer cannot join its group as it is
     │   ├── SubscriptionMismatch  members of the group want other messages, or share them another way
     │   └── ClientIdInUse         a member of the group has the same client id
+    ├── ArchiveError              an archive of sealed files cannot be reached, read or written
+    │   ├── ArchiveBusy           another process writes to it
+    │   ├── ArchiveMismatch       it is another store's, or no archive at all
+    │   ├── ArchiveCorrupt        its manifest breaks the format, or its files differ from the manifest
+    │   └── NotArchived           retention removed these bytes before they were archived
     ├── AllocationError           a strategy of one's own raised, or gave an answer that cannot be
     ├── SparkUnavailable          pyspark, pyarrow or Java is not installed, or too old
     └── HandlerError              a handler cannot be registered or loaded
@@ -213,6 +218,28 @@ class TableFull(QueueError):
 
 class ClientIdInUse(MembershipRefused):
     """A living member of the group has the same client id: both would take themselves for the owner of its queues."""
+
+
+class ArchiveError(QueueError):
+    """An archive of a store's sealed files cannot be reached, read or written; the text names its URL."""
+
+
+class ArchiveBusy(ArchiveError):
+    """Another process archives this store; what it uploads need not be uploaded again."""
+
+    retryable = True
+
+
+class ArchiveMismatch(ArchiveError):
+    """What is at the URL belongs to another store, or is no archive: nothing was written."""
+
+
+class ArchiveCorrupt(ArchiveError):
+    """The manifest of an archive breaks its format, or a file is not as the manifest says."""
+
+
+class NotArchived(ArchiveError, FileNotFoundError):
+    """Neither the store nor its archive has these bytes: retention removed them before they were archived."""
 
 
 class AllocationError(QueueError, ValueError):

@@ -9,6 +9,10 @@ import rmqclient
 PUBLIC = {
     "AllocationError",
     "App",
+    "ArchiveBusy",
+    "ArchiveCorrupt",
+    "ArchiveError",
+    "ArchiveMismatch",
     "BatchTooLarge",
     "BodyTooLarge",
     "ClientIdInUse",
@@ -24,6 +28,7 @@ PUBLIC = {
     "MessageExpired",
     "MessageQueue",
     "MessageRejected",
+    "NotArchived",
     "NotFlushed",
     "OffsetOutOfRange",
     "PageCacheBusy",
