@@ -83,7 +83,7 @@ def measure(begin: Begin, directory: Path, job: Job) -> list[Taken]:
 def spark_session(kafka: Kafka | None = None) -> Iterator[SparkSession]:
     """Start a session with two cores, and end it."""
     os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
-    settings = {"spark.driver.memory": _MEMORY, "spark.log.level": "ERROR"}
+    settings = {"spark.driver.memory": _MEMORY, "spark.log.level": "OFF"}
     if kafka is not None:
         settings["spark.jars"] = kafka.connector
     spark = session("local[2]", "benchmarks", **settings)
