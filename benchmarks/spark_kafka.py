@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqclient.spark.java import java_home
+
 _POM = Path(__file__).with_suffix(".xml")
 _START_S = 60.0
 _STOP_S = 30.0
@@ -71,9 +73,8 @@ class KafkaUnavailable(Exception):
 
 def fetch(directory: Path) -> Jars:
     """Let Maven fetch what is needed, if it has not yet. Raises KafkaUnavailable."""
-    for program in ("java", "mvn"):
-        if shutil.which(program) is None:
-            raise KafkaUnavailable(f"there is no {program}")
+    if shutil.which("mvn") is None:
+        raise KafkaUnavailable("there is no Maven (mvn)")
     return Jars(_class_path("broker", directory), _class_path("connector", directory).replace(":", ","))
 
 
@@ -84,7 +85,7 @@ def broker(directory: Path, jars: Jars, partitions: int) -> Iterator[Kafka]:
     port, controller = _free_ports()
     text = _PROPERTIES.format(broker=port, controller=controller, logs=logs, partitions=partitions)
     properties.write_text(text, encoding="utf-8")
-    java = ["java", _HEAP, _LOG_LEVEL, "-cp", jars.broker]
+    java = [str(java_home() / "bin" / "java"), _HEAP, _LOG_LEVEL, "-cp", jars.broker]
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     format_logs = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
     subprocess.run(format_logs, check=True, stdout=subprocess.DEVNULL)

@@ -18,6 +18,7 @@ from benchmarks.measure import Span
 from benchmarks.spark_kafka import Kafka
 from rmqclient import Message, Producer
 from rmqclient.spark.columns import schema_of
+from store.view import LocalView
 
 TOPIC = "benchmark"
 QUEUES = 8
@@ -54,7 +55,7 @@ class Rows:
     read: Callable[[SparkSession, str | None], DataFrame]
     """Gives the DataFrame; with a schema where only some columns are wanted."""
     projects: bool = True
-    """Whether it reads less when it is given a schema."""
+    """Whether it is measured with a schema of only some columns."""
     is_whole: bool = True
     """Whether it has all messages, with the tags and times that they have in the store."""
 
@@ -112,10 +113,10 @@ def of_parquet(directory: Path, messages: int) -> Rows:
 def of_json(directory: Path, messages: int) -> Rows:
     """Return what was written as JSON lines, the body as text."""
 
-    def read(spark: SparkSession, schema: str | None) -> DataFrame:
-        return spark.read.schema((schema or _ALL).replace("value binary", "value string")).json(str(directory))
+    def read(spark: SparkSession, _schema: str | None) -> DataFrame:
+        return spark.read.schema(_ALL.replace("value binary", "value string")).json(str(directory))
 
-    return Rows(name=JSON, files=directory, messages=messages, columns=_COLUMNS, read=read)
+    return Rows(name=JSON, files=directory, messages=messages, columns=_COLUMNS, read=read, projects=False)
 
 
 def of_kafka(kafka: Kafka, topic: str, messages: int, *, tuned: bool) -> Rows:
@@ -158,6 +159,12 @@ def write_store(rows: DataFrame, root: Path) -> None:
         producer.create_topic(TOPIC, QUEUES)
     chosen = rows.select("key", "value", "tags")
     chosen.write.format("rmq").mode("append").option("topic", TOPIC).save(str(root))
+
+
+def count_store(root: Path) -> int:
+    """Return how many messages the topic has."""
+    view = LocalView(root)
+    return sum(len(view.offsets(queue)) for queue in view.queues() if queue.topic == TOPIC)
 
 
 def into_page_cache(directory: Path) -> None:

@@ -70,12 +70,13 @@ def figure(what: str, form: str) -> str:
 def measure(begin: Begin, directory: Path, job: Job) -> list[Taken]:
     """Put the messages into every form and measure each in every round.
 
-    A round with few messages comes before and does not count: the JVM compiles what it runs.
+    A round with few messages comes before and does not count, because Java compiles what it has run for a while.
     """
     begin()
-    few = min(job.messages, _WARM_MESSAGES)
     with spark_session(job.kafka) as spark:
-        _measure(spark, directory / "warm", job._replace(messages=few, tuples=few, rounds=1))
+        if job.messages > _WARM_MESSAGES:
+            few = job._replace(messages=_WARM_MESSAGES, tuples=_WARM_MESSAGES, rounds=1)
+            _measure(spark, directory / "warm", few)
         return _measure(spark, directory / "measured", job)
 
 
@@ -170,5 +171,7 @@ def _write(spark: SparkSession, forms: dict[str, Rows], target: Path, job: Job) 
         begun = time.monotonic()
         write(rows.read(spark, None), target)
         yield Taken(name, rows.messages / (time.monotonic() - begun))
+        if write is spark_rows.write_store and (count := spark_rows.count_store(target)) != rows.messages:
+            raise RuntimeError(f"{count} instead of {rows.messages} messages were written to the store")
         shutil.rmtree(target)
         os.sync()

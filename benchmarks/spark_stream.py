@@ -31,13 +31,22 @@ SPARK = "of Spark itself"
 
 _CORES = 2
 _BODY = bytes(100)
-_WARM = 20
 _NOT_COUNTED = 5
 """Batches of each query: one that has just begun is slower."""
 _START_S = 60.0
 _LONGEST_BATCH_S = 10.0
 _TINY = 20_000
 """Messages behind the tasks that have little to do."""
+
+
+class Job(NamedTuple):
+    """What the child measures."""
+
+    rounds: int
+    batches: int
+    rate: int
+    """Messages a second."""
+    tasks: int
 
 
 class Batches(NamedTuple):
@@ -56,27 +65,32 @@ class Task(NamedTuple):
     ms: float
 
 
-def measure_batches(begin: Begin, directory: Path, rounds: int, count: int, rate: int) -> list[Batches]:
-    """Run a query into every sink in every round, for so many batches."""
+class Measured(NamedTuple):
+    """All of it."""
+
+    batches: list[Batches]
+    tasks: list[Task]
+
+
+def measure(begin: Begin, directory: Path, job: Job) -> Measured:
+    """Run a query into every sink in every round, and then few tasks and many from every source in every round.
+
+    A shorter query and a round of tasks come before and do not count.
+    """
     begin()
+    stream, tiny = directory / "stream", directory / "tiny"
+    spark_rows.fill(lambda: None, tiny, _TINY, len(_BODY))
     with spark_session() as spark:
-        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10 * count)
-        _batches(spark, directory / "stream", NOOP, min(count, _WARM), rate)
-        return [
-            _batches(spark, directory / "stream", sink, count, rate)
-            for _ in range(rounds)
+        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10 * (job.batches + _NOT_COUNTED))
+        _batches(spark, stream, NOOP, job.batches // 2, job.rate)
+        batches = [
+            _batches(spark, stream, sink, job.batches, job.rate)
+            for _ in range(job.rounds)
             for sink in (NOOP, PARQUET, STORE)
         ]
-
-
-def measure_tasks(begin: Begin, directory: Path, rounds: int, tasks: int) -> list[Task]:
-    """Read a few messages with few tasks and with many, in every round."""
-    root = directory / "tiny"
-    spark_rows.fill(begin, root, _TINY, len(_BODY))
-    with spark_session() as spark:
-        costs = [_task(spark, root, source, tasks) for _ in range(rounds + 1) for source in _SOURCES]
-    shutil.rmtree(root)
-    return costs[len(_SOURCES) :]
+        tasks = [_task(spark, tiny, source, job.tasks) for _ in range(1 + job.rounds) for source in _SOURCES]
+    shutil.rmtree(tiny)
+    return Measured(batches, tasks[len(_SOURCES) :])
 
 
 def send_steadily(begin: Begin, root: Path, rate: int, end: Path) -> None:
