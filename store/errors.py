@@ -16,6 +16,7 @@
     │   ├── StoreUnusable         the directory, or a file in it, cannot be opened: permission, file system, kind
     │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
     │   ├── MessageExpired        retention has removed the message
+    │   ├── BatchConflict         a batch of a Spark job cannot be written exactly once any more
     │   ├── DataLost              messages that a reader was to read are gone or damaged
     │   └── StoreCorrupt          bytes on disk break the format; carries path and position
     ├── MessageRejected           this message can never be stored; nothing was written
@@ -145,6 +146,13 @@ class ConfigMismatch(StoreError):
 
 class MessageExpired(StoreError, LookupError):
     """The message was removed by retention: it stood below the oldest file of the commit log."""
+
+
+class BatchConflict(StoreError):
+    """A batch of a Spark job cannot be written exactly once: it was written with other rows, or nobody can tell.
+
+    Nothing was written now. The text says what is known, and what to do.
+    """
 
 
 class DataLost(StoreError):

@@ -13,6 +13,7 @@ PUBLIC = {
     "ArchiveCorrupt",
     "ArchiveError",
     "ArchiveMismatch",
+    "BatchConflict",
     "BatchTooLarge",
     "BodyTooLarge",
     "ClientIdInUse",
