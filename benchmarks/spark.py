@@ -147,7 +147,7 @@ def _note(parameters: Parameters, jars: Jars | None, samples: Samples) -> None:
     samples.note(
         "Micro-batches follow one another at once, without an interval. Their time is triggerExecution of a query's "
         "progress; the first batches of a query are not counted. What one task more costs is the time of "
-        f"{parameters.tasks} tasks less that of two over a few messages, by task and core."
+        f"{parameters.tasks} tasks less that of {QUEUES} over a few messages, by task and core."
     )
 
 
@@ -158,7 +158,7 @@ BENCHMARK = Benchmark(
         Size.FULL: Parameters(repetitions=5, messages=5_000_000, tuples=500_000, batches=60),
         Size.QUICK: Parameters(repetitions=2, messages=300_000, tuples=100_000, batches=20),
         Size.SMALLEST: Parameters(
-            repetitions=1, messages=200, tuples=80, batches=2, tasks=4, body_bytes=(100,), kafka=False
+            repetitions=1, messages=200, tuples=80, batches=2, tasks=16, body_bytes=(100,), kafka=False
         ),
     },
     run=run,

@@ -30,6 +30,8 @@ STORE = "to another store"
 SPARK = "of Spark itself"
 
 _CORES = 2
+_FEW_TASKS = spark_rows.QUEUES
+"""The source that yields tuples has one for each queue at least."""
 _BODY = bytes(100)
 _NOT_COUNTED = 5
 """Batches of each query: one that has just begun is slower."""
@@ -47,6 +49,7 @@ class Job(NamedTuple):
     rate: int
     """Messages a second."""
     tasks: int
+    """A multiple of the number of queues."""
 
 
 class Batches(NamedTuple):
@@ -157,11 +160,11 @@ def _p95(values: list[int]) -> float:
 
 def _task(spark: SparkSession, root: Path, source: str, tasks: int) -> Task:
     took_s = []
-    for count in (_CORES, tasks):
+    for count in (_FEW_TASKS, tasks):
         begun = time.monotonic()
         _SOURCES[source](spark, root, count).write.format("noop").mode("overwrite").save()
         took_s.append(time.monotonic() - begun)
-    return Task(source, (took_s[1] - took_s[0]) / (tasks - _CORES) * _CORES * 1e3)
+    return Task(source, (took_s[1] - took_s[0]) / (tasks - _FEW_TASKS) * _CORES * 1e3)
 
 
 def _of_store(spark: SparkSession, root: Path, tasks: int) -> DataFrame:
@@ -171,7 +174,7 @@ def _of_store(spark: SparkSession, root: Path, tasks: int) -> DataFrame:
 
 def _of_tuples(spark: SparkSession, root: Path, tasks: int) -> DataFrame:
     reader = spark.read.format("tuples").option("subscribe", spark_rows.TOPIC)
-    return reader.option("parts", max(1, tasks // spark_rows.QUEUES)).load(str(root))
+    return reader.option("parts", tasks // spark_rows.QUEUES).load(str(root))
 
 
 def _of_spark(spark: SparkSession, _root: Path, tasks: int) -> DataFrame:
