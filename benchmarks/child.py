@@ -82,11 +82,12 @@ def alone(child: Child[T]) -> T:
 def main() -> None:
     """Run in the child: the function comes on standard input and the result leaves on standard output."""
     source = sys.stdin.buffer
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the function prints is no answer
-        function, arguments, named = pickle.load(source)
-        result: Any = function(lambda: _wait(source, answers), *arguments, **named)
-        pickle.dump(result, answers)
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")  # its end tells that a traceback is out, so it stays open
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the function prints is no answer
+    function, arguments, named = pickle.load(source)
+    result: Any = function(lambda: _wait(source, answers), *arguments, **named)
+    pickle.dump(result, answers)
+    answers.flush()
 
 
 def _wait(source: BinaryIO, answers: BinaryIO) -> None:

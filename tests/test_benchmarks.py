@@ -9,10 +9,15 @@ import pytest
 from benchmarks import report
 from benchmarks.__main__ import BENCHMARKS, render
 from benchmarks.measure import Size
+from rmqclient.spark.java import java_home
+from store.errors import SparkUnavailable
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_the_smallest_run_of_a_benchmark_is_written_read_and_rendered(name: str, tmp_path: Path) -> None:
+    if name == "spark":
+        skip_without_java()
+
     # Given the result of a benchmark
     working, results, page = tmp_path / "working", tmp_path / "results", tmp_path / "benchmarks.md"
     working.mkdir()
@@ -27,3 +32,10 @@ def test_the_smallest_run_of_a_benchmark_is_written_read_and_rendered(name: str,
     assert measured.figures
     assert all(figure.name in page.read_text(encoding="utf-8") for figure in measured.figures)
     assert list(working.iterdir()) == []
+
+
+def skip_without_java() -> None:
+    try:
+        java_home()
+    except SparkUnavailable as error:
+        pytest.skip(str(error))
