@@ -298,7 +298,7 @@ class _LogRead:
         if self._offset_of(queue, met) not in (offset, _UNREADABLE):
             return False
         missing = range(self._collector.next_of(number), met)
-        self._lost(queue, range(self._first_at(queue, missing, self._start), met))
+        self._lost(queue, range(self._first_here(queue, missing), met))
         self._collector.go_on(number, met)
         return True
 
@@ -316,22 +316,27 @@ class _LogRead:
     def _compare_end(self, number: int, stop: int) -> None:
         """Tell of messages of a queue that should have been met and were not."""
         queue, offsets = self._wanted[number]
-        begin = self._collector.next_of(number)
-        if self._damage is not None:
-            readable = first_offset(
-                range(begin, offsets.stop), lambda offset: self._offset_of(queue, offset) != _UNREADABLE
-            )
-            self._lost(queue, range(begin, readable))
-            begin = readable
-        if begin == offsets.start:
-            begin = self._first_at(queue, range(begin, offsets.stop), self._start)
+        begin = self._first_here(queue, range(self._collector.next_of(number), offsets.stop))
         if begin < offsets.stop and self._offset_of(queue, begin) < stop:
             self._lost(queue, range(begin, self._first_at(queue, range(begin, offsets.stop), stop)))
+
+    def _first_here(self, queue: MessageQueue, known: range) -> int:
+        """Return the first of ``known`` that stands behind the begin of this reading.
+
+        Entries that are gone do not say where their messages stood. If something is missing here, it may be those.
+        """
+        begin = known.start
+        if self._damage is not None:
+            begin = first_offset(known, lambda offset: self._offset_of(queue, offset) != _UNREADABLE)
+            self._lost(queue, range(known.start, begin))
+        return self._first_at(queue, range(begin, known.stop), self._start)
 
     def _first_at(self, queue: MessageQueue, known: range, commit_log_offset: int) -> int:
         """Return the first of ``known`` whose record stands at an offset or above it, or their end."""
         if not known or self._offset_of(queue, known[-1]) < commit_log_offset:
             return known.stop
+        if self._offset_of(queue, known[0]) >= commit_log_offset:
+            return known.start
         return first_offset(known, lambda offset: self._offset_of(queue, offset) >= commit_log_offset)
 
     def _offset_of(self, queue: MessageQueue, queue_offset: int) -> int:

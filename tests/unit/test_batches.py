@@ -629,7 +629,7 @@ def test_entries_that_are_gone_are_told(read: Callable[..., list[Row]], root: Pa
     file.unlink()
     file_of(root, 0).unlink()
     lost: list[str] = []
-    reader = BatchReader(view, FULL, on_lost=lost.append)
+    reader = BatchReader(LocalView(root), FULL, on_lost=lost.append)
     queue = MessageQueue("orders", 0)
     if read is by_log:
         rows = rows_of(reader.read_log(0, end, {queue: before[queue]}), FULL)
