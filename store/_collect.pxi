@@ -61,7 +61,6 @@ cdef class Collector:
     """Adds messages to columns. Records are checked first; what breaks the format is a return value."""
 
     cdef readonly Columns columns
-    cdef bint include_half
     cdef bint looks_for_named
     cdef TagSet tags
     cdef bytes tag_bytes                # of each tag its size in four bytes, and itself
@@ -71,9 +70,8 @@ cdef class Collector:
     cdef uint64_t room                  # a power of two
     cdef list places                    # in the table, in the order in which the queues were given
 
-    def __cinit__(self, Columns columns not None, *, tags=(), bint include_half=False):
+    def __cinit__(self, Columns columns not None, *, tags=()):
         self.columns = columns
-        self.include_half = include_half
         self.tags = TagSet(tags)
         self.tag_bytes = b"".join([len(tag).to_bytes(4, "big") + tag for tag in self.tags.tags])
         self.tag_list = <const unsigned char *>PyBytes_AS_STRING(self.tag_bytes)
@@ -260,10 +258,7 @@ cdef class Collector:
         queue[0] = self._place(record + topic_at, record[topic_at - 1], get_i32(record + R_QUEUE_ID))
         if queue[0].topic_size == 0:
             queue[0] = NULL
-        elif not has_entry(record):
-            if not self.include_half:
-                queue[0] = NULL
-        elif number < queue[0].next or number >= queue[0].stop:
+        elif not has_entry(record) or number < queue[0].next or number >= queue[0].stop:
             queue[0] = NULL
         return IS_RECORD
 

@@ -68,7 +68,6 @@ class BatchReader:
         size: int = 4 << 20,
         tags: TagFilter = _EVERYTHING,
         on_lost: Callable[[str], None],
-        include_half: bool = False,
     ) -> None:
         for field in schema:
             if _TYPES.get(field.name, field.type) != field.type:
@@ -80,7 +79,6 @@ class BatchReader:
         self._size = size
         self._tags = tags
         self._on_lost = on_lost
-        self._include_half = include_half
         self._collector()  # which checks the rest
 
     def read_queue(self, queue: MessageQueue, start: int, stop: int) -> Iterator[pa.RecordBatch]:
@@ -98,7 +96,7 @@ class BatchReader:
 
         ``start`` is where a record begins. ``wanted`` says which queue offsets of each queue are asked for; records of
         others are stepped over unchecked. Messages without a consume queue entry, of transactions that are prepared or
-        rolled back, are left out, or with ``include_half`` added whatever their queue offset.
+        rolled back, are left out.
 
         No message is passed over silently: each queue's offsets must follow each other, and begin and end where its
         entries say, which costs a look at one or two entries of each wanted queue, and a binary search for a queue
@@ -110,7 +108,7 @@ class BatchReader:
 
     def _collector(self) -> Collector:
         columns = Columns(self._names, rows=self._rows, size=self._size)
-        return Collector(columns, tags=self._tags.tags, include_half=self._include_half)
+        return Collector(columns, tags=self._tags.tags)
 
     def _batches(self, collector: Collector, steps: Iterator[None]) -> Iterator[pa.RecordBatch]:
         for _ in steps:

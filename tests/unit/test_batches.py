@@ -368,8 +368,6 @@ def test_messages_of_transactions_that_are_not_committed_are_no_messages(read: C
     flags = [0, 0x4, 0x8, 0xC, 0x4, 0]
     view = HandMade([ReferenceRecord(topic="t", body=b"%d" % number, sys_flag=f) for number, f in enumerate(flags)])
     assert [row["value"] for row in read(view)] == [b"0", b"2", b"5"]
-    if read is by_log:
-        assert [row["value"] for row in read(view, include_half=True)] == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
 @both
