@@ -5,5 +5,6 @@
 fails: a target stands beside what was measured.
 
 Reading order: ``measure``, ``machine``, ``child``, ``report``; ``traffic``, ``peers``; ``append``, ``consume``,
-``latency``, ``sync``, ``scale``, ``start``.
+``latency``, ``sync``, ``scale``, ``start``; ``spark`` with ``spark_rows``, ``spark_tuples``, ``spark_kafka``,
+``spark_scans``, ``spark_stream``.
 """

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 
 from store.errors import StoreCorrupt
-from store.mapped_file import open_file, open_plain
+from store.mapped_file import FileIdentity, is_at, open_file, open_plain
 
 DESCRIPTORS = 16
 """Descriptors kept by default: of the last files that were read from."""
@@ -73,9 +73,9 @@ class ColdReads:
             self._files.pop(path, None)
 
     def release_removed(self) -> None:
-        """Close the files that were removed meanwhile, which keep their blocks while they are open."""
+        """Close the files that were removed or replaced meanwhile, which keep their blocks while they are open."""
         with self._lock:
-            for path in [path for path in self._files if not Path(path).exists()]:
+            for path in [path for path, file in self._files.items() if not is_at(path, file.identity())]:
                 del self._files[path]
 
     def clear(self) -> None:
@@ -106,6 +106,11 @@ class _File:
         self._descriptor = open_plain(path, os.O_RDONLY) if any_size else open_file(path, size, os.O_RDONLY)
         # No reading ahead: a look at one entry would fill memory with the file. Who reads on asks for more at once.
         os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def identity(self) -> FileIdentity:
+        """Return which file it is."""
+        status = os.fstat(self._descriptor)
+        return status.st_dev, status.st_ino
 
     def __del__(self) -> None:
         if self._descriptor >= 0:

@@ -22,7 +22,7 @@ from store import layout
 from store._kernel import Mapping
 from store.cold_reads import ColdReads
 from store.errors import LimitReached
-from store.mapped_file import allocate, map_file, sync_directory, sync_file
+from store.mapped_file import FileIdentity, allocate, identity_of, is_at, map_file, sync_directory, sync_file
 
 _FILE_NAME = re.compile(f"[0-9]{{{layout.FILE_NAME_DIGITS}}}")
 
@@ -41,7 +41,7 @@ class MappingCache:
         self._limit = limit
         self._writable = writable
         self._mappings: OrderedDict[str, Mapping] = OrderedDict()
-        self._alive: WeakKeyDictionary[Mapping, str] = WeakKeyDictionary()
+        self._alive: WeakKeyDictionary[Mapping, tuple[str, FileIdentity]] = WeakKeyDictionary()
         self._lock = Lock()
 
     def get(self, path: str, size: int) -> Mapping:
@@ -52,13 +52,14 @@ class MappingCache:
         with self._lock:
             mapping = self._mappings.get(path)
             if mapping is None:
+                identity = identity_of(path)  # before: a file that is put in its place meanwhile counts as removed
                 try:
                     mapping = map_file(Path(path), size, writable=self._writable)
                 except LimitReached:
                     self._shrink(len(self._mappings) // 2)
                     mapping = map_file(Path(path), size, writable=self._writable)
                 self._mappings[path] = mapping
-                self._alive[mapping] = path
+                self._alive[mapping] = path, identity
                 self._shrink(self._limit)
             else:
                 self._mappings.move_to_end(path)
@@ -71,12 +72,16 @@ class MappingCache:
             self._mappings.pop(path, None)
 
     def release_removed(self) -> None:
-        """Detach the mappings of files that were removed meanwhile, whoever in this process still refers to them."""
+        """Detach the mappings of files that were removed meanwhile, whoever in this process still refers to them.
+
+        A file that has another one in its place, as where a store was removed and made anew, was removed too.
+        """
         self.cold.release_removed()
         with self._lock:
-            for mapping, path in list(self._alive.items()):
-                if not os.path.exists(path):  # noqa: PTH110 - thousands of them, looked at one by one
-                    self._mappings.pop(path, None)
+            for mapping, (path, identity) in list(self._alive.items()):
+                if not is_at(path, identity):
+                    if self._mappings.get(path) is mapping:
+                        del self._mappings[path]
                     del self._alive[mapping]
                     mapping.detach()
 

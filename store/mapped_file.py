@@ -16,6 +16,7 @@ import os
 import secrets
 import stat
 from pathlib import Path
+from typing import TypeAlias
 
 from store._kernel import Mapping
 from store.crash_points import CrashPoint, reach
@@ -71,6 +72,24 @@ def _allocate_at(path: Path, size: int) -> None:
         os.posix_fallocate(descriptor, 0, size)
     finally:
         os.close(descriptor)
+
+
+FileIdentity: TypeAlias = tuple[int, int]
+"""Device and inode, which no other file gets while somebody has this one open or mapped."""
+
+
+def identity_of(path: str) -> FileIdentity:
+    """Return which file is at a path. Raises FileNotFoundError."""
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino
+
+
+def is_at(path: str, identity: FileIdentity) -> bool:
+    """Return whether a file is still the one at its path."""
+    try:
+        return identity_of(path) == identity
+    except FileNotFoundError:
+        return False
 
 
 def map_file(path: Path, size: int, *, writable: bool = True) -> Mapping:

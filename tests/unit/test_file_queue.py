@@ -97,6 +97,24 @@ def test_mappings_of_removed_files_are_detached_whoever_holds_them(files: FileQu
     assert files.mapping(4 * FILE_BYTES) is held[4]
 
 
+def test_a_file_with_another_one_in_its_place_counts_as_removed(files: FileQueue) -> None:
+    # Given a file that is mapped and has been read from
+    files.allocate(0)
+    files.path(0).write_bytes(b"x" * FILE_BYTES)
+    mapping = files.mapping(0)
+    assert files.read(0, 0, 1) == b"x"
+
+    # When its directory is removed and made anew, as by a store that begins again
+    files.path(0).unlink()
+    files.path(0).write_bytes(b"y" * FILE_BYTES)
+    files._mappings.release_removed()
+
+    # Then nobody sees what was in the old one
+    assert bytes(memoryview(mapping)[:1]) == b"\0"
+    assert bytes(memoryview(files.mapping(0))[:1]) == b"y"
+    assert files.read(0, 0, 1) == b"y"
+
+
 def test_a_removed_file_is_forgotten(files: FileQueue) -> None:
     files.allocate(0)
     mapping = files.mapping(0)
