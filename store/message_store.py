@@ -149,18 +149,9 @@ class MessageStore:
             queues = self.topics.create(topic, len(DELAYS)) if topic == SCHEDULE_TOPIC else make_topic(topic)
             return Route(topic, list(queues), [self.topics.slot(queue) for queue in queues])
 
-        files = AppendFiles(
-            self.state,
-            self.log_files,
-            self.consume_queues,
-            self.topics,
-            self.config.lock_timeout_ms,
-            self.disk,
-            self._rolled,
-        )
         appender = Appender(
             self.state.mapping,
-            files,
+            self._append_files(),
             make_route,
             encode_body,
             log_file_bytes=self.config.commit_log_file_bytes,
@@ -177,6 +168,25 @@ class MessageStore:
         if prepare:
             self._preparers.append(Preparer(self.state, self.log_files, appender))
         return appender
+
+    def settle_append(self) -> None:
+        """Finish or undo the append of a process that died in it, as the next append would.
+
+        Raises StoreBusy, StoreCorrupt, LimitReached.
+        """
+        self.check_usable()
+        self._append_files().repair()
+
+    def _append_files(self) -> AppendFiles:
+        return AppendFiles(
+            self.state,
+            self.log_files,
+            self.consume_queues,
+            self.topics,
+            self.config.lock_timeout_ms,
+            self.disk,
+            self._rolled,
+        )
 
     def grant(self, slot: GroupQueueSlot, epoch: int, tags: TagSet) -> QueueGrant:
         """Return what takes and acknowledges the messages of one queue under one epoch."""
