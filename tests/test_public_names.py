@@ -25,6 +25,7 @@ PUBLIC = {
     "MessageQueue",
     "MessageRejected",
     "NotFlushed",
+    "NotInstalled",
     "OffsetOutOfRange",
     "PageCacheBusy",
     "Producer",

@@ -102,7 +102,8 @@ def test_a_replay_that_stops_in_the_middle_goes_on_behind_what_it_sent(store: Me
     "point", ["APPEND_LOCKED", "RECORD_HALF_COPIED", "RECORDS_ANNOUNCED", "ENTRIES_WRITTEN", "APPEND_FINISHED"]
 )
 def test_a_replay_that_is_killed_sends_each_once(store: MessageStore, point: str) -> None:
-    killed = subprocess.run([sys.executable, "-c", KILLED_IN_THE_SECOND, str(store.root), point], timeout=60)
+    command = [sys.executable, "-c", KILLED_IN_THE_SECOND, str(store.root), point]
+    killed = subprocess.run(command, check=False, timeout=60)
     assert killed.returncode == -signal.SIGKILL
     list(replay(store, "g", Selection()))
     assert bodies(store, Selection()) == []
