@@ -19,7 +19,11 @@ from store import _kernel, layout
 from store._kernel import (
     RESERVED_PROPERTIES,
     SCHEDULE_TOPIC,
+    STOPPED,
     Appender,
+    Collector,
+    ColumnBuffer,
+    Columns,
     Message,
     QueueGrant,
     ReceivedMessage,
@@ -37,7 +41,11 @@ from store.message_store import MessageStore, open_store
 __all__ = [
     "RESERVED_PROPERTIES",
     "SCHEDULE_TOPIC",
+    "STOPPED",
     "Appender",
+    "Collector",
+    "ColumnBuffer",
+    "Columns",
     "Durability",
     "Message",
     "MessageQueue",

@@ -410,3 +410,75 @@ class QueueGrant:
     def begin(self, message: ReceivedMessage) -> bool: ...
     def acknowledge(self, message: ReceivedMessage) -> bool: ...
     def acknowledge_offsets(self, offsets: list[int]) -> bool: ...
+
+COLUMNS: tuple[str, ...]
+"""Names of the columns that :class:`Columns` can have."""
+STOPPED: dict[str, int]
+"""Why a :class:`Collector` stopped; any other number is that of what it met in ``FOUND``.
+
+END: what was given is at its end. SHORT: these bytes end before the record does. FULL: the columns hold a batch.
+ELSEWHERE: the record is not inside of this part of the log. GAP: messages of the queue before this one were not met.
+OTHER: a valid record, but not that of its entry.
+"""
+
+@final
+class ColumnBuffer:
+    """Bytes of an Arrow array, read-only."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __len__(self) -> int: ...
+
+@final
+class Columns:
+    """Rows of the wanted columns, until they are taken as the buffers of Arrow arrays.
+
+    A batch ends with ``rows`` rows, or with the row with which it has more than ``size`` bytes of variable size. Raises
+    ValueError for a name that is none of ``COLUMNS``, and for limits that cannot be.
+    """
+
+    def __new__(cls, names: tuple[str, ...], *, rows: int, size: int) -> Self: ...
+    @property
+    def rows(self) -> int:
+        """Rows that were added and not taken yet."""
+
+    def take(self) -> tuple[int, dict[str, tuple[int, list[ColumnBuffer | None]]]]:
+        """Return the number of rows and, by column, how many are null and the buffers; begin anew.
+
+        Buffers as the Arrow columnar format orders them, without a bitmap where nothing is null. Those of properties:
+        the offsets, then offsets and data of the names, then of the values.
+        """
+
+@final
+class Collector:
+    """Adds messages to columns, those with one of some tags or all. Every record is checked first."""
+
+    def __new__(cls, columns: Columns, *, tags: Iterable[str] = (), include_half: bool = False) -> Self: ...
+    @property
+    def columns(self) -> Columns: ...
+    def add_entries(self, entries: bytes, at: int, first: int, topic: bytes, queue_id: int) -> tuple[int, int]:
+        """Add what entries tell of their messages, from number ``at`` on; number 0 has the queue offset ``first``.
+
+        Tags are not looked at. Returns the number where that ended, and why.
+        """
+
+    def add_queue(
+        self, entries: bytes, at: int, first: int, topic: bytes, queue_id: int, part: _Bytes, base: int
+    ) -> tuple[int, int]:
+        """Add the messages of entries whose records stand in the part of the log from ``base`` on; as add_entries."""
+
+    def want(self, queues: list[tuple[bytes, int, int, int]]) -> None:
+        """Say of which queues ``add_log`` adds messages: (topic, queue id, first queue offset, end) of each."""
+
+    def next_of(self, number: int) -> int:
+        """Return below which queue offset all messages of a wanted queue were met, or are known to be missing."""
+
+    def go_on(self, number: int, queue_offset: int) -> None:
+        """Say that all messages of a wanted queue below an offset were met, or are known to be missing."""
+
+    def add_log(self, part: _Bytes, base: int, file_end: int, start: int, stop: int) -> tuple[int, int, int, int]:
+        """Add messages of wanted queues from the part of the log that begins at ``base``, of a file up to ``file_end``.
+
+        Records of other queues are stepped over unchecked. Returns where in the log that ended, and why: END is
+        ``stop``, or the end of the part or of the file. Then, for GAP, which of the wanted queues it is and the queue
+        offset that was met, else -1.
+        """

@@ -24,7 +24,7 @@ from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
 from libc.errno cimport EBUSY, EINVAL, ESTALE, ETIMEDOUT, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset, strlen
 
 import os
 import sys
@@ -67,6 +67,7 @@ cdef extern from "_shared_memory.h" nogil:
     int replace64(void *at, uint64_t expected, uint64_t desired)
     void keep_program_order()
     void expect_write(void *at, uint64_t size)
+    void expect_read(const void *at, uint64_t size)
     int lowest_bit(uint64_t word)
     int64_t wall_clock_ms()
     int64_t boottime_ns()
@@ -275,3 +276,5 @@ include "_plan.pxi"
 include "_appender.pxi"
 include "_acknowledge.pxi"
 include "_grant.pxi"
+include "_columns.pxi"
+include "_collect.pxi"

@@ -97,6 +97,14 @@ static inline int replace64(void *at, uint64_t expected, uint64_t desired)
  * on any processor, and only the compiler has to be told. */
 static inline void keep_program_order(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
+/* The same for what will be read, far from what is being read now. */
+static inline void expect_read(const void *at, uint64_t size)
+{
+    const unsigned char *line = (const unsigned char *)at;
+    const unsigned char *end = line + size;
+    for (; line < end; line += 64) __builtin_prefetch(line, 0);
+}
+
 static inline int lowest_bit(uint64_t word) { return __builtin_ctzll(word); } /* of a word that is not zero */
 
 /* Ask for cache lines that will be written, while there is other work: another process may have them, and each would be

@@ -1,0 +1,314 @@
+# --- collecting: which messages become rows, by the entries of a queue or along the log -----------------------------------
+
+cdef enum:  # why collecting stopped before what was given ended, beside the numbers of FOUND
+    IS_FULL = 20          # the columns hold a batch
+    IS_ELSEWHERE = 21     # the record is not inside of this part of the log
+    IS_GAP = 22           # messages of the queue before this one were not met
+    IS_OTHER = 23         # a valid record, but not that of its entry
+    NO_MEMORY = 24
+
+STOPPED = {"END": IS_RECORD, "SHORT": IS_SHORT, "FULL": IS_FULL, "ELSEWHERE": IS_ELSEWHERE, "GAP": IS_GAP, "OTHER": IS_OTHER}
+
+cdef enum:
+    ENTRIES_AHEAD = 12    # whose records are asked for while others are read
+    BYTES_AHEAD = 2048    # the same along the log, where the processor looks ahead within a page only
+    MOST_EXPECTED = 1536  # bytes of a record: then the processor has seen where this goes
+    PRE_BLANK_SIZE = 2147483647
+
+cdef struct WantedQueue:
+    int64_t next                # below it all messages were met, or are not wanted
+    int64_t stop
+    int32_t queue_id
+    int topic_size              # 0 for an empty place of the table
+    char topic[128]
+
+
+cdef bint is_possible(int64_t commit_log_offset, Py_ssize_t size) noexcept nogil:
+    """Whether these can be those of a record. An entry that was not written has none, nor has one before the first."""
+    return commit_log_offset >= 0 and RECORD_FIXED_SIZE <= size < PRE_BLANK_SIZE
+
+
+cdef Py_ssize_t topic_of(const unsigned char *record, Py_ssize_t size) noexcept nogil:
+    """Where the topic of a record begins that is not checked yet, behind its size; -1 for sizes that do not add up."""
+    cdef int32_t flags = get_i32(record + R_SYS_FLAG)
+    cdef Py_ssize_t at = R_BODY_SIZE
+    cdef Py_ssize_t body_size
+    if flags & SYS_FLAG_BORN_HOST_V6:
+        at += 12
+    if flags & SYS_FLAG_STORE_HOST_V6:
+        at += 12
+    if at + 7 > size:
+        return -1
+    body_size = get_i32(record + at)
+    at += 4
+    if body_size < 0 or at + body_size + 3 > size:
+        return -1
+    at += body_size + 1
+    return at if at + record[at - 1] + 2 <= size and record[at - 1] < 128 else -1
+
+
+cdef uint64_t place_of(const unsigned char *topic, Py_ssize_t size, int32_t queue_id) noexcept nogil:
+    """Hash of a message queue, by the end of its topic."""
+    cdef uint64_t value = 0
+    cdef Py_ssize_t number
+    for number in range(max(<Py_ssize_t>0, size - 8), size):
+        value = value << 8 | topic[number]
+    return (value ^ <uint64_t>size << 32 ^ <uint64_t>queue_id << 40) * 0x9E3779B97F4A7C15ULL >> 32
+
+
+@cython.final
+cdef class Collector:
+    """Adds messages to columns. Records are checked first; what breaks the format is a return value."""
+
+    cdef readonly Columns columns
+    cdef bint include_half
+    cdef bint looks_for_named
+    cdef TagSet tags
+    cdef bytes tag_bytes                # of each tag its size in four bytes, and itself
+    cdef const unsigned char *tag_list  # the same
+    cdef const unsigned char *tag_list_end
+    cdef WantedQueue *queues            # hash table with open addressing
+    cdef uint64_t room                  # a power of two
+    cdef list places                    # in the table, in the order in which the queues were given
+
+    def __cinit__(self, Columns columns not None, *, tags=(), bint include_half=False):
+        self.columns = columns
+        self.include_half = include_half
+        self.tags = TagSet(tags)
+        self.tag_bytes = b"".join([len(tag).to_bytes(4, "big") + tag for tag in self.tags.tags])
+        self.tag_list = <const unsigned char *>PyBytes_AS_STRING(self.tag_bytes)
+        self.tag_list_end = self.tag_list + PyBytes_GET_SIZE(self.tag_bytes)
+        self.looks_for_named = self.tags.count > 0 or columns.wants_named
+
+    def __dealloc__(self):
+        free(self.queues)
+
+    # --- by entries ------------------------------------------------------------------------------------
+
+    def add_entries(self, bytes entries not None, Py_ssize_t at, int64_t first, bytes topic not None, int32_t queue_id):
+        """Add what entries tell of their messages, from number ``at`` on; the one of number 0 is of offset ``first``.
+
+        Returns the number where that ended, and why: IS_RECORD at the end of the entries.
+        """
+        cdef const unsigned char *entry = <const unsigned char *>PyBytes_AS_STRING(entries)
+        cdef const unsigned char *name = <const unsigned char *>PyBytes_AS_STRING(topic)
+        cdef Py_ssize_t name_size = PyBytes_GET_SIZE(topic)
+        cdef Py_ssize_t count = PyBytes_GET_SIZE(entries) // ENTRY_SIZE
+        cdef int found = IS_RECORD
+        self._begin(at, count)
+        with nogil:
+            while at < count and found == IS_RECORD:
+                found = self._add_entry(entry + at * ENTRY_SIZE, first + at, name, name_size, queue_id)
+                at += found == IS_RECORD
+        return self._ended(at, found)
+
+    def add_queue(self, bytes entries not None, Py_ssize_t at, int64_t first, bytes topic not None, int32_t queue_id,
+                  part, int64_t base):
+        """Add the messages of entries whose records stand in the part of the log from ``base`` on; as add_entries."""
+        cdef const unsigned char *entry = <const unsigned char *>PyBytes_AS_STRING(entries)
+        cdef const unsigned char *name = <const unsigned char *>PyBytes_AS_STRING(topic)
+        cdef Py_ssize_t name_size = PyBytes_GET_SIZE(topic)
+        cdef Py_ssize_t count = PyBytes_GET_SIZE(entries) // ENTRY_SIZE
+        cdef _Range log = _Range(part, base, base, base)
+        cdef int found = IS_RECORD
+        self._begin(at, count)
+        with nogil:
+            while at < count and found == IS_RECORD:
+                if at + ENTRIES_AHEAD < count:
+                    self._expect(log, entry + (at + ENTRIES_AHEAD) * ENTRY_SIZE)
+                found = self._add_listed(entry + at * ENTRY_SIZE, first + at, name, name_size, queue_id, log)
+                at += found == IS_RECORD
+        return self._ended(at, found)
+
+    cdef int _add_entry(self, const unsigned char *entry, int64_t queue_offset, const unsigned char *topic,
+                        Py_ssize_t topic_size, int32_t queue_id) noexcept nogil:
+        cdef int64_t offset = get_i64(entry)
+        cdef int32_t size = get_i32(entry + E_SIZE)
+        if not is_possible(offset, size):
+            return IS_END
+        if self.columns.is_full(topic_size):
+            return IS_FULL
+        if not self.columns.put(COLUMN_TOPIC, topic, topic_size):
+            return NO_MEMORY
+        self.columns.put32(COLUMN_PARTITION, queue_id)
+        self.columns.put64(COLUMN_OFFSET, queue_offset)
+        self.columns.put64(COLUMN_COMMIT_LOG_OFFSET, offset)
+        self.columns.put32(COLUMN_SIZE, size)
+        self.columns.rows += 1
+        return IS_RECORD
+
+    cdef int _add_listed(self, const unsigned char *entry, int64_t queue_offset, const unsigned char *topic,
+                         Py_ssize_t topic_size, int32_t queue_id, _Range log) noexcept nogil:
+        cdef int64_t offset = get_i64(entry)
+        cdef Py_ssize_t size = get_i32(entry + E_SIZE)
+        cdef const unsigned char *record
+        cdef Frame frame
+        cdef int found
+        if not is_possible(offset, size):
+            return IS_END
+        if not self.tags.may_match(get_i64(entry + E_TAGS_CODE)):
+            return IS_RECORD
+        if self.columns.is_full(size):
+            return IS_FULL
+        if offset < log.base or offset - log.base > log.view.len - size:
+            return IS_ELSEWHERE
+        record = log.at(offset)
+        found = parse(record, size, offset, &frame)
+        if found != IS_RECORD:
+            return found
+        if (frame.size != size or get_i64(record + R_QUEUE_OFFSET) != queue_offset
+                or get_i32(record + R_QUEUE_ID) != queue_id or frame.topic_size != topic_size
+                or memcmp(record + frame.topic_at, topic, topic_size) != 0):
+            return IS_OTHER
+        return self._add(record, &frame)
+
+    # --- along the log ---------------------------------------------------------------------------------
+
+    def want(self, list queues not None):
+        """Say of which queues ``add_log`` adds messages: (topic, queue id, first queue offset, end) of each."""
+        cdef WantedQueue *queue
+        cdef Py_ssize_t size
+        free(self.queues)
+        self.room = 16
+        while self.room < 4 * <uint64_t>len(queues):
+            self.room *= 2
+        self.places = []
+        self.queues = <WantedQueue *>calloc(self.room, sizeof(WantedQueue))
+        if self.queues == NULL:
+            raise MemoryError()
+        for topic, queue_id, start, stop in queues:
+            size = PyBytes_GET_SIZE(topic)
+            if not 0 < size < 128:
+                raise ValueError(f"topic {topic!r}: it has {size} bytes, and a topic 1 to 127")
+            queue = self._place(<const unsigned char *>PyBytes_AS_STRING(topic), size, queue_id)
+            memcpy(queue.topic, PyBytes_AS_STRING(topic), size)
+            queue.topic_size = <int>size
+            queue.queue_id = queue_id
+            queue.next = start
+            queue.stop = stop
+            self.places.append(queue - self.queues)
+
+    def next_of(self, Py_ssize_t number):
+        """Return below which queue offset all messages of a wanted queue were met, or are known to be missing."""
+        return self.queues[<Py_ssize_t>self.places[number]].next
+
+    def go_on(self, Py_ssize_t number, int64_t queue_offset):
+        """Say that all messages of a wanted queue below an offset were met, or are known to be missing."""
+        self.queues[<Py_ssize_t>self.places[number]].next = queue_offset
+
+    def add_log(self, part, int64_t base, int64_t file_end, int64_t start, int64_t stop):
+        """Add messages of wanted queues from the part of the log that begins at ``base``, of a file up to ``file_end``.
+
+        Returns where in the log that ended, and why: IS_RECORD at ``stop``, the end of the part or of the file. Then,
+        for IS_GAP, which of the wanted queues it is and the queue offset that was met, -1 without a gap.
+        """
+        cdef _Range log = _Range(part, base, start, stop)
+        cdef WantedQueue *queue = NULL
+        cdef Py_ssize_t number = -1
+        cdef int64_t met = -1
+        cdef int found
+        if self.queues == NULL:
+            raise ValueError("no queues are wanted yet")
+        self._begin(0, 0)
+        with nogil:
+            start, found = self._add_records(log, start, file_end, &queue)
+        if found == IS_GAP:
+            number = self.places.index(queue - self.queues)
+            met = get_i64(log.at(start) + R_QUEUE_OFFSET)
+        return (*self._ended(start, found), number, met)
+
+    cdef (int64_t, int) _add_records(self, _Range log, int64_t offset, int64_t file_end, WantedQueue **met) noexcept nogil:
+        cdef const unsigned char *record
+        cdef Py_ssize_t size, left
+        cdef Frame frame
+        cdef WantedQueue *queue = NULL
+        cdef int found
+        while offset < log.stop:
+            record = log.at(offset)
+            left = log.left(offset)
+            size = get_i32(record) if left >= RECORD_FIXED_SIZE and get_i32(record + R_MAGIC) == RECORD_MAGIC else 0
+            if not RECORD_FIXED_SIZE <= size <= left:
+                found = frame_of(record, left, offset, &frame)
+                if found == IS_BLANK:
+                    return file_end, IS_RECORD
+                return offset, found
+            found = self._wants(record, size, &queue)
+            if found == IS_RECORD and queue != NULL:
+                if left - size > BYTES_AHEAD + MOST_EXPECTED:
+                    expect_read(record + size + BYTES_AHEAD, min(size, <Py_ssize_t>MOST_EXPECTED))
+                if self.columns.is_full(size):
+                    return offset, IS_FULL
+                found = parse(record, size, offset, &frame)
+                if found == IS_RECORD and has_entry(record):
+                    if get_i64(record + R_QUEUE_OFFSET) != queue.next:
+                        met[0] = queue
+                        return offset, IS_GAP
+                    queue.next += 1
+                if found == IS_RECORD:
+                    found = self._add(record, &frame)
+            if found != IS_RECORD:
+                return offset, found
+            offset += size
+        return offset, IS_RECORD
+
+    cdef int _wants(self, const unsigned char *record, Py_ssize_t size, WantedQueue **queue) noexcept nogil:
+        """Find the queue of a record that is not checked yet; NULL when it is not wanted, or has been passed."""
+        cdef Py_ssize_t topic_at = topic_of(record, size)
+        cdef int64_t number = get_i64(record + R_QUEUE_OFFSET)
+        if topic_at < 0:
+            return BAD_SIZE
+        queue[0] = self._place(record + topic_at, record[topic_at - 1], get_i32(record + R_QUEUE_ID))
+        if queue[0].topic_size == 0:
+            queue[0] = NULL
+        elif not has_entry(record):
+            if not self.include_half:
+                queue[0] = NULL
+        elif number < queue[0].next or number >= queue[0].stop:
+            queue[0] = NULL
+        return IS_RECORD
+
+    cdef WantedQueue *_place(self, const unsigned char *topic, Py_ssize_t size, int32_t queue_id) noexcept nogil:
+        """The place of a queue in the table; an empty one when it is not wanted."""
+        cdef uint64_t place = place_of(topic, size, queue_id)
+        cdef WantedQueue *queue
+        while True:
+            queue = &self.queues[place & (self.room - 1)]
+            if queue.topic_size == 0 or (
+                    queue.queue_id == queue_id and queue.topic_size == size and memcmp(queue.topic, topic, size) == 0):
+                return queue
+            place += 1
+
+    # --- both ------------------------------------------------------------------------------------------
+
+    cdef int _add(self, const unsigned char *record, Frame *frame) noexcept nogil:
+        """Add a row of a checked record, if its tag is wanted."""
+        cdef Named named
+        if self.looks_for_named:
+            find_named(record + frame.properties_at, frame.properties_size, &named)
+            if self.tags.count and not self._has_wanted_tag(&named):
+                return IS_RECORD
+        return IS_RECORD if self.columns.add(record, frame, &named) else NO_MEMORY
+
+    cdef bint _has_wanted_tag(self, const Named *named) noexcept nogil:
+        cdef const unsigned char *at = self.tag_list
+        while at < self.tag_list_end and named.tags != NULL:
+            if get_i32(at) == named.tags_size and memcmp(at + 4, named.tags, named.tags_size) == 0:
+                return True
+            at += 4 + get_i32(at)
+        return False
+
+    cdef void _expect(self, _Range log, const unsigned char *entry) noexcept nogil:
+        cdef int64_t at = get_i64(entry) - log.base
+        cdef int64_t size = min(get_i32(entry + E_SIZE), <int32_t>MOST_EXPECTED)
+        if 0 <= at <= log.view.len - size:
+            expect_read(log.at(log.base + at), size)
+
+    cdef int _begin(self, Py_ssize_t at, Py_ssize_t count) except -1:
+        if not 0 <= at <= count:
+            raise ValueError(f"there is no entry {at}, of {count}")
+        return self.columns.begin()
+
+    cdef tuple _ended(self, int64_t at, int found):
+        if found == NO_MEMORY:
+            raise MemoryError()
+        return at, found

@@ -1,0 +1,407 @@
+# --- columns: records as the buffers of Arrow arrays --------------------------------------------------------------------
+# An Arrow array is values of one width; or, of text and bytes, offsets of 32 bits, one more than values, and what they
+# point into. Where a value can be null, a bitmap has a bit for each that is not.
+
+cdef extern from "<arpa/inet.h>" nogil:
+    int AF_INET, AF_INET6
+    const char *inet_ntop(int family, const void *address, char *text, uint32_t size)
+
+cdef extern from "<stdio.h>" nogil:
+    int snprintf(char *text, size_t size, const char *template, ...)
+
+cdef enum:  # columns, in the order of COLUMNS
+    COLUMN_KEY = 0
+    COLUMN_VALUE = 1
+    COLUMN_TOPIC = 2
+    COLUMN_PARTITION = 3
+    COLUMN_OFFSET = 4
+    COLUMN_TIMESTAMP = 5
+    COLUMN_BORN_TIMESTAMP = 6
+    COLUMN_TAGS = 7
+    COLUMN_PROPERTIES = 8
+    COLUMN_COMMIT_LOG_OFFSET = 9
+    COLUMN_SIZE = 10
+    COLUMN_FLAG = 11
+    COLUMN_SYS_FLAG = 12
+    COLUMN_RECONSUME_TIMES = 13
+    COLUMN_BORN_HOST = 14
+    COLUMN_STORE_HOST = 15
+    COLUMN_MSG_ID = 16
+    PROPERTY_NAMES = 17         # the columns inside of properties, with a value for each property
+    PROPERTY_VALUES = 18
+    ALL_COLUMNS = 19
+
+cdef enum:
+    MOST_ROWS = 1 << 24
+    MOST_BYTES = 1 << 30
+    MOST_OFFSET = 2147482624    # an offset of 32 bits, less the addresses and the id of a message
+    MESSAGE_ID_SIZE = 56        # of an offset message id as text
+
+COLUMNS = (
+    "key", "value", "topic", "partition", "offset", "timestamp", "born_timestamp", "tags", "properties",
+    "commit_log_offset", "size", "flag", "sys_flag", "reconsume_times", "born_host", "store_host", "msg_id",
+)
+
+cdef const char *HEXADECIMAL = b"0123456789ABCDEF"
+
+cdef struct Column:
+    bint is_wanted
+    int width                   # bytes of a value, 4 of an offset
+    bint has_data               # that offsets point into
+    bint has_nulls
+    unsigned char *values       # or offsets
+    Py_ssize_t values_room
+    unsigned char *data
+    Py_ssize_t used
+    Py_ssize_t room
+    unsigned char *validity
+    Py_ssize_t nulls
+
+
+cdef struct Address:  # the last one that a column got: the next one is nearly always the same
+    unsigned char bytes[20]
+    int size                    # of the bytes; 0 before the first
+    char text[64]
+    Py_ssize_t text_size
+
+
+cdef struct Named:  # properties with columns of their own; NULL for what a record has not
+    const unsigned char *key
+    const unsigned char *tags
+    const unsigned char *unique
+    Py_ssize_t key_size
+    Py_ssize_t tags_size
+    Py_ssize_t unique_size
+
+
+cdef void find_named(const unsigned char *at, Py_ssize_t size, Named *named) noexcept nogil:
+    """Find the properties with columns of their own in one pass; of several the first one, as find_property."""
+    cdef const unsigned char *end = at + size
+    cdef const unsigned char *stop
+    memset(named, 0, sizeof(Named))
+    while at < end:
+        stop = <const unsigned char *>memchr(at, 2, end - at)
+        if stop == NULL:
+            stop = end
+        if stop - at >= 5 and at[4] == 1:
+            if named.key == NULL and memcmp(at, b"KEYS", 4) == 0:
+                named.key = at + 5
+                named.key_size = stop - named.key
+            elif named.tags == NULL and memcmp(at, b"TAGS", 4) == 0:
+                named.tags = at + 5
+                named.tags_size = stop - named.tags
+        elif named.unique == NULL and stop - at >= 9 and memcmp(at, b"UNIQ_KEY\x01", 9) == 0:
+            named.unique = at + 9
+            named.unique_size = stop - named.unique
+        at = stop + 1
+
+
+cdef bint is_set_later(const unsigned char *name, Py_ssize_t size, const unsigned char *at,
+                       const unsigned char *end) noexcept nogil:
+    """Whether a property of that name has a value further on."""
+    cdef Py_ssize_t value_size = 0
+    while at < end:
+        at = find_property(at, end - at, <const char *>name, size, &value_size)
+        if at == NULL:
+            return False
+        if value_size:
+            return True
+    return False
+
+
+cdef void write_address(Address *address, const unsigned char *at, bint is_v6) noexcept nogil:
+    """Make ``address`` that which stands at ``at``, its text being ``ip:port``."""
+    cdef int size = 20 if is_v6 else 8
+    if address.size == size and memcmp(address.bytes, at, size) == 0:
+        return
+    address.size = size
+    memcpy(address.bytes, at, size)
+    inet_ntop(AF_INET6 if is_v6 else AF_INET, at, address.text, sizeof(address.text))
+    address.text_size = strlen(address.text)
+    address.text_size += snprintf(
+        address.text + address.text_size, sizeof(address.text) - address.text_size, b":%d", get_i32(at + size - 4))
+
+
+cdef Py_ssize_t offset_id_text(const unsigned char *record, int host_at, bint is_v6, char *text) noexcept nogil:
+    """Write the offset message id: hexadecimal digits of the store's address and the commit log offset."""
+    cdef int host_size = 20 if is_v6 else 8
+    cdef int number
+    cdef unsigned char byte
+    for number in range(host_size + 8):
+        byte = record[host_at + number] if number < host_size else record[R_COMMIT_LOG_OFFSET + number - host_size]
+        text[2 * number] = HEXADECIMAL[byte >> 4]
+        text[2 * number + 1] = HEXADECIMAL[byte & 15]
+    return 2 * (host_size + 8)
+
+
+@cython.final
+cdef class ColumnBuffer:
+    """Bytes of an Arrow array, read-only."""
+
+    cdef unsigned char *at
+    cdef Py_ssize_t size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.at, self.size, 1, flags)
+
+    def __len__(self):
+        return self.size
+
+    def __dealloc__(self):
+        free(self.at)
+
+
+cdef ColumnBuffer handed_over(unsigned char **at, Py_ssize_t size):
+    cdef ColumnBuffer buffer = ColumnBuffer.__new__(ColumnBuffer)
+    buffer.at = at[0]
+    buffer.size = size
+    at[0] = NULL
+    return buffer
+
+
+@cython.final
+cdef class Columns:
+    """Rows of the wanted columns, from the records that are added until they are taken.
+
+    Buffers grow, and belong to whoever takes them.
+    """
+
+    cdef Column columns[ALL_COLUMNS]
+    cdef Address born_host
+    cdef Address store_host
+    cdef tuple names
+    cdef readonly Py_ssize_t rows
+    cdef Py_ssize_t pairs               # properties of these rows
+    cdef Py_ssize_t most_rows
+    cdef Py_ssize_t most_bytes
+    cdef Py_ssize_t variable            # bytes in columns of variable size
+    cdef bint begun
+    cdef bint wants_named               # columns from Named
+
+    def __cinit__(self, tuple names not None, *, Py_ssize_t rows, Py_ssize_t size):
+        cdef int number
+        if not 1 <= rows <= MOST_ROWS:
+            raise ValueError(f"rows={rows}: a batch has 1 to {MOST_ROWS:,} rows")
+        if not 1 <= size <= MOST_BYTES:
+            raise ValueError(f"size={size}: a batch has 1 to {MOST_BYTES:,} bytes, and what its last message is longer")
+        self.names = names
+        self.most_rows = rows
+        self.most_bytes = size
+        for number in range(ALL_COLUMNS):
+            self.columns[number].width = 4
+        for number in (COLUMN_OFFSET, COLUMN_TIMESTAMP, COLUMN_BORN_TIMESTAMP, COLUMN_COMMIT_LOG_OFFSET):
+            self.columns[number].width = 8
+        for number in (COLUMN_KEY, COLUMN_VALUE, COLUMN_TOPIC, COLUMN_TAGS, COLUMN_BORN_HOST, COLUMN_STORE_HOST,
+                       COLUMN_MSG_ID, PROPERTY_NAMES, PROPERTY_VALUES):
+            self.columns[number].has_data = True
+        self.columns[COLUMN_KEY].has_nulls = self.columns[COLUMN_TAGS].has_nulls = True
+        for name in names:
+            if name not in COLUMNS:
+                raise ValueError(f"{name!r} is no column: those are {', '.join(COLUMNS)}")
+            self.columns[<int>COLUMNS.index(name)].is_wanted = True
+        if self.columns[COLUMN_PROPERTIES].is_wanted:
+            self.columns[PROPERTY_NAMES].is_wanted = self.columns[PROPERTY_VALUES].is_wanted = True
+        self.wants_named = (self.columns[COLUMN_KEY].is_wanted or self.columns[COLUMN_TAGS].is_wanted
+                            or self.columns[COLUMN_MSG_ID].is_wanted)
+
+    def __dealloc__(self):
+        cdef int number
+        for number in range(ALL_COLUMNS):
+            free(self.columns[number].values)
+            free(self.columns[number].data)
+            free(self.columns[number].validity)
+
+    def take(self):
+        """Return the number of rows and, by column, how many values are null and the buffers; begin anew.
+
+        Buffers as the Arrow columnar format orders them, those of the two columns inside of properties behind its own.
+        None for a bitmap without a null in it.
+        """
+        cdef Py_ssize_t rows = self.rows
+        cdef dict taken = {}
+        cdef int number
+        self.begin()
+        for name in self.names:
+            if name in taken:
+                continue
+            number = COLUMNS.index(name)
+            taken[name] = self.columns[number].nulls, self._buffers(number, rows)
+            if number == COLUMN_PROPERTIES:
+                taken[name][1].extend(
+                    self._buffers(PROPERTY_NAMES, self.pairs)[1:] + self._buffers(PROPERTY_VALUES, self.pairs)[1:])
+        self.rows = self.pairs = self.variable = 0
+        self.begun = False
+        return rows, taken
+
+    cdef list _buffers(self, int number, Py_ssize_t count):
+        cdef Column *column = &self.columns[number]
+        cdef bint is_fixed = not column.has_data and number != COLUMN_PROPERTIES
+        cdef list buffers = [None, handed_over(&column.values, (count if is_fixed else count + 1) * column.width)]
+        if column.nulls:
+            buffers[0] = handed_over(&column.validity, (count + 7) // 8)
+        if column.has_data:
+            buffers.append(handed_over(&column.data, column.used))
+        return buffers
+
+    cdef int begin(self) except -1:
+        """Make buffers, of data as large as the last ones became."""
+        cdef int number
+        cdef Column *column
+        if self.begun:
+            return 0
+        for number in range(ALL_COLUMNS):
+            column = &self.columns[number]
+            if not column.is_wanted:
+                continue
+            column.room = max(<Py_ssize_t>4096, min(column.used + column.used // 8, 2 * self.most_bytes))
+            column.values_room = (self.most_rows + 1) * column.width
+            column.used = column.nulls = 0
+            free(column.validity)
+            column.validity = NULL
+            column.values = <unsigned char *>malloc(column.values_room)
+            if column.has_data:
+                column.data = <unsigned char *>malloc(column.room)
+            if column.has_nulls:
+                column.validity = <unsigned char *>calloc((self.most_rows + 7) // 8, 1)
+            if (column.values == NULL or (column.has_data and column.data == NULL)
+                    or (column.has_nulls and column.validity == NULL)):
+                raise MemoryError()
+            memset(column.values, 0, 8)
+        self.begun = True
+        return 0
+
+    cdef bint is_full(self, Py_ssize_t size) noexcept nogil:
+        """Whether a record of so many bytes has to wait for the next batch."""
+        return (self.rows >= self.most_rows or self.variable > self.most_bytes
+                or (self.rows > 0 and self.variable + size > MOST_OFFSET))
+
+    cdef bint add(self, const unsigned char *record, const Frame *frame, const Named *named) noexcept nogil:
+        """Add a row of a checked record. False when there is no memory."""
+        cdef int32_t flags = get_i32(record + R_SYS_FLAG)
+        cdef bint born_v6 = flags & SYS_FLAG_BORN_HOST_V6
+        cdef bint store_v6 = flags & SYS_FLAG_STORE_HOST_V6
+        cdef int host_at = R_STORE_HOST + (12 if born_v6 else 0)
+        cdef char text[MESSAGE_ID_SIZE]
+        cdef bint done = True
+        self.put64(COLUMN_OFFSET, get_i64(record + R_QUEUE_OFFSET))
+        self.put64(COLUMN_TIMESTAMP, 1000 * <uint64_t>get_i64(record + host_at - 8))
+        self.put64(COLUMN_BORN_TIMESTAMP, 1000 * <uint64_t>get_i64(record + R_BORN_TIMESTAMP))
+        self.put64(COLUMN_COMMIT_LOG_OFFSET, get_i64(record + R_COMMIT_LOG_OFFSET))
+        self.put32(COLUMN_PARTITION, get_i32(record + R_QUEUE_ID))
+        self.put32(COLUMN_SIZE, <int32_t>frame.size)
+        self.put32(COLUMN_FLAG, get_i32(record + R_FLAG))
+        self.put32(COLUMN_SYS_FLAG, flags)
+        self.put32(COLUMN_RECONSUME_TIMES, get_i32(record + reconsume_times_at(record)))
+        done &= self.put(COLUMN_VALUE, record + frame.body_at, frame.body_size)
+        done &= self.put(COLUMN_TOPIC, record + frame.topic_at, frame.topic_size)
+        if self.wants_named:
+            done &= self.put(COLUMN_KEY, named.key, named.key_size)
+            done &= self.put(COLUMN_TAGS, named.tags, named.tags_size)
+            if named.unique != NULL:
+                done &= self.put(COLUMN_MSG_ID, named.unique, named.unique_size)
+            elif self.columns[COLUMN_MSG_ID].is_wanted:
+                done &= self.put(COLUMN_MSG_ID, <unsigned char *>text, offset_id_text(record, host_at, store_v6, text))
+        if self.columns[COLUMN_BORN_HOST].is_wanted:
+            write_address(&self.born_host, record + R_BORN_HOST, born_v6)
+            done &= self.put(COLUMN_BORN_HOST, <unsigned char *>self.born_host.text, self.born_host.text_size)
+        if self.columns[COLUMN_STORE_HOST].is_wanted:
+            write_address(&self.store_host, record + host_at, store_v6)
+            done &= self.put(COLUMN_STORE_HOST, <unsigned char *>self.store_host.text, self.store_host.text_size)
+        if self.columns[COLUMN_PROPERTIES].is_wanted:
+            done &= self._put_properties(record + frame.properties_at, frame.properties_size)
+        self.rows += 1
+        return done
+
+    cdef void put32(self, int number, int32_t value) noexcept nogil:
+        if self.columns[number].is_wanted:
+            (<int32_t *>self.columns[number].values)[self.rows] = value
+
+    cdef void put64(self, int number, int64_t value) noexcept nogil:
+        if self.columns[number].is_wanted:
+            (<int64_t *>self.columns[number].values)[self.rows] = value
+
+    cdef bint put(self, int number, const unsigned char *at, Py_ssize_t size) noexcept nogil:
+        """Put text or bytes into this row, null for NULL."""
+        cdef Column *column = &self.columns[number]
+        if not column.is_wanted:
+            return True
+        if at == NULL:
+            column.nulls += 1
+        elif column.has_nulls:
+            column.validity[self.rows >> 3] |= <unsigned char>(1 << (self.rows & 7))
+        return self._put_data(column, self.rows, at, size)
+
+    cdef bint _put_data(self, Column *column, Py_ssize_t row, const unsigned char *at, Py_ssize_t size) noexcept nogil:
+        if column.used + size > column.room and not reserve(&column.data, &column.room, column.used + size):
+            return False
+        if size:
+            memcpy(column.data + column.used, at, size)
+        column.used += size
+        self.variable += size
+        (<int32_t *>column.values)[row + 1] = <int32_t>column.used
+        return True
+
+    cdef bint _put_properties(self, const unsigned char *at, Py_ssize_t size) noexcept nogil:
+        """Put every property but the CRC into this row, as ReceivedMessage.properties has them."""
+        cdef Py_ssize_t first = self.pairs
+        cdef Py_ssize_t names_used = self.columns[PROPERTY_NAMES].used
+        cdef Py_ssize_t values_used = self.columns[PROPERTY_VALUES].used
+        cdef bint done = self._put_pairs(at, size, False)
+        if done and self._has_doubles(first):
+            self.variable -= self.columns[PROPERTY_NAMES].used - names_used
+            self.variable -= self.columns[PROPERTY_VALUES].used - values_used
+            self.columns[PROPERTY_NAMES].used = names_used
+            self.columns[PROPERTY_VALUES].used = values_used
+            self.pairs = first
+            done = self._put_pairs(at, size, True)
+        (<int32_t *>self.columns[COLUMN_PROPERTIES].values)[self.rows + 1] = <int32_t>self.pairs
+        return done
+
+    cdef bint _put_pairs(self, const unsigned char *at, Py_ssize_t size, bint has_doubles) noexcept nogil:
+        cdef Column *names = &self.columns[PROPERTY_NAMES]
+        cdef Column *values = &self.columns[PROPERTY_VALUES]
+        cdef const unsigned char *end = at + size
+        cdef const unsigned char *stop
+        cdef const unsigned char *value
+        while at < end:
+            stop = <const unsigned char *>memchr(at, 2, end - at)
+            if stop == NULL:
+                stop = end
+            value = <const unsigned char *>memchr(at, 1, stop - at)
+            if (value != NULL and value > at and value + 1 < stop
+                    and not (value - at == 8 and memcmp(at, b"__CRC32#", 8) == 0)
+                    and not (has_doubles and is_set_later(at, value - at, stop + 1, end))):
+                if not (reserve(&names.values, &names.values_room, (self.pairs + 2) * 4)
+                        and reserve(&values.values, &values.values_room, (self.pairs + 2) * 4)
+                        and self._put_data(names, self.pairs, at, value - at)
+                        and self._put_data(values, self.pairs, value + 1, stop - value - 1)):
+                    return False
+                self.pairs += 1
+            at = stop + 1
+        return True
+
+    cdef bint _has_doubles(self, Py_ssize_t first) noexcept nogil:
+        """Whether two of the pairs from ``first`` on have the same name."""
+        cdef const int32_t *at = <const int32_t *>self.columns[PROPERTY_NAMES].values
+        cdef const unsigned char *names = self.columns[PROPERTY_NAMES].data
+        cdef Py_ssize_t one, other
+        for one in range(first + 1, self.pairs):
+            for other in range(first, one):
+                if (at[one + 1] - at[one] == at[other + 1] - at[other]
+                        and memcmp(names + at[one], names + at[other], at[one + 1] - at[one]) == 0):
+                    return True
+        return False
+
+
+cdef bint reserve(unsigned char **at, Py_ssize_t *room, Py_ssize_t needed) noexcept nogil:
+    """Make room for so many bytes. False when there is no memory."""
+    cdef Py_ssize_t larger = max(needed, 2 * room[0])
+    cdef unsigned char *moved
+    if needed <= room[0]:
+        return True
+    moved = <unsigned char *>realloc(at[0], larger)
+    if moved == NULL:
+        return False
+    at[0] = moved
+    room[0] = larger
+    return True
