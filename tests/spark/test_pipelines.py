@@ -1,5 +1,7 @@
 """Each pipeline against a plain loop over the same messages."""
 
+# ruff: noqa: PLC0415 - Spark need not be installed
+
 from __future__ import annotations
 
 import json
@@ -85,9 +87,7 @@ def test_the_latest_message_of_each_key_is_kept(spark: SparkSession, root: Path,
     spark.sql("DROP TABLE latest_messages")
 
 
-def test_a_directory_with_something_else_in_it_is_not_replaced(
-    spark: SparkSession, root: Path, tmp_path: Path
-) -> None:
+def test_a_directory_with_something_else_in_it_is_not_replaced(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     from rmqclient.spark.pipelines.compact import compact
 
     (tmp_path / "letter.txt").write_text("dear")
@@ -96,9 +96,7 @@ def test_a_directory_with_something_else_in_it_is_not_replaced(
     assert (tmp_path / "letter.txt").read_text() == "dear"
 
 
-def test_failures_are_counted_by_exception_handler_and_time(
-    spark: SparkSession, root: Path, tmp_path: Path
-) -> None:
+def test_failures_are_counted_by_exception_handler_and_time(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     from rmqclient.spark.pipelines.dead_letters import analyse
 
     plain: Counter[tuple[object, ...]] = Counter()
@@ -110,9 +108,7 @@ def test_failures_are_counted_by_exception_handler_and_time(
         plain[hour, message.topic.removeprefix("%DLQ%"), ORDERS, failed["error"], f"pipeline_store.py:{handler}"] += 1
         attempts += message.reconsume_times
     found = analyse(spark, root, window="1 minute", chart=tmp_path / "chart.png")
-    assert {
-        (each.start_ms, each.group, each.topic, each.error, each.handler): each.messages for each in found
-    } == plain
+    assert {(each.start_ms, each.group, each.topic, each.error, each.handler): each.messages for each in found} == plain
     assert sum(each.attempts for each in found) == attempts
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
     (one,) = analyse(spark, root, ["shipping"], where="text = 'no answer'", window="1 day")
@@ -158,9 +154,9 @@ def test_an_audit_tells_what_a_plain_loop_finds(spark: SparkSession, root: Path)
         assert each.latency_max_ms == latencies[-1]
     with open_store(root, housekeeping=False) as store:
         ends = {(queue.topic, queue.queue_id): store.topics.max_offset(queue) for queue in store.topics.queues(ORDERS)}
-    assert {
-        (each.topic, each.queue_id): (each.group, each.committed, each.lag) for each in found.groups
-    } == {queue: ("billing", number, end - number) for number, (queue, end) in enumerate(ends.items())}
+    assert {(each.topic, each.queue_id): (each.group, each.committed, each.lag) for each in found.groups} == {
+        queue: ("billing", number, end - number) for number, (queue, end) in enumerate(ends.items())
+    }
 
 
 def test_an_audit_finds_what_was_lost_and_what_stands_there_twice(spark: SparkSession, tmp_path: Path) -> None:
@@ -191,4 +187,3 @@ def damage(root: Path, commit_log_offset: int) -> None:
         (byte,) = file.read(1)
         file.seek(commit_log_offset % size + 89)
         file.write(bytes([byte ^ 1]))
-

@@ -18,6 +18,7 @@ from rmqclient.spark.pipelines.published import Published
 from rmqclient.spark.pipelines.reading import (
     Options,
     Topics,
+    check_topics,
     growing_messages,
     latency_ms,
     local_directory,
@@ -97,6 +98,8 @@ def aggregate_stream(
     With ``every_s`` go on until the query is stopped. See :func:`aggregate` for the rest, and for ``target`` and
     ``work`` :func:`rmqclient.spark.pipelines.archive.archive`. Raises as that.
     """
+    if every_s is None:
+        check_topics(store, topics)
     with Published(local_directory(target), local_directory(work) if work else None) as published:
         rows = growing_messages(spark, store, topics, _COLUMNS, options or {}).withWatermark(time, lateness)
 

@@ -16,7 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 from rmqclient.spark.columns import METADATA, PROPERTIES, USUAL
 from rmqclient.spark.pipelines.delta import DeltaLog
 from rmqclient.spark.pipelines.published import Published
-from rmqclient.spark.pipelines.reading import Options, Topics, day_of, growing_messages, local_directory
+from rmqclient.spark.pipelines.reading import (
+    Options,
+    Topics,
+    check_topics,
+    day_of,
+    growing_messages,
+    local_directory,
+)
 from rmqclient.spark.pipelines.small_files import merge_small_files
 from rmqclient.spark.pipelines.streaming import run_stream, write_parquet
 
@@ -61,13 +68,15 @@ def archive(
     get fewer, see :mod:`rmqclient.spark.pipelines.small_files`. ``work`` is ``TARGET.work``, where the checkpoint
     is. ``options`` are those of the source, such as ``startingTimestamp``, which count for the first run.
 
-    Raises StoreBusy while another process archives to ``target``, DataLost when ``target`` and ``work`` do not belong
+    Raises UnknownTopic for a topic that is not there when the run is to end, StoreBusy while another process archives to ``target``, DataLost when ``target`` and ``work`` do not belong
     together, ValueError for a target that is no directory of a file system, NotInstalled when ``delta`` is asked for
     and not installed, and StreamingQueryException for what happened inside of the query: for messages, too, that were
     removed before they were archived, unless the option ``failOnDataLoss`` is false.
     """
     if merge and table_format == "delta":
         raise ValueError("merge is for Parquet; a Delta table is merged by its own OPTIMIZE, which its readers know")
+    if every_s is None:
+        check_topics(store, topics)
     columns = [*USUAL, *(PROPERTIES if properties else ()), *(METADATA if metadata else ())]
     limits = {"maxBytesPerTrigger": batch_bytes, "maxBytesPerPartition": file_bytes}
     path = local_directory(target)
@@ -93,7 +102,7 @@ def _result(path: Path, published: Published, merged: int) -> Archived:
     files = [file for batch in published.added for file in batch.files]
     return Archived(
         target=str(path),
-        batches=len(published.added),
+        batches=sum(1 for batch in published.added if batch.files),
         messages=sum(file.rows for file in files),
         files=len(files),
         bytes=sum(file.size for file in files),

@@ -13,6 +13,9 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructField, StructType
 
 from rmqclient.spark.columns import METADATA, PROPERTIES, USUAL
+from rmqclient.spark.location import Location
+from rmqclient.spark.offsets import selected
+from rmqclient.spark.read_options import Selection
 from store import MessageQueue
 
 Topics: TypeAlias = Sequence[str]
@@ -43,6 +46,12 @@ def growing_messages(
     """Return the stream of what is in ``topics`` and will be, from the earliest message on."""
     reader = spark.readStream.format("rmq").schema(schema_with(columns))
     return reader.options(**{"startingOffsets": "earliest"} | _options(topics, options)).load(os.fspath(store))
+
+
+def check_topics(store: str | os.PathLike[str], topics: Topics) -> None:
+    """Raise UnknownTopic for a name to which nothing was ever sent: a stream would wait for it, and read nothing."""
+    if topics:
+        selected(Location(os.fspath(store), None, ()).open(), Selection(topics=tuple(topics)))
 
 
 def _options(topics: Topics, options: Options) -> dict[str, str]:
