@@ -411,6 +411,105 @@ class QueueGrant:
     def acknowledge(self, message: ReceivedMessage) -> bool: ...
     def acknowledge_offsets(self, offsets: list[int]) -> bool: ...
 
+class _ArrowArray(Protocol):
+    def __getitem__(self, number: int, /) -> object: ...
+
+@final
+class Stager:
+    """Encodes the rows of one part as runs of staged records: whole but for what is known only when they are appended.
+
+    ``queue_count_of`` returns how many queues a topic has, and raises when it is no topic to send to. ``topic`` is that
+    of all rows; None: each names its own.
+    """
+
+    def __init__(
+        self,
+        queue_count_of: Callable[[str], int],
+        *,
+        topic: str | None,
+        part: int,
+        max_body_bytes: int,
+        log_file_bytes: int,
+        born_host: bytes,
+        store_host: bytes,
+    ) -> None: ...
+    @property
+    def rows(self) -> int:
+        """How many rows were encoded."""
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that were not drained yet."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that were drained."""
+
+    @property
+    def digest(self) -> int:
+        """CRC-32 of the bytes that were drained."""
+
+    @property
+    def content(self) -> int:
+        """64 bits over the rows, in whatever order and parts they came."""
+
+    @property
+    def queue_counts(self) -> dict[str, int]:
+        """How many queues each topic has that occurred."""
+
+    def add(
+        self,
+        row: int,
+        stop: int,
+        most_bytes: int,
+        *,
+        value: _ArrowArray,
+        key: _ArrowArray | None = None,
+        topic: _ArrowArray | None = None,
+        partition: _ArrowArray | None = None,
+        tags: _ArrowArray | None = None,
+        properties: _ArrowArray | None = None,
+        born_timestamp: _ArrowArray | None = None,
+    ) -> int:
+        """Encode rows from ``row`` on, up to ``stop`` or until ``most_bytes`` are buffered; return where that ended.
+
+        Each column is what ``__arrow_c_array__`` of its Arrow array returned: binary or string with 32 bit offsets,
+        int32, ``map<string, string>``, timestamp in microseconds. Raises MessageRejected, BodyTooLarge and
+        PropertiesTooLarge, which name the row, and what ``queue_count_of`` raises.
+        """
+
+    def drain(self, write: Callable[[memoryview], object]) -> None:
+        """Hand over what is buffered, a run for each queue. A view is good until the call that gets it returns."""
+
+@final
+class Landed:
+    """Which rows of a batch stand in the log already, found by their unique keys; ``len`` is their number.
+
+    ``parts`` holds (first 8 bytes of the unique keys as a number, rows) of each part.
+    """
+
+    def __new__(cls, parts: list[tuple[int, int]]) -> Self: ...
+    def __len__(self) -> int: ...
+    def rows_of(self, prefix: int) -> int:
+        """Return how many rows of one part were found. Raises KeyError."""
+
+    def look(self, buffer: _Bytes, begin: int, stop: int) -> int:
+        """Look at the valid records of one commit log file that begin below ``stop``; return where that ended.
+
+        ``buffer`` holds the bytes of the log from ``begin`` on.
+        """
+
+def append_run(
+    appender: Appender, content: _Bytes, position: int, prefix: int, landed: Landed | None = None
+) -> tuple[int, int]:
+    """Append the staged records of the run at ``position`` of ``content``, but for those that have landed.
+
+    In sections of at most 256 KiB and 1,000 records, so that other senders wait no longer than for a batch of theirs.
+    ``prefix`` becomes the first 8 bytes of each unique key. Returns where the next run begins, and how many records
+    were appended. Raises ValueError when no run stands there, MessageRejected for a queue that the topic does not have,
+    and what ``Appender.append`` raises; the sections before that are in the log.
+    """
+
 COLUMNS: tuple[str, ...]
 """Names of the columns that :class:`Columns` can have."""
 STOPPED: dict[str, int]

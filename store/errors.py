@@ -16,6 +16,7 @@
     │   ├── StoreUnusable         the directory, or a file in it, cannot be opened: permission, file system, kind
     │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
     │   ├── MessageExpired        retention has removed the message
+    │   ├── BatchConflict         a batch of a Spark job cannot be written exactly once any more
     │   ├── DataLost              messages that a reader was to read are gone or damaged
     │   └── StoreCorrupt          bytes on disk break the format; carries path and position
     ├── MessageRejected           this message can never be stored; nothing was written
@@ -28,6 +29,11 @@
     ├── MembershipRefused         a consumer cannot join its group as it is
     │   ├── SubscriptionMismatch  members of the group want other messages, or share them another way
     │   └── ClientIdInUse         a member of the group has the same client id
+    ├── ArchiveError              an archive of sealed files cannot be reached, read or written
+    │   ├── ArchiveBusy           another process writes to it
+    │   ├── ArchiveMismatch       it is another store's, or no archive at all
+    │   ├── ArchiveCorrupt        its manifest breaks the format, or its files differ from the manifest
+    │   └── NotArchived           retention removed these bytes before they were archived
     ├── AllocationError           a strategy of one's own raised, or gave an answer that cannot be
     ├── SparkUnavailable          pyspark, pyarrow or Java is not installed, or too old
     ├── NotInstalled              a package that is optional is not there
@@ -143,6 +149,13 @@ class MessageExpired(StoreError, LookupError):
     """The message was removed by retention: it stood below the oldest file of the commit log."""
 
 
+class BatchConflict(StoreError):
+    """A batch of a Spark job cannot be written exactly once: it was written with other rows, or nobody can tell.
+
+    Nothing was written now. The text says what is known, and what to do.
+    """
+
+
 class DataLost(StoreError):
     """Messages that a reader was to read were removed, or are damaged; ``failOnDataLoss`` of the Spark source."""
 
@@ -214,6 +227,28 @@ class TableFull(QueueError):
 
 class ClientIdInUse(MembershipRefused):
     """A living member of the group has the same client id: both would take themselves for the owner of its queues."""
+
+
+class ArchiveError(QueueError):
+    """An archive of a store's sealed files cannot be reached, read or written; the text names its URL."""
+
+
+class ArchiveBusy(ArchiveError):
+    """Another process archives this store; what it uploads need not be uploaded again."""
+
+    retryable = True
+
+
+class ArchiveMismatch(ArchiveError):
+    """What is at the URL belongs to another store, or is no archive: nothing was written."""
+
+
+class ArchiveCorrupt(ArchiveError):
+    """The manifest of an archive breaks its format, or a file is not as the manifest says."""
+
+
+class NotArchived(ArchiveError, FileNotFoundError):
+    """Neither the store nor its archive has these bytes: retention removed them before they were archived."""
 
 
 class AllocationError(QueueError, ValueError):

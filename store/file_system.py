@@ -124,7 +124,10 @@ def check_content(root: Path, scratch_prefix: str) -> None:
     for entry in entries:
         if entry.name == _OF_THE_FILE_SYSTEM:
             continue
-        status = entry.stat(follow_symlinks=False)
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:  # what a Spark task stages is moved or removed at any time
+            continue
         if stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_ino in being_made):
             check_owner(entry.path, status)
         else:
@@ -132,7 +135,11 @@ def check_content(root: Path, scratch_prefix: str) -> None:
 
 
 def _entries(directory: Path | str) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(directory) as entries:
+    try:
+        entries = os.scandir(directory)
+    except FileNotFoundError:
+        return
+    with entries:
         for entry in entries:
             yield entry
             if entry.is_dir(follow_symlinks=False) and entry.name != _OF_THE_FILE_SYSTEM:

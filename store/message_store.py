@@ -16,7 +16,7 @@ from typing import Self
 
 from store import commit_log, config_file, layout, query
 from store._kernel import DELAYS, SCHEDULE_TOPIC, Appender, Mapping, QueueGrant, ReceivedMessage, Route, TagSet
-from store.appending import AppendFiles, repair
+from store.appending import IDLE, AppendFiles, repair
 from store.config import StoreConfig
 from store.crash_points import CrashPoint, reach
 from store.disk import LOOK_INTERVAL_MS, Disk
@@ -306,6 +306,27 @@ class MessageStore:
         """Bring the index up to date. Raises StoreFull, StoreBusy, LimitReached, DiskFailed."""
         with told_by_system(f"{self.index_files.directory} cannot be written"):
             self._index.catch_up()
+
+    def settle_appends(self) -> int:
+        """Finish or undo the append of a process that died in it; return the end of the log then.
+
+        All that this process has appended stands below. Raises StoreBusy, StoreCorrupt, LimitReached.
+        """
+        self.check_usable()
+        if self.state.append_stage != IDLE:
+            self._append_files().repair()
+        return self.state.published_to
+
+    def _append_files(self) -> AppendFiles:
+        return AppendFiles(
+            self.state,
+            self.log_files,
+            self.consume_queues,
+            self.topics,
+            self.config.lock_timeout_ms,
+            self.disk,
+            self._rolled,
+        )
 
     def _published(self) -> range:
         return range(self.state.min_offset, self.state.published_to)

@@ -33,6 +33,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "retention",
         "schedule",
         "shape",
+        "staged",
         "write_buffer",
     ),
     ("opening", "verify", "dump", "broker_conf", "view"),

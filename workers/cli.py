@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workers import status
+from workers.archive_command import store_archive
 from workers.assignment_command import assignment
 from workers.dead_letter_commands import dlq
 from workers.exit_codes import ExitCode
@@ -310,6 +311,9 @@ def worker_ls(root: Path, output: str, query: str | None) -> None:
 @rmq.group("store")
 def store_directory() -> None:
     """Look after a store directory, and hand it over to RocketMQ."""
+
+
+store_directory.add_command(store_archive)
 
 
 @store_directory.command("broker-conf")

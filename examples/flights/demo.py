@@ -91,7 +91,7 @@ def perform(console: Console, files: Files, total: int, processes: int) -> Takeo
     ):
         watched = Processes(supervisor=supervisor)
         admin.create_topic(store, TOPIC, QUEUES)
-        _wait_for_workers(store, watched, processes)
+        stage.wait_for_workers(store, watched, processes)
         shown.say(f"{processes} workers are ready: processes {_listed(stage.ready_workers(store))}")
         with stage.replay_running(files.store, files.replay_log, total) as replay:
             watched.including(replay=replay)
@@ -113,8 +113,13 @@ def conclude(console: Console, files: Files, takeover: Takeover, total: int) -> 
     console.print(f"redeliveries that found their flight already counted: {again}", highlight=False)
     verdict = report.check(found, computed(flights(total)))
     report.show(console, verdict)
-    console.print(f"chart: {_shortest(draw(found, files.chart))}", highlight=False, soft_wrap=True)
+    console.print(f"chart: {shortest(draw(found, files.chart))}", highlight=False, soft_wrap=True)
     return not verdict.problems
+
+
+def shortest(path: Path) -> Path:
+    """Return the path from here, when it lies below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _supervisors_of(store: Path) -> set[int]:
@@ -124,16 +129,6 @@ def _supervisors_of(store: Path) -> set[int]:
             return {status.supervisor_pid for status in WorkerTable(opened).all()}
     except (QueueError, OSError):
         return set()
-
-
-def _wait_for_workers(store: MessageStore, watched: Processes, processes: int) -> None:
-    """Wait until so many workers are ready, and every queue of both groups has an owner."""
-    while True:
-        owners = stage.queues_by_owner(store)
-        pids = {owner for owner, _ in owners.values()}
-        if len(pids - {None}) == processes and None not in pids and len(owners) == QUEUES * len(GROUPS):
-            return
-        watched.look(owners)
 
 
 def _show_until(store: MessageStore, shown: Display, watched: Processes, goal: int) -> None:
@@ -173,8 +168,3 @@ def _named(worker: int, takeover: Takeover) -> str:
 
 def _listed(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
-
-
-def _shortest(path: Path) -> Path:
-    """Return the path from here, when it lies below."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

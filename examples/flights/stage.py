@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
-from examples.flights.app import GROUPS, TOPIC
+from examples.flights.app import GROUPS, QUEUES, TOPIC
 from rmqclient import admin
 from rmqclient.worker_table import WorkerState, WorkerTable
 from store import MessageStore
@@ -148,6 +148,16 @@ def queues_by_owner(store: MessageStore) -> dict[tuple[str, int], tuple[int | No
         for group in GROUPS
         for queue in admin.lag(store, group)
     }
+
+
+def wait_for_workers(store: MessageStore, watched: Processes, workers: int) -> None:
+    """Wait until so many workers are ready, and every queue of both groups has an owner. Raises DemoFailed."""
+    while True:
+        owners = queues_by_owner(store)
+        pids = {owner for owner, _ in owners.values()}
+        if len(pids - {None}) == workers and None not in pids and len(owners) == QUEUES * len(GROUPS):
+            return
+        watched.look(owners)
 
 
 def choose_victim(store: MessageStore) -> Victim:

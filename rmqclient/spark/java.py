@@ -14,18 +14,17 @@ that leaves out this one argument.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqclient.spark.scripts import script
 from store.errors import SparkUnavailable
 
 OLDEST_VERSION = 17
@@ -104,35 +103,12 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _home_of_script(home: Path) -> Path:
-    """Return the directory whose ``bin/java`` is the script for the Java in ``home``, and write it.
-
-    Its name holds a digest of the script, so whoever writes it writes the same, and a rename leaves no half of it to a
-    Spark that starts now.
-    """
-    script = _SCRIPT.format(module=_DEMANDED, java=shlex.quote(str(home.absolute() / "bin" / "java")))
-    digest = hashlib.sha256(script.encode()).hexdigest()[:16]
-    binaries = _cache_directory() / f"java-{digest}" / "bin"
+    """Return the directory whose ``bin/java`` is the script for the Java in ``home``. Raises SparkUnavailable."""
+    text = _SCRIPT.format(module=_DEMANDED, java=shlex.quote(str(home.absolute() / "bin" / "java")))
     try:
-        _write_program(binaries / "java", script)
+        return script("java", text).parents[1]
     except OSError as error:
         raise SparkUnavailable(
-            f"a script for the Java in {home} cannot be written to {binaries} ({error.strerror}): "
+            f"a script for the Java in {home} cannot be written to {error.filename} ({error.strerror}): "
             "set XDG_CACHE_HOME to a directory that can be written, or apt install openjdk-17-jre-headless"
         ) from error
-    return binaries.parent
-
-
-def _write_program(path: Path, text: str) -> None:
-    if path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".java-", delete=False) as file:
-        file.write(text)
-    unfinished = Path(file.name)
-    unfinished.chmod(0o755)
-    unfinished.replace(path)
-
-
-def _cache_directory() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "rmqclient"

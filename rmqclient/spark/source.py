@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from rmqclient.spark import read_options
@@ -10,6 +16,7 @@ from rmqclient.spark.batch_reader import BatchReader, PushdownBatchReader
 from rmqclient.spark.columns import check_schema, schema_of
 from rmqclient.spark.pushdown import is_asked_for
 from rmqclient.spark.stream_reader import StreamReader
+from rmqclient.spark.writer import BatchWriter, StreamWriter
 
 
 class RmqDataSource(DataSource):
@@ -34,3 +41,11 @@ class RmqDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads on and on. Raises ValueError for columns or options that are not there."""
         return StreamReader(read_options.parse(self.options, streaming=True), check_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return what writes once. Raises as :class:`BatchWriter`."""
+        return BatchWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
+        """Return what writes micro-batches. Raises as :class:`StreamWriter`."""
+        return StreamWriter(self.options, schema, overwrite)

@@ -37,6 +37,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 from rmqclient.spark.java import java_home
+from rmqclient.spark.python import worker_python
 from store.errors import SparkUnavailable
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def _environment_of_java(given: Mapping[str, str]) -> Iterator[None]:
     options = shlex.join(part for name, value in settings.items() for part in ("--conf", f"{name}={value}"))
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"{options} {before.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"
     if local_cores(given.get("spark.master", "local")) is not None:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python())
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A store for the tests of pipelines: two topics, keys that come again, dead letters of two groups, committed offsets."""
+"""A store for the tests of pipelines: topics, keys that come again, dead letters, committed offsets."""
 
 from __future__ import annotations
 

@@ -268,3 +268,15 @@ def test_who_is_not_permitted_is_told_what_the_file_is(store: Path) -> None:
         env={"PYTHONPATH": str(Path(__file__).parents[2])},
     )
     assert f"StoreUnusable: {store} is not readable and writable by this user" in refused.stderr
+
+
+def test_what_goes_while_it_is_looked_at_is_no_fault(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    going = store / "spark"
+    going.mkdir()
+    (going / "staged").touch()
+    seen = list(os.scandir(store)) + list(os.scandir(going))
+    shutil.rmtree(going)
+    monkeypatch.setattr(file_system, "_entries", lambda _: iter(seen))
+    file_system.check_content(store, SCRATCH_PREFIX)
+    monkeypatch.undo()
+    assert list(file_system._entries(going)) == []

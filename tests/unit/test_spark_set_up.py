@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from rmqclient.spark.java import Java, ask, java_home
+from rmqclient.spark.python import worker_python
 from rmqclient.spark.tuned_session import check_installed, local_cores, takes_sockets
 from store.errors import SparkUnavailable
 
@@ -105,7 +107,7 @@ def test_the_script_is_written_once_and_whole(tmp_path: Path, monkeypatch: pytes
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(install(tmp_path / "home", CUT_DOWN.format(17))))
     (tmp_path / "cache").touch()
-    with pytest.raises(SparkUnavailable, match=r"(?s)cache/rmqclient.*set XDG_CACHE_HOME"):
+    with pytest.raises(SparkUnavailable, match=r"cache.*set XDG_CACHE_HOME"):
         java_home()
 
 
@@ -124,6 +126,29 @@ def test_the_error_names_what_was_refused(tmp_path: Path, monkeypatch: pytest.Mo
         java_home()
     assert "JAVA_HOME (/nowhere) is older still, or no Java, java in PATH" in str(raised.value)
     assert f"({tmp_path / 'old'}) is Java 11: apt install" in str(raised.value)
+
+
+# --- python ---------------------------------------------------------------------------------------
+
+
+def test_workers_run_this_python_without_the_zip_that_each_would_compile() -> None:
+    home = Path(pyspark.__file__).parent / "python" / "lib"
+    environment = {"PYTHONPATH": f"{home}/pyspark.zip:{home}/py4j-src.zip:/else where"}
+    child = [worker_python(), "-c", "import os, sys; print(sys.executable, os.environ['PYTHONPATH'], *sys.argv[1:])"]
+    started = subprocess.run([*child, "an argument"], env=environment, capture_output=True, text=True, check=True)
+    assert started.stdout == f"{sys.executable} {home}/py4j-src.zip:/else where an argument\n"
+
+
+def test_another_distribution_of_spark_keeps_its_own_zip() -> None:
+    child = [worker_python(), "-c", "import os; print(os.environ['PYTHONPATH'])"]
+    environment = {"PYTHONPATH": "/opt/spark/python/lib/pyspark.zip:/x"}
+    started = subprocess.run(child, env=environment, capture_output=True, text=True, check=True)
+    assert started.stdout == "/opt/spark/python/lib/pyspark.zip:/x\n"
+
+
+def test_without_a_cache_workers_run_this_python_itself(tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    assert worker_python() == sys.executable
 
 
 # --- the rest of the set-up -----------------------------------------------------------------------

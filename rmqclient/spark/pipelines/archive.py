@@ -68,10 +68,11 @@ def archive(
     get fewer, see :mod:`rmqclient.spark.pipelines.small_files`. ``work`` is ``TARGET.work``, where the checkpoint
     is. ``options`` are those of the source, such as ``startingTimestamp``, which count for the first run.
 
-    Raises UnknownTopic for a topic that is not there when the run is to end, StoreBusy while another process archives to ``target``, DataLost when ``target`` and ``work`` do not belong
-    together, ValueError for a target that is no directory of a file system, NotInstalled when ``delta`` is asked for
-    and not installed, and StreamingQueryException for what happened inside of the query: for messages, too, that were
-    removed before they were archived, unless the option ``failOnDataLoss`` is false.
+    Raises UnknownTopic for a topic that is not there (with ``every_s`` it is waited for), StoreBusy while another
+    process archives to ``target``, DataLost when ``target`` and ``work`` do not belong together, ValueError for a
+    target that is no directory of a file system, NotInstalled when ``delta`` is asked for and is not there, and
+    StreamingQueryException for what happened inside of the query: for messages, too, that were removed before they
+    were archived, unless the option ``failOnDataLoss`` is false.
     """
     if merge and table_format == "delta":
         raise ValueError("merge is for Parquet; a Delta table is merged by its own OPTIMIZE, which its readers know")

@@ -1,0 +1,93 @@
+"""Options of a write, parsed and checked once.
+
+=============  =========  ==========================================================================================
+option         default    meaning
+=============  =========  ==========================================================================================
+path           required   directory of the store, made when it is missing: ``.save("./store")``
+topic          column     topic of every row, whatever the column ``topic`` says
+txnAppId       query id   name under which batches are remembered; a new query, or another run of a batch job, with the
+                          same name adds nothing twice. 1 to 127 of ``% a-z A-Z 0-9 _ -``
+txnVersion     none       number of a batch write under that name, as Delta names it; not for a stream, which counts
+                          its batches itself
+flush          commit     ``commit``: what is written is on the disk when the batch is committed. ``none``: in the page
+                          cache; it survives any kill, and a power cut when the store has flushed it
+=============  =========  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqclient.names import check_group, check_topic
+
+_NAMES = ("path", "topic", "txnAppId", "txnVersion", "flush")
+_KNOWN = {name.lower(): name for name in _NAMES}
+_OF_SPARK = frozenset(("checkpointlocation", "queryname"))
+_OF_KAFKA = re.compile(r"kafka\..*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """Checked options of one write. Made by :func:`parse`."""
+
+    root: Path
+    topic: str | None = None
+    application: str | None = None
+    version: int | None = None
+    flush: bool = True
+
+
+def parse(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+    """Return the options of a write; names may be in any case, ``kafka.*`` does nothing.
+
+    Raises ValueError, InvalidName.
+    """
+    options = {name.lower(): value for name, value in given.items() if not _OF_KAFKA.fullmatch(name)}
+    _check_names(options)
+    if not options.get("path"):
+        how = '.start("./store")' if streaming else '.save("./store")'
+        raise ValueError(f"option path is missing: give the directory of the store: {how}")
+    application = options.get("txnappid")
+    topic = options.get("topic")
+    return WriteOptions(
+        Path(options["path"].removeprefix("file://")).absolute(),
+        None if topic is None else check_topic(topic),
+        None if application is None else check_group(application),
+        _version(options.get("txnversion"), application, streaming=streaming),
+        _flush(options.get("flush", "commit")),
+    )
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    for name in options:
+        if name not in _KNOWN and name not in _OF_SPARK:
+            near = difflib.get_close_matches(name, _KNOWN, 1)
+            meant = f"; did you mean {_KNOWN[near[0]]}?" if near else f"; there are {', '.join(_NAMES)}"
+            raise ValueError(f"option {name}: a write to rmq has none of that name{meant}")
+
+
+def _version(text: str | None, application: str | None, *, streaming: bool) -> int | None:
+    if streaming:
+        if text is not None:
+            raise ValueError(f"option txnVersion={text}: a stream numbers its batches itself: leave it out")
+        return None
+    if (text is None) != (application is None):
+        missing, given = ("txnVersion", "txnAppId") if text is None else ("txnAppId", "txnVersion")
+        raise ValueError(
+            f"option {missing} is missing beside {given}: a batch write is remembered by both, or not at all"
+        )
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise ValueError(f"option txnVersion={text}: give a whole number from 0 to 999999999999999999")
+    return int(text)
+
+
+def _flush(text: str) -> bool:
+    if text.lower() not in {"commit", "none"}:
+        raise ValueError(f"option flush={text}: give commit or none")
+    return text.lower() == "commit"
