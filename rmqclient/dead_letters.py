@@ -218,7 +218,7 @@ def _name(message: ReceivedMessage) -> Name:
 def _landed(store: MessageStore, group: str) -> Iterator[DeadLetter]:
     """Yield the dead letters whose replay was stored, and cut short before that was written down."""
     if begun := {name: place for name, place in _last_entries(store).items() if not isinstance(place, str)}:
-        store.settle_append()
+        store.settle_appends()
         for letter in select(store, group, Selection(among=frozenset(begun), done=True)):
             queue, start = begun[_name(letter.message)]
             if any(

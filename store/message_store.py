@@ -169,25 +169,6 @@ class MessageStore:
             self._preparers.append(Preparer(self.state, self.log_files, appender))
         return appender
 
-    def settle_append(self) -> None:
-        """Finish or undo the append of a process that died in it, as the next append would.
-
-        Raises StoreBusy, StoreCorrupt, LimitReached.
-        """
-        self.check_usable()
-        self._append_files().repair()
-
-    def _append_files(self) -> AppendFiles:
-        return AppendFiles(
-            self.state,
-            self.log_files,
-            self.consume_queues,
-            self.topics,
-            self.config.lock_timeout_ms,
-            self.disk,
-            self._rolled,
-        )
-
     def grant(self, slot: GroupQueueSlot, epoch: int, tags: TagSet) -> QueueGrant:
         """Return what takes and acknowledges the messages of one queue under one epoch."""
         self.check_usable()

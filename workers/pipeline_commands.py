@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import importlib
 import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -256,6 +257,55 @@ def pipeline_compact(
         _write([asdict(result)], common)
 
 
+@pipeline.command("backfill", cls=_Pipeline)
+@_with_topics
+@click.option("--to", required=True, help="Topic to write to.")
+@click.option("--name", required=True, help="Name of this backfill: run again under it, nothing is written twice.")
+@click.option("--where", help="A condition in SQL over the columns of the source.")
+@click.option("--select", multiple=True, metavar="SQL", help='Replace a column: "upper(tags) AS tags".')
+@click.option("--transform", metavar="MODULE:FUNCTION", help="A function from data frame to data frame.")
+@click.option("--by-key", is_flag=True, help="Choose queues by key.  [default: a message keeps its queue id]")
+@click.option("--chunk", type=click.IntRange(min=1), default=1_000_000, show_default=True, help="Messages of a batch.")
+@click.option("--to-store", type=DIRECTORY, help="Another store.")
+@_with_range
+@_with_spark
+def pipeline_backfill(
+    topics: tuple[str, ...],
+    to: str,
+    name: str,
+    where: str | None,
+    select: tuple[str, ...],
+    transform: str | None,
+    by_key: bool,
+    chunk: int,
+    to_store: Path | None,
+    **common: Any,
+) -> None:
+    """Write a range of messages of TOPICs to another topic, each once, in the order of their queues.
+
+    The first run settles what is read; killed, run it again with the same options.
+    """
+    function = _loaded(transform) if transform else None
+    with _running(common) as (spark, root, options):
+        from rmqclient.spark.pipelines.backfill import backfill
+
+        result = backfill(
+            spark,
+            root,
+            topics,
+            to,
+            name,
+            transform=function,
+            select=select,
+            where=where,
+            keep_queues=not by_key,
+            chunk=chunk,
+            target_store=to_store,
+            options=options,
+        )
+        _write([asdict(result)], common)
+
+
 @pipeline.command("audit", cls=_Pipeline)
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
 @click.option(
@@ -322,6 +372,20 @@ def spark_submit_line(context: click.Context, common: dict[str, Any]) -> str:
     return shlex.join(
         [*line, pipeline_job.__file__, str(context.info_name), *_without(arguments, "--master", "--conf")]
     )
+
+
+def _loaded(target: str) -> Callable[..., Any]:
+    """Return the function ``module:name``, with the working directory on the path."""
+    module, _, name = target.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise click.BadParameter(f"{target!r} cannot be imported: {error}", param_hint="--transform") from error
+    if not callable(found):
+        raise click.BadParameter(f"{target!r} is no function", param_hint="--transform")
+    return cast("Callable[..., Any]", found)
 
 
 def _without(arguments: list[str], *options: str) -> Iterator[str]:

@@ -8,12 +8,13 @@ import json
 import statistics
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmqclient import Producer
 from store import MessageQueue, open_store
-from tests.spark.pipeline_store import GROUPS, ORDERS, PAYMENTS, make_store, read_all
+from tests.spark.pipeline_store import GROUPS, MESSAGES, ORDERS, PAYMENTS, make_store, read_all, send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,3 +188,59 @@ def damage(root: Path, commit_log_offset: int) -> None:
         (byte,) = file.read(1)
         file.seek(commit_log_offset % size + 89)
         file.write(bytes([byte ^ 1]))
+
+
+def test_a_backfill_writes_a_range_once_in_the_order_of_its_queues(spark: SparkSession, tmp_path: Path) -> None:
+    from rmqclient.spark.pipelines.backfill import backfill
+
+    root = make_store(tmp_path / "store")
+    before = read_all(root, ORDERS)
+    settings: dict[str, Any] = {"where": "length(value) > 0", "select": ["upper(tags) AS tags"], "chunk": 90}
+    done = backfill(spark, root, [ORDERS], "copies", "again", **settings)
+    assert (done.chunks, done.chunks_written, done.messages_read) == (2, 2, len(before))
+    with Producer(root) as producer:
+        send(producer, MESSAGES)
+    again = backfill(spark, root, [ORDERS], "copies", "again", **settings)
+    assert (again.chunks, again.chunks_written, again.messages_written) == (2, 0, 0)
+
+    expected = [each for each in before if each.body]
+    copies = read_all(root, "copies")
+    assert done.messages_written == len(copies) == len(expected)
+    for copy, message in zip(copies, expected, strict=True):
+        assert (copy.queue_id, copy.body, copy.keys) == (message.queue_id, message.body, message.keys)
+        assert copy.tags == (message.tags.upper() if message.tags else None)
+        assert copy.properties["number"] == message.properties["number"]
+        assert copy.born_timestamp == message.born_timestamp
+    with pytest.raises(ValueError, match="again is a backfill with to='copies', not 'others'"):
+        backfill(spark, root, [ORDERS], "others", "again", **settings)
+
+
+def test_a_function_may_shuffle_the_rows_of_a_backfill(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql import DataFrame, Window
+    from pyspark.sql import functions as sql
+
+    from rmqclient.spark.pipelines.backfill import backfill
+
+    def numbered(rows: DataFrame) -> DataFrame:
+        by_key = Window.partitionBy("key").orderBy(sql.desc("commit_log_offset"))
+        told = sql.concat("key", sql.lit(" stands at "), sql.last("offset").over(by_key).cast("string"))
+        return rows.where("key IS NOT NULL").withColumn("value", told.cast("binary"))
+
+    def failing_in_the_second_chunk(rows: DataFrame) -> DataFrame:
+        if not rows.where("offset = 0").count():
+            raise ZeroDivisionError
+        return numbered(rows)
+
+    root = make_store(tmp_path / "store")
+    messages = [each for each in read_all(root, ORDERS) if each.keys]
+    with pytest.raises(ZeroDivisionError):
+        backfill(spark, root, [ORDERS], "joined", "joined-1", transform=failing_in_the_second_chunk, chunk=60)
+    in_first = len(read_all(root, "joined"))
+    assert 0 < in_first < len(messages)
+    done = backfill(spark, root, [ORDERS], "joined", "joined-1", transform=numbered, chunk=60)
+    assert done.messages_written == len(messages) - in_first
+    assert [(each.queue_id, each.body.decode()) for each in read_all(root, "joined")] == [
+        (each.queue_id, f"{each.keys[0]} stands at {each.queue_offset}") for each in messages
+    ]
+    with pytest.raises(ValueError, match="the function left out the column commit_log_offset"):
+        backfill(spark, root, [ORDERS], "joined", "joined-2", transform=lambda rows: rows.select("value"))
