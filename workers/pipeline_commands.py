@@ -24,6 +24,9 @@ from workers.parameters import DIRECTORY, duration, moment, name_and_value, with
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+BY_SPARK_SUBMIT = "spark-submit"
+"""What the context of a command has when spark-submit runs it."""
+
 _ARGUMENTS = f"{__name__}.arguments"
 _TIMES = frozenset(("start_ms", "end_ms", "hour_ms", "first_ms", "last_ms"))
 
@@ -342,7 +345,9 @@ def _running(common: dict[str, Any]) -> Iterator[tuple[SparkSession, Path, dict[
     """Give the session, the store and the options of the source; turn what is wrong with them into one line."""
     from rmqclient.spark import session
 
-    click.echo(spark_submit_line(click.get_current_context(), common), err=True)
+    context = click.get_current_context()
+    if context.obj != BY_SPARK_SUBMIT:
+        click.echo(spark_submit_line(context, common), err=True)
     options: dict[str, str | int | bool] = dict(common["options"])
     for name, value in (("startingTimestamp", common.get("since")), ("endingTimestamp", common.get("until"))):
         if value is not None:
@@ -400,7 +405,7 @@ def _without(arguments: list[str], *options: str) -> Iterator[str]:
 
 def _reason(error: Exception) -> str:
     """Return what happened in one line: of an error inside of Spark what was raised on purpose, if anything was."""
-    raised = re.findall(r"(?:store\.errors\.\w+|\bValueError|\bOSError): (.+)", str(error))
+    raised = re.findall(r"(?:store\.errors\.\w+|\b\w+Error): (.+)", str(error))
     return str(raised[-1]) if raised else one_line(error)
 
 

@@ -19,8 +19,9 @@ def main() -> None:
     """Run one pipeline; leaves by ``SystemExit``."""
     sys.path[0] = str(Path(__file__).parents[1])  # the directory above, from which packages are imported
     from workers.cli import rmq
+    from workers.pipeline_commands import BY_SPARK_SUBMIT
 
-    rmq(["pipeline", *sys.argv[1:]], prog_name="rmq")
+    rmq(["pipeline", *sys.argv[1:]], prog_name="rmq", obj=BY_SPARK_SUBMIT)
 
 
 if __name__ == "__main__":

@@ -21,12 +21,12 @@ from pyspark.sql import functions as sql
 from pyspark.sql.window import Window
 
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rmqclient.spark import read_options
+from rmqclient.spark.location import Location
 from rmqclient.spark.offsets import available
 from rmqclient.spark.pipelines.reading import Options, Topics, latency_ms, messages, offsets_json
-from rmqclient.spark.read_options import Selection
 from store import MessageQueue
 from store.config_file import read_consumer_offsets
-from store.view import LocalView
 
 _COLUMNS = ("topic", "partition", "offset", "timestamp", "born_timestamp", "size", "msg_id")
 _QUANTILES = (0.5, 0.95, 0.99)
@@ -112,9 +112,11 @@ def audit(
     Of each queue at most ``most_gaps`` ranges without messages are told. ``options`` are those of the source; offsets
     are not among them.
     """
-    view = LocalView(Path(store))
-    selection = Selection(topics=tuple(topics)) if topics else Selection(pattern=".*")
-    there = {queue: offsets for queue, offsets in available(view, selection).items() if offsets}
+    wanted = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": ".*"}
+    told = {name: str(value) for name, value in (options or {}).items()}
+    asked = read_options.parse(told | wanted | {"path": os.fspath(store)}, streaming=False)
+    there = available(Location.of(asked).open(), asked.selection)
+    there = {queue: offsets for queue, offsets in there.items() if offsets}
     groups = _groups(Path(store), there)
     if not there:
         return Audited([], [], groups)
