@@ -10,8 +10,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +111,34 @@ def test_a_killed_archive_goes_on_with_nothing_lost_or_doubled(spark: SparkSessi
     added = archive(spark, root, [ORDERS, PAYMENTS], target)
     assert added.messages > 50
     assert places(rows_in(target)) == places_in(root, ORDERS, PAYMENTS)
+
+
+def test_a_continuous_archive_follows_what_is_sent_and_ends_in_order_at_a_signal(
+    spark: SparkSession, root: Path, tmp_path: Path
+) -> None:
+    from rmqclient.spark.pipelines.archive import archive
+
+    target = tmp_path / "archive"
+
+    def send_then_stop() -> None:
+        wait_until(lambda: any(target.rglob("*.parquet")))
+        send_more(root)
+        wait_until(lambda: sum(places(rows_in(target)).values()) == MESSAGES + 50)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    other = threading.Thread(target=send_then_stop)
+    other.start()
+    archived = archive(spark, root, [ORDERS, PAYMENTS], target, every_s=0.2)
+    other.join()
+    assert archived.messages == MESSAGES + 50
+    assert archived.batches > 1
+    assert places(rows_in(target)) == places_in(root, ORDERS, PAYMENTS)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def test_small_files_become_few_and_their_rows_stay_in_order(spark: SparkSession, root: Path, tmp_path: Path) -> None:
