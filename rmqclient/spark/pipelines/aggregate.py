@@ -99,7 +99,7 @@ def aggregate_stream(
     ``work`` :func:`rmqclient.spark.pipelines.archive.archive`. Raises as that.
     """
     if every_s is None:
-        check_topics(store, topics)
+        check_topics(store, topics, options or {})
     with Published(local_directory(target), local_directory(work) if work else None) as published:
         rows = growing_messages(spark, store, topics, _COLUMNS, options or {}).withWatermark(time, lateness)
 

@@ -76,11 +76,11 @@ def archive(
     """
     if merge and table_format == "delta":
         raise ValueError("merge is for Parquet; a Delta table is merged by its own OPTIMIZE, which its readers know")
-    if every_s is None:
-        check_topics(store, topics)
     columns = [*USUAL, *(PROPERTIES if properties else ()), *(METADATA if metadata else ())]
     limits = {"maxBytesPerTrigger": batch_bytes, "maxBytesPerPartition": file_bytes}
     path = local_directory(target)
+    if every_s is None:
+        check_topics(store, topics, options or {})
     table = DeltaLog(path, partition_by=("topic", "day")) if table_format == "delta" else None
     with Published(path, local_directory(work) if work else None, table) as published:
         merged = 0

@@ -21,10 +21,9 @@ from pyspark.sql import functions as sql
 from pyspark.sql.window import Window
 
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rmqclient.spark import read_options
 from rmqclient.spark.location import Location
 from rmqclient.spark.offsets import available
-from rmqclient.spark.pipelines.reading import Options, Topics, latency_ms, messages, offsets_json
+from rmqclient.spark.pipelines.reading import Options, Topics, asked_for, latency_ms, messages, offsets_json
 from store import MessageQueue
 from store.config_file import read_consumer_offsets
 
@@ -112,9 +111,7 @@ def audit(
     Of each queue at most ``most_gaps`` ranges without messages are told. ``options`` are those of the source; offsets
     are not among them.
     """
-    wanted = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": ".*"}
-    told = {name: str(value) for name, value in (options or {}).items()}
-    asked = read_options.parse(told | wanted | {"path": os.fspath(store)}, streaming=False)
+    asked = asked_for(store, topics, options or {})
     there = available(Location.of(asked).open(), asked.selection)
     there = {queue: offsets for queue, offsets in there.items() if offsets}
     groups = _groups(Path(store), there)

@@ -23,12 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from rmqclient.names import check_group, check_topic
-from rmqclient.spark import offsets, read_options
+from rmqclient.spark import offsets
 from rmqclient.spark.columns import PROPERTIES, USUAL
 from rmqclient.spark.ledger import Ledger
 from rmqclient.spark.location import Location
 from rmqclient.spark.offsets import from_json, to_json
-from rmqclient.spark.pipelines.reading import Options, Topics, messages
+from rmqclient.spark.pipelines.reading import Options, Topics, asked_for, messages
 from store import RESERVED_PROPERTIES
 from store.config_file import replace_file
 
@@ -109,7 +109,7 @@ def backfill(
     for number, (start, end) in enumerate(chunks):
         if ledger.read().is_done(number):
             continue
-        frame = _read(spark, plan, start, end)
+        frame = _read(spark, plan, start, end, options or {})
         frame = _in_order(transform(frame)) if transform else frame
         writer = _outgoing(frame, plan).write.format("rmq").mode("append").option("topic", to)
         writer.option("txnAppId", name).option("txnVersion", number).save(str(root))
@@ -133,8 +133,7 @@ def _settle(path: Path, wanted: Plan, options: Options) -> Plan:
                     "give this one another name"
                 )
         return plan
-    told = {key: str(value) for key, value in options.items()} | {"subscribe": ",".join(wanted.topics)}
-    asked = read_options.parse({**told, "path": wanted.store}, streaming=False)
+    asked = asked_for(wanted.store, wanted.topics, options)
     view = Location.of(asked).open()
     there = offsets.available(view, asked.selection)
     start = offsets.starting(view, there, asked)
@@ -156,13 +155,14 @@ def _chunks(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         start = until
 
 
-def _read(spark: SparkSession, plan: Plan, start: dict[str, Any], end: dict[str, Any]) -> DataFrame:
-    options = {
+def _read(spark: SparkSession, plan: Plan, start: dict[str, Any], end: dict[str, Any], options: Options) -> DataFrame:
+    others = {name: value for name, value in options.items() if not name.lower().startswith(("starting", "ending"))}
+    chunk = {
         "assign": json.dumps({topic: [int(each) for each in queues] for topic, queues in start.items()}),
         "startingOffsets": json.dumps(start),
         "endingOffsets": json.dumps(end),
     }
-    rows = messages(spark, plan.store, (), [*USUAL, *PROPERTIES, ORDER], options)
+    rows = messages(spark, plan.store, (), [*USUAL, *PROPERTIES, ORDER], others | chunk)
     rows = rows.where(plan.where) if plan.where else rows
     for expression in plan.select:
         (column,) = rows.select(sql.expr(expression)).columns

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from rmqclient.spark.columns import METADATA, PROPERTIES, USUAL
 from rmqclient.spark.location import Location
 from rmqclient.spark.offsets import selected
-from rmqclient.spark.read_options import Selection
+from rmqclient.spark.read_options import ReadOptions, parse
 from store import MessageQueue
 
 Topics: TypeAlias = Sequence[str]
@@ -48,17 +48,29 @@ def growing_messages(
     return reader.options(**{"startingOffsets": "earliest"} | _options(topics, options)).load(os.fspath(store))
 
 
-def check_topics(store: str | os.PathLike[str], topics: Topics) -> None:
+def asked_for(
+    store: str | os.PathLike[str], topics: Topics, options: Options, *, streaming: bool = False
+) -> ReadOptions:
+    """Return what a read of ``topics``, or of all but those of the store itself, asks for. Raises ValueError."""
+    selection = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": ".*"}
+    return parse(_told(options) | selection | {"path": os.fspath(store)}, streaming=streaming)
+
+
+def check_topics(store: str | os.PathLike[str], topics: Topics, options: Options) -> None:
     """Raise UnknownTopic for a name to which nothing was ever sent: a stream would wait for it, and read nothing."""
+    asked = asked_for(store, topics, options, streaming=True)
     if topics:
-        selected(Location(os.fspath(store), None, ()).open(), Selection(topics=tuple(topics)))
+        selected(Location.of(asked).open(), asked.selection)
 
 
 def _options(topics: Topics, options: Options) -> dict[str, str]:
     if isinstance(topics, str):
         raise ValueError(f"topics {topics!r}: give a list of names, such as [{topics!r}]")  # noqa: TRY004 - as others
-    told = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    return ({"subscribe": ",".join(topics)} if topics else {}) | told
+    return ({"subscribe": ",".join(topics)} if topics else {}) | _told(options)
+
+
+def _told(options: Options) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
 
 
 def offsets_json(offsets: Mapping[MessageQueue, int]) -> str:
