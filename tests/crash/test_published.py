@@ -44,7 +44,7 @@ def dying(function):
 pathlib.Path.rename = dying(pathlib.Path.rename)
 pathlib.Path.mkdir = dying(pathlib.Path.mkdir)
 shutil.rmtree = dying(shutil.rmtree)
-os.fsync = dying(os.fsync)
+os.fsync, os.fdatasync = dying(os.fsync), dying(os.fdatasync)
 
 status, steps = 1, 0
 while status:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from store.errors import StoreBusy
-from store.mapped_file import sync_directory
+from store.mapped_file import sync_directory, sync_file
 
 _FROM_WORKING_DIRECTORY = -100
 _EXCHANGE = 2
@@ -62,9 +62,5 @@ def sync_files(directory: Path) -> None:
     """Write every file below a directory, and their names, to the disk."""
     for parent, _, names in os.walk(directory):
         for name in names:
-            descriptor = os.open(Path(parent, name), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_file(Path(parent, name))
         sync_directory(Path(parent))

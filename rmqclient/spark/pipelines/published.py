@@ -22,8 +22,8 @@ Files are seen one by one: a batch is not atomic, a message is. Both directories
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 from rmqclient.spark.pipelines.directories import only_writer, sync_files, work_directory_of
 from store.config_file import replace_file
 from store.errors import DataLost
-from store.mapped_file import sync_directory
+from store.mapped_file import sync_directory, sync_file
 
 _IDENTITY = "_published.json"
 _KEPT_BATCHES = 100
@@ -180,12 +180,12 @@ class Published:
         return (self.checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[-1]
 
     def _sync_checkpoint(self, number: int) -> None:
+        """Make durable what the checkpoint says of a batch, with the checksums that Spark keeps beside its files."""
         offsets = self.checkpoint / "offsets"
-        descriptor = os.open(offsets / str(number), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        for path in (offsets / str(number), self.checkpoint / "metadata"):
+            for each in (path, path.with_name(f".{path.name}.crc")):
+                with contextlib.suppress(FileNotFoundError):
+                    sync_file(each)
         for directory in (offsets, self.checkpoint, self.work, self.work.parent):
             sync_directory(directory)
 
