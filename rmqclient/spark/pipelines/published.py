@@ -113,18 +113,20 @@ class Published:
     ) -> None:
         self._open.close()
 
-    def publish(self, number: int, write: Callable[[Path], None]) -> None:
+    def publish(self, number: int, write: Callable[[Path], None]) -> bool:
         """Let ``write`` fill a new directory, and publish its files as batch ``number``, unless that was done before.
 
-        Raises DataLost when the checkpoint was exchanged for one with other batches.
+        Returns whether it was written now. Raises DataLost when the checkpoint was exchanged for another one.
         """
         messages = self._messages_of(number)
-        if not self._path(number).exists():
+        is_new = not self._path(number).exists()
+        if is_new:
             batch = self._settle(number, messages, write)
             self.added.append(batch)
         elif (batch := self._settled(number)).messages != messages:
             raise DataLost(f"batch {number} of {self.target} has other messages than in {self.checkpoint} now")
         self._finish(batch)
+        return is_new
 
     def _settle(self, number: int, messages: str, write: Callable[[Path], None]) -> Batch:
         if (newest := max(self._numbers(), default=-1)) >= number:
