@@ -6,9 +6,11 @@ a command ends::
 
     {"topic": "%DLQ%billing", "queue_offset": 7, "message_id": "7F00...", "done": "replayed", "at": 1792000000000}
 
-A kill between the two leads to one replay more, as any kill of a handler does. The message id keeps a line from being
-read for another message that got the queue offset after a power cut. One command at a time writes: it holds an
-exclusive ``flock`` on the file.
+Before a replay another line says ``"done": "begun"``, and in ``to`` the topic, the queue id and the queue offset from
+which on the message can stand then. After a kill between the two lines the next replay looks there, and sends the
+message only if it is not there. A power cut that takes the lines and leaves the message leads to one replay more. The
+message id keeps a line from being read for another message that got the queue offset after a power cut. One command at
+a time writes: it holds an exclusive ``flock`` on the file.
 
 A replay keeps the message id, so that a handler that keys its effect by it has it once, also in other groups of the
 topic: they get the message again. It has the keys, the tag, the sharding key and the application's properties, no
@@ -25,7 +27,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from rmqclient.failure import HISTORY, history
 from rmqclient.message import ReceivedMessage, SendResult
@@ -35,6 +37,12 @@ from store import RESERVED_PROPERTIES, MessageQueue, MessageStore, java_hash
 from store.errors import MessageExpired, StoreBusy, StoreCorrupt, UnknownTopic
 
 Done = Literal["replayed", "purged"]
+
+Name: TypeAlias = tuple[str, int, str]
+"""Dead letter topic, queue offset there, message id."""
+
+Place: TypeAlias = tuple[MessageQueue, int]
+"""A queue, and the offset from which on a replay stands there that was begun."""
 
 _JOURNAL = Path("config", "deadLetters.jsonl")
 _KEPT = frozenset(("KEYS", "TAGS", "UNIQ_KEY", "__SHARDINGKEY", "ORIGIN_MESSAGE_ID"))
@@ -87,6 +95,9 @@ class Selection:
 
     key: str | None = None
     message_id: str | None = None
+    among: frozenset[Name] | None = None
+    """Only these."""
+
     done: bool = False
     """Also those that were replayed or purged already."""
 
@@ -99,6 +110,7 @@ class Selection:
             and (self.since_ms is None or letter.message.store_timestamp >= self.since_ms)
             and (self.key is None or self.key in letter.message.keys)
             and self.message_id in (None, letter.message.message_id)
+            and (self.among is None or _name(letter.message) in self.among)
         )
 
 
@@ -145,12 +157,15 @@ def replay(
     """
     appender = copying(store)
     with _journal(store) as journal:
+        for letter in _landed(store, group):
+            _settle(journal, letter, "replayed")
         begun = time.monotonic()
         for number, letter in enumerate(select(store, group, selection, limit)):
             if rate is not None:
                 time.sleep(max(0.0, begun + number / rate - time.monotonic()))
             queue = _queue_for(store, letter)
             properties = {name: value for name, value in letter.message.properties.items() if name not in _LEFT}
+            _settle(journal, letter, "begun", (queue, store.topics.max_offset(queue)))
             sent = appender.append_copy(letter.message, queue.topic, queue.queue_id, properties, reconsume_times=0)
             flush(store, sent)
             _settle(journal, letter, "replayed")
@@ -171,11 +186,16 @@ def _messages(store: MessageStore, topic: str) -> Iterator[ReceivedMessage]:
     except UnknownTopic:
         return
     for queue in queues:
-        for offset in range(store.topics.min_offset(queue), store.topics.max_offset(queue)):
-            try:
-                yield store.message_at(queue, offset)
-            except (MessageExpired, StoreCorrupt):
-                continue
+        known = range(store.topics.min_offset(queue), store.topics.max_offset(queue))
+        yield from _messages_of(store, queue, known)
+
+
+def _messages_of(store: MessageStore, queue: MessageQueue, offsets: range) -> Iterator[ReceivedMessage]:
+    for offset in offsets:
+        try:
+            yield store.message_at(queue, offset)
+        except (MessageExpired, StoreCorrupt):
+            continue
 
 
 def _queue_for(store: MessageStore, letter: DeadLetter) -> MessageQueue:
@@ -191,14 +211,30 @@ def _queue_for(store: MessageStore, letter: DeadLetter) -> MessageQueue:
     return queues[abs(hashed) % len(queues)]  # the size of Java's remainder
 
 
-Name = tuple[str, int, str]
-
-
 def _name(message: ReceivedMessage) -> Name:
     return message.topic, message.queue_offset, message.message_id
 
 
+def _landed(store: MessageStore, group: str) -> Iterator[DeadLetter]:
+    """Yield the dead letters whose replay was stored, and cut short before that was written down."""
+    if begun := {name: place for name, place in _last_entries(store).items() if not isinstance(place, str)}:
+        store.settle_appends()
+        for letter in select(store, group, Selection(among=frozenset(begun), done=True)):
+            queue, start = begun[_name(letter.message)]
+            if any(
+                message.message_id == letter.message.message_id
+                for message in _messages_of(store, queue, range(start, store.topics.max_offset(queue)))
+            ):
+                yield letter
+
+
 def _settled(store: MessageStore) -> dict[Name, Done]:
+    """Return what became of dead letters. One that was to be replayed again, and maybe was not, waits."""
+    return {name: done for name, done in _last_entries(store).items() if isinstance(done, str)}
+
+
+def _last_entries(store: MessageStore) -> dict[Name, Done | Place]:
+    """Return the last line about each dead letter: what was done, or where to what was begun."""
     try:
         lines = (store.root / _JOURNAL).read_bytes().splitlines()
     except FileNotFoundError:
@@ -206,11 +242,16 @@ def _settled(store: MessageStore) -> dict[Name, Done]:
     return dict(_entries(lines))
 
 
-def _entries(lines: Iterable[bytes]) -> Iterator[tuple[Name, Done]]:
+def _entries(lines: Iterable[bytes]) -> Iterator[tuple[Name, Done | Place]]:
     for line in lines:
         try:
             entry = json.loads(line)
-            yield (entry["topic"], entry["queue_offset"], entry["message_id"]), entry["done"]
+            name = entry["topic"], entry["queue_offset"], entry["message_id"]
+            if entry["done"] == "begun":
+                topic, queue_id, start = entry["to"]
+                yield name, (MessageQueue(topic, queue_id), start)
+            else:
+                yield name, entry["done"]
         except (ValueError, KeyError, TypeError):  # torn by a power cut, or rubbish: its message is replayed once more
             continue
 
@@ -236,13 +277,16 @@ def _journal(store: MessageStore) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _settle(journal: int, letter: DeadLetter, done: Done) -> None:
+def _settle(journal: int, letter: DeadLetter, done: Done | Literal["begun"], place: Place | None = None) -> None:
     topic, queue_offset, message_id = _name(letter.message)
-    entry = {
+    entry: dict[str, Any] = {
         "topic": topic,
         "queue_offset": queue_offset,
         "message_id": message_id,
         "done": done,
         "at": time.time_ns() // 1_000_000,
     }
+    if place is not None:
+        (to_topic, queue_id, _), start = place
+        entry["to"] = [to_topic, queue_id, start]
     os.write(journal, json.dumps(entry).encode() + b"\n")

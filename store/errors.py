@@ -36,6 +36,7 @@
     │   └── NotArchived           retention removed these bytes before they were archived
     ├── AllocationError           a strategy of one's own raised, or gave an answer that cannot be
     ├── SparkUnavailable          pyspark, pyarrow or Java is not installed, or too old
+    ├── NotInstalled              a package that is optional is not there
     └── HandlerError              a handler cannot be registered or loaded
         └── FilterError           an expression of its filter; carries the column
 
@@ -256,6 +257,10 @@ class AllocationError(QueueError, ValueError):
 
 class SparkUnavailable(QueueError):
     """Spark cannot be started: pyspark, pyarrow or a Java that it runs on is missing. The text says what to do."""
+
+
+class NotInstalled(QueueError):
+    """What was asked for takes a package that is optional, and is not there. The text says what to install."""
 
 
 class HandlerError(QueueError):

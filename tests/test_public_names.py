@@ -32,6 +32,7 @@ PUBLIC = {
     "MessageRejected",
     "NotArchived",
     "NotFlushed",
+    "NotInstalled",
     "OffsetOutOfRange",
     "PageCacheBusy",
     "Producer",

@@ -27,6 +27,7 @@ from workers.group_info_command import group_info
 from workers.opening import StoreCannotBeOpened, one_line, opening
 from workers.output import write
 from workers.parameters import DIRECTORY, duration, moment, name_and_value, start, with_output, with_store
+from workers.pipeline_commands import pipeline
 
 if TYPE_CHECKING:
     from rmqclient import App
@@ -98,6 +99,7 @@ def rmq() -> None:
 
 
 rmq.add_command(dlq)
+rmq.add_command(pipeline)
 
 
 @rmq.command(epilog=EPILOG)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from rmqclient import Message, Producer, RetryPolicy, StoreBusy
+from rmqclient import Message, Producer, ReceivedMessage, RetryPolicy, StoreBusy
 from rmqclient.dead_letters import Selection, groups, purge, replay, select
 from rmqclient.failure import Failure
 from rmqclient.retry import Retries
@@ -89,6 +94,41 @@ def test_a_replay_that_stops_in_the_middle_goes_on_behind_what_it_sent(store: Me
     assert "".join(bodies(store, Selection())) == "2345"
     assert len(list(replay(store, "g", Selection(), limit=3))) == 3
     assert "".join(bodies(store, Selection())) == "5"
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G22")
+@pytest.mark.parametrize(
+    "point", ["APPEND_LOCKED", "RECORD_HALF_COPIED", "RECORDS_ANNOUNCED", "ENTRIES_WRITTEN", "APPEND_FINISHED"]
+)
+def test_a_replay_that_is_killed_sends_each_once(store: MessageStore, point: str) -> None:
+    command = [sys.executable, "-c", KILLED_IN_THE_SECOND, str(store.root), point]
+    killed = subprocess.run(command, check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    list(replay(store, "g", Selection()))
+    assert bodies(store, Selection()) == []
+    stored = Counter(message.body for topic in ("a", "b") for message in messages_in(store, topic))
+    assert stored == {b"%d" % number: 2 for number in range(6)}
+    assert len(list(replay(store, "g", Selection(key="k1", done=True)))) == 1
+
+
+KILLED_IN_THE_SECOND = """
+import sys
+from pathlib import Path
+from rmqclient.dead_letters import Selection, replay
+from store import open_store
+from store.crash_points import CrashPoint, arm
+
+with open_store(Path(sys.argv[1]), housekeeping=False) as store:
+    arm(CrashPoint[sys.argv[2]], passes=1)
+    list(replay(store, "g", Selection()))
+"""
+
+
+def messages_in(store: MessageStore, topic: str) -> Iterator[ReceivedMessage]:
+    for queue in store.topics.queues(topic):
+        for offset in range(store.topics.max_offset(queue)):
+            yield store.message_at(queue, offset)
 
 
 def test_a_rate_is_kept(store: MessageStore) -> None:

@@ -1,0 +1,111 @@
+"""Archive: messages to Parquet or Delta Lake, by topic and day, each exactly once.
+
+Files stand in ``TARGET/topic=orders/day=2026-11-21/``; the day is that of the store time, in UTC. How exactly once
+comes about, for any reader of the directory, is told in :mod:`rmqclient.spark.pipelines.published`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pyspark.sql import DataFrame, SparkSession
+
+from rmqclient.spark.columns import METADATA, PROPERTIES, USUAL
+from rmqclient.spark.pipelines.delta import DeltaLog
+from rmqclient.spark.pipelines.published import Published
+from rmqclient.spark.pipelines.reading import (
+    Options,
+    Topics,
+    check_topics,
+    day_of,
+    growing_messages,
+    local_directory,
+)
+from rmqclient.spark.pipelines.small_files import merge_small_files
+from rmqclient.spark.pipelines.streaming import run_stream, write_parquet
+
+TableFormat = Literal["parquet", "delta"]
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Archived:
+    """What one run of :func:`archive` added."""
+
+    target: str
+    batches: int
+    messages: int
+    files: int
+    bytes: int
+    merged_files: int
+    """Small files that were replaced by fewer."""
+
+
+def archive(
+    spark: SparkSession,
+    store: str | os.PathLike[str],
+    topics: Topics,
+    target: str | os.PathLike[str],
+    *,
+    every_s: float | None = None,
+    table_format: TableFormat = "parquet",
+    properties: bool = True,
+    metadata: bool = False,
+    batch_bytes: int = 1024 * MIB,
+    file_bytes: int = 128 * MIB,
+    merge: bool = False,
+    work: str | os.PathLike[str] | None = None,
+    options: Options | None = None,
+) -> Archived:
+    """Archive what was sent to ``topics`` since the last run, or with ``every_s`` go on until the query is stopped.
+
+    ``properties`` and ``metadata`` add columns. A micro-batch reads at most ``batch_bytes`` of records, and a task some
+    ``file_bytes``, from which it writes a file for each topic and day. With ``merge`` days that have many small files
+    get fewer, see :mod:`rmqclient.spark.pipelines.small_files`. ``work`` is ``TARGET.work``, where the checkpoint
+    is. ``options`` are those of the source, such as ``startingTimestamp``, which count for the first run.
+
+    Raises UnknownTopic for a topic that is not there (with ``every_s`` it is waited for), StoreBusy while another
+    process archives to ``target``, DataLost when ``target`` and ``work`` do not belong together, ValueError for a
+    target that is no directory of a file system, NotInstalled when ``delta`` is asked for and is not there, and
+    StreamingQueryException for what happened inside of the query: for messages, too, that were removed before they
+    were archived, unless the option ``failOnDataLoss`` is false.
+    """
+    if merge and table_format == "delta":
+        raise ValueError("merge is for Parquet; a Delta table is merged by its own OPTIMIZE, which its readers know")
+    columns = [*USUAL, *(PROPERTIES if properties else ()), *(METADATA if metadata else ())]
+    limits = {"maxBytesPerTrigger": batch_bytes, "maxBytesPerPartition": file_bytes}
+    path = local_directory(target)
+    if every_s is None:
+        check_topics(store, topics, options or {})
+    table = DeltaLog(path, partition_by=("topic", "day")) if table_format == "delta" else None
+    with Published(path, local_directory(work) if work else None, table) as published:
+        merged = 0
+
+        def publish(batch: DataFrame, number: int) -> None:
+            nonlocal merged
+            with_day = batch.withColumn("day", day_of("timestamp"))
+            published.publish(number, lambda directory: write_parquet(with_day, directory, ("topic", "day")))
+            if merge and every_s is not None:
+                merged += merge_small_files(batch.sparkSession, published, file_bytes=file_bytes)
+
+        stream = growing_messages(spark, store, topics, columns, limits | dict(options or {}))
+        run_stream(stream, publish, published.checkpoint, every_s)
+        if merge:
+            merged += merge_small_files(spark, published, file_bytes=file_bytes)
+        return _result(path, published, merged)
+
+
+def _result(path: Path, published: Published, merged: int) -> Archived:
+    files = [file for batch in published.added for file in batch.files]
+    return Archived(
+        target=str(path),
+        batches=sum(1 for batch in published.added if batch.files),
+        messages=sum(file.rows for file in files),
+        files=len(files),
+        bytes=sum(file.size for file in files),
+        merged_files=merged,
+    )

@@ -1,0 +1,231 @@
+"""Audit: what is in the log, told from the log itself.
+
+- By topic and hour of the store time: messages, bytes, messages that stand there again, quantiles of the latency from
+  sending to storing. Of ``%RETRY%group`` and ``%DLQ%group`` the group is told: what it retried and gave up.
+- By queue: which offsets there are, and which of them have no readable message.
+- By group and queue: the committed offset in ``config/consumerOffset.json``, and how far that is behind. The file is
+  written every five seconds while the store is open; ``rmq group lag`` knows the moment.
+
+Nothing is written to the store, and nothing of it is locked, so it may be a broker's, or a copy.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.window import Window
+
+from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rmqclient.spark.location import Location
+from rmqclient.spark.offsets import available
+from rmqclient.spark.pipelines.reading import Options, Topics, asked_for, latency_ms, messages, offsets_json
+from store import MessageQueue
+from store.config_file import read_consumer_offsets
+
+_COLUMNS = ("topic", "partition", "offset", "timestamp", "born_timestamp", "size", "msg_id")
+_QUANTILES = (0.5, 0.95, 0.99)
+_ACCURACY = 10_000
+"""Of quantiles: an error of at most a ten-thousandth of the ranks."""
+_MS_OF_AN_HOUR = 3_600_000
+
+
+@dataclass(frozen=True)
+class TopicHour:
+    """What was stored in a topic in an hour."""
+
+    topic: str
+    group: str | None
+    """Whose retries or dead letters these are; None for any other topic."""
+
+    hour_ms: int
+    messages: int
+    bytes: int
+    """Of whole records."""
+
+    doubled: int
+    """Messages that stand in the topic once before, by their message id, such as after a replay."""
+
+    latency_p50_ms: int
+    latency_p95_ms: int
+    latency_p99_ms: int
+    latency_max_ms: int
+
+
+@dataclass(frozen=True)
+class QueueFinding:
+    """What was found of one queue."""
+
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+    """Exclusive."""
+
+    messages: int
+    missing: int
+    gaps: tuple[tuple[int, int], ...]
+    """Offsets without a readable message: first and exclusive end of the first so many ranges."""
+
+
+@dataclass(frozen=True)
+class GroupFinding:
+    """How far a group is behind in one queue."""
+
+    group: str
+    topic: str
+    queue_id: int
+    committed: int
+    end: int
+    lag: int
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What :func:`audit` found."""
+
+    hours: list[TopicHour]
+    queues: list[QueueFinding]
+    groups: list[GroupFinding]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every offset has a message."""
+        return not any(queue.missing for queue in self.queues)
+
+
+def audit(
+    spark: SparkSession,
+    store: str | os.PathLike[str],
+    topics: Topics = (),
+    *,
+    most_gaps: int = 100,
+    options: Options | None = None,
+) -> Audited:
+    """Look at some topics, or at all but those of the store itself, as they stand now.
+
+    Of each queue at most ``most_gaps`` ranges without messages are told. ``options`` are those of the source; offsets
+    are not among them.
+    """
+    asked = asked_for(store, topics, options or {})
+    there = available(Location.of(asked).open(), asked.selection)
+    there = {queue: offsets for queue, offsets in there.items() if offsets}
+    groups = _groups(Path(store), there)
+    if not there:
+        return Audited([], [], groups)
+    rows = messages(spark, store, (), _COLUMNS, dict(options or {}) | _exactly(there)).persist()
+    try:
+        return Audited(_hours(rows), _queues(rows, there, most_gaps), groups)
+    finally:
+        rows.unpersist()
+
+
+def _exactly(there: dict[MessageQueue, range]) -> dict[str, str | int | bool]:
+    """Return the options that read these offsets, and pass over what is lost."""
+    queues: dict[str, list[int]] = {}
+    for queue in there:
+        queues.setdefault(queue.topic, []).append(queue.queue_id)
+    return {
+        "assign": orjson.dumps(queues).decode(),
+        "startingOffsets": offsets_json({queue: offsets.start for queue, offsets in there.items()}),
+        "endingOffsets": offsets_json({queue: offsets.stop for queue, offsets in there.items()}),
+        "failOnDataLoss": False,
+    }
+
+
+def _hours(rows: DataFrame) -> list[TopicHour]:
+    copies = Window.partitionBy("topic", "msg_id").orderBy("timestamp", "partition", "offset")
+    quantiles = sql.percentile_approx("latency", list(_QUANTILES), _ACCURACY)
+    found = (
+        rows.withColumns(
+            {
+                "latency": latency_ms(),
+                "copy": sql.row_number().over(copies),
+                "hour_ms": sql.floor(sql.unix_millis("timestamp") / sql.lit(_MS_OF_AN_HOUR)) * sql.lit(_MS_OF_AN_HOUR),
+            }
+        )
+        .groupBy("topic", "hour_ms")
+        .agg(
+            sql.count("*").alias("messages"),
+            sql.sum("size").alias("bytes"),
+            sql.count_if(sql.col("copy") > 1).alias("doubled"),
+            quantiles.alias("quantiles"),
+            sql.max("latency").alias("latency_max_ms"),
+        )
+        .orderBy("topic", "hour_ms")
+        .collect()
+    )
+    return [
+        TopicHour(
+            topic=row["topic"],
+            group=_group_of(row["topic"]),
+            hour_ms=row["hour_ms"],
+            messages=row["messages"],
+            bytes=row["bytes"],
+            doubled=row["doubled"],
+            latency_p50_ms=row["quantiles"][0],
+            latency_p95_ms=row["quantiles"][1],
+            latency_p99_ms=row["quantiles"][2],
+            latency_max_ms=row["latency_max_ms"],
+        )
+        for row in found
+    ]
+
+
+def _queues(rows: DataFrame, there: dict[MessageQueue, range], most_gaps: int) -> list[QueueFinding]:
+    before = sql.lag("offset").over(Window.partitionBy("topic", "partition").orderBy("offset"))
+    holes = sql.when(
+        sql.col("offset") - sql.col("before") > 1, sql.struct((sql.col("before") + 1).alias("start"), "offset")
+    )
+    found = (
+        rows.select("topic", "partition", "offset", before.alias("before"))
+        .groupBy("topic", "partition")
+        .agg(
+            sql.count("*").alias("messages"),
+            sql.min("offset").alias("first"),
+            sql.max("offset").alias("last"),
+            sql.slice(sql.array_sort(sql.collect_list(holes)), 1, most_gaps).alias("holes"),
+        )
+        .collect()
+    )
+    by_queue = {MessageQueue(row["topic"], row["partition"]): row for row in found}
+    return [_finding(queue, offsets, by_queue.get(queue), most_gaps) for queue, offsets in sorted(there.items())]
+
+
+def _finding(queue: MessageQueue, offsets: range, row: Row | None, most_gaps: int) -> QueueFinding:
+    if row is None:
+        gaps, count = [(offsets.start, offsets.stop)], 0
+    else:
+        inside = [(hole["start"], hole["offset"]) for hole in row["holes"]]
+        around = [(offsets.start, row["first"]), *inside, (row["last"] + 1, offsets.stop)]
+        gaps, count = [gap for gap in around if gap[0] < gap[1]], row["messages"]
+    return QueueFinding(
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        first=offsets.start,
+        end=offsets.stop,
+        messages=count,
+        missing=len(offsets) - count,
+        gaps=tuple(gaps[:most_gaps]),
+    )
+
+
+def _groups(root: Path, there: dict[MessageQueue, range]) -> list[GroupFinding]:
+    found = []
+    for (topic, group), committed in sorted(read_consumer_offsets(root).items()):
+        for queue_id, offset in sorted(committed.items()):
+            end = there.get(MessageQueue(topic, queue_id), range(0)).stop
+            if MessageQueue(topic, queue_id) in there:
+                found.append(GroupFinding(group, topic, queue_id, offset, end, max(0, end - offset)))
+    return sorted(found, key=lambda each: (each.group, each.topic, each.queue_id))
+
+
+def _group_of(topic: str) -> str | None:
+    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+        if topic.startswith(prefix):
+            return topic.removeprefix(prefix)
+    return None

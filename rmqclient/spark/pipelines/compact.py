@@ -1,0 +1,135 @@
+"""Compact: the latest message of each key, as a changelog is read.
+
+The latest is the one that stands furthest in the commit log: that is one order over all queues and topics. Messages
+without a key are left out; one with several keys counts as the latest of their whole list.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from rmqclient.spark.columns import PROPERTIES, USUAL
+from rmqclient.spark.pipelines.archive import TableFormat
+from rmqclient.spark.pipelines.delta import DeltaLog
+from rmqclient.spark.pipelines.directories import exchange, only_writer, sync_files, work_directory_of
+from rmqclient.spark.pipelines.published import PublishedFile
+from rmqclient.spark.pipelines.reading import Options, Topics, local_directory, messages
+from rmqclient.spark.pipelines.streaming import write_parquet
+
+_ORDER = "commit_log_offset"
+_WRITTEN_HERE = re.compile(r"part-.*\.parquet|_SUCCESS|\..*\.crc")
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What :func:`compact` wrote."""
+
+    target: str
+    keys: int
+    files: int
+    bytes: int
+    table: str | None
+
+
+def compact(
+    spark: SparkSession,
+    store: str | os.PathLike[str],
+    topics: Topics,
+    target: str | os.PathLike[str],
+    *,
+    empty_is_deleted: bool = False,
+    table_format: TableFormat = "parquet",
+    table: str | None = None,
+    options: Options | None = None,
+) -> Compacted:
+    """Replace ``target`` by the latest message of each topic and key; with ``empty_is_deleted`` an empty body is none.
+
+    Parquet: readers of the directory find the old content or the new one, whole, if the file system can exchange two
+    directories (see :mod:`rmqclient.spark.pipelines.directories`); one that listed the old files looks again. With
+    ``table`` it is entered into the session's catalog under that name. Delta: a new version of the table.
+
+    Raises StoreBusy while another process writes there, ValueError for a target that is no directory of a file system
+    or holds something else, OSError where directories cannot be exchanged (the old content stays), NotInstalled when
+    ``delta`` is asked for and is not there, and what Spark raises.
+    """
+    path = local_directory(target)
+    if table_format == "delta" and table is not None:
+        raise ValueError("a Delta table is a table by itself, under its path: a name is for Parquet")
+    columns = [*USUAL, *PROPERTIES, _ORDER]
+    rows = latest(messages(spark, store, topics, columns, options or {}), empty_is_deleted=empty_is_deleted)
+    files = _write_delta(rows, path) if table_format == "delta" else _write_parquet(rows, path)
+    if table is not None:
+        _enter(spark, table, path)
+    return Compacted(str(path), sum(each.rows for each in files), len(files), sum(each.size for each in files), table)
+
+
+def latest(rows: DataFrame, *, empty_is_deleted: bool = False) -> DataFrame:
+    """Return the row of each topic and key that stands furthest in the commit log."""
+    others = [name for name in rows.columns if name not in ("topic", "key")]
+    found = (
+        rows.where("key IS NOT NULL")
+        .groupBy("topic", "key")
+        .agg(sql.max_by(sql.struct(*others), _ORDER).alias("latest"))
+        .select("topic", "key", "latest.*")
+    )
+    return found.where(sql.length("value") > 0) if empty_is_deleted else found
+
+
+def _write_parquet(rows: DataFrame, target: Path) -> list[PublishedFile]:
+    work = work_directory_of(target)
+    with only_writer(work, target):
+        _check_content(target)
+        shutil.rmtree(work / "new", ignore_errors=True)
+        new = work / "new"
+        write_parquet(rows, new)
+        sync_files(new)
+        files = _files(new, new)
+        exchange(new, target)
+        shutil.rmtree(new, ignore_errors=True)  # the old content
+    return files
+
+
+def _write_delta(rows: DataFrame, target: Path) -> list[PublishedFile]:
+    log = DeltaLog(target)
+    with only_writer(work_directory_of(target), target):
+        new = target / f"version-{uuid.uuid4().hex}"
+        write_parquet(rows, new)
+        sync_files(new)
+        files = _files(new, target)
+        log.replace(files)
+    return files
+
+
+def _check_content(target: Path) -> None:
+    """See to it that nothing is replaced but what was written here."""
+    if others := [path.name for path in target.glob("*") if not _WRITTEN_HERE.fullmatch(path.name)]:
+        raise ValueError(f"{target} holds something else, such as {others[0]}: give a directory for this alone")
+
+
+def _files(directory: Path, base: Path) -> list[PublishedFile]:
+    paths = sorted(directory.glob("*.parquet"))
+    return [
+        PublishedFile("", str(path.relative_to(base)), pq.read_metadata(path).num_rows, path.stat().st_size)
+        for path in paths
+    ]
+
+
+def _enter(spark: SparkSession, table: str, target: Path) -> None:
+    """Let a table of the session's catalog be the files in a directory."""
+    if not spark.catalog.tableExists(table):
+        spark.catalog.createTable(table, path=str(target), source="parquet")
+        return
+    described = {row["col_name"]: row["data_type"] for row in spark.sql(f"DESCRIBE FORMATTED {table}").collect()}
+    location = described.get("Location", "")
+    if location.removeprefix("file:") != str(target):
+        raise ValueError(f"table {table} is there and has its files in {location}, not in {target}: drop it first")
+    spark.catalog.refreshTable(table)

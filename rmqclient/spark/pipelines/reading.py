@@ -1,0 +1,103 @@
+"""Reading: the messages that a pipeline asks for, with no more columns than it needs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StructField, StructType
+
+from rmqclient.spark.columns import METADATA, PROPERTIES, USUAL
+from rmqclient.spark.location import Location
+from rmqclient.spark.offsets import selected
+from rmqclient.spark.read_options import ReadOptions, parse
+from store import MessageQueue
+
+Topics: TypeAlias = Sequence[str]
+"""Their names; none when the options select what is read."""
+
+Options: TypeAlias = Mapping[str, str | int | bool]
+
+_KNOWN = USUAL | PROPERTIES | METADATA
+_MS_OF_A_DAY = 86_400_000
+
+
+def schema_with(columns: Iterable[str]) -> StructType:
+    """Return the schema of a read that decodes only these columns."""
+    return StructType([StructField(name, _KNOWN[name]) for name in columns])
+
+
+def messages(
+    spark: SparkSession, store: str | os.PathLike[str], topics: Topics, columns: Iterable[str], options: Options
+) -> DataFrame:
+    """Return what stands in ``topics`` now. ``options`` are those of the source, such as ``startingTimestamp``."""
+    reader = spark.read.format("rmq").schema(schema_with(columns))
+    return reader.options(**_options(topics, options)).load(os.fspath(store))
+
+
+def growing_messages(
+    spark: SparkSession, store: str | os.PathLike[str], topics: Topics, columns: Iterable[str], options: Options
+) -> DataFrame:
+    """Return the stream of what is in ``topics`` and will be, from the earliest message on."""
+    reader = spark.readStream.format("rmq").schema(schema_with(columns))
+    return reader.options(**{"startingOffsets": "earliest"} | _options(topics, options)).load(os.fspath(store))
+
+
+def asked_for(
+    store: str | os.PathLike[str], topics: Topics, options: Options, *, streaming: bool = False
+) -> ReadOptions:
+    """Return what a read of ``topics``, or of all but those of the store itself, asks for. Raises ValueError."""
+    selection = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": ".*"}
+    return parse(_told(options) | selection | {"path": os.fspath(store)}, streaming=streaming)
+
+
+def check_topics(store: str | os.PathLike[str], topics: Topics, options: Options) -> None:
+    """Raise UnknownTopic for a name to which nothing was ever sent: a stream would wait for it, and read nothing."""
+    asked = asked_for(store, topics, options, streaming=True)
+    if topics:
+        selected(Location.of(asked).open(), asked.selection)
+
+
+def _options(topics: Topics, options: Options) -> dict[str, str]:
+    if isinstance(topics, str):
+        raise ValueError(f"topics {topics!r}: give a list of names, such as [{topics!r}]")  # noqa: TRY004 - as others
+    return ({"subscribe": ",".join(topics)} if topics else {}) | _told(options)
+
+
+def _told(options: Options) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+
+
+def offsets_json(offsets: Mapping[MessageQueue, int]) -> str:
+    """Return offsets as an option has them: ``{"orders": {"0": 23}}``."""
+    found: dict[str, dict[str, int]] = {}
+    for queue, offset in sorted(offsets.items()):
+        found.setdefault(queue.topic, {})[str(queue.queue_id)] = offset
+    return json.dumps(found)
+
+
+def day_of(timestamp: str) -> Column:
+    """Return the day in UTC of a column of times, whatever the time zone of the session is."""
+    days = sql.floor(sql.unix_millis(timestamp) / sql.lit(_MS_OF_A_DAY)).cast("int")
+    return sql.date_add(sql.lit("1970-01-01").cast("date"), days)
+
+
+def latency_ms() -> Column:
+    """Return the ms between sending, by the producer's clock, and storing."""
+    return sql.unix_millis("timestamp") - sql.unix_millis("born_timestamp")
+
+
+def local_directory(target: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of a directory that is to be written. Raises ValueError for a URL."""
+    text = os.fspath(target)
+    if "://" in text:
+        raise ValueError(
+            f"{text}: give a directory, which the driver and every executor see under the same path; an object store "
+            "has no rename in one step, on which exactly once rests here"
+        )
+    return Path(text).absolute()
