@@ -69,11 +69,24 @@ cdef class _Plan:
     cdef int64_t delay_ms
     cdef uint64_t progress_at
     cdef uint64_t progress_from
+    cdef uint64_t guard_at[GUARDS]
+    cdef uint64_t guard_value[GUARDS]
+    cdef int other_slot                 # of the queue that the last record goes to, -1 when it goes to that of the others
 
     def __dealloc__(self):
         free(self.staged)
         free(self.sizes)
         free(self.tags_codes)
+
+    cdef int guard(self, object words) except -1:
+        """Append nothing unless the words at these bytes of the runtime file have these values."""
+        cdef int number
+        if len(words) > GUARDS:
+            raise ValueError(f"{len(words)} guards: at most {GUARDS}")
+        for number, (at, value) in enumerate(words.items()):
+            self.guard_at[number] = at
+            self.guard_value[number] = value
+        return 0
 
     cdef int reserve(self, Py_ssize_t more) except -1:
         cdef void *grown
