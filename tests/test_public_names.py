@@ -13,6 +13,7 @@ PUBLIC = {
     "BodyTooLarge",
     "ClientIdInUse",
     "ConfigMismatch",
+    "Decision",
     "DiskFailed",
     "FilterError",
     "Durability",
@@ -49,6 +50,10 @@ PUBLIC = {
     "SubscriptionMismatch",
     "Suspend",
     "TableFull",
+    "Transaction",
+    "TransactionDecided",
+    "TransactionProducer",
+    "TransactionResult",
     "UnknownGroup",
     "UnknownTopic",
 }

@@ -24,6 +24,7 @@ from store import (
     MessageQueue,
     MessageStore,
     QueueGrant,
+    ReceivedMessage,
     StoreConfig,
     TagSet,
     crash_points,
@@ -32,6 +33,8 @@ from store import (
 from store._kernel import Appender, delay_ms
 from store.crash_points import CrashPoint, arm
 from store.disk import Usage
+from store.errors import TransactionDecided
+from store.half_messages import HALF_QUEUE, checks_of
 from store.schedule import LEVELS, queue_of
 
 TOPIC = "orders"
@@ -300,6 +303,50 @@ def persist_schedule(order: Order, note: Note) -> None:
         note(number + 1)
 
 
+def decide(order: Order, note: Note) -> None:
+    """Commit every second transaction and roll the others back, by their first half messages; note each."""
+    store = open_store(order.root, housekeeping=False)
+    halves = first_halves(store)
+    order.arm()
+    for number, half in enumerate(halves):
+        try:
+            store.transactions.decide(half, commit=number % 2 == 0)
+        except TransactionDecided as error:
+            assert error.committed == (number % 2 == 0)
+        note(number)
+
+
+def check(order: Order, note: Note) -> None:
+    """Run round after round of checks until every transaction is given up; note each round."""
+    store = open_store(order.root, replace(SMALL, transaction_check_max=CHECKS), housekeeping=False)
+    store.transactions.now_ms = in_an_hour
+    order.arm()
+    while store.transactions.pending():
+        store.transactions.check()
+        note("round")
+
+
+CHECKS = 3
+
+
+def begin_transactions(store: MessageStore, count: int, size: int = 60) -> None:
+    """Store so many half messages, for the one queue of the topic."""
+    appender = appender_of(store)
+    for number in range(count):
+        appender.append_half(Message(TOPIC, body_of(number, size), tags="half"), "producers")
+
+
+def first_halves(store: MessageStore) -> list[ReceivedMessage]:
+    """Return the half messages as they were stored first, decided or not."""
+    known = range(store.topics.max_offset(HALF_QUEUE))
+    return [half for number in known if checks_of(half := store.message_at(HALF_QUEUE, number)) == 0]
+
+
+def in_an_hour() -> int:
+    """Return a time, in ms, at which every half message that is there now is to be checked."""
+    return time.time_ns() // 1_000_000 + 3_600_000
+
+
 def after_every_delay() -> int:
     """Return a time, in ms, at which everything that waits now is due, and no clock was set back."""
     return time.time_ns() // 1_000_000 + delay_ms(18) + 1_000
@@ -330,6 +377,8 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         clean,
         deliver,
         persist_schedule,
+        decide,
+        check,
     )
 }
 
