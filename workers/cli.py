@@ -26,6 +26,7 @@ from workers.group_info_command import group_info
 from workers.opening import StoreCannotBeOpened, one_line, opening
 from workers.output import write
 from workers.parameters import DIRECTORY, duration, moment, name_and_value, start, with_output, with_store
+from workers.transaction_commands import tx
 
 if TYPE_CHECKING:
     from rmqclient import App
@@ -97,6 +98,7 @@ def rmq() -> None:
 
 
 rmq.add_command(dlq)
+rmq.add_command(tx)
 
 
 @rmq.command(epilog=EPILOG)
