@@ -64,6 +64,9 @@ class CrashPoint(enum.IntEnum):
     OPERATION_FOUND = 71  #: a committed message without its operation record was found, the record is not written
     TRANSACTIONS_SETTLED = 72  #: all such records are written, the runtime file does not say so
 
+    OUTBOX_CLAIMED = 80  #: rows of an outbox are claimed, none is sent
+    OUTBOX_SENT = 81  #: they are sent, the database does not say so
+
     RETENTION_ADVANCED = 60  #: the log's minimum is above a file that is still there
     RETENTION_FILE_REMOVED = 61  #: the file is gone, the minimum of the queues is not raised
     RETENTION_QUEUE_ADVANCED = 62  #: the minimum of a queue is raised, its old files are there

@@ -175,18 +175,9 @@ class MessageStore:
             queues = self.topics.create(topic, own) if own else make_topic(topic)
             return Route(topic, list(queues), [self.topics.slot(queue) for queue in queues])
 
-        files = AppendFiles(
-            self.state,
-            self.log_files,
-            self.consume_queues,
-            self.topics,
-            self.config.lock_timeout_ms,
-            self.disk,
-            self._rolled,
-        )
         appender = Appender(
             self.state.mapping,
-            files,
+            self._append_files(),
             make_route,
             encode_body,
             log_file_bytes=self.config.commit_log_file_bytes,
@@ -203,6 +194,22 @@ class MessageStore:
         if prepare:
             self._preparers.append(Preparer(self.state, self.log_files, appender))
         return appender
+
+    def settle_append(self) -> None:
+        """Finish or undo an append whose process died in it; the next append would do it. Raises StoreBusy."""
+        self.check_usable()
+        self._append_files().repair()
+
+    def _append_files(self) -> AppendFiles:
+        return AppendFiles(
+            self.state,
+            self.log_files,
+            self.consume_queues,
+            self.topics,
+            self.config.lock_timeout_ms,
+            self.disk,
+            self._rolled,
+        )
 
     def grant(self, slot: GroupQueueSlot, epoch: int, tags: TagSet) -> QueueGrant:
         """Return what takes and acknowledges the messages of one queue under one epoch."""

@@ -6,10 +6,12 @@ returned, so that a kill cannot take back what was said. Everything else the tes
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
+from rmqclient.outbox import Connection, Outbox, Relay
 from store import (
     Durability,
     Message,
@@ -329,6 +332,33 @@ def check(order: Order, note: Note) -> None:
 CHECKS = 3
 
 
+def relay(order: Order, note: Note) -> None:
+    """Send what is in the outbox beside the store; note each batch."""
+    sending = Relay(open_store(order.root, housekeeping=False), Outbox(), connector_beside(Path(order.root)), batch=3)
+    order.arm()
+    while sent := sending.send():
+        note(sent)
+
+
+def connector_beside(root: Path) -> Callable[[], Connection]:
+    """Return what opens the database of an outbox: what a file beside the store names, or an SQLite one there."""
+    name = root.with_name("database")
+    if name.exists():
+        import psycopg  # noqa: PLC0415 - a test that needs it is skipped without
+
+        return lambda: cast("Connection", psycopg.connect(name.read_text(encoding="ascii")))
+    return lambda: sqlite3.connect(root.with_name("outbox.db"))
+
+
+def fill_outbox(root: Path, count: int) -> None:
+    """Commit so many messages to the outbox beside a store, one transaction each."""
+    with contextlib.closing(connector_beside(root)()) as connection:
+        Outbox().create(connection)
+        for number in range(count):
+            Outbox().add(connection, Message(TOPIC, body_of(number)))
+            connection.commit()
+
+
 def begin_transactions(store: MessageStore, count: int, size: int = 60) -> None:
     """Store so many half messages, for the one queue of the topic."""
     appender = appender_of(store)
@@ -379,6 +409,7 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         persist_schedule,
         decide,
         check,
+        relay,
     )
 }
 

@@ -9,7 +9,7 @@ import pytest
 
 from store import Message, MessageStore, open_store
 from store.crash_points import CrashPoint
-from tests.crash.child import SMALL, TOPIC, Order, appender_of, begin_transactions
+from tests.crash.child import SMALL, TOPIC, Order, appender_of, begin_transactions, fill_outbox
 from tests.crash.nursery import Nursery
 from tests.crash.views import abandon, lose_last_operation, stored_bodies
 from tests.support import reference
@@ -19,6 +19,9 @@ ROLLING = 1_500
 
 
 TRANSACTION = range(CrashPoint.HALF_PASSED, CrashPoint.TRANSACTIONS_SETTLED + 1)
+
+
+OUTBOX = (CrashPoint.OUTBOX_CLAIMED, CrashPoint.OUTBOX_SENT)
 
 
 def scenario_of(point: CrashPoint) -> Order:
@@ -38,6 +41,8 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, scenario="write_offsets")
     if point in (CrashPoint.PROGRESS_ADVANCED, CrashPoint.DELAY_OFFSETS_TEMPORARY):
         return replace(order, scenario="persist_schedule")
+    if point in OUTBOX:
+        return replace(order, scenario="relay")
     if point in TRANSACTION or point is CrashPoint.OTHER_QUEUE_PUBLISHED:
         return replace(order, scenario="check" if point in TRANSACTION else "decide")
     if CrashPoint.RECOVERY_PLANNED <= point <= CrashPoint.CLOSE_CHECKPOINTED:
@@ -66,6 +71,9 @@ def test_a_process_dies_there_and_the_store_is_whole_afterwards(
         begin_transactions(store, 3)
         store.transactions.decide(store.transactions.pending()[0], commit=True)
         lose_last_operation(store)
+
+    if point in OUTBOX:
+        fill_outbox(root, 3)
 
     # When a process is killed at the point
     nursery.kill_at_its_point(replace(scenario_of(point), root=str(root), notes=notes))
