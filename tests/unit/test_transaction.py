@@ -365,6 +365,18 @@ def test_the_progress_is_written_down_and_read_again(store: MessageStore, append
     assert reference.check_store(store.root) == []
 
 
+@pytest.mark.guarantee("G32")
+def test_progress_over_what_is_not_flushed_is_not_written_down(store: MessageStore, appender: Appender) -> None:
+    clock = Clock(store)
+    half_of(store, appender, b"a")
+    clock.now_ms += MINUTE_MS
+    store.transactions.check()
+    # Or a power cut could take the renewal away, and the half message would stand below the progress
+    assert store.state.flushed_to == store.state.published_to
+    store.persist_offsets()
+    assert config_file.read_consumer_offsets(store.root)[HALF_TOPIC, GROUP] == {0: 1}
+
+
 @pytest.mark.guarantee("G31")
 def test_more_is_passed_in_one_round_than_may_be_under_way(tmp_path: Path) -> None:
     config = replace(SMALL, commit_log_file_bytes=1 << 20)
