@@ -18,10 +18,11 @@ from rmqclient.producer import check_queue_count
 from store import HALF_TOPIC, MessageQueue, MessageStore, StoreConfig, boottime, layout
 from store import open_store as _open_store
 from store.broker_conf import broker_conf as _broker_conf
-from store.errors import MessageExpired, OffsetOutOfRange, UnknownGroup
+from store.errors import InvalidName, MessageExpired, OffsetOutOfRange, UnknownGroup
 from store.group_table import GroupQueueSlot
 from store.query import END_OF_TIME
 from store.shared_state import arrival_lane_at, queue_slot_at
+from store.transaction import GROUP as TRANSACTION_GROUP
 
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime.datetime
 """An end of a queue, a queue offset, or a time."""
@@ -209,7 +210,8 @@ def seek(
     for a time without a zone: nothing is moved then. StoreBusy, TableFull: some queues may be moved and others not;
     seek again. StoreFull: all are moved, and the disk does not know of it yet.
     """
-    check_group(group)
+    if check_group(group) == TRANSACTION_GROUP:
+        raise InvalidName(f"group {group!r} says how far transactions are: moved back, it would send messages twice")
     targets = {queue: _position(store, queue, to) for queue in _queues(store, topic, queue_id)}
     names = sorted({slot.group for slot in _slots_of(store, group, targets)}) or [group]
     moved = [_seek_info(store, name, queue, target) for name in names for queue, target in targets.items()]

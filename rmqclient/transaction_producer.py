@@ -37,6 +37,8 @@ from store.half_messages import checks_of, group_of
 _log = logging.getLogger(__name__)
 
 _BEAT_MS = 250
+_ASKED_AT_ONCE = 256
+"""Half messages in memory."""
 
 
 class Decision(enum.Enum):
@@ -265,16 +267,22 @@ class _Checker:
     def _answer(self) -> None:
         """Ask about what was renewed for a check since the last time, as far as it is this member's share."""
         end = self._store.transactions.end
-        if self._next >= end:
-            return
-        for half in self._store.transactions.pending(self._next):
+        while self._next < end:
+            found = self._store.transactions.pending(self._next, _ASKED_AT_ONCE)
+            self._answer_for(found)
+            if self._closed.is_set():
+                return
+            if len(found) < _ASKED_AT_ONCE:
+                self._next = max(self._next, end)
+
+    def _answer_for(self, halves: list[ReceivedMessage]) -> None:
+        for half in halves:
             if self._closed.is_set():
                 return
             if group_of(half) == self._group and checks_of(half) > 0 and self._is_mine(half.queue_offset):
                 self._member.beat()
                 self._ask(half)
             self._next = half.queue_offset + 1
-        self._next = max(self._next, end)
 
     def _is_mine(self, half_offset: int) -> bool:
         members = sorted(

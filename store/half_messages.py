@@ -163,6 +163,9 @@ class Operations:
         self._read: deque[tuple[int, tuple[int, ...]]] = deque()
         self._next = start
 
+    def __len__(self) -> int:
+        return len(self._read)
+
     def read_to(self, end: int) -> None:
         """Read on, up to the operation ``end``. Those that are damaged decide nothing."""
         for number in range(self._next, end):

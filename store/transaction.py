@@ -47,6 +47,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 from store import layout
@@ -87,6 +88,8 @@ _ADVANCE_TO = layout.GROUP_QUEUE_SLOT.at["advance_to"]
 _COMMITTED = layout.GROUP_QUEUE_SLOT.at["committed_offset"]
 _MOST_MOVES = layout.ACK_WINDOW // 2
 """A longer move under way would look like a damaged word. [store.shared_state.has_sound_offsets]"""
+_MOST_KEPT = 10_000
+"""Operations in memory, of which old ones are no longer needed."""
 _SETTLED_AT = schedule_slot_at(layout.SCHEDULE_SLOTS - 1)
 """A word that is 0 in a new runtime file: no delay level has this slot."""
 _LONGEST_ROUND_S = 60.0
@@ -159,8 +162,8 @@ class Transactions:
         """Queue offset that the next half message will get."""
         return self._queues.known(HALF_QUEUE).stop
 
-    def pending(self, start: int = 0) -> list[ReceivedMessage]:
-        """Return the half messages from ``start`` on that are neither decided nor given up, the oldest first."""
+    def pending(self, start: int = 0, limit: int | None = None) -> list[ReceivedMessage]:
+        """Return up to ``limit`` half messages from ``start`` on that nobody decided and that were not given up."""
         with self._lock:
             if not self._queues.known(HALF_QUEUE):
                 return []
@@ -168,23 +171,30 @@ class Transactions:
             state = self._read_on()
             known = self._queues.known(HALF_QUEUE)
             numbers = range(max(start, state.progress, known.start), known.stop)
-            return [half for half in self._queues.messages(HALF_QUEUE, numbers) if self._operations().of(half) is None]
+            halves = self._queues.messages(HALF_QUEUE, numbers)
+            return list(islice((half for half in halves if self._operations().of(half) is None), limit))
 
     def given_up(self) -> list[ReceivedMessage]:
         """Return those that were given up and that nobody has decided since, the oldest first."""
-        copies = self._queues.messages(GIVEN_UP_QUEUE, self._queues.known(GIVEN_UP_QUEUE))
-        with self._lock:
-            return [copy for copy in copies if not self._is_decided_late(copy)]
+        copies = list(self._queues.messages(GIVEN_UP_QUEUE, self._queues.known(GIVEN_UP_QUEUE)))
+        halves = self._halves_of({identity(copy) for copy in copies})
+        first = min((each[0].commit_log_offset for each in halves.values()), default=0)
+        operations = self._queues.messages(OPERATION_QUEUE, self._queues.behind(OPERATION_QUEUE, first))
+        decided = {number for operation in operations for number in decided_by(operation)}
+        done = {who for who, each in halves.items() if any(half.queue_offset in decided for half in each)}
+        return [copy for copy in copies if identity(copy) not in done]
 
     def half_of(self, copy: ReceivedMessage) -> ReceivedMessage | None:
-        """Return the newest half message of one that was given up; None when it was removed."""
-        known = self._queues.known(HALF_QUEUE)
-        wanted = identity(copy)
-        for number in reversed(known):
-            half = self._queues.message(HALF_QUEUE, number)
-            if half is not None and identity(half) == wanted:
-                return half
-        return None
+        """Return the first half message of one that was given up; None when all of them were removed."""
+        return next(iter(self._halves_of({identity(copy)}).get(identity(copy), [])), None)
+
+    def _halves_of(self, wanted: set[Identity]) -> dict[Identity, list[ReceivedMessage]]:
+        """Return the half messages of some transactions, each with its renewals behind it."""
+        found: dict[Identity, list[ReceivedMessage]] = {}
+        for half in self._queues.messages(HALF_QUEUE, self._queues.known(HALF_QUEUE) if wanted else range(0)):
+            if identity(half) in wanted:
+                found.setdefault(identity(half), []).append(half)
+        return found
 
     def _undecided(self, half: ReceivedMessage, state: _State) -> ReceivedMessage:
         """Return the newest renewal of a half message. Raises TransactionDecided."""
@@ -206,10 +216,6 @@ class Transactions:
             OPERATION_QUEUE, self._queues.behind(OPERATION_QUEUE, half.commit_log_offset, end)
         )
         return next((each for each in operations if not numbers.isdisjoint(decided_by(each))), None)
-
-    def _is_decided_late(self, copy: ReceivedMessage) -> bool:
-        half, end = self.half_of(copy), self._queues.known(OPERATION_QUEUE).stop
-        return half is not None and self._operation_behind(half, {half.queue_offset}, end) is not None
 
     def _decided(self, half: ReceivedMessage, number: int) -> TransactionDecided:
         operation = self._queues.message(OPERATION_QUEUE, number)
@@ -409,6 +415,8 @@ class Transactions:
         progress_at = self._progress_at()
         progress, operations = self._state.words.load(progress_at), self._state.words.load(operations_at)
         self._operations().read_to(operations)
+        if len(self._operations()) > _MOST_KEPT:
+            self._operations().forget_below(progress)
         return _State(operations, progress, {operations_at: operations, progress_at: progress})
 
     def _operations(self) -> Operations:

@@ -27,6 +27,7 @@ from rmqclient import (
     admin,
 )
 from store import HALF_TOPIC, OPERATION_TOPIC, MessageQueue, MessageStore, open_store
+from store.transaction import GROUP as TRANSACTION_GROUP
 from tests.client.conftest import consuming, wait_for
 
 CONFIG = StoreConfig(
@@ -124,6 +125,8 @@ def test_the_topics_of_transactions_are_nobodys(quiet: MessageStore) -> None:
                 App(quiet.root).handler(topic, group="g")
             with pytest.raises(InvalidName):
                 producer.transaction(Message("no such name!", b""))
+        with pytest.raises(InvalidName, match="how far transactions are"):
+            admin.seek(quiet, TRANSACTION_GROUP, HALF_TOPIC, "earliest")
         with pytest.raises(ValueError, match="must not be negative"):
             producer.transaction(Message("orders", b""), immunity=timedelta(seconds=-1))
 

@@ -641,7 +641,7 @@ FAULTS = [
         old="    if not guarded(section):\n        return OUTDATED\n",
         new="",
         tests=TRANSACTION,
-        select="many_who_decide",
+        select="in_between_is_noticed",
     ),
     Fault(
         name="the operation is published before its entry is written",

@@ -7,9 +7,10 @@ import shutil
 import tarfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -217,6 +218,53 @@ def test_of_many_who_decide_at_once_one_does(store: MessageStore, appender: Appe
     assert sorted(number for number, _ in decided) == list(range(60))
     assert sorted(map(int, bodies(store))) == sorted(number for number, commit in decided if commit)
     assert store.topics.max_offset(OPERATION_QUEUE) == 60
+
+
+def meanwhile(store: MessageStore, does: Callable[[], object]) -> None:
+    """Let something happen once between reading the state of the log and the append that goes by it."""
+    transactions = store.transactions
+    read_on = transactions._read_on
+
+    def read_on_and_be_late() -> Any:
+        state = read_on()
+        transactions._read_on = read_on  # type: ignore[method-assign]
+        does()
+        return state
+
+    transactions._read_on = read_on_and_be_late  # type: ignore[method-assign]
+
+
+@pytest.mark.guarantee("G31")
+def test_a_decision_or_a_renewal_in_between_is_noticed(store: MessageStore, appender: Appender) -> None:
+    first, second, third = (half_of(store, appender, body) for body in (b"1", b"2", b"3"))
+    with open_store(store.root, housekeeping=False) as other:
+        Clock(store).now_ms += MINUTE_MS
+        Clock(other).now_ms += MINUTE_MS
+        store.transactions.pending()
+        # Somebody else decides it
+        meanwhile(store, lambda: other.transactions.decide(first, commit=True))
+        with pytest.raises(TransactionDecided):
+            store.transactions.decide(first, commit=True)
+        # Somebody else renews it: the operation must be that of the renewal
+        meanwhile(store, other.transactions.check)
+        store.transactions.decide(second, commit=True)
+        assert numbers(store.transactions.pending()) == [4]
+        # It is decided while it is about to be renewed
+        for transactions in (store.transactions, other.transactions):
+            transactions.now_ms = lambda: time.time_ns() // 1_000_000 + MINUTE_MS
+        transactions = store.transactions
+        fate = transactions._fate
+
+        def fate_and_be_late(half: ReceivedMessage, began_ms: int) -> Any:
+            transactions._fate = fate  # type: ignore[method-assign]
+            other.transactions.decide(third, commit=True)
+            return fate(half, began_ms)
+
+        transactions._fate = fate_and_be_late  # type: ignore[method-assign]
+        transactions.check()
+        assert transactions.pending() == []
+    assert bodies(store) == [b"1", b"2", b"3"]
+    assert store.topics.max_offset(HALF_QUEUE) == 5
 
 
 @pytest.mark.guarantee("G31")
