@@ -170,10 +170,13 @@ class Operations:
         """Read on, up to the operation ``end``. Those that are damaged decide nothing."""
         for number in range(self._next, end):
             operation = self._queues.message(OPERATION_QUEUE, number)
-            decided = () if operation is None else decided_by(operation)
-            self._decided.update(dict.fromkeys(decided, number))
-            self._read.append((number, decided))
-        self._next = max(self._next, end)
+            self.add(number, () if operation is None else decided_by(operation))
+
+    def add(self, number: int, decided: tuple[int, ...]) -> None:
+        """Count the next operation, of which somebody knows what it says."""
+        self._decided.update(dict.fromkeys(decided, number))
+        self._read.append((number, decided))
+        self._next = number + 1
 
     def of(self, half: ReceivedMessage) -> int | None:
         """Return the number of the operation that decides a half message, None while it is undecided."""

@@ -155,6 +155,7 @@ class Transactions:
                 topic = queue.topic if commit else None
                 result = self._appending().decide(current, topic, queue.queue_id, state.guards)
                 if result is not None:
+                    self._operations().add(state.operations, (current.queue_offset,))
                     return result
 
     @property

@@ -666,8 +666,8 @@ FAULTS = [
         file="store/_appender.pxi",
         old="            plan.progress_at = progress_at\n            plan.progress_from = half.queue_offset\n",
         new="",
-        tests=TRANSACTION,
-        select="given_up",
+        tests=KILLED_TRANSACTION,
+        select="killed_check and go_on and 0-11",
     ),
     Fault(
         name="a renewal is not looked for when an older half message is decided",
