@@ -228,7 +228,7 @@ def test_what_a_broker_has_delivered_is_not_delivered_here_and_the_rest_is(deliv
 # --- transactions ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[BROKER_4_9_7])
+@pytest.fixture(scope="module", params=[BROKER_4_9_7, BROKER_5_3_3])
 def answered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, report: list[str]) -> Handed:
     """A store with pending transactions, served by a broker until its producers had answered for all of them."""
     scratch = tmp_path_factory.mktemp("transactions")
@@ -236,7 +236,9 @@ def answered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     our_store.write_transactions(root)
     written = Written(root, {})
     copy = Path(shutil.copytree(root, scratch / "a store"))
-    conf = f"{conf_of(copy)}transactionCheckInterval=1000\ntransactionTimeOut=100\n"
+    # RocketMQ 5 writes its operations 3 s late; one that asked more often would commit a message again and again
+    interval = 1_000 if request.param == BROKER_4_9_7 else 10_000
+    conf = f"{conf_of(copy)}transactionCheckInterval={interval}\ntransactionTimeOut=100\n"
     with broker(Java(request.param, scratch / "home"), conf) as running:
         asked = running.run("answer", our_store.PRODUCERS, len(our_store.PENDING))
         consumed = running.run("consume", our_store.GROUP, 3, our_store.TRANSACTIONS)
