@@ -15,6 +15,7 @@ from tests.torture import (
     poison,
     power,
     recovery,
+    transactions,
 )
 from tests.torture.result import Rig
 
@@ -22,6 +23,7 @@ RIGS: dict[str, Rig] = {
     rig.name: rig
     for rig in (
         kills.RIG,
+        transactions.RIG,
         images.RIG,
         power.RIG,
         failed_flush.RIG,
