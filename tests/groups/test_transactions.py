@@ -44,7 +44,8 @@ def test_what_killed_producers_left_is_decided_by_the_living(tmp_path: Path) -> 
         alive: list[subprocess.Popen[str]] = []
         with ExitStack() as children:
             for life in range(LIVES):
-                command = [sys.executable, "-m", "tests.groups.transaction_child", root, journal, str(life * SPAN)]
+                module = "tests.groups.transaction_child"
+                command = [sys.executable, "-m", module, *map(str, (root, journal, life * SPAN))]
                 child = children.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
                 children.callback(child.kill)
                 alive.append(child)

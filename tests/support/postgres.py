@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ _START_S = 30.0
 def why_not() -> str | None:
     """Say what is missing for these tests, None when nothing is."""
     try:
-        import psycopg  # noqa: F401, PLC0415 - whether there is one is the question
+        importlib.import_module("psycopg")
     except ImportError as error:
         return f"no psycopg: {error}"
     if _program("initdb") is None:
@@ -57,8 +58,7 @@ def _program(name: str) -> str | None:
 
 
 def _wait_for(name: str) -> None:
-    import psycopg  # noqa: PLC0415 - a test that needs it is skipped without
-
+    psycopg = importlib.import_module("psycopg")
     deadline = time.monotonic() + _START_S
     while True:
         try:

@@ -133,5 +133,5 @@ Transactions.TestCase.settings = settings(max_examples=15, stateful_step_count=2
 
 @pytest.mark.guarantee("G31")
 @pytest.mark.guarantee("G32")
-class TestAnyHistory(Transactions.TestCase):  # type: ignore[misc]
+class TestAnyHistory(Transactions.TestCase):  # type: ignore[misc,valid-type]
     """Found by hypothesis."""
