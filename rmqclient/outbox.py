@@ -5,7 +5,7 @@
     outbox = Outbox()                                  # the name of its table can be given
     outbox.create(connection)                          # once
 
-    with connection:                                   # sqlite3 or psycopg: one transaction
+    with connection:                                   # sqlite3; `with connection.transaction():` of psycopg
         connection.execute("UPDATE account SET ...")
         outbox.add(connection, Message("payments", b"..."))
 
@@ -370,6 +370,8 @@ def _lock_beside(outbox: Outbox, connection: sqlite3.Connection) -> _Lock | None
 
 def _commits_by_itself(connection: Connection) -> bool:
     if isinstance(connection, sqlite3.Connection):
-        return connection.isolation_level is None and not connection.in_transaction
+        # The second is how Python 3.12 and later say it
+        is_told_to = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
+        return is_told_to and not connection.in_transaction
     info, is_idle = getattr(connection, "info", None), 0
     return bool(getattr(connection, "autocommit", False)) and info is not None and info.transaction_status == is_idle

@@ -246,7 +246,7 @@ cdef class Appender:
         cdef _Plan plan = self._take_plan(2)
         cdef unsigned char *start
         try:
-            plan.guard(guards)
+            self._guard(plan, guards)
             if topic is not None:
                 self._stage_copy(plan, half, route, queue_id, half.delivery_attempt - 1)
                 start = plan.staged + plan.size
@@ -282,7 +282,8 @@ cdef class Appender:
             self._copy_properties(plan, {name.decode(): pairs[name] for name in order_of_hash_map(pairs)}, topic)
             self._check_file_size(plan)
             name_result(result, half.message_id)
-            plan.guard(guards)
+            self._guard(plan, guards)
+            self._check_word(progress_at)
             plan.progress_at = progress_at
             plan.progress_from = half.queue_offset
             if not self._commit(plan, route.slots[number], now, &section):
@@ -291,6 +292,22 @@ cdef class Appender:
         finally:
             self.spare = plan
         return result
+
+    cdef int _guard(self, _Plan plan, object words) except -1:
+        """Append nothing unless the words at these bytes of the runtime file have these values."""
+        cdef int number
+        if len(words) > GUARDS:
+            raise ValueError(f"{len(words)} guards: at most {GUARDS}")
+        for number, (at, value) in enumerate(words.items()):
+            self._check_word(at)
+            plan.guard_at[number] = at
+            plan.guard_value[number] = value
+        return 0
+
+    cdef int _check_word(self, Py_ssize_t at) except -1:
+        if not 0 < at <= self.shared.size - 8 or at % 8:
+            raise ValueError(f"byte {at} is no word of the runtime file")
+        return 0
 
     cdef int _stage_operation(self, _Plan plan, Route route, ReceivedMessage half, int64_t now) except -1:
         """Write the record that says that a half message is decided (TransactionalMessageBridge.makeOpMessageInner)."""

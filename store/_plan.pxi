@@ -78,16 +78,6 @@ cdef class _Plan:
         free(self.sizes)
         free(self.tags_codes)
 
-    cdef int guard(self, object words) except -1:
-        """Append nothing unless the words at these bytes of the runtime file have these values."""
-        cdef int number
-        if len(words) > GUARDS:
-            raise ValueError(f"{len(words)} guards: at most {GUARDS}")
-        for number, (at, value) in enumerate(words.items()):
-            self.guard_at[number] = at
-            self.guard_value[number] = value
-        return 0
-
     cdef int reserve(self, Py_ssize_t more) except -1:
         cdef void *grown
         if self.size + more > self.capacity:

@@ -116,6 +116,19 @@ def test_a_message_is_sent_when_its_transaction_is_committed_and_not_otherwise(
     assert seen(store) == [b"paid"]
 
 
+def test_the_transaction_of_a_with_block_decides(store: MessageStore, connect: Callable[[], Connection]) -> None:
+    outbox = Outbox()
+    with contextlib.closing(connect()) as connection, Relay(store, outbox, connect) as relay:
+        for body in (b"done", b"failed", b"done, too"):
+            block = connection if isinstance(connection, sqlite3.Connection) else connection.transaction()  # type: ignore[attr-defined]
+            with contextlib.suppress(KeyError), block:
+                outbox.add(connection, Message(TOPIC, body))
+                if body == b"failed":
+                    raise KeyError(body)
+        assert relay.send() == 2
+    assert seen(store) == [b"done", b"done, too"]
+
+
 def test_one_relay_works_at_a_time(store: MessageStore, root: Path, connect: Callable[[], Connection]) -> None:
     fill_outbox(root, 2)
     with Relay(store, Outbox(), connect, batch=1) as first, Relay(store, Outbox(), connect, batch=1) as second:

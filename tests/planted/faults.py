@@ -664,7 +664,7 @@ FAULTS = [
     Fault(
         name="a renewal does not move the progress",
         file="store/_appender.pxi",
-        old="            plan.progress_at = progress_at\n            plan.progress_from = half.queue_offset\n",
+        old="            self._check_word(progress_at)\n            plan.progress_at = progress_at\n",
         new="",
         tests=KILLED_TRANSACTION,
         select="killed_check and go_on and 0-11",

@@ -17,7 +17,7 @@ import pytest
 from store import Message, MessageQueue, MessageStore, ReceivedMessage, config_file, open_store
 from store._kernel import GIVEN_UP_TOPIC, HALF_TOPIC, OPERATION_TOPIC, Appender
 from store.errors import MessageRejected, PropertiesTooLarge, TransactionDecided
-from store.half_messages import GIVEN_UP_QUEUE, HALF_QUEUE, OPERATION_QUEUE, checks_of
+from store.half_messages import GIVEN_UP_QUEUE, HALF_QUEUE, OPERATION_QUEUE, checks_of, decided_by
 from store.transaction import GROUP
 from tests.crash.child import QUEUE, SMALL, TOPIC, appender_of
 from tests.crash.views import abandon, power_cut_image
@@ -298,6 +298,21 @@ def test_what_belongs_to_no_queue_is_refused(store: MessageStore, appender: Appe
         appender.append_half(Message(TOPIC, b"a", properties={"long": "x" * 32_650}), "PG")
 
 
+def test_what_is_no_word_of_the_runtime_file_is_refused(store: MessageStore, appender: Appender) -> None:
+    half = half_of(store, appender, b"a")
+    for at in (0, 4, -8, store.state.mapping.size):
+        with pytest.raises(ValueError, match="no word of the runtime file"):
+            appender.decide(half, TOPIC, 0, {at: 0})
+        with pytest.raises(ValueError, match="no word of the runtime file"):
+            appender.pass_half(half, HALF_TOPIC, half.properties, at, {})
+    with pytest.raises(ValueError, match="3 guards: at most 2"):
+        appender.decide(half, TOPIC, 0, {8: 0, 16: 0, 24: 0})
+    with pytest.raises(MessageRejected, match="none with the id 9"):
+        appender.decide(half, TOPIC, 9, {})
+    assert store.topics.max_offset(HALF_QUEUE) == 1
+    assert bodies(store) == []
+
+
 def test_a_transaction_for_a_topic_that_was_lost_makes_it_again(store: MessageStore, appender: Appender) -> None:
     half = half_of(store, appender, b"a")
     abandon(store)
@@ -307,6 +322,25 @@ def test_a_transaction_for_a_topic_that_was_lost_makes_it_again(store: MessageSt
     with open_store(store.root, SMALL, housekeeping=False) as again:
         again.transactions.decide(half, commit=True)
         assert bodies(again) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("tags", "body", "decided"),
+    [
+        ("d", b"7", (7,)),
+        ("d", b"7,8,12", (7, 8, 12)),  # RocketMQ 5.1
+        ("d", b"", ()),
+        ("d", b"-1", ()),
+        ("d", b"\xff", ()),
+        ("other", b"7", ()),
+        (None, b"7", ()),
+    ],
+)
+def test_an_operation_decides_the_half_messages_that_it_names(
+    store: MessageStore, appender: Appender, tags: str | None, body: bytes, decided: tuple[int, ...]
+) -> None:
+    appender.append(Message(TOPIC, body, tags=tags))
+    assert decided_by(store.message_at(QUEUE, 0)) == decided
 
 
 # --- checking -------------------------------------------------------------------------------------
