@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -31,9 +32,10 @@ from store.transaction import GROUP as TRANSACTION_GROUP
 from tests.client.conftest import consuming, wait_for
 
 CONFIG = StoreConfig(
-    transaction_timeout_ms=1, transaction_check_interval_ms=50, transaction_check_max=3, default_queue_count=1
+    transaction_timeout_ms=1, transaction_check_interval_ms=50, transaction_check_max=1_000, default_queue_count=1
 )
 QUEUE = MessageQueue("orders", 0)
+CHECKS = 3
 
 
 @pytest.fixture
@@ -46,8 +48,9 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 @pytest.fixture
 def quiet(tmp_path: Path) -> Iterator[MessageStore]:
-    """A store without a housekeeper: nothing is checked."""
-    with open_store(tmp_path / "quiet", CONFIG, housekeeping=False) as opened:
+    """A store without a housekeeper: nothing is checked but by the test, and three times at most."""
+    config = replace(CONFIG, transaction_check_max=CHECKS)
+    with open_store(tmp_path / "quiet", config, housekeeping=False) as opened:
         opened.topics.create("orders", 1)
         yield opened
 
@@ -219,7 +222,7 @@ def test_check_is_asked_with_the_message_as_its_handlers_would_get_it(store: Mes
 
 
 @pytest.mark.guarantee("G32")
-def test_one_that_check_does_not_know_is_asked_about_again_and_then_given_up(store: MessageStore) -> None:
+def test_one_that_check_does_not_know_is_asked_about_again_and_then_given_up(quiet: MessageStore) -> None:
     answers = iter([Decision.UNKNOWN, KeyError("no database"), "commit"])
     asked = threading.Semaphore(0)
 
@@ -230,12 +233,15 @@ def test_one_that_check_does_not_know_is_asked_about_again_and_then_given_up(sto
             raise answer
         return answer  # type: ignore[return-value]
 
-    with TransactionProducer(store, group="shop", check=check) as producer:
+    quiet.transactions.now_ms = lambda: time.time_ns() // 1_000_000 + 60_000
+    with TransactionProducer(quiet, group="shop", check=check) as producer:
         producer.transaction(Message("orders", b"a"))
-        for _ in range(CONFIG.transaction_check_max):
+        for _ in range(CHECKS):
+            quiet.transactions.check()
             assert asked.acquire(timeout=20)
-        wait_for(lambda: [each.body for each in store.transactions.given_up()] == [b"a"], "it is given up")
-    assert bodies(store) == []
+        quiet.transactions.check()
+        assert [each.body for each in quiet.transactions.given_up()] == [b"a"]
+    assert bodies(quiet) == []
     assert not asked.acquire(blocking=False)
 
 

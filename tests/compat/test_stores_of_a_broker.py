@@ -241,7 +241,8 @@ def test_a_transaction_that_a_broker_left_pending_is_decided_here(golden: Golden
 
     config = StoreConfig(
         commit_log_file_bytes=65_536, consume_queue_file_entries=64, index_slots=64, index_entries=64,
-        max_body_bytes=8 << 10, transaction_check_interval_ms=50, file_reserved_hours=24 * 365 * 100,
+        max_body_bytes=8 << 10, transaction_check_interval_ms=50, transaction_check_max=1_000,
+        file_reserved_hours=24 * 365 * 100,
     )  # fmt: skip
     with open_store(golden.root, config) as store:
         assert [half.body for half in store.transactions.pending()] == [b"UNKNOW"]

@@ -18,7 +18,9 @@ from tests.client.conftest import wait_for
 from tests.groups.transaction_child import GROUP, TOPIC, is_done
 from tests.support import reference
 
-CONFIG = StoreConfig(transaction_timeout_ms=2_000, transaction_check_interval_ms=200, default_queue_count=1)
+CONFIG = StoreConfig(
+    transaction_timeout_ms=2_000, transaction_check_interval_ms=200, transaction_check_max=1_000, default_queue_count=1
+)
 QUEUE = MessageQueue(TOPIC, 0)
 LIVES = 5
 SPAN = 1_000_000
