@@ -18,7 +18,7 @@ Run the handlers with ``rmq run module:app --processes 2``.
 Reading order: ``message``, ``names``, ``codecs``, ``producer``; ``retry``, ``app``, ``filters``, ``allocation``,
 ``running``, ``group``, ``process_queue``, ``delivery``, ``concurrent_delivery``, ``batch_delivery``, ``suspension``,
 ``orderly_delivery``, ``key_ordered_delivery``, ``rebalance``, ``retry_topic``, ``start_position``, ``broadcast``,
-``push_consumer``; ``pull_consumer``; ``handler_transfer``, ``worker_table``, ``admin``.
+``push_consumer``; ``pull_consumer``; ``transaction_producer``; ``handler_transfer``, ``worker_table``, ``admin``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from rmqclient.producer import Producer
 from rmqclient.pull_consumer import PullConsumer, PullResult, PullStatus
 from rmqclient.retry import RetryPolicy
 from rmqclient.suspension import Suspend
+from rmqclient.transaction_producer import Decision, Transaction, TransactionProducer, TransactionResult
 from store import Durability, MessageQueue, StoreConfig
 from store.errors import (
     AllocationError,
@@ -69,6 +70,7 @@ from store.errors import (
     StoreUnusable,
     SubscriptionMismatch,
     TableFull,
+    TransactionDecided,
     UnknownGroup,
     UnknownTopic,
 )
@@ -86,6 +88,7 @@ __all__ = [
     "ClientIdInUse",
     "ConfigMismatch",
     "DataLost",
+    "Decision",
     "DiskFailed",
     "Durability",
     "FilterError",
@@ -125,6 +128,10 @@ __all__ = [
     "SubscriptionMismatch",
     "Suspend",
     "TableFull",
+    "Transaction",
+    "TransactionDecided",
+    "TransactionProducer",
+    "TransactionResult",
     "UnknownGroup",
     "UnknownTopic",
 ]

@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from rmqclient.broadcast import group_and_member
-from rmqclient.group import MemberTable
+from rmqclient.group import MemberInfo, MemberTable
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import check_group, check_topic
 from rmqclient.process_queue import FlowControl
 from rmqclient.producer import check_queue_count
-from store import MessageQueue, MessageStore, StoreConfig, boottime, layout
+from store import HALF_TOPIC, MessageQueue, MessageStore, StoreConfig, boottime, layout
 from store import open_store as _open_store
 from store.broker_conf import broker_conf as _broker_conf
-from store.errors import MessageExpired, OffsetOutOfRange, UnknownGroup
+from store.errors import InvalidName, MessageExpired, OffsetOutOfRange, UnknownGroup
 from store.group_table import GroupQueueSlot
 from store.query import END_OF_TIME
 from store.shared_state import arrival_lane_at, queue_slot_at
+from store.transaction import GROUP as TRANSACTION_GROUP
 
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime.datetime
 """An end of a queue, a queue offset, or a time."""
@@ -170,9 +171,14 @@ def clean(store: MessageStore, reserved_hours: int | None = None) -> CleanInfo:
     return CleanInfo(removed, removed * store.config.commit_log_file_bytes, store.state.min_offset)
 
 
+def consumers(store: MessageStore) -> list[MemberInfo]:
+    """Return every member that consumes; the others are transaction producers."""
+    return [member for member in MemberTable(store).all() if member.topic != HALF_TOPIC]
+
+
 def groups(store: MessageStore) -> list[GroupInfo]:
     """Return every group that has consumed or consumes, sorted by name; the members of a broadcast group are one."""
-    members = [group_and_member(member.group)[0] for member in MemberTable(store).all()]
+    members = [group_and_member(member.group)[0] for member in consumers(store)]
     names = sorted({*(group_and_member(name)[0] for name in store.groups.groups()), *members})
     return [_group_info(store, name, members.count(name)) for name in names]
 
@@ -204,7 +210,8 @@ def seek(
     for a time without a zone: nothing is moved then. StoreBusy, TableFull: some queues may be moved and others not;
     seek again. StoreFull: all are moved, and the disk does not know of it yet.
     """
-    check_group(group)
+    if check_group(group) == TRANSACTION_GROUP:
+        raise InvalidName(f"group {group!r} says how far transactions are: moved back, it would send messages twice")
     targets = {queue: _position(store, queue, to) for queue in _queues(store, topic, queue_id)}
     names = sorted({slot.group for slot in _slots_of(store, group, targets)}) or [group]
     moved = [_seek_info(store, name, queue, target) for name in names for queue, target in targets.items()]
@@ -239,9 +246,7 @@ def assignment(store: MessageStore, group: str) -> list[MemberAssignment]:
     A member without a queue is a spare. Seen one queue after the other: while queues move, one may be free.
     """
     check_group(group)
-    members = {
-        (member.slot, member.incarnation): member for member in MemberTable(store).all() if member.group == group
-    }
+    members = {(member.slot, member.incarnation): member for member in consumers(store) if member.group == group}
     owned: dict[tuple[int, int], list[int]] = {key: [] for key in members}
     free: dict[str, list[int]] = {}
     for slot in store.groups:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -351,6 +352,11 @@ class Member:
         if (owner - 1, slot.load("owner_incarnation")) == (self.slot, self.incarnation):
             return False
         return not self.table.is_alive(owner - 1, slot.load("owner_incarnation"))
+
+
+def default_client_id() -> str:
+    """Host, pid and a random part: two containers may have the same host name and the same pid."""
+    return f"{os.uname().nodename}@{os.getpid()}#{secrets.token_hex(4)}"
 
 
 def check_client_id(client_id: str) -> str:

@@ -7,6 +7,7 @@ Validators.checkGroup). Names become directories, and the alphabet has neither `
 
 Topics that begin with ``%RETRY%`` or ``%DLQ%`` belong to the library: it makes one of each per group, and sends there
 what a handler could not finish. ``SCHEDULE_TOPIC_XXXX`` belongs to the store: delayed messages wait there.
+So do ``RMQ_SYS_TRANS_HALF_TOPIC`` and ``RMQ_SYS_TRANS_OP_HALF_TOPIC``, the topics of transactions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from store import SCHEDULE_TOPIC
+from store import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC
 from store.errors import InvalidName
 
 RETRY_PREFIX = "%RETRY%"
@@ -36,6 +37,11 @@ def check_topic(topic: str, *, reserved: bool = False) -> str:
         raise InvalidName(
             f"topic {_shown(topic)}: it holds messages that wait for their time; send to the topic they are for, with "
             "a delay_level"
+        )
+    if topic in (HALF_TOPIC, OPERATION_TOPIC):
+        raise InvalidName(
+            f"topic {_shown(topic)}: it belongs to transactions, and what waits there is for nobody yet; use the topic "
+            "that the messages are for"
         )
     if not reserved and topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
         raise InvalidName(

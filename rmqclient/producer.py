@@ -46,6 +46,7 @@ class Producer:
         appender = self._store.appender(self._make_topic, encode_body, prepare=self._flusher is None)
         self._append: Callable[[Message, str | None, int], SendResult] = appender.append
         self._append_batch: Callable[[Sequence[Message], str | None, int], list[SendResult]] = appender.append_batch
+        self._append_half: Callable[[Message, str, str | None, int], SendResult] = appender.append_half
         self._buffer = WriteBuffer(appender, settings, write_buffer_bytes) if write_buffer_bytes else None
         _producers.add(self)
 
@@ -136,7 +137,7 @@ class Producer:
                 self._buffer.close()
         finally:
             if self._buffer is None or self._buffer.is_closed:
-                self._append = self._append_batch = _closed
+                self._append = self._append_batch = self._append_half = _closed
                 if self._own_store:
                     self._store.close()
 
@@ -160,7 +161,7 @@ class Producer:
 
     def leave_to_parent(self) -> None:
         """Refuse every send from now on: this is a forked child."""
-        self._append = self._append_batch = _forked
+        self._append = self._append_batch = self._append_half = _forked
         self._buffer = None  # the messages in it are the parent's
 
 

@@ -7,8 +7,6 @@ its first member in between; the handlers' own threads deliver.
 from __future__ import annotations
 
 import logging
-import os
-import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery import Delivery
 from rmqclient.filters import MessageFilter
-from rmqclient.group import Member, MemberTable, check_client_id
+from rmqclient.group import Member, MemberTable, check_client_id, default_client_id
 from rmqclient.handler import Handler
 from rmqclient.key_ordered_delivery import KeyOrderedDelivery
 from rmqclient.orderly_delivery import OrderlyDelivery
@@ -102,7 +100,7 @@ class PushConsumer:
         self._member_name = member_name or client_id
         self._handlers = handlers
         self._config = config or ConsumerConfig()
-        self.client_id = _default_client_id() if client_id is None else check_client_id(client_id)
+        self.client_id = default_client_id() if client_id is None else check_client_id(client_id)
         self.subscriptions: list[Subscription] = []
         """One per handler; empty before the start and after the end."""
         self._retry_topics: list[RetryTopic] = []
@@ -212,8 +210,3 @@ def _retrying(subscriptions: Sequence[Subscription]) -> dict[str, list[Delivery]
         if not each.handler.ordered and not each.handler.broadcast:
             found.setdefault(each.handler.group, []).append(each.delivery)
     return found
-
-
-def _default_client_id() -> str:
-    """Host, pid and a random part: two containers may have the same host name and the same pid."""
-    return f"{os.uname().nodename}@{os.getpid()}#{secrets.token_hex(4)}"

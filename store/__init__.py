@@ -7,7 +7,7 @@ Reading order, each file uses only what stands above it:
 - ``file_queue``, ``topic_table``, ``group_table``, ``disk``
 - ``commit_log``, ``consume_queue``, ``index_file``, ``checkpoint``, ``releaser``
 - ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``, ``query``,
-  ``retention``, ``schedule``, ``write_buffer``
+  ``retention``, ``schedule``, ``half_messages``, ``transaction``, ``write_buffer``
 - ``opening``, ``dump``, ``verify``, ``broker_conf``
 - ``message_store``
 - ``repair``, ``__main__``
@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from store import _kernel, layout
 from store._kernel import (
+    HALF_TOPIC,
+    OPERATION_TOPIC,
     RESERVED_PROPERTIES,
     SCHEDULE_TOPIC,
     STOPPED,
@@ -39,6 +41,8 @@ from store.message_queue import MessageQueue
 from store.message_store import MessageStore, open_store
 
 __all__ = [
+    "HALF_TOPIC",
+    "OPERATION_TOPIC",
     "RESERVED_PROPERTIES",
     "SCHEDULE_TOPIC",
     "STOPPED",

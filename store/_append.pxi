@@ -8,6 +8,10 @@ cdef enum:  # what a section asks for before it can go on
     POISONED = 4
     DISK_FULL = 5
     OUTDATED = 6
+    NEED_OTHER_QUEUE_FILE = 7
+
+cdef enum:
+    GUARDS = 2
 
 cdef struct Section:
     unsigned char *shared           # the runtime file
@@ -26,6 +30,12 @@ cdef struct Section:
     int64_t delay_ms                # of the level in which the records wait, 0 for none
     uint64_t progress_at            # byte of a word that this append moves from progress_from one on, 0 for none
     uint64_t progress_from
+    uint64_t guard_at[GUARDS]       # bytes of words, 0 for none: unless each has its value nothing is appended
+    uint64_t guard_value[GUARDS]
+    unsigned char *other_slot       # of the queue that the last record goes to, NULL when it goes to that of the others
+    unsigned char *other_entries
+    uint64_t other_first_entry
+    uint64_t other_queue_offset
     int64_t now
     uint64_t commit_log_offset      # results, of the first record
     uint64_t queue_offset
@@ -39,6 +49,24 @@ cdef unsigned char *entry_at(Section *section, uint64_t number) noexcept nogil:
         if section.entries[file] != NULL and 0 <= <int64_t>(number - section.first_entry[file]) < <int64_t>section.entries_per_file:
             return section.entries[file] + (number - section.first_entry[file]) * ENTRY_SIZE
     return NULL
+
+
+cdef unsigned char *entry_of(Section *section, int number) noexcept nogil:
+    """Where the entry of a record goes, NULL when its file is not there."""
+    if section.other_slot == NULL or number < section.count - 1:
+        return entry_at(section, section.queue_offset + number)
+    if section.other_entries == NULL or section.other_queue_offset - section.other_first_entry >= section.entries_per_file:
+        return NULL
+    return section.other_entries + (section.other_queue_offset - section.other_first_entry) * ENTRY_SIZE
+
+
+cdef bint guarded(Section *section) noexcept nogil:
+    """Whether every guarded word is as it was when the append was decided on."""
+    cdef int number
+    for number in range(GUARDS):
+        if section.guard_at[number] and load64(section.shared + section.guard_at[number]) != section.guard_value[number]:
+            return False
+    return True
 
 
 cdef int place(Section *section, unsigned char **target, unsigned char **blank, uint64_t *left) noexcept nogil:
@@ -71,6 +99,8 @@ cdef void complete_records(Section *section, int64_t timestamp) noexcept nogil:
     for number in range(section.count):
         size = section.sizes[number]
         put_i64(at + R_QUEUE_OFFSET, section.queue_offset + number)
+        if section.other_slot != NULL and number == section.count - 1:
+            put_i64(at + R_QUEUE_OFFSET, section.other_queue_offset)
         put_i64(at + R_COMMIT_LOG_OFFSET, commit_log_offset)
         put_i64(at + store_timestamp_at(at), timestamp)
         if section.delay_ms:
@@ -94,7 +124,7 @@ cdef void write_entries(Section *section) noexcept nogil:
     cdef unsigned char *entry
     cdef int number
     for number in range(section.count):
-        entry = entry_at(section, section.queue_offset + number)
+        entry = entry_of(section, number)
         put_i64(entry, commit_log_offset)
         keep_program_order()
         if number == 0:
@@ -123,6 +153,8 @@ cdef int append_section(Section *section) noexcept nogil:
         return NEED_REPAIR
     if section.progress_at and load64(shared + section.progress_at) != section.progress_from:
         return OUTDATED
+    if not guarded(section):
+        return OUTDATED
     if load64(shared + H_POISONED):
         return POISONED
     if load64(shared + H_DISK_FULL):
@@ -132,7 +164,15 @@ cdef int append_section(Section *section) noexcept nogil:
         return outcome
     expect_write(target, section.staged_size + BLANK_SIZE)
     section.queue_offset = load64(section.slot + Q_MAX_OFFSET)
-    if entry_at(section, section.queue_offset) == NULL or entry_at(section, section.queue_offset + section.count - 1) == NULL:
+    if section.other_slot != NULL:
+        section.other_queue_offset = load64(section.other_slot + Q_MAX_OFFSET)
+        if entry_of(section, section.count - 1) == NULL:
+            return NEED_OTHER_QUEUE_FILE
+        if entry_at(section, section.queue_offset + section.count - 2) == NULL:
+            return NEED_QUEUE_FILE
+    elif entry_at(section, section.queue_offset + section.count - 1) == NULL:
+        return NEED_QUEUE_FILE
+    if entry_at(section, section.queue_offset) == NULL:
         return NEED_QUEUE_FILE
     expect_write(entry_at(section, section.queue_offset), ENTRY_SIZE)
     reach_point(AT_APPEND_LOCKED)
@@ -165,8 +205,11 @@ cdef int append_section(Section *section) noexcept nogil:
 
     store64(shared + H_PUBLISHED_TO, end)
     reach_point(AT_RECORDS_PUBLISHED)
-    store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + section.count)
+    store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + section.count - (section.other_slot != NULL))
     reach_point(AT_QUEUE_PUBLISHED)
+    if section.other_slot != NULL:
+        store64_seq(section.other_slot + Q_MAX_OFFSET, section.other_queue_offset + 1)
+        reach_point(AT_OTHER_QUEUE_PUBLISHED)
     if section.progress_at:
         store64(shared + section.progress_at, section.progress_from + 1)
         reach_point(AT_PROGRESS_ADVANCED)
@@ -176,6 +219,8 @@ cdef int append_section(Section *section) noexcept nogil:
 
     section.rolled = blank != NULL
     section.lanes = exchange64(section.slot + Q_WAITING_LANES, 0) if load64_seq(section.slot + Q_WAITING_LANES) else 0
+    if section.other_slot != NULL and load64_seq(section.other_slot + Q_WAITING_LANES):
+        section.lanes |= exchange64(section.other_slot + Q_WAITING_LANES, 0)
     return DONE
 
 

@@ -19,7 +19,7 @@ cdef class Appender:
     cdef object make_route
     cdef object encode_body
     cdef dict routes
-    cdef Route schedule                 # of the delay levels, when there was a delayed message
+    cdef dict waiting                   # routes of the topics in which messages wait, when there was one
     cdef tuple log_files                # (Mapping, base, Mapping or None, base)
     cdef list queue_files               # per slot: (Mapping, first entry, Mapping or None, first entry), borrowed, or None
     cdef NotedFile *noted               # by slot, for as long as nothing was unmapped
@@ -54,6 +54,7 @@ cdef class Appender:
         self.make_route = make_route
         self.encode_body = encode_body
         self.routes = {}
+        self.waiting = {}
         self.queue_files = []
         self.log_file_bytes = log_file_bytes
         self.entries_per_file = entries_per_file
@@ -213,6 +214,131 @@ cdef class Appender:
             self.spare = plan
         return result
 
+    def append_half(self, Message message not None, str group not None, str sharding_key=None, int immunity_s=0):
+        cdef Section section
+        cdef Route route = self._route(message.topic)
+        cdef Route halves = self._waiting(HALF_TOPIC)
+        cdef int queue_id = route.queue_ids[route.pick(sharding_key)]
+        cdef _Plan plan = self._take_plan(1)
+        cdef int64_t now = wall_clock_ms()
+        cdef SendResult result = SendResult.__new__(SendResult)
+        more = {b"TRAN_MSG": b"true", b"PGROUP": group.encode()}
+        if immunity_s:
+            more[b"CHECK_IMMUNITY_TIME_IN_SECONDS"] = b"%d" % immunity_s
+        try:
+            self._stage(plan, message, route, route.number_of(queue_id), sharding_key, now, result)
+            self._redirect(plan, route, queue_id, halves, halves.queue_ids[0], more)
+            self._check_file_size(plan)
+            self._commit(plan, halves.slots[0], now, &section)
+            place_result(result, halves.queues[0], &section)
+        finally:
+            self.spare = plan
+        return result
+
+    def decide(self, ReceivedMessage half not None, str topic, int queue_id, object guards not None):
+        cdef Section section
+        cdef int64_t now = wall_clock_ms()
+        cdef Route operations = self._waiting(OPERATION_TOPIC)
+        cdef int operation = operations.number_of(half.queue_id)
+        cdef Route route = operations if topic is None else self._route_to(topic, queue_id)
+        cdef int number = operation if topic is None else route.number_of(queue_id)
+        cdef SendResult result = SendResult.__new__(SendResult)
+        cdef _Plan plan = self._take_plan(2)
+        cdef unsigned char *start
+        try:
+            self._guard(plan, guards)
+            if topic is not None:
+                self._stage_copy(plan, half, route, queue_id, half.delivery_attempt - 1)
+                start = plan.staged + plan.size
+                put_i32(start + R_SYS_FLAG, get_i32(start + R_SYS_FLAG) & ~SYS_FLAG_TRANSACTION | SYS_FLAG_COMMITTED)
+                put_i64(start + reconsume_times_at(start) + R_PREPARED_OFFSET - R_RECONSUME_TIMES, half.commit_log_offset)
+                self._keep_properties(plan, half)
+                plan.other_slot = operations.slots[operation]
+            self._stage_operation(plan, operations, half, now)
+            self._check_file_size(plan)
+            name_result(result, half.message_id)
+            if not self._commit(plan, route.slots[number], now, &section):
+                return None
+            place_result(result, route.queues[number], &section)
+        finally:
+            self.spare = plan
+        return result
+
+    def pass_half(self, ReceivedMessage half not None, str topic not None, object properties not None,
+                  Py_ssize_t progress_at, object guards not None):
+        cdef Section section
+        cdef int64_t now = wall_clock_ms()
+        cdef Route route = self._waiting(topic)
+        cdef bint renewed = topic == HALF_TOPIC
+        cdef int queue_id = half.queue_id if renewed else route.queue_ids[0]
+        cdef int number = route.number_of(queue_id)
+        cdef SendResult result = SendResult.__new__(SendResult)
+        cdef _Plan plan = self._take_plan(1)
+        pairs = {(<str?>name).encode(): value for name, value in properties.items()}
+        try:
+            self._stage_copy(plan, half, route, queue_id, 0 if renewed else half.delivery_attempt - 1)
+            if renewed:
+                put_i32(plan.staged + plan.size + R_FLAG, 0)
+            self._copy_properties(plan, {name.decode(): pairs[name] for name in order_of_hash_map(pairs)}, topic)
+            self._check_file_size(plan)
+            name_result(result, half.message_id)
+            self._guard(plan, guards)
+            self._check_word(progress_at)
+            plan.progress_at = progress_at
+            plan.progress_from = half.queue_offset
+            if not self._commit(plan, route.slots[number], now, &section):
+                return None
+            place_result(result, route.queues[number], &section)
+        finally:
+            self.spare = plan
+        return result
+
+    cdef int _guard(self, _Plan plan, object words) except -1:
+        """Append nothing unless the words at these bytes of the runtime file have these values."""
+        cdef int number
+        if len(words) > GUARDS:
+            raise ValueError(f"{len(words)} guards: at most {GUARDS}")
+        for number, (at, value) in enumerate(words.items()):
+            self._check_word(at)
+            plan.guard_at[number] = at
+            plan.guard_value[number] = value
+        return 0
+
+    cdef int _check_word(self, Py_ssize_t at) except -1:
+        if not 0 < at <= self.shared.size - 8 or at % 8:
+            raise ValueError(f"byte {at} is no word of the runtime file")
+        return 0
+
+    cdef int _stage_operation(self, _Plan plan, Route route, ReceivedMessage half, int64_t now) except -1:
+        """Write the record that says that a half message is decided (TransactionalMessageBridge.makeOpMessageInner)."""
+        cdef bytes body = b"%d" % half.queue_offset
+        cdef bytes properties = b"WAIT\x01true\x02TAGS\x01d\x02"
+        cdef Py_ssize_t body_size = PyBytes_GET_SIZE(body)
+        cdef Py_ssize_t topic_size = PyBytes_GET_SIZE(route.name)
+        cdef Py_ssize_t properties_size = PyBytes_GET_SIZE(properties)
+        cdef unsigned char *start
+        cdef unsigned char *at
+        plan.reserve(RECORD_FIXED_SIZE + body_size + topic_size + properties_size + CRC_PROPERTY_SIZE)
+        start = plan.staged + plan.size
+        memset(start, 0, RECORD_HEADER_SIZE)
+        put_i32(start + R_MAGIC, RECORD_MAGIC)
+        put_i32(start + R_BODY_CRC, <int32_t>(
+            rmq_crc32(0, <const unsigned char *>PyBytes_AS_STRING(body), body_size) & 0x7FFFFFFF))
+        put_i32(start + R_QUEUE_ID, half.queue_id)
+        put_i64(start + R_BORN_TIMESTAMP, now)
+        memcpy(start + R_BORN_HOST, self.store_host, 8)
+        memcpy(start + R_STORE_HOST, self.store_host, 8)
+        put_i32(start + R_BODY_SIZE, <int32_t>body_size)
+        at = start + RECORD_HEADER_SIZE
+        memcpy(at, PyBytes_AS_STRING(body), body_size)
+        at += body_size
+        at[0] = <unsigned char>topic_size
+        memcpy(at + 1, PyBytes_AS_STRING(route.name), topic_size)
+        at += 3 + topic_size
+        memcpy(at, PyBytes_AS_STRING(properties), properties_size)
+        self._finish_staged(plan, at + properties_size, properties_size + CRC_PROPERTY_SIZE)
+        return 0
+
     cdef int _stage_copy(self, _Plan plan, ReceivedMessage message, Route route, int queue_id,
                          int reconsume_times) except -1:
         """Write a record as ``_stage`` does, up to its properties, with everything from ``message`` but its place."""
@@ -288,10 +414,19 @@ cdef class Appender:
     cdef _delay(self, _Plan plan, Route route, int queue_id, int level):
         """Make the record that was staged last wait in a delay level; return route and number of the queue there.
 
-        CommitLog.asyncPutMessage: the properties are written anew, in the order of a HashMap of Java.
+        CommitLog.asyncPutMessage.
         """
-        cdef Route schedule = self._schedule()
-        cdef int number = schedule.number_of(level - 1)
+        cdef Route schedule = self._waiting(SCHEDULE_TOPIC)
+        self._redirect(plan, route, queue_id, schedule, level - 1, {b"DELAY": b"%d" % level})
+        plan.delay_ms = DELAY_MS[level - 1]
+        return schedule, schedule.number_of(level - 1)
+
+    cdef int _redirect(self, _Plan plan, Route route, int queue_id, Route waiting, int waiting_id,
+                       dict more) except -1:
+        """Make the record that was staged last wait in another queue, with its own one and ``more`` in its properties.
+
+        The properties are written anew, in the order of a HashMap of Java.
+        """
         cdef unsigned char *start
         cdef unsigned char *at
         cdef Frame frame
@@ -306,25 +441,25 @@ cdef class Appender:
             if pair:
                 name, _, value = pair.partition(b"\x01")
                 pairs[name] = value
-        pairs[b"DELAY"] = b"%d" % level
+        pairs.update(more)
         pairs[b"REAL_TOPIC"] = route.name
         pairs[b"REAL_QID"] = b"%d" % queue_id
         text = b"".join([name + b"\x01" + pairs[name] + b"\x02" for name in order_of_hash_map(pairs)])
         if len(text) + CRC_PROPERTY_SIZE > MAX_PROPERTIES_BYTES:
             raise PropertiesTooLarge(
-                f"a delayed message for topic {route.topic!r} keeps topic, queue and level in its properties, which then "
-                f"take more than {MAX_PROPERTIES_BYTES} bytes on disk: shorten tags, keys or properties")
+                f"a message for topic {route.topic!r} that waits in {waiting.topic!r} keeps topic and queue in its "
+                f"properties, which then take more than {MAX_PROPERTIES_BYTES} bytes on disk: shorten tags, keys or "
+                "properties")
         plan.reserve(frame.topic_at + 64 + MAX_PROPERTIES_BYTES)
         start = plan.staged + plan.size
-        put_i32(start + R_QUEUE_ID, level - 1)
+        put_i32(start + R_QUEUE_ID, waiting_id)
         at = start + frame.topic_at
-        (at - 1)[0] = <unsigned char>PyBytes_GET_SIZE(schedule.name)
-        memcpy(at, PyBytes_AS_STRING(schedule.name), PyBytes_GET_SIZE(schedule.name))
-        at += PyBytes_GET_SIZE(schedule.name) + 2
+        (at - 1)[0] = <unsigned char>PyBytes_GET_SIZE(waiting.name)
+        memcpy(at, PyBytes_AS_STRING(waiting.name), PyBytes_GET_SIZE(waiting.name))
+        at += PyBytes_GET_SIZE(waiting.name) + 2
         memcpy(at, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
         self._finish_staged(plan, at + PyBytes_GET_SIZE(text), PyBytes_GET_SIZE(text) + CRC_PROPERTY_SIZE)
-        plan.delay_ms = DELAY_MS[level - 1]
-        return schedule, number
+        return 0
 
     cdef int _check_file_size(self, _Plan plan) except -1:
         if plan.size + BLANK_SIZE > <Py_ssize_t>self.log_file_bytes:
@@ -411,10 +546,10 @@ cdef class Appender:
         add32(&self.ahead_word, 1)
         futex_wake(&self.ahead_word, 2147483647)
 
-    cdef Route _schedule(self):
-        if self.schedule is None:
-            self.schedule = <Route?>self.make_route(SCHEDULE_TOPIC)
-        return self.schedule
+    cdef Route _waiting(self, str topic):
+        if topic not in self.waiting:
+            self.waiting[topic] = self.make_route(topic)
+        return <Route?>self.waiting[topic]
 
     cdef Route _route_to(self, str topic, int queue_id):
         """The route of a topic, made again when it does not know the queue."""
@@ -432,6 +567,8 @@ cdef class Appender:
             return <Route>found
         if topic == SCHEDULE_TOPIC:
             raise MessageRejected(f"topic {topic!r} holds messages that wait for their delay level: give a delay_level")
+        if topic == HALF_TOPIC or topic == OPERATION_TOPIC:
+            raise MessageRejected(f"topic {topic!r} belongs to transactions: begin one for the topic the message is for")
         route = self.make_route(topic)
         self.routes[topic] = route
         return <Route?>route
@@ -445,6 +582,8 @@ cdef class Appender:
         plan.count = 0
         plan.delay_ms = 0
         plan.progress_at = plan.progress_from = 0
+        plan.guard_at[0] = plan.guard_at[1] = 0
+        plan.other_slot = -1
         plan.reserve_records(count)
         return plan
 
@@ -559,7 +698,7 @@ cdef class Appender:
         put_hex(at + 28, self.counter, 4)
 
     cdef int _commit(self, _Plan plan, int number, int64_t now, Section *section) except -1:
-        """Run the append section, getting what it needs between the attempts. 0 when the progress word had moved on.
+        """Run the append section, getting what it needs between the attempts. 0 when the progress word, or a guarded one, had moved on.
 
         The first attempt takes the address that the last one to this queue has noted: with 10,000 queues each object on
         the way to it would have to come from main memory. It holds no reference, and so it keeps the GIL.
@@ -570,7 +709,7 @@ cdef class Appender:
         cdef tuple log_files
         cdef tuple queue_files
         cdef list held = None  # what was provided, until it is used, were the mapping cache ever so small
-        cdef Mapping entries, more_entries
+        cdef Mapping entries, more_entries, other_entries
         section.shared = self.shared.address
         section.slot = self.shared.address + self.queue_table_at + number * self.queue_slot_size
         section.log_file_bytes = self.log_file_bytes
@@ -583,6 +722,12 @@ cdef class Appender:
         section.delay_ms = plan.delay_ms
         section.progress_at = plan.progress_at
         section.progress_from = plan.progress_from
+        section.guard_at = plan.guard_at
+        section.guard_value = plan.guard_value
+        section.other_slot = NULL
+        if plan.other_slot >= 0:
+            section.other_slot = section.shared + self.queue_table_at + plan.other_slot * self.queue_slot_size
+            noted = False  # an address that is noted holds no reference
         section.now = now
         while True:
             log_files = self.log_files  # held while the section runs: rule 5
@@ -591,6 +736,11 @@ cdef class Appender:
                 queue_files = self._queue_files(number)
                 entries, more_entries = lent(queue_files, 0), lent(queue_files, 2)
                 self._point_queue(queue_files, entries, more_entries, section)
+            if plan.other_slot >= 0:
+                queue_files = self._queue_files(plan.other_slot)
+                other_entries = lent(queue_files, 0)
+                section.other_entries = NULL if other_entries is None else other_entries.address
+                section.other_first_entry = 0 if other_entries is None else queue_files[1]
             failure = mutex_try(section.shared + H_APPEND_MUTEX, 200)
             if failure == 0:
                 outcome = append_section(section)
@@ -685,7 +835,9 @@ cdef class Appender:
         if outcome == NEED_LOG_FILE:
             self.log_files = self.files.log_files(plan.size)
             return self.log_files
-        provided = self.files.queue_files(slot, plan.count)
+        if outcome == NEED_OTHER_QUEUE_FILE:
+            slot = plan.other_slot
+        provided = self.files.queue_files(slot, 1 if outcome == NEED_OTHER_QUEUE_FILE else plan.count)
         self.queue_files[slot] = borrowed(provided)
         return provided
 
@@ -701,6 +853,15 @@ cdef class Appender:
                 f"waited {self.timeout_ns // 1000000} ms for the append lock, held by thread {owner}; nothing was "
                 "written. The holder is stopped or starved: try again, or continue or kill it")
         raise OSError(failure, os.strerror(failure))
+
+
+cdef int place_result(SendResult result, object queue, Section *section) except -1:
+    """Say where the first record of an append stands, and where its last one ends."""
+    result.queue = queue
+    result.queue_offset = section.queue_offset
+    result.commit_log_offset = section.commit_log_offset
+    result.commit_log_end = section.commit_log_offset + section.staged_size
+    return 0
 
 
 cdef void release(Mapping mapping, uint64_t base, uint64_t *released_to, uint64_t target) noexcept nogil:

@@ -10,6 +10,9 @@ LAYOUT: dict[str, int]
 FOUND: dict[str, int]
 CRC32_METHOD: str
 SCHEDULE_TOPIC: str
+HALF_TOPIC: str
+OPERATION_TOPIC: str
+GIVEN_UP_TOPIC: str
 DELAYS: list[str]
 """How long the messages of delay levels 1 to 18 wait, as RocketMQ writes it."""
 RESERVED_PROPERTIES: frozenset[str]
@@ -220,6 +223,13 @@ class ReceivedMessage:
     def again(self, attempt: int = 0) -> ReceivedMessage:
         """Return the same message as its next delivery attempt, or as that ``attempt``."""
 
+    @property
+    def prepared_transaction_offset(self) -> int:
+        """Commit log offset of the half message that this one was committed from; 0 without a transaction."""
+
+    def as_delivered(self) -> ReceivedMessage:
+        """Return the same message as a handler gets it: of a retry or a half message, with the topic it is for."""
+
     def record(self) -> bytes:
         """Return the bytes of the whole record."""
 
@@ -358,6 +368,35 @@ class Appender:
 
         Raises ValueError for a negative level, MessageRejected, PropertiesTooLarge, BodyTooLarge and what ``append``
         raises.
+        """
+    def append_half(
+        self, message: Message, group: str, sharding_key: str | None = None, immunity_s: int = 0
+    ) -> SendResult:
+        """Append the half message of a transaction, for a queue of its topic that is chosen now, but not shown there.
+
+        The result says where in RMQ_SYS_TRANS_HALF_TOPIC it stands. Raises what ``append`` raises.
+        """
+    def decide(
+        self, half: ReceivedMessage, topic: str | None, queue_id: int, guards: MappingLike[int, int]
+    ) -> SendResult | None:
+        """Append the operation record of a half message and, with a topic, before it the committed message: one append.
+
+        None, and nothing is done, unless each word of the runtime file at a byte in ``guards`` has its value. The
+        result says where the committed message stands, without a topic where the operation does. Raises what
+        ``append_copy`` raises.
+        """
+    def pass_half(
+        self,
+        half: ReceivedMessage,
+        topic: str,
+        properties: MappingLike[str, str],
+        progress_at: int,
+        guards: MappingLike[int, int],
+    ) -> SendResult | None:
+        """Append a half message again, to the half topic or to the topic of those given up, with these properties.
+
+        In the same append the word at byte ``progress_at`` moves on, as in :meth:`deliver`; None as in :meth:`decide`.
+        A half message loses its flag and its attempts when it is renewed (renewHalfMessageInner).
         """
     def populate_file(
         self, mapping: Mapping, base: int, start: int, least: int, most: int, behind: Mapping | None = None

@@ -120,6 +120,8 @@ cdef enum:
     MAX_PROPERTIES_BYTES = 32767
     SYS_FLAG_BORN_HOST_V6 = 0x10
     SYS_FLAG_STORE_HOST_V6 = 0x20
+    SYS_FLAG_TRANSACTION = 0xC
+    SYS_FLAG_COMMITTED = 0x8
     # consume queue entry
     ENTRY_SIZE = 20
     E_SIZE = 8
@@ -201,6 +203,7 @@ cdef enum:  # store.crash_points.CrashPoint
     AT_QUEUE_PUBLISHED = 10
     AT_APPEND_FINISHED = 11
     AT_PROGRESS_ADVANCED = 12
+    AT_OTHER_QUEUE_PUBLISHED = 13
     AT_ACK_LOCKED = 20
     AT_ACK_MARKED = 21
     AT_ACK_ADVANCING = 22

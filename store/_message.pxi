@@ -310,6 +310,9 @@ cdef int64_t store_timestamp_of(const unsigned char *record) noexcept nogil:
 
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OPERATION_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".split()  # of levels 1 to 18 [messageDelayLevel]
 
 cdef enum:
@@ -382,7 +385,8 @@ cdef class ReceivedMessage:
     cdef Frame frame
     cdef readonly object queue
     cdef readonly int delivery_attempt
-    cdef bint delivered                 # to a group: what its retry topic holds is shown as of the topic where it failed
+    cdef bint delivered                 # to a group: what its retry topic holds is shown as of the topic where it failed,
+                                        # a half message as of the topic that it is for
     cdef dict parsed
 
     @property
@@ -391,6 +395,9 @@ cdef class ReceivedMessage:
             origin = self._property(b"RETRY_TOPIC", 11)
             if origin:
                 return origin
+        if self.delivered and self.frame.topic_size == 24 and memcmp(
+                self.at + self.frame.topic_at, b"RMQ_SYS_TRANS_HALF_TOPIC", 24) == 0:
+            return self._property(b"REAL_TOPIC", 10) or HALF_TOPIC
         return PyUnicode_DecodeUTF8(<char *>self.at + self.frame.topic_at, self.frame.topic_size, NULL)
 
     @property
@@ -432,6 +439,10 @@ cdef class ReceivedMessage:
     @property
     def reconsume_times(self):
         return attempt_of(self.at) - 1
+
+    @property
+    def prepared_transaction_offset(self):
+        return get_i64(self.at + reconsume_times_at(self.at) + R_PREPARED_OFFSET - R_RECONSUME_TIMES)
 
     @property
     def tags(self):
@@ -500,6 +511,9 @@ cdef class ReceivedMessage:
 
     def again(self, int attempt=0):
         return _again(self.record(), self.queue, attempt or self.delivery_attempt + 1, self.delivered)
+
+    def as_delivered(self):
+        return _again(self.record(), self.queue, self.delivery_attempt, True)
 
     def record(self):
         return PyBytes_FromStringAndSize(<char *>self.at, self.frame.size)

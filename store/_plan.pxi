@@ -69,6 +69,9 @@ cdef class _Plan:
     cdef int64_t delay_ms
     cdef uint64_t progress_at
     cdef uint64_t progress_from
+    cdef uint64_t guard_at[GUARDS]
+    cdef uint64_t guard_value[GUARDS]
+    cdef int other_slot                 # of the queue that the last record goes to, -1 when it goes to that of the others
 
     def __dealloc__(self):
         free(self.staged)

@@ -29,12 +29,13 @@ from store.errors import StoreCorrupt, told_by_system
 from store.file_queue import FileQueue
 from store.message_queue import MessageQueue
 from store.record import Record
-from store.shared_state import SharedState, schedule_slot_at
+from store.shared_state import SharedState, group_queue_slot_at, schedule_slot_at
 from store.topic_table import TopicTable
 
 IDLE, COPYING, RECORDED = range(3)
 
 _SCHEDULE_WORDS = frozenset(map(schedule_slot_at, range(layout.SCHEDULE_SLOTS)))
+_ADVANCE_TO = group_queue_slot_at(0) + layout.GROUP_QUEUE_SLOT.at["advance_to"]
 
 FilePair = tuple[Mapping, int, Mapping | None, int]
 
@@ -159,6 +160,8 @@ def _complete(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQ
 
 
 def _advance_progress(state: SharedState) -> None:
-    """Move on the delay level whose message was delivered; a word that is none of a level was damaged."""
-    if state.progress_at in _SCHEDULE_WORDS:
+    """Move on the delay level, or the group, whose message was passed on; a word that is none of them was damaged."""
+    group_queue, rest = divmod(state.progress_at - _ADVANCE_TO, layout.GROUP_QUEUE_SLOT.size)
+    is_of_a_group = rest == 0 and 0 <= group_queue < state.group_queue_count
+    if is_of_a_group or state.progress_at in _SCHEDULE_WORDS:
         state.words.store(state.progress_at, state.progress_to)

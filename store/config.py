@@ -119,6 +119,16 @@ class StoreConfig:
     clean_resource_interval_ms: int = 10_000
     """How often it is looked for files to remove. [cleanResourceInterval]"""
 
+    transaction_timeout_ms: int = 6_000
+    """How old an undecided half message is before its producers are asked, if it does not say so itself.
+    [transactionTimeOut]"""
+
+    transaction_check_interval_ms: int = 60_000
+    """How often undecided half messages are looked for. [transactionCheckInterval]"""
+
+    transaction_check_max: int = 15
+    """How often the producers are asked about one before it is given up. [transactionCheckMax]"""
+
     def __post_init__(self) -> None:
         smallest = self.max_body_bytes + layout.MAX_RECORD_OVERHEAD + layout.BLANK_RECORD.size
         if self.commit_log_file_bytes < smallest:
@@ -146,6 +156,9 @@ class StoreConfig:
             "max_mapped_files",
             "file_reserved_hours",
             "clean_resource_interval_ms",
+            "transaction_timeout_ms",
+            "transaction_check_interval_ms",
+            "transaction_check_max",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")

@@ -30,6 +30,8 @@ class CrashPoint(enum.IntEnum):
 
     PROGRESS_ADVANCED = 12  #: a delivered message counts in its delay level, the stage not idle again
 
+    OTHER_QUEUE_PUBLISHED = 13  #: of an append to two queues both max offsets advanced, the stage not idle again
+
     ACK_LOCKED = 20  #: mutex of the group-queue held, nothing changed
     ACK_MARKED = 21  #: the bit of the message is set
     ACK_ADVANCING = 22  #: ``advance_to`` is set, the bits it passes are not cleared
@@ -57,6 +59,13 @@ class CrashPoint(enum.IntEnum):
     RECOVERY_TAIL_CUT = 47  #: the torn tail is zeroed, consume queues not yet right
     RECOVERY_APPLIED = 48  #: all is done, the runtime file is not built
     CLOSE_CHECKPOINTED = 49  #: the checkpoint is written, ``abort`` still there
+
+    HALF_PASSED = 70  #: a half message is passed over, renewed or given up; the committed offset not moved
+    OPERATION_FOUND = 71  #: a committed message without its operation record was found, the record is not written
+    TRANSACTIONS_SETTLED = 72  #: all such records are written, the runtime file does not say so
+
+    OUTBOX_CLAIMED = 80  #: rows of an outbox are claimed, none is sent
+    OUTBOX_SENT = 81  #: they are sent, the database does not say so
 
     RETENTION_ADVANCED = 60  #: the log's minimum is above a file that is still there
     RETENTION_FILE_REMOVED = 61  #: the file is gone, the minimum of the queues is not raised

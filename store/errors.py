@@ -190,6 +190,22 @@ class BatchTooLarge(MessageRejected):
     """The records of one batch do not fit into one commit log file."""
 
 
+class TransactionDecided(QueueError):
+    """The transaction was committed or rolled back already, by its producer, by a check or by a person."""
+
+    def __init__(self, text: str, *, committed: bool) -> None:
+        super().__init__(text)
+        self.committed = committed
+        """Whether it was committed."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _transaction_decided, (str(self), self.committed)
+
+
+def _transaction_decided(text: str, committed: bool) -> TransactionDecided:
+    return TransactionDecided(text, committed=committed)
+
+
 class InvalidName(QueueError, ValueError):
     """A topic or group name outside ``^[%a-zA-Z0-9_-]{1,127}$``."""
 

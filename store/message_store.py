@@ -15,7 +15,19 @@ from types import TracebackType
 from typing import Self
 
 from store import commit_log, config_file, layout, query
-from store._kernel import DELAYS, SCHEDULE_TOPIC, Appender, Mapping, QueueGrant, ReceivedMessage, Route, TagSet
+from store._kernel import (
+    DELAYS,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OPERATION_TOPIC,
+    SCHEDULE_TOPIC,
+    Appender,
+    Mapping,
+    QueueGrant,
+    ReceivedMessage,
+    Route,
+    TagSet,
+)
 from store.appending import IDLE, AppendFiles, repair
 from store.config import StoreConfig
 from store.crash_points import CrashPoint, reach
@@ -45,6 +57,7 @@ from store.retention import FIRST_RUN_AFTER_MS, Retention
 from store.schedule import PERSIST_INTERVAL_MS, Schedule
 from store.shared_state import SharedState, process_start_unique, queue_slot_at
 from store.topic_table import TopicTable
+from store.transaction import Transactions
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +65,7 @@ _HOST = bytes((127, 0, 0, 1))
 _BROKER_PORT = 10_911  # RocketMQ's default; part of every offset message id
 _OPEN_TIMEOUT_S = 120.0
 _INDEX_INTERVAL_MS = 200
+_QUEUES_OF_WAITING = {SCHEDULE_TOPIC: len(DELAYS), HALF_TOPIC: 1, OPERATION_TOPIC: 1, GIVEN_UP_TOPIC: 1}
 
 
 def open_store(
@@ -112,6 +126,17 @@ class MessageStore:
             self.retention.oldest,
             self._delayed_appender,
         )
+        self.transactions = Transactions(
+            state,
+            self.topics,
+            self.groups,
+            self.log_files,
+            self.consume_queues,
+            self.retention.oldest,
+            self._delayed_appender,
+            self.flusher.wait_until_flushed,
+            config,
+        )
         self._releaser = Releaser(state, self._mappings)
         self.housekeeper = self._start_housekeeper() if housekeeping else None
         self._preparers: list[Preparer] = []
@@ -146,7 +171,8 @@ class MessageStore:
         self.check_usable()
 
         def make_route(topic: str) -> Route:
-            queues = self.topics.create(topic, len(DELAYS)) if topic == SCHEDULE_TOPIC else make_topic(topic)
+            own = _QUEUES_OF_WAITING.get(topic)
+            queues = self.topics.create(topic, own) if own else make_topic(topic)
             return Route(topic, list(queues), [self.topics.slot(queue) for queue in queues])
 
         appender = Appender(
@@ -168,6 +194,22 @@ class MessageStore:
         if prepare:
             self._preparers.append(Preparer(self.state, self.log_files, appender))
         return appender
+
+    def settle_append(self) -> None:
+        """Finish or undo an append whose process died in it; the next append would do it. Raises StoreBusy."""
+        self.check_usable()
+        self._append_files().repair()
+
+    def _append_files(self) -> AppendFiles:
+        return AppendFiles(
+            self.state,
+            self.log_files,
+            self.consume_queues,
+            self.topics,
+            self.config.lock_timeout_ms,
+            self.disk,
+            self._rolled,
+        )
 
     def grant(self, slot: GroupQueueSlot, epoch: int, tags: TagSet) -> QueueGrant:
         """Return what takes and acknowledges the messages of one queue under one epoch."""
@@ -258,7 +300,7 @@ class MessageStore:
             return found
         self.build_index()
         # What was delivered late is found where it was delivered to, and only before that where it waits.
-        topics = sorted(self.topics.topics(), key=lambda name: name == SCHEDULE_TOPIC) if topic is None else [topic]
+        topics = sorted(self.topics.topics(), key=_QUEUES_OF_WAITING.__contains__) if topic is None else [topic]
         return query.by_unique_key(self.log_files, self.index_files, self._published(), topics, message_id)
 
     def messages_by_key(
@@ -327,7 +369,7 @@ class MessageStore:
         self.schedule.persist(self.flusher.wait_until_flushed)
 
     def _delayed_appender(self) -> Appender:
-        """What delivers delayed messages, to topics that are there and to those of which only messages wait."""
+        """What delivers messages that waited, to topics that are there and to those of which only messages wait."""
         return self.appender(self.topics.queues, lambda body: bytes(str(body), "utf-8"), prepare=False)
 
     def prepare_next_file(self) -> None:
@@ -369,6 +411,7 @@ class MessageStore:
         repair(self.state, self.log_files, self.consume_queues, self.topics)
         self.flusher.wait_until_flushed(self.state.published_to)
         self.flusher.flush_queues()
+        self.transactions.finish()
         self.persist_offsets()
         self.persist_schedule()
         self._close_index()
@@ -401,6 +444,7 @@ class MessageStore:
             self.flush_thorough: config.consume_queue_flush_thorough_interval_ms,
             self.persist_offsets: config.offset_persist_interval_ms,
             self.persist_schedule: PERSIST_INTERVAL_MS,
+            self.transactions.check: config.transaction_check_interval_ms,
             self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
             self.retention.run: Every(config.clean_resource_interval_ms, FIRST_RUN_AFTER_MS),
         }

@@ -30,7 +30,7 @@ from pathlib import Path
 from threading import Event
 
 from store import commit_log, config_file, layout
-from store._kernel import SCHEDULE_TOPIC, Appender, ReceivedMessage, delay_ms
+from store._kernel import HALF_TOPIC, SCHEDULE_TOPIC, Appender, ReceivedMessage, delay_ms
 from store.consume_queue import ConsumeQueues, Entry
 from store.errors import (
     MessageRejected,
@@ -64,8 +64,6 @@ _STEP_BELIEVED_MS = 1_000
 
 _NAME = re.compile(rf"[%|a-zA-Z0-9_-]{{1,{layout.MAX_TOPIC_BYTES}}}")
 _QUEUE_ID = re.compile("[0-9]{1,9}")
-_MOST_QUEUES = 1_024
-_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 class Schedule:
@@ -187,7 +185,7 @@ class Schedule:
         target = None if message is None else real_queue(message)
         if message is not None and target is not None:
             try:
-                self._make_queue(target)
+                self._topics.make_lost(target)
                 slot = schedule_slot_at(level - 1)
                 return self._appending().deliver(message, target.topic, target.queue_id, slot) is not None
             except MessageRejected as error:
@@ -213,15 +211,6 @@ class Schedule:
     def _step_over(self, level: int, start: int, end: int) -> bool:
         return self._state.words.replace(schedule_slot_at(level - 1), start, end)
 
-    def _make_queue(self, queue: MessageQueue) -> None:
-        """Make the queue that a message waits for, when somebody has lost it. Raises TableFull."""
-        try:
-            self._topics.slot(queue)
-        except UnknownTopic:
-            self._topics.create(queue.topic, min(queue.queue_id + 1, _MOST_QUEUES))
-            self._topics.add([queue])
-            self._state.signal_membership()
-
     def _appending(self) -> Appender:
         if self._appender is None:
             self._appender = self._make_appender()
@@ -240,7 +229,7 @@ def real_queue(message: ReceivedMessage) -> MessageQueue | None:
     """
     properties = message.properties
     topic, queue_id = properties.get("REAL_TOPIC", ""), properties.get("REAL_QID", "")
-    if topic in (SCHEDULE_TOPIC, _HALF_TOPIC) or not (_NAME.fullmatch(topic) and _QUEUE_ID.fullmatch(queue_id)):
+    if topic in (SCHEDULE_TOPIC, HALF_TOPIC) or not (_NAME.fullmatch(topic) and _QUEUE_ID.fullmatch(queue_id)):
         return None
     return MessageQueue(topic, int(queue_id))
 

@@ -19,6 +19,8 @@ from store.shared_state import SharedState, queue_slot_at
 
 Slot = int
 
+_MOST_QUEUES = 1_024
+
 
 class TopicTable:
     """What one process knows of the queue table; it reads on as other processes add to it."""
@@ -92,6 +94,15 @@ class TopicTable:
                     self._fill(self._state.queue_count, queue, low, high)
                     self._state.queue_count += 1
             self._read_on()
+
+    def make_lost(self, queue: MessageQueue) -> None:
+        """Make the queue that a message waits for, when somebody has lost it. Raises TableFull."""
+        try:
+            self.slot(queue)
+        except UnknownTopic:
+            self.create(queue.topic, min(queue.queue_id + 1, _MOST_QUEUES))
+            self.add([queue])
+            self._state.signal_membership()
 
     def min_offset(self, queue: MessageQueue) -> int:
         """Return the queue offset of the oldest message."""

@@ -32,6 +32,8 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "query",
         "retention",
         "schedule",
+        "half_messages",
+        "transaction",
         "shape",
         "staged",
         "write_buffer",
@@ -53,6 +55,7 @@ SAME_LEVEL: dict[str, set[str]] = {
     "reading": {"dispatch", "log_scan", "recovery", "shape"},
     "recovery": {"appending", "dispatch", "log_scan", "shape"},
     "schedule": {"query"},
+    "transaction": {"half_messages", "schedule"},
     "shared_state": {"mapped_file"},
     "__main__": {"repair"},
 }

@@ -19,6 +19,7 @@ PUBLIC = {
     "ClientIdInUse",
     "ConfigMismatch",
     "DataLost",
+    "Decision",
     "DiskFailed",
     "FilterError",
     "Durability",
@@ -58,6 +59,10 @@ PUBLIC = {
     "SubscriptionMismatch",
     "Suspend",
     "TableFull",
+    "Transaction",
+    "TransactionDecided",
+    "TransactionProducer",
+    "TransactionResult",
     "UnknownGroup",
     "UnknownTopic",
 }

@@ -28,6 +28,7 @@ from workers.opening import StoreCannotBeOpened, one_line, opening
 from workers.output import write
 from workers.parameters import DIRECTORY, duration, moment, name_and_value, start, with_output, with_store
 from workers.pipeline_commands import pipeline
+from workers.transaction_commands import tx
 
 if TYPE_CHECKING:
     from rmqclient import App
@@ -100,6 +101,7 @@ def rmq() -> None:
 
 rmq.add_command(dlq)
 rmq.add_command(pipeline)
+rmq.add_command(tx)
 
 
 @rmq.command(epilog=EPILOG)

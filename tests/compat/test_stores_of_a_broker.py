@@ -16,11 +16,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from rmqclient import Message, Producer
+from rmqclient import Decision, Message, Producer, ReceivedMessage, StoreConfig, TransactionProducer
 from rmqclient.admin import find, lag, open_store
 from store import MessageQueue, config_file
 from store.dump import dump
 from store.verify import verify
+from tests.client.conftest import wait_for
 from tests.crash.child import after_every_delay, waiting
 from tests.support import reference
 from tests.support.lines import Line, committed_by_workload, keys_found, keys_of, lines_of, of_kind, stripped
@@ -221,3 +222,33 @@ def given(properties: dict[str, str]) -> dict[str, str]:
 def log_of(root: Path) -> bytes:
     """Return the whole commit log."""
     return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
+
+
+@pytest.mark.guarantee("G31")
+@pytest.mark.guarantee("G32")
+@pytest.mark.parametrize("decision", [Decision.COMMIT, Decision.ROLLBACK])
+def test_a_transaction_that_a_broker_left_pending_is_decided_here(golden: Golden, decision: Decision) -> None:
+    asked: list[bytes] = []
+
+    def check(message: ReceivedMessage) -> Decision:
+        asked.append(message.body)
+        return decision
+
+    def sent() -> list[bytes]:
+        queues = store.topics.queues("Transactions")
+        places = [(queue, number) for queue in queues for number in range(store.topics.max_offset(queue))]
+        return [store.message_at(*place).body for place in places]
+
+    config = StoreConfig(
+        commit_log_file_bytes=65_536, consume_queue_file_entries=64, index_slots=64, index_entries=64,
+        max_body_bytes=8 << 10, transaction_check_interval_ms=50, transaction_check_max=1_000,
+        file_reserved_hours=24 * 365 * 100,
+    )  # fmt: skip
+    with open_store(golden.root, config) as store:
+        assert [half.body for half in store.transactions.pending()] == [b"UNKNOW"]
+        assert sent() == [b"COMMIT_MESSAGE"]
+        with TransactionProducer(store, group="transacting", check=check):
+            wait_for(lambda: not store.transactions.pending(), "it is decided")
+        assert asked == [b"UNKNOW"]
+        assert sorted(sent()) == [b"COMMIT_MESSAGE", *[b"UNKNOW"] * (decision is Decision.COMMIT)]
+    assert reference.check_store(golden.root) == []

@@ -6,10 +6,14 @@ returned, so that a kill cannot take back what was said. Everything else the tes
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import itertools
 import json
+import logging
 import os
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,12 +22,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
+from rmqclient.outbox import Connection, Outbox, Relay
 from store import (
     Durability,
     Message,
     MessageQueue,
     MessageStore,
     QueueGrant,
+    ReceivedMessage,
     StoreConfig,
     TagSet,
     crash_points,
@@ -32,6 +38,8 @@ from store import (
 from store._kernel import Appender, delay_ms
 from store.crash_points import CrashPoint, arm
 from store.disk import Usage
+from store.errors import TransactionDecided
+from store.half_messages import HALF_QUEUE, checks_of
 from store.schedule import LEVELS, queue_of
 
 TOPIC = "orders"
@@ -300,6 +308,77 @@ def persist_schedule(order: Order, note: Note) -> None:
         note(number + 1)
 
 
+def decide(order: Order, note: Note) -> None:
+    """Commit every second transaction and roll the others back, by their first half messages; note each."""
+    store = open_store(order.root, housekeeping=False)
+    halves = first_halves(store)
+    order.arm()
+    for number, half in enumerate(halves):
+        try:
+            store.transactions.decide(half, commit=number % 2 == 0)
+        except TransactionDecided as error:
+            assert error.committed == (number % 2 == 0)
+        note(number)
+
+
+def check(order: Order, note: Note) -> None:
+    """Run round after round of checks until every transaction is given up; note each round."""
+    logging.getLogger("store").setLevel(logging.CRITICAL)  # what is given up is reported, and this is meant to be
+    store = open_store(order.root, replace(SMALL, transaction_check_max=CHECKS), housekeeping=False)
+    store.transactions.now_ms = in_an_hour
+    order.arm()
+    while store.transactions.pending():
+        store.transactions.check()
+        note("round")
+
+
+CHECKS = 3
+
+
+def relay(order: Order, note: Note) -> None:
+    """Send what is in the outbox beside the store; note each batch."""
+    sending = Relay(open_store(order.root, housekeeping=False), Outbox(), connector_beside(Path(order.root)), batch=3)
+    order.arm()
+    while sent := sending.send():
+        note(sent)
+
+
+def connector_beside(root: Path) -> Callable[[], Connection]:
+    """Return what opens the database of an outbox: what a file beside the store names, or an SQLite one there."""
+    name = root.with_name("database")
+    if name.exists():
+        psycopg = importlib.import_module("psycopg")  # a test that needs it is skipped without
+        return lambda: cast("Connection", psycopg.connect(name.read_text(encoding="ascii")))
+    return lambda: sqlite3.connect(root.with_name("outbox.db"))
+
+
+def fill_outbox(root: Path, count: int) -> None:
+    """Commit so many messages to the outbox beside a store, one transaction each."""
+    with contextlib.closing(connector_beside(root)()) as connection:
+        Outbox().create(connection)
+        for number in range(count):
+            Outbox().add(connection, Message(TOPIC, body_of(number)))
+            connection.commit()
+
+
+def begin_transactions(store: MessageStore, count: int, size: int = 60) -> None:
+    """Store so many half messages, for the one queue of the topic."""
+    appender = appender_of(store)
+    for number in range(count):
+        appender.append_half(Message(TOPIC, body_of(number, size), tags="half"), "producers")
+
+
+def first_halves(store: MessageStore) -> list[ReceivedMessage]:
+    """Return the half messages as they were stored first, decided or not."""
+    known = range(store.topics.max_offset(HALF_QUEUE))
+    return [half for number in known if checks_of(half := store.message_at(HALF_QUEUE, number)) == 0]
+
+
+def in_an_hour() -> int:
+    """Return a time, in ms, at which every half message that is there now is to be checked."""
+    return time.time_ns() // 1_000_000 + 3_600_000
+
+
 def after_every_delay() -> int:
     """Return a time, in ms, at which everything that waits now is due, and no clock was set back."""
     return time.time_ns() // 1_000_000 + delay_ms(18) + 1_000
@@ -330,6 +409,9 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         clean,
         deliver,
         persist_schedule,
+        decide,
+        check,
+        relay,
     )
 }
 

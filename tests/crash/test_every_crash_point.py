@@ -9,13 +9,19 @@ import pytest
 
 from store import Message, MessageStore, open_store
 from store.crash_points import CrashPoint
-from tests.crash.child import SMALL, TOPIC, Order, appender_of
+from tests.crash.child import SMALL, TOPIC, Order, appender_of, begin_transactions, fill_outbox
 from tests.crash.nursery import Nursery
-from tests.crash.views import abandon, stored_bodies
+from tests.crash.views import abandon, lose_last_operation, stored_bodies
 from tests.support import reference
 
 ROLLING = 1_500
 """Bytes of a body so large that a commit log file is soon full."""
+
+
+TRANSACTION = range(CrashPoint.HALF_PASSED, CrashPoint.TRANSACTIONS_SETTLED + 1)
+
+
+OUTBOX = (CrashPoint.OUTBOX_CLAIMED, CrashPoint.OUTBOX_SENT)
 
 
 def scenario_of(point: CrashPoint) -> Order:
@@ -25,10 +31,8 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, body_bytes=ROLLING)
     if CrashPoint.ACK_LOCKED <= point <= CrashPoint.ACK_FINISHED:
         return replace(order, scenario="acknowledge")
-    if CrashPoint.SEEK_FENCED <= point <= CrashPoint.SEEK_HALF_MOVED:
-        return replace(order, scenario="seek")
-    if point is CrashPoint.GROUP_SLOT_FILLED:
-        return replace(order, scenario="begin")
+    if CrashPoint.SEEK_FENCED <= point <= CrashPoint.GROUP_SLOT_FILLED:
+        return replace(order, scenario="begin" if point is CrashPoint.GROUP_SLOT_FILLED else "seek")
     if CrashPoint.INDEX_SLOT_WRITTEN <= point <= CrashPoint.INDEX_WRITTEN:
         return replace(order, scenario="index")
     if point is CrashPoint.FLUSH_SYNCED:
@@ -37,6 +41,10 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, scenario="write_offsets")
     if point in (CrashPoint.PROGRESS_ADVANCED, CrashPoint.DELAY_OFFSETS_TEMPORARY):
         return replace(order, scenario="persist_schedule")
+    if point in OUTBOX:
+        return replace(order, scenario="relay")
+    if point in TRANSACTION or point is CrashPoint.OTHER_QUEUE_PUBLISHED:
+        return replace(order, scenario="check" if point in TRANSACTION else "decide")
     if CrashPoint.RECOVERY_PLANNED <= point <= CrashPoint.CLOSE_CHECKPOINTED:
         return replace(order, scenario="open_and_close")
     if CrashPoint.RETENTION_ADVANCED <= point <= CrashPoint.RETENTION_INDEX_FILE_REMOVED:
@@ -56,6 +64,16 @@ def test_a_process_dies_there_and_the_store_is_whole_afterwards(
         nursery.kill_at_its_point(Order(scenario="append", root=str(root), notes=notes, point=before.name))
     if CrashPoint.RECOVERY_PLANNED <= point <= CrashPoint.CLOSE_CHECKPOINTED:
         abandon(store)
+
+    if point is CrashPoint.OTHER_QUEUE_PUBLISHED:
+        begin_transactions(store, 3)
+    if point in TRANSACTION:
+        begin_transactions(store, 3)
+        store.transactions.decide(store.transactions.pending()[0], commit=True)
+        lose_last_operation(store)
+
+    if point in OUTBOX:
+        fill_outbox(root, 3)
 
     # When a process is killed at the point
     nursery.kill_at_its_point(replace(scenario_of(point), root=str(root), notes=notes))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from store import MessageQueue, MessageStore, layout
+from store import OPERATION_TOPIC, MessageQueue, MessageStore, layout
 from tests.crash.child import QUEUE
 from tests.support import reference
 from tests.support.reference import ReferenceRecord
@@ -93,6 +93,18 @@ def power_cut_image(root: Path, target: Path, end: int, file_bytes: int) -> Path
         content = path.read_bytes()
         path.write_bytes(content[:keep] + bytes(file_bytes - keep))
     return target
+
+
+def lose_last_operation(store: MessageStore) -> None:
+    """Leave the store as a power cut does that takes the operation of the last transaction, and not its message."""
+    last = published_records(store)[-1]
+    assert last.topic == OPERATION_TOPIC
+    abandon(store)
+    (store.root / "shared").unlink()
+    for path in (store.root / "commitlog").iterdir():
+        keep = max(last.commit_log_offset - int(path.name), 0)
+        content = path.read_bytes()
+        path.write_bytes(content[:keep].ljust(len(content), b"\0"))
 
 
 def acknowledged_bits(store: MessageStore, group: str) -> set[int]:

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import orjson
 
-from rmqclient import App, Message, Producer, ReceivedMessage, StoreConfig
+from rmqclient import App, Message, Producer, ReceivedMessage, StoreConfig, Transaction, TransactionProducer
 from rmqclient.admin import open_store
 from rmqclient.push_consumer import PushConsumer
 from store import MessageStore, config_file
+from tests.crash.child import in_an_hour
 
 CONFIG = StoreConfig(
     commit_log_file_bytes=128 << 10,
@@ -126,6 +127,31 @@ def write_delayed(root: Path) -> None:
             producer.send(message, "key" if number == 4 else None, delay_level=1 + number % 3)
         producer.send_batch([Message(DELAYED, body) for body in DUE_SOON[5:]], delay_level=2)
         producer.send(Message(DELAYED, DUE_LATER), delay_level=14)
+
+
+TRANSACTIONS = "transactions"
+PRODUCERS = "transacting"
+DECIDED = [b"commit here", b"rollback here"]
+PENDING = [b"commit fresh", b"rollback fresh", b"commit renewed", b"rollback renewed"]
+
+
+def write_transactions(root: Path) -> None:
+    """Make a store in which some transactions are decided, and some are pending, half of them renewed by a check."""
+    with open_store(root, CONFIG, housekeeping=False) as store, TransactionProducer(store, group=PRODUCERS) as producer:
+        producer.create_topic(TRANSACTIONS, 1)
+        begun = {body: begin(producer, body) for body in (*DECIDED, *PENDING[2:])}
+        store.transactions.now_ms = in_an_hour
+        store.transactions.check()
+        begun[DECIDED[0]].commit()
+        begun[DECIDED[1]].rollback()
+        for body in PENDING[:2]:
+            begin(producer, body)
+
+
+def begin(producer: TransactionProducer, body: bytes) -> Transaction:
+    """Store one half message."""
+    message = Message(TRANSACTIONS, body, tags="half", keys=[f"key-{body.decode().replace(' ', '-')}"], flag=7)
+    return producer.transaction(message)
 
 
 if __name__ == "__main__":

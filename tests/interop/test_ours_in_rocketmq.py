@@ -14,7 +14,7 @@ import pytest
 
 from rmqclient.admin import lag, open_store
 from store.errors import StoreInUse
-from tests.crash.child import after_every_delay, waiting
+from tests.crash.child import after_every_delay, in_an_hour, waiting
 from tests.interop import our_store
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, STORE_4_9_8, TOP, Java, broker, conf_of
 from tests.support import reference
@@ -222,4 +222,50 @@ def test_what_a_broker_has_delivered_is_not_delivered_here_and_the_rest_is(deliv
             store.schedule.look()
     new = lines_of(root)[before:]
     assert [(line["topic"], b64decode(line["body"])) for line in new] == [(our_store.DELAYED, our_store.DUE_LATER)]
+    assert reference.check_store(root) == []
+
+
+# --- transactions ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[BROKER_4_9_7, BROKER_5_3_3])
+def answered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, report: list[str]) -> Handed:
+    """A store with pending transactions, served by a broker until its producers had answered for all of them."""
+    scratch = tmp_path_factory.mktemp("transactions")
+    root = scratch / "ours"
+    our_store.write_transactions(root)
+    written = Written(root, {})
+    copy = Path(shutil.copytree(root, scratch / "a store"))
+    # RocketMQ 5 writes its operations 3 s late; one that asked more often would commit a message again and again
+    interval = 1_000 if request.param == BROKER_4_9_7 else 10_000
+    conf = f"{conf_of(copy)}transactionCheckInterval={interval}\ntransactionTimeOut=100\n"
+    with broker(Java(request.param, scratch / "home"), conf) as running:
+        asked = running.run("answer", our_store.PRODUCERS, len(our_store.PENDING))
+        consumed = running.run("consume", our_store.GROUP, 3, our_store.TRANSACTIONS)
+        running.stop()
+    report.append(
+        f"transactions of ours in {request.param}: {len(asked)} asked about there, {len(consumed)} consumed there"
+    )
+    return Handed(written, copy, lines_of(root), of_kind(asked, "asked"), consumed=consumed)
+
+
+def test_a_broker_asks_about_what_is_pending_here_and_about_nothing_that_was_decided(answered: Handed) -> None:
+    assert sorted(line["body"].encode() for line in answered.lines) == sorted(our_store.PENDING)
+    assert {line["topic"] for line in answered.lines} == {our_store.TRANSACTIONS}
+
+
+def test_consumers_of_a_broker_get_what_was_committed_here_and_there_once(answered: Handed) -> None:
+    bodies = sorted(b64decode(line["body"]) for line in answered.consumed)
+    assert bodies == [b"commit fresh", b"commit here", b"commit renewed"]
+
+
+def test_what_a_broker_has_decided_is_decided_here(answered: Handed, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(answered.copy, tmp_path / "back"))
+    before = len(lines_of(root))
+    with open_store(root, create=False, housekeeping=False) as store:
+        assert store.transactions.pending() == []
+        store.transactions.now_ms = in_an_hour
+        store.transactions.check()
+        assert store.transactions.given_up() == []
+    assert len(lines_of(root)) == before
     assert reference.check_store(root) == []

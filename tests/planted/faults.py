@@ -7,6 +7,9 @@ from pathlib import Path
 
 KILLED_APPEND = "tests/crash/test_killed_append.py"
 KILLED_DELIVERY = "tests/crash/test_killed_delivery.py"
+KILLED_TRANSACTION = "tests/crash/test_killed_transaction.py"
+KILLED_OUTBOX = "tests/crash/test_killed_outbox.py"
+TRANSACTION = "tests/unit/test_transaction.py"
 KILLED_ACKNOWLEDGEMENT = "tests/crash/test_killed_acknowledgement.py"
 KILLED_SEEK = "tests/crash/test_killed_seek.py"
 KILLED_OPENING = "tests/crash/test_killed_opening.py"
@@ -630,5 +633,89 @@ FAULTS = [
         new="        pass\n",
         tests="tests/unit/test_schedule.py",
         select="outside_of_its_queue",
+    ),
+    # --- transactions -----------------------------------------------------------------------------
+    Fault(
+        name="an append looks at no guarded word",
+        file=APPEND,
+        old="    if not guarded(section):\n        return OUTDATED\n",
+        new="",
+        tests=TRANSACTION,
+        select="in_between_is_noticed",
+    ),
+    Fault(
+        name="the operation is published before its entry is written",
+        file=APPEND,
+        old="    write_entries(section)\n    reach_point(AT_ENTRIES_WRITTEN)\n",
+        new="    if section.other_slot != NULL:\n"
+        "        store64_seq(section.other_slot + Q_MAX_OFFSET, section.other_queue_offset + 1)\n"
+        "    write_entries(section)\n    reach_point(AT_ENTRIES_WRITTEN)\n",
+        tests=KILLED_TRANSACTION,
+        select="killed_decision and go_on and 0-7",
+    ),
+    Fault(
+        name="the repair of an append forgets the progress of a group",
+        file="store/appending.py",
+        old="    if is_of_a_group or state.progress_at in _SCHEDULE_WORDS:\n",
+        new="    if state.progress_at in _SCHEDULE_WORDS:\n",
+        tests=KILLED_TRANSACTION,
+        select="killed_check and go_on",
+    ),
+    Fault(
+        name="a renewal does not move the progress",
+        file="store/_appender.pxi",
+        old="            self._check_word(progress_at)\n            plan.progress_at = progress_at\n",
+        new="",
+        tests=KILLED_TRANSACTION,
+        select="killed_check and go_on and 0-11",
+    ),
+    Fault(
+        name="a renewal is not looked for when an older half message is decided",
+        file="store/transaction.py",
+        old="        return renewals[-1] if renewals else half\n",
+        new="        return half\n",
+        tests=TRANSACTION,
+        select="decides_its_renewal",
+    ),
+    Fault(
+        name="what the log says is not looked for in a new runtime file",
+        file="store/transaction.py",
+        old="        if self._state.words.load(_SETTLED_AT):\n",
+        new="        if self._state.words.load(_SETTLED_AT) or True:\n",
+        tests=KILLED_TRANSACTION,
+        select="without_its_operation or power_cut",
+    ),
+    Fault(
+        name="the progress is written down before it is on the disk",
+        file="store/transaction.py",
+        old="                self._wait_until_flushed(self._state.published_to)\n",
+        new="",
+        tests=TRANSACTION,
+        select="not_flushed",
+    ),
+    Fault(
+        name="a committed message has no offset of its half message",
+        file="store/_appender.pxi",
+        old="                put_i64(start + reconsume_times_at(start) + R_PREPARED_OFFSET - R_RECONSUME_TIMES,"
+        " half.commit_log_offset)\n",
+        new="",
+        tests=TRANSACTION,
+        select="bytes_of_a_broker",
+    ),
+    Fault(
+        name="a relay believes that claimed rows were never sent",
+        file="rmqclient/outbox.py",
+        old="                if found:\n",
+        new="                if False:\n",
+        tests=KILLED_OUTBOX,
+        select="sqlite and killed_relay",
+    ),
+    Fault(
+        name="a relay looks for rows before it settles an interrupted append",
+        file="rmqclient/outbox.py",
+        old="        self._store.settle_append()\n",
+        new="",
+        tests=KILLED_OUTBOX,
+        select="sqlite and killed_relay",
     ),
 ]

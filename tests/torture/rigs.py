@@ -17,6 +17,7 @@ from tests.torture import (
     power,
     recovery,
     spark_restarts,
+    transactions,
 )
 from tests.torture.result import Rig
 
@@ -24,6 +25,7 @@ RIGS: dict[str, Rig] = {
     rig.name: rig
     for rig in (
         kills.RIG,
+        transactions.RIG,
         images.RIG,
         power.RIG,
         failed_flush.RIG,

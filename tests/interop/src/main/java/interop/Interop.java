@@ -26,6 +26,9 @@ public final class Interop {
             case "workload": // NAMESRV MESSAGES: everything that a broker keeps in a store
                 Workload.run(rest.get(0), Integer.parseInt(rest.get(1)));
                 break;
+            case "answer": // NAMESRV GROUP EXPECTED: answers for transactions that others have begun
+                Answering.run(rest.get(0), rest.get(1), Integer.parseInt(rest.get(2)));
+                break;
             default:
                 throw new IllegalArgumentException("no such command: " + arguments[0]);
         }
