@@ -300,7 +300,7 @@ class Relay:
 
     def _settle(self, connection: Connection) -> None:
         """Find out which rows were sent by a relay that did not live to mark them, or that failed."""
-        self._store.settle_append()
+        self._store.settle_appends()
         while rows := self._outbox.rows(connection, _CLAIMED, self._batch):
             flushed_to = 0
             for row in rows:

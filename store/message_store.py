@@ -195,11 +195,6 @@ class MessageStore:
             self._preparers.append(Preparer(self.state, self.log_files, appender))
         return appender
 
-    def settle_append(self) -> None:
-        """Finish or undo an append whose process died in it; the next append would do it. Raises StoreBusy."""
-        self.check_usable()
-        self._append_files().repair()
-
     def _append_files(self) -> AppendFiles:
         return AppendFiles(
             self.state,
@@ -339,17 +334,6 @@ class MessageStore:
         if self.state.append_stage != IDLE:
             self._append_files().repair()
         return self.state.published_to
-
-    def _append_files(self) -> AppendFiles:
-        return AppendFiles(
-            self.state,
-            self.log_files,
-            self.consume_queues,
-            self.topics,
-            self.config.lock_timeout_ms,
-            self.disk,
-            self._rolled,
-        )
 
     def _published(self) -> range:
         return range(self.state.min_offset, self.state.published_to)

@@ -146,7 +146,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
         and recovery.fits_together(leftover)
         and shared_state.has_sound_offsets(leftover)
     ):
-        _settle_append(leftover, log_files, queues, TopicTable(root, leftover, lock, timeout_ms))
+        _settle_appends(leftover, log_files, queues, TopicTable(root, leftover, lock, timeout_ms))
     else:
         leftover = None
     found = recovery.survey(root, log_files, queues, leftover, odd_files)
@@ -170,7 +170,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     return _build(root, config, lock, recovered, log_files, queues)
 
 
-def _settle_append(state: SharedState, log_files: FileQueue, queues: ConsumeQueues, topics: TopicTable) -> None:
+def _settle_appends(state: SharedState, log_files: FileQueue, queues: ConsumeQueues, topics: TopicTable) -> None:
     try:
         repair(state, log_files, queues, topics)
     except StoreCorrupt as error:

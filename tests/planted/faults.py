@@ -713,7 +713,7 @@ FAULTS = [
     Fault(
         name="a relay looks for rows before it settles an interrupted append",
         file="rmqclient/outbox.py",
-        old="        self._store.settle_append()\n",
+        old="        self._store.settle_appends()\n",
         new="",
         tests=KILLED_OUTBOX,
         select="sqlite and killed_relay",

@@ -13,6 +13,7 @@ import importlib.util
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,6 +21,9 @@ import pyarrow.parquet as pq
 
 from rmqclient.spark.pipelines.published import PublishedFile
 from store.errors import NotInstalled
+
+if TYPE_CHECKING:
+    from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 
 class DeltaLog:
@@ -53,7 +57,9 @@ class DeltaLog:
         version: int | None = DeltaTable(str(self.target)).transaction_version(application)
         return version
 
-    def _commit(self, files: Sequence[PublishedFile], mode: str, properties: object) -> None:
+    def _commit(
+        self, files: Sequence[PublishedFile], mode: Literal["append", "overwrite"], properties: CommitProperties
+    ) -> None:
         from deltalake import DeltaTable, Schema
         from deltalake.transaction import AddAction, create_table_with_add_actions
 
@@ -71,8 +77,9 @@ class DeltaLog:
         ]
         schema = Schema.from_arrow(self._schema(self.target / files[0].path))
         if DeltaTable.is_deltatable(target):
+            changes: list[AddAction | RemoveAction] = [*actions]
             DeltaTable(target).create_write_transaction(
-                actions, mode, schema, partition_by=by, commit_properties=properties
+                changes, mode, schema, partition_by=by, commit_properties=properties
             )
         else:
             create_table_with_add_actions(target, schema, actions, partition_by=by, commit_properties=properties)
