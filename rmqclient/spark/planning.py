@@ -7,7 +7,8 @@ A *piece* is a range of one queue. There are two ways to share out a read, and e
 - By log: a task has a range of the commit log, and walks over every record there. That is a quarter faster, because
   memory is read in order, and is what an archive needs, where each look is a request.
 
-``auto`` takes the log when at least half of the bytes between the first and the last record are wanted.
+``auto`` takes the log when at least half of the bytes between the first and the last record are wanted. Where entries
+are lost, which say where records begin, it is by queue in any case.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
@@ -23,6 +25,8 @@ from rmqclient.spark.columns import IN_ENTRIES
 from rmqclient.spark.offsets import Ranges, count
 from rmqclient.spark.read_options import ReadOptions
 from store import MessageQueue
+from store.consume_queue import Entry
+from store.errors import StoreCorrupt
 from store.view import LocalView, View, entry_at, first_offset
 
 _SMALL_TASK_BYTES = 8 << 20
@@ -50,12 +54,22 @@ def plan(view: View, wanted: Ranges, columns: Sequence[str], options: ReadOption
     """Share out the ``wanted`` ranges, none of which is empty."""
     if not wanted:
         return []
-    sizes = {queue: _mean_size(view, queue, offsets) for queue, offsets in wanted.items()}
+    sizes = {queue: mean_size(view, queue, offsets) for queue, offsets in wanted.items()}
     total = sum(int(sizes[queue] * len(offsets)) for queue, offsets in wanted.items())
     tasks = _tasks(total, options)
-    if _is_by_log(view, wanted, total, columns, options):
-        return _by_log(view, wanted, tasks)
+    with suppress(FileNotFoundError, StoreCorrupt):  # an entry that is lost: who reads by queue tells which ones are
+        if _is_by_log(view, wanted, total, columns, options):
+            return _by_log(view, wanted, tasks)
     return list(_by_queue(wanted, sizes, max(1, total // tasks), options))
+
+
+def mean_size(view: View, queue: MessageQueue, offsets: range) -> float:
+    """Return the mean size of some records of a range, from entries spread over it; 0 when none can be read."""
+    sizes = []
+    for offset in offsets[:: max(1, len(offsets) // _SAMPLES)]:
+        with suppress(FileNotFoundError, StoreCorrupt):
+            sizes.append(entry_at(view, queue, offset).size)
+    return sum(sizes) / len(sizes) if sizes else 0.0
 
 
 def _tasks(total: int, options: ReadOptions) -> int:
@@ -75,16 +89,10 @@ def _is_by_log(view: View, wanted: Ranges, total: int, columns: Sequence[str], o
     return not options.tags.tags and total >= _LOG_SHARE * (stop - start)
 
 
-def _mean_size(view: View, queue: MessageQueue, offsets: range) -> float:
-    """Return the mean size of some records of a range, from entries spread over it."""
-    step = max(1, len(offsets) // _SAMPLES)
-    sizes = [entry_at(view, queue, offset).size for offset in offsets[::step]]
-    return sum(sizes) / len(sizes)
-
-
 def _log_range(view: View, wanted: Ranges) -> tuple[int, int]:
-    first = [entry_at(view, queue, offsets.start) for queue, offsets in wanted.items()]
-    last = [entry_at(view, queue, offsets.stop - 1) for queue, offsets in wanted.items()]
+    """Return where the first record begins and the last one ends. Raises FileNotFoundError, StoreCorrupt."""
+    first = [_entry(view, queue, offsets.start) for queue, offsets in wanted.items()]
+    last = [_entry(view, queue, offsets.stop - 1) for queue, offsets in wanted.items()]
     return min(entry.commit_log_offset for entry in first), max(entry.commit_log_offset + entry.size for entry in last)
 
 
@@ -107,8 +115,16 @@ def _by_log(view: View, wanted: Ranges, tasks: int) -> list[Split]:
 
 def _first_at(view: View, queue: MessageQueue, offsets: range, commit_log_offset: int) -> int | None:
     """Return where the first record of a queue at or behind a commit log offset begins."""
-    found = first_offset(offsets, lambda number: entry_at(view, queue, number).commit_log_offset >= commit_log_offset)
-    return entry_at(view, queue, found).commit_log_offset if found < offsets.stop else None
+    found = first_offset(offsets, lambda number: _entry(view, queue, number).commit_log_offset >= commit_log_offset)
+    return _entry(view, queue, found).commit_log_offset if found < offsets.stop else None
+
+
+def _entry(view: View, queue: MessageQueue, queue_offset: int) -> Entry:
+    """Return an entry. Raises FileNotFoundError for one that is blank, too, and StoreCorrupt."""
+    entry = entry_at(view, queue, queue_offset)
+    if not entry.size:
+        raise FileNotFoundError(f"entry {queue_offset} of queue {queue.queue_id} of {queue.topic} is blank")
+    return entry
 
 
 # --- by queue -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -35,11 +36,10 @@ from rmqclient.spark import offsets
 from rmqclient.spark.batch_reader import read_split
 from rmqclient.spark.location import Location
 from rmqclient.spark.offsets import Offsets, Ranges, from_json, to_json
-from rmqclient.spark.planning import Split, plan
+from rmqclient.spark.planning import Split, mean_size, plan
 from rmqclient.spark.read_options import ReadOptions
-from store import MessageQueue
 from store.errors import DataLost, QueueError
-from store.view import View, entry_at
+from store.view import View
 
 _log = logging.getLogger(__name__)
 
@@ -113,11 +113,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Mirror what Spark has finished into the offsets of the group ``commitGroup``."""
         if self.options.commit_group is None:
             return
-        try:
-            with PullConsumer(self.options.path, group=self.options.commit_group) as consumer:
-                for queue, offset in from_json(end).items():
+        with self._mirrored(), PullConsumer(self.options.path, group=self.options.commit_group) as consumer:
+            for queue, offset in from_json(end).items():
+                with self._mirrored():
                     consumer.commit(queue, offset)
-        except QueueError as error:  # nothing of the query depends on it
+
+    @contextmanager
+    def _mirrored(self) -> Iterator[None]:
+        """Log an offset that cannot be written: nothing of the query depends on it."""
+        try:
+            yield
+        except QueueError as error:
             _log.warning("offsets of group %s not written: %s", self.options.commit_group, error)
 
     def _look(self) -> View:
@@ -182,12 +188,7 @@ def _limited_by_size(view: View, begin: Offsets, latest: Offsets, most_bytes: in
     while True:
         ranges = offsets.between(begin, latest)
         messages = offsets.count(ranges.values())
-        size = sum(_size(view, queue, wanted) for queue, wanted in ranges.items())
+        size = sum(mean_size(view, queue, wanted) * len(wanted) for queue, wanted in ranges.items())
         if messages <= 1 or size <= most_bytes:
             return latest
         latest = offsets.limited(begin, latest, max(1, min(messages - 1, int(messages * most_bytes / size))))
-
-
-def _size(view: View, queue: MessageQueue, wanted: range) -> float:
-    sampled = wanted[:: max(1, len(wanted) // 16)]
-    return sum(entry_at(view, queue, offset).size for offset in sampled) / len(sampled) * len(wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from rmqclient.spark.read_options import ReadOptions, parse
 from store import Message, MessageQueue, open_store
 from store.view import LocalView, entry_at
 from tests.support import reference
-from tests.support.written import SMALL, appender_of, fill, forget_oldest
+from tests.support.written import SMALL, appender_of, fill, forget_oldest, overwrite, written_store
 
 ORDERS, PAYMENTS_0, PAYMENTS_1 = MessageQueue("orders", 0), MessageQueue("payments", 0), MessageQueue("payments", 1)
 COLUMNS = list(USUAL)
@@ -148,6 +149,25 @@ def test_the_log_is_walked_over_when_most_of_it_is_wanted(view: LocalView) -> No
     assert not is_by_log(view, everything, tags=parse_tags("tag1")), "whose hashes only entries have"
     assert not is_by_log(view, everything, ["offset", "size", "topic"]), "which entries answer alone"
     assert is_by_log(view, everything, ["offset", "tags"])
+
+
+@pytest.mark.parametrize("lost", ["blank", "file"])
+def test_a_read_whose_entries_are_lost_is_shared_out_by_queue(tmp_path: Path, lost: str) -> None:
+    # Given a queue whose first entry is blank, or whose first file is gone
+    root = written_store(tmp_path / "store")
+    view = LocalView(root)
+    wanted = {queue: view.offsets(queue) for queue in view.queues()}
+    path = min((root / "consumequeue" / "orders" / "0").iterdir())
+    if lost == "blank":
+        overwrite(path, 0, bytes(20))
+    else:
+        path.unlink()
+
+    # Then each message is in one task all the same, and its task says what is lost
+    splits = plan(LocalView(root), wanted, COLUMNS, replace(USUAL_OPTIONS, split="log", min_partitions=3))
+    assert {split.log for split in splits} == {None}
+    pieces = sorted((piece[:2], offset) for split in splits for piece in split.pieces for offset in range(*piece[2:]))
+    assert pieces == sorted((queue[:2], offset) for queue, offsets in wanted.items() for offset in offsets)
 
 
 def test_nothing_is_shared_out_to_no_task(view: LocalView) -> None:
