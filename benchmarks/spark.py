@@ -155,7 +155,7 @@ BENCHMARK = Benchmark(
     name="spark",
     title="Spark",
     parameters={
-        Size.FULL: Parameters(repetitions=5, messages=5_000_000, tuples=500_000, batches=60),
+        Size.FULL: Parameters(repetitions=3, messages=5_000_000, tuples=500_000, batches=60),
         Size.QUICK: Parameters(repetitions=2, messages=300_000, tuples=100_000, batches=20),
         Size.SMALLEST: Parameters(
             repetitions=1, messages=200, tuples=80, batches=2, tasks=16, body_bytes=(100,), kafka=False
