@@ -17,10 +17,12 @@ from itertools import count
 from pathlib import Path
 
 from store import (
+    HALF_TOPIC,
     Message,
     MessageQueue,
     MessageStore,
     QueueGrant,
+    ReceivedMessage,
     StoreConfig,
     TagSet,
     checkpoint,
@@ -326,12 +328,17 @@ def deliver(
     return found
 
 
+def shown_topic(message: ReceivedMessage, topic: str) -> str:
+    """Return what a message of a topic says of its topic: a half message the one that it is for."""
+    return message.properties.get("REAL_TOPIC", topic) if topic == HALF_TOPIC else topic
+
+
 def take_all(grant: QueueGrant, expected: dict[Place, bytes], found: Delivered) -> None:
     """Take all messages of one queue."""
     while messages := grant.take(32, layout.ACK_WINDOW):
         for message in messages:
             place = (grant.queue.topic, grant.queue.queue_id, message.queue_offset)
-            if expected.get(place) != message.record() or message.topic != grant.queue.topic:
+            if expected.get(place) != message.record() or message.topic != shown_topic(message, grant.queue.topic):
                 found.wrong.append((place, f"{place} was delivered as {message!r} at {message.commit_log_offset}"))
             elif place in found.places:
                 found.wrong.append((place, f"{place} was delivered twice"))

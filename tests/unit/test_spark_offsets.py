@@ -87,11 +87,12 @@ def test_a_stream_waits_for_what_is_not_there_yet(view: LocalView) -> None:
 def test_topics_of_the_store_itself_are_read_by_their_full_names_alone(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", SMALL, housekeeping=False) as store:
         appender = store.appender(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8"))
-        topics = ["RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%g", "%DLQ%g", "plain"]
+        topics = ["%RETRY%g", "%DLQ%g", "plain"]
         for topic in topics:
             appender.append(Message(topic, b"x"))
+        appender.append_half(Message("plain", b"undecided"), "g")
         appender.append(Message("plain", b"later"), delay_level=18)
-        topics.append("SCHEDULE_TOPIC_XXXX")
+        topics += ["RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"]
         opened = LocalView(store.root)
         assert {queue.topic for queue in read(opened)} == {"%RETRY%g", "%DLQ%g", "plain"}
         assert {queue.topic for queue in read(opened, subscribe=",".join(topics))} == set(topics)
