@@ -7,6 +7,7 @@ consumer has started. SIGTERM ends it orderly.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -56,6 +57,12 @@ def main(root: str, journal_path: str, lease_ms: int = 10_000, pause_s: float = 
         consumer.close()
 
 
+def end_with_parent() -> None:
+    """Be killed when the test that started this process ends, however it ends. [PR_SET_PDEATHSIG]"""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 if __name__ == "__main__":
+    end_with_parent()
     arguments = sys.argv[1:]
     main(arguments[0], arguments[1], *map(int, arguments[2:3]), *map(float, arguments[3:4]), *map(int, arguments[4:5]))
