@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rmqclient.batch_delivery import BatchDelivery
@@ -108,12 +108,14 @@ class PushConsumer:
         self._closing = threading.Event()
         self._coordinator = threading.Thread(target=self._coordinate, name="rmq-coordinator", daemon=True)
 
-    def start(self) -> None:
+    def start(self, on_ready: Callable[[], None] | None = None) -> None:
         """Join the groups, take queues and begin to deliver.
 
         What is free is taken before this returns: a worker that is ready has its queues, and no message waits for a
-        later look. Raises SubscriptionMismatch, ClientIdInUse, TableFull, StoreBusy, and for broadcast handlers
-        HandlerError without a name of the member, and InvalidName; then no group was joined.
+        later look. ``on_ready`` is called behind that and before the first handler, which may end the process.
+
+        Raises SubscriptionMismatch, ClientIdInUse, TableFull, StoreBusy, and for broadcast handlers HandlerError
+        without a name of the member, and InvalidName; then no group was joined.
         """
         try:
             self._join()
@@ -121,6 +123,8 @@ class PushConsumer:
             self.close()
             raise
         self._step()
+        if on_ready is not None:
+            on_ready()
         for subscription in self.subscriptions:
             subscription.delivery.start()
         self._coordinator.start()

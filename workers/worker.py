@@ -128,8 +128,7 @@ def _load_handlers(transfer: Transfer) -> list[Handler] | None:
 def _deliver(
     consumer: PushConsumer, heartbeat: Heartbeat, stop: signals.SignalPipe, drain_timeout_s: float
 ) -> WorkerExit:
-    consumer.start()
-    heartbeat.enter(WorkerState.READY)
+    consumer.start(on_ready=lambda: heartbeat.enter(WorkerState.READY))
     timeout_s = _wait_for_the_end(stop, drain_timeout_s)
     heartbeat.enter(WorkerState.DRAINING)
     consumer.stop_taking()
