@@ -85,14 +85,15 @@ def measure(begin: Begin, directory: Path, job: Job) -> Measured:
     spark_rows.fill(lambda: None, tiny, _TINY, len(_BODY))
     with spark_session() as spark:
         spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10 * (job.batches + _NOT_COUNTED))
-        _batches(spark, stream, NOOP, job.batches // 2, job.rate)
+        _batches(spark, stream / "not-counted", NOOP, job.batches // 2, job.rate)
         batches = [
-            _batches(spark, stream, sink, job.batches, job.rate)
-            for _ in range(job.rounds)
+            _batches(spark, stream / f"{number}-{sink}", sink, job.batches, job.rate)
+            for number in range(job.rounds)
             for sink in (NOOP, PARQUET, STORE)
         ]
         tasks = [_task(spark, tiny, source, job.tasks) for _ in range(1 + job.rounds) for source in _SOURCES]
-    shutil.rmtree(tiny)
+    for path in (stream, tiny):  # not sooner: tasks of a query that was stopped still write for a moment
+        shutil.rmtree(path)
     return Measured(batches, tasks[len(_SOURCES) :])
 
 
@@ -112,7 +113,7 @@ def send_steadily(begin: Begin, root: Path, rate: int, end: Path) -> None:
 
 def _batches(spark: SparkSession, directory: Path, sink: str, count: int, rate: int) -> Batches:
     """Run one query from a new store while a producer sends to it. Raises RuntimeError when too little came of it."""
-    directory.mkdir()
+    directory.mkdir(parents=True)
     root, target, end = directory / "store", directory / "target", directory / "end"
     for path in (root, target) if sink == STORE else (root,):
         with Producer(path) as producer:
@@ -128,7 +129,6 @@ def _batches(spark: SparkSession, directory: Path, sink: str, count: int, rate: 
         end.touch()
         sender.result()
     query.stop()
-    shutil.rmtree(directory)
     took_ms = [each.durationMs["triggerExecution"] for each in counted]
     rows = sum(each.numInputRows for each in counted)
     return Batches(sink, statistics.median(took_ms), _p95(took_ms), rows / sum(took_ms) * 1e3)
