@@ -100,5 +100,5 @@ $(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(if $(wildcard store/_kerne
 	    || missing "the C headers of Python or of the C library"
 	$(PYTHON) -c '$(BUILD_REQUIRES)' > $(VENV)/build-requires.txt
 	pip install -r $(VENV)/build-requires.txt
-	pip install --no-build-isolation --editable '.[archive,spark,delta,chart,test,dev,examples]'
+	pip install --no-build-isolation --editable '.[archive,compression,spark,delta,chart,test,dev,examples]'
 	touch $@

@@ -23,6 +23,7 @@
     │   ├── BodyTooLarge
     │   ├── PropertiesTooLarge
     │   └── BatchTooLarge
+    ├── BodyUnreadable            a compressed body opens to more than its limit, or not at all
     ├── InvalidName               a topic or group outside the alphabet or too long
     ├── UnknownTopic              asked about a topic that was never made
     ├── TableFull                 a fixed table of the runtime file has no free slot
@@ -204,6 +205,10 @@ class TransactionDecided(QueueError):
 
 def _transaction_decided(text: str, committed: bool) -> TransactionDecided:
     return TransactionDecided(text, committed=committed)
+
+
+class BodyUnreadable(QueueError):
+    """A compressed body opens to more than ``max_opened_body_bytes``, is damaged, or compressed in an unknown way."""
 
 
 class InvalidName(QueueError, ValueError):

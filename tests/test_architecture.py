@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 MAY_IMPORT: dict[str, set[str]] = {"store": set(), "rmqclient": {"store"}, "workers": {"rmqclient"}}
 
 LEVELS: tuple[tuple[str, ...], ...] = (
-    ("errors", "layout", "config", "crash_points", "file_system", "message_queue", "_kernel"),
+    ("errors", "layout", "bodies", "config", "crash_points", "file_system", "message_queue", "_kernel"),
     ("record", "mapped_file", "cold_reads", "file_lock", "shared_state", "config_file"),
     ("file_queue", "topic_table", "group_table", "disk"),
     ("commit_log", "consume_queue", "index_file", "checkpoint", "releaser"),
@@ -46,6 +46,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
 
 SAME_LEVEL: dict[str, set[str]] = {
     "_kernel": {"errors"},
+    "bodies": {"errors"},
     "cold_reads": {"mapped_file"},
     "config": {"layout"},
     "config_file": {"mapped_file"},

@@ -16,6 +16,7 @@ PUBLIC = {
     "BatchConflict",
     "BatchTooLarge",
     "BodyTooLarge",
+    "BodyUnreadable",
     "ClientIdInUse",
     "ConfigMismatch",
     "DataLost",

@@ -1,0 +1,134 @@
+"""Bodies: how they are compressed, as the system flag of a record tells it, and opened again.
+
+==============  =======  ===========================================  ====================================
+bits            value    meaning                                      bytes of the body
+==============  =======  ===========================================  ====================================
+0               0x001    the body is compressed
+8-10            0x000    zlib, as every client before 4.9.4 wrote it  RFC 1950
+8-10            0x100    LZ4                                          a frame, as ``lz4.frame`` writes it
+8-10            0x200    Zstandard                                    frames, RFC 8878
+8-10            0x300    zlib                                         RFC 1950
+==============  =======  ===========================================  ====================================
+
+(MessageSysFlag, CompressionType and CompressorFactory of RocketMQ 4.9.4 and later.) The store keeps the bytes as they
+are; compressing is for producers, opening for consumers. A body says nothing of its size that may be believed; it is
+opened up to a limit only, and a little behind it: what goes on is refused, whatever it would grow to.
+
+LZ4 and Zstandard need the packages ``lz4`` and ``zstandard``, the extra ``compression``.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from store.errors import BodyUnreadable, NotInstalled
+
+COMPRESSED = 0x1
+TYPE_MASK = 0x700
+
+_LARGEST_WINDOW = 1 << 27
+_PIECE = 256
+"""Bytes of Zstandard that are opened at once when their size is not told: 64 blocks at most, so 8 MiB."""
+
+
+class Compression(enum.Enum):
+    """A way to compress bodies. The value is the system flag of a body that was compressed so."""
+
+    LZ4 = 0x101
+    ZSTD = 0x201
+    ZLIB = 0x301
+
+
+def compress(body: bytes, compression: Compression, level: int | None = None) -> bytes:
+    """Return a body compressed, by default as RocketMQ does it. Raises NotInstalled."""
+    packed: bytes
+    if compression is Compression.ZLIB:
+        packed = zlib.compress(body, 5 if level is None else level)
+    elif compression is Compression.LZ4:
+        packed = _library("lz4.frame").compress(body, compression_level=0 if level is None else level)
+    else:
+        packed = _library("zstandard").ZstdCompressor(level=3 if level is None else level).compress(body)
+    return packed
+
+
+def open_body(body: bytes, sys_flag: int, limit: int) -> bytes:
+    """Return the body of a record as it was sent; ``body`` itself when the system flag says that it is not compressed.
+
+    Raises BodyUnreadable when it opens to more than ``limit`` bytes, is damaged, ends too soon or is compressed in a
+    way that is not known; NotInstalled.
+    """
+    if not sys_flag & COMPRESSED:
+        return body
+    kind = sys_flag & TYPE_MASK
+    open_kind = _OPENERS.get(kind)
+    if open_kind is None:
+        raise BodyUnreadable(f"a body of {len(body)} bytes is compressed in a way that is not known: {kind >> 8}")
+    try:
+        opened, is_whole = open_kind(body, limit)
+    except (zlib.error, RuntimeError, EOFError) as error:
+        raise BodyUnreadable(f"a compressed body of {len(body)} bytes is damaged: {error}") from error
+    if len(opened) > limit:
+        raise _too_large(body, limit)
+    if not is_whole:
+        raise BodyUnreadable(f"a compressed body of {len(body)} bytes ends too soon, {len(opened)} bytes of content on")
+    return opened
+
+
+def _open_zlib(body: bytes, limit: int) -> tuple[bytes, bool]:
+    opener = zlib.decompressobj()
+    opened = opener.decompress(body, limit + 1)
+    return opened, opener.eof
+
+
+def _open_lz4(body: bytes, limit: int) -> tuple[bytes, bool]:
+    opener = _library("lz4.frame").LZ4FrameDecompressor()
+    opened: bytes = opener.decompress(body, max_length=limit + 1)
+    return opened, opener.eof
+
+
+def _open_zstd(body: bytes, limit: int) -> tuple[bytes, bool]:
+    zstandard = _library("zstandard")
+    try:
+        size = zstandard.frame_content_size(body)
+        if size > limit:
+            raise _too_large(body, limit)
+        if size > 0:
+            return zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompress(body), True
+        opener = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj()
+        opened = bytearray()
+        for start in range(0, len(body), _PIECE):
+            opened += opener.decompress(body[start : start + _PIECE])
+            if opener.eof or len(opened) > limit:
+                break
+        return bytes(opened), opener.eof
+    except zstandard.ZstdError as error:
+        raise RuntimeError(str(error)) from error
+
+
+_OPENERS: dict[int, Callable[[bytes, int], tuple[bytes, bool]]] = {
+    0: _open_zlib,
+    0x100: _open_lz4,
+    0x200: _open_zstd,
+    0x300: _open_zlib,
+}
+
+
+def _too_large(body: bytes, limit: int) -> BodyUnreadable:
+    return BodyUnreadable(
+        f"a compressed body of {len(body)} bytes opens to more than {limit} (max_opened_body_bytes): raise that limit "
+        "where the message is read, if its sender is trusted"
+    )
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise NotInstalled(
+            f"this compression needs the package {package}: pip install 'rmqclient[compression]'"
+        ) from error
