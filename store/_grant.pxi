@@ -151,13 +151,14 @@ cdef class QueueGrant:
     cdef uint64_t entries_per_file
     cdef uint64_t log_file_bytes
     cdef int64_t timeout_ns
+    cdef int64_t max_opened_body_bytes
     cdef readonly list damaged          # (queue_offset, commit_log_offset, outcome), for the caller to report and clear
     cdef readonly uint64_t skipped      # messages that were finished because they are not wanted
     cdef public uint64_t expired        # messages removed before they were taken, for the caller to report and clear
 
     def __init__(self, Mapping shared not None, Py_ssize_t group_queue_at, Py_ssize_t queue_at, int queue_slot_number,
                  object queue, uint64_t epoch, object files, TagSet tags not None, *, uint64_t log_file_bytes,
-                 uint64_t entries_per_file, int64_t timeout_ms):
+                 uint64_t entries_per_file, int64_t timeout_ms, int64_t max_opened_body_bytes):
         self.shared = shared
         self.slot = shared.address + group_queue_at
         self.queue_slot = shared.address + queue_at
@@ -169,6 +170,7 @@ cdef class QueueGrant:
         self.log_file_bytes = log_file_bytes
         self.entries_per_file = entries_per_file
         self.timeout_ns = timeout_ms * 1000000
+        self.max_opened_body_bytes = max_opened_body_bytes
         self.damaged = []
         self._acknowledge(NULL, 0)  # finishes what a dead owner left half done
         self.next_offset = load64(self.slot + G_COMMITTED)
@@ -450,4 +452,5 @@ cdef class QueueGrant:
         if not self.tags.matches(at, &frame):
             return None
         message = received(record, 0, &frame, self.queue, attempt_of(at), True)
+        message.max_opened_body_bytes = self.max_opened_body_bytes
         return message if self.tags.passes is None or self.tags.passes(message) else None

@@ -171,7 +171,24 @@ class ReceivedMessage:
         """Bytes of the whole record."""
 
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> bytes:
+        """Its body as it was sent: opened when it is compressed, once, and kept from then on.
+
+        Raises BodyUnreadable when it opens to more than :attr:`max_opened_body_bytes`, or not at all; NotInstalled
+        when the package is missing that opens it.
+        """
+
+    @property
+    def stored_body(self) -> bytes:
+        """The bytes of its body in the record, which may be compressed."""
+
+    @property
+    def max_opened_body_bytes(self) -> int:
+        """What a compressed body may open to: what the store says from which it was taken, else 64 MiB."""
+
+    def limited_to(self, max_opened_body_bytes: int) -> Self:
+        """Set :attr:`max_opened_body_bytes`, and return this message."""
+
     @property
     def flag(self) -> int: ...
     @property
@@ -435,6 +452,7 @@ class QueueGrant:
         log_file_bytes: int,
         entries_per_file: int,
         timeout_ms: int,
+        max_opened_body_bytes: int,
     ) -> None: ...
     @property
     def committed_offset(self) -> int: ...

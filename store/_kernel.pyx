@@ -29,6 +29,8 @@ from libc.string cimport memchr, memcmp, memcpy, memset, strlen
 import os
 import sys
 
+from store.bodies import DEFAULT_LIMIT as _DEFAULT_LIMIT
+from store.bodies import open_body
 from store.errors import (
     BatchTooLarge,
     BodyTooLarge,
@@ -118,6 +120,7 @@ cdef enum:
     BLANK_SIZE = 8
     CRC_PROPERTY_SIZE = 20
     MAX_PROPERTIES_BYTES = 32767
+    SYS_FLAG_COMPRESSED = 0x1
     SYS_FLAG_BORN_HOST_V6 = 0x10
     SYS_FLAG_STORE_HOST_V6 = 0x20
     SYS_FLAG_TRANSACTION = 0xC

@@ -374,6 +374,9 @@ cdef int64_t tags_code_of(const unsigned char *record, const Frame *frame) noexc
     return 0 if value == NULL else hash_utf8(value, size)
 
 
+cdef int64_t DEFAULT_LIMIT = _DEFAULT_LIMIT
+
+
 @cython.final
 @cython.no_gc  # refers to bytes, a queue and strings
 @cython.freelist(1024)
@@ -388,6 +391,8 @@ cdef class ReceivedMessage:
     cdef bint delivered                 # to a group: what its retry topic holds is shown as of the topic where it failed,
                                         # a half message as of the topic that it is for
     cdef dict parsed
+    cdef bytes opened                   # the body, when it is compressed and was asked for
+    cdef readonly int64_t max_opened_body_bytes
 
     @property
     def topic(self):
@@ -418,6 +423,14 @@ cdef class ReceivedMessage:
 
     @property
     def body(self):
+        if get_i32(self.at + R_SYS_FLAG) & SYS_FLAG_COMPRESSED:
+            if self.opened is None:
+                self.opened = open_body(self.stored_body, self.sys_flag, self.max_opened_body_bytes)
+            return self.opened
+        return PyBytes_FromStringAndSize(<char *>self.at + self.frame.body_at, self.frame.body_size)
+
+    @property
+    def stored_body(self):
         return PyBytes_FromStringAndSize(<char *>self.at + self.frame.body_at, self.frame.body_size)
 
     @property
@@ -510,10 +523,15 @@ cdef class ReceivedMessage:
         return None if value == NULL else PyUnicode_DecodeUTF8(<char *>value, size, "replace")
 
     def again(self, int attempt=0):
-        return _again(self.record(), self.queue, attempt or self.delivery_attempt + 1, self.delivered)
+        return _again(self.record(), self.queue, attempt or self.delivery_attempt + 1, self.delivered,
+                      self.max_opened_body_bytes)
 
     def as_delivered(self):
-        return _again(self.record(), self.queue, self.delivery_attempt, True)
+        return _again(self.record(), self.queue, self.delivery_attempt, True, self.max_opened_body_bytes)
+
+    def limited_to(self, int64_t max_opened_body_bytes):
+        self.max_opened_body_bytes = max_opened_body_bytes
+        return self
 
     def record(self):
         return PyBytes_FromStringAndSize(<char *>self.at, self.frame.size)
@@ -523,7 +541,7 @@ cdef class ReceivedMessage:
                 f"tags={self.tags!r}, keys={self.keys!r}, body=<{self.frame.body_size} B>)")
 
     def __reduce__(self):
-        return _again, (self.record(), self.queue, self.delivery_attempt, self.delivered)
+        return _again, (self.record(), self.queue, self.delivery_attempt, self.delivered, self.max_opened_body_bytes)
 
 
 cdef ReceivedMessage received(bytes buffer, Py_ssize_t position, Frame *frame, object queue, int attempt, bint delivered):
@@ -534,10 +552,11 @@ cdef ReceivedMessage received(bytes buffer, Py_ssize_t position, Frame *frame, o
     message.queue = queue
     message.delivery_attempt = attempt
     message.delivered = delivered
+    message.max_opened_body_bytes = DEFAULT_LIMIT
     return message
 
 
-def _again(bytes record not None, object queue, int attempt, bint delivered=False):
+def _again(bytes record not None, object queue, int attempt, bint delivered, int64_t max_opened_body_bytes):
     cdef Frame frame
     cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(record)
     cdef int found = IS_SHORT
@@ -545,7 +564,7 @@ def _again(bytes record not None, object queue, int attempt, bint delivered=Fals
         found = parse(at, PyBytes_GET_SIZE(record), get_i64(at + R_COMMIT_LOG_OFFSET), &frame)
     if found != IS_RECORD:
         raise ValueError(f"not a record: outcome {found}")
-    return received(record, 0, &frame, queue, attempt, delivered)
+    return received(record, 0, &frame, queue, attempt, delivered).limited_to(max_opened_body_bytes)
 
 
 def decode(buffer, Py_ssize_t position, int64_t commit_log_offset, object queue=None):

@@ -30,6 +30,9 @@ from store.errors import BodyUnreadable, NotInstalled
 COMPRESSED = 0x1
 TYPE_MASK = 0x700
 
+DEFAULT_LIMIT = 64 << 20
+"""Bytes that a body may open to where nobody says otherwise."""
+
 _LARGEST_WINDOW = 1 << 27
 _PIECE = 256
 """Bytes of Zstandard that are opened at once when their size is not told: 64 blocks at most, so 8 MiB."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-from store import layout
+from store import bodies, layout
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -47,6 +47,9 @@ class StoreConfig:
 
     max_body_bytes: int = 4 * _MIB
     """Longest body accepted. [maxMessageSize]"""
+
+    max_opened_body_bytes: int = bodies.DEFAULT_LIMIT
+    """What a compressed body may open to: reading a message raises ``BodyUnreadable`` beyond it."""
 
     durability: Durability = Durability.ASYNC
     """What a send waits for. [flushDiskType]"""
@@ -144,6 +147,7 @@ class StoreConfig:
             "consume_queue_file_entries",
             "index_slots",
             "max_body_bytes",
+            "max_opened_body_bytes",
             "flush_interval_ms",
             "flush_thorough_interval_ms",
             "consume_queue_flush_interval_ms",

@@ -84,7 +84,7 @@ def _fields(message: ReceivedMessage) -> Fields:
         "tags": message.tags,
         "keys": message.keys,
         "properties": message.properties,
-        "body": b2a_base64(message.body, newline=False).decode("ascii"),
+        "body": b2a_base64(message.stored_body, newline=False).decode("ascii"),
     }
 
 

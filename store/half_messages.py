@@ -51,7 +51,7 @@ Identity = tuple[str, int, int]
 
 def identity(message: ReceivedMessage) -> Identity:
     """Return what a half message, its renewals and its committed message have in common, and no others."""
-    return message.message_id, message.born_timestamp, zlib.crc32(message.body)
+    return message.message_id, message.born_timestamp, zlib.crc32(message.stored_body)
 
 
 def group_of(half: ReceivedMessage) -> str:
@@ -150,7 +150,7 @@ def decided_by(operation: ReceivedMessage) -> tuple[int, ...]:
     """Return the queue offsets of the half messages that an operation decides."""
     if operation.tags != "d":
         return ()
-    texts = operation.body.decode("ascii", "replace").split(",")
+    texts = operation.stored_body.decode("ascii", "replace").split(",")
     return tuple(number for number in map(_number, texts) if number is not None)
 
 

@@ -222,6 +222,7 @@ class MessageStore:
             log_file_bytes=self.config.commit_log_file_bytes,
             entries_per_file=self.config.consume_queue_file_entries,
             timeout_ms=self.config.lock_timeout_ms,
+            max_opened_body_bytes=self.config.max_opened_body_bytes,
         )
 
     def log_file(self, commit_log_offset: int) -> tuple[Mapping, int] | None:
@@ -258,7 +259,7 @@ class MessageStore:
         """Return the message at an offset of the commit log. Raises MessageExpired, StoreCorrupt."""
         self.check_usable()
         try:
-            return commit_log.read(self.log_files, commit_log_offset)
+            return self._limited(commit_log.read(self.log_files, commit_log_offset))
         except StoreCorrupt:
             if commit_log_offset >= self.state.min_offset:
                 raise
@@ -292,11 +293,12 @@ class MessageStore:
         self.check_usable()
         found = query.by_offset_id(self.log_files, self._published(), message_id)
         if found is not None and (topic is None or found.topic == topic):
-            return found
+            return self._limited(found)
         self.build_index()
         # What was delivered late is found where it was delivered to, and only before that where it waits.
         topics = sorted(self.topics.topics(), key=_QUEUES_OF_WAITING.__contains__) if topic is None else [topic]
-        return query.by_unique_key(self.log_files, self.index_files, self._published(), topics, message_id)
+        found = query.by_unique_key(self.log_files, self.index_files, self._published(), topics, message_id)
+        return None if found is None else self._limited(found)
 
     def messages_by_key(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = query.END_OF_TIME, limit: int = 64
@@ -309,7 +311,7 @@ class MessageStore:
         self.check_usable()
         self.build_index()
         found = query.by_key(self.log_files, self.index_files, self._published(), topic, key, (begin_ms, end_ms))
-        return list(islice(found, limit))
+        return [self._limited(message) for message in islice(found, limit)]
 
     def queue_offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the queue offset of the first message stored at a time or later; the max offset when there is none.
@@ -334,6 +336,9 @@ class MessageStore:
         if self.state.append_stage != IDLE:
             self._append_files().repair()
         return self.state.published_to
+
+    def _limited(self, message: ReceivedMessage) -> ReceivedMessage:
+        return message.limited_to(self.config.max_opened_body_bytes)
 
     def _published(self) -> range:
         return range(self.state.min_offset, self.state.published_to)

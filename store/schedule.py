@@ -322,4 +322,4 @@ class _Copies:
 
 def _content(message: ReceivedMessage) -> tuple[object, ...]:
     """Return what a message and its copy have in common, and no other two with a unique key."""
-    return message.properties, message.born_timestamp, message.delivery_attempt, message.body
+    return message.properties, message.born_timestamp, message.delivery_attempt, message.stored_body

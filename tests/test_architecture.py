@@ -45,10 +45,10 @@ LEVELS: tuple[tuple[str, ...], ...] = (
 """The files of the store. One imports from the levels above its own."""
 
 SAME_LEVEL: dict[str, set[str]] = {
-    "_kernel": {"errors"},
+    "_kernel": {"bodies", "errors"},
     "bodies": {"errors"},
     "cold_reads": {"mapped_file"},
-    "config": {"layout"},
+    "config": {"bodies", "layout"},
     "config_file": {"mapped_file"},
     "crash_points": {"_kernel"},
     "file_system": {"errors"},

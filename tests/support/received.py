@@ -6,9 +6,9 @@ from store import ReceivedMessage, record
 from tests.support import reference
 
 
-def received(body: bytes, topic: str = "orders") -> ReceivedMessage:
-    """Return a message with this body, as a consumer gets it."""
-    written = reference.encode(reference.ReferenceRecord(topic=topic, body=body))
+def received(body: bytes, topic: str = "orders", sys_flag: int = 0) -> ReceivedMessage:
+    """Return a message with this body in its record, as a consumer gets it."""
+    written = reference.encode(reference.ReferenceRecord(topic=topic, body=body, sys_flag=sys_flag))
     outcome = record.decode(written, 0, 0)
     assert isinstance(outcome, record.Record)
     return outcome.message

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import zlib
 
 import pytest
 
 from store.bodies import Compression, compress, open_body
 from store.errors import BodyUnreadable
+from tests.support.received import received
 
 BODY = b'{"flight": "UA1545", "delay": 2}' * 200
 
@@ -48,3 +50,33 @@ def test_a_body_that_ends_too_soon_or_is_rubbish_is_refused(compression: Compres
 def test_a_body_that_is_compressed_in_an_unknown_way_is_refused() -> None:
     with pytest.raises(BodyUnreadable, match="in a way that is not known: 5"):
         open_body(BODY, 0x501, len(BODY))
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_a_message_gives_its_body_as_it_was_sent_and_as_it_is_stored(compression: Compression) -> None:
+    packed = compress(BODY, compression)
+    message = received(packed, sys_flag=compression.value)
+
+    assert message.body == BODY
+    assert message.body is message.body  # opened once
+    assert message.stored_body == packed
+    assert message.size < len(BODY)
+
+
+def test_a_message_that_is_not_compressed_has_one_body() -> None:
+    message = received(BODY)
+
+    assert message.body == message.stored_body == BODY
+
+
+def test_a_message_keeps_its_limit_wherever_it_goes() -> None:
+    message = received(compress(BODY, Compression.ZSTD), sys_flag=Compression.ZSTD.value)
+    assert message.max_opened_body_bytes == 64 << 20
+
+    message.limited_to(len(BODY) - 1)
+
+    for same in (message, message.again(), message.as_delivered(), pickle.loads(pickle.dumps(message))):
+        with pytest.raises(BodyUnreadable, match=f"opens to more than {len(BODY) - 1}"):
+            _ = same.body
+        assert same.stored_body == compress(BODY, Compression.ZSTD)
+    assert message.limited_to(len(BODY)).body == BODY
