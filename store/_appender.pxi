@@ -609,6 +609,7 @@ cdef class Appender:
         put_i32(start + R_MAGIC, RECORD_MAGIC)
         put_i32(start + R_QUEUE_ID, route.queue_ids[number])
         put_i32(start + R_FLAG, message.flag)
+        put_i32(start + R_SYS_FLAG, message.sys_flag)
         put_i64(start + R_BORN_TIMESTAMP, now)
         memcpy(start + R_BORN_HOST, self.born_host, 8)
         memcpy(start + R_STORE_HOST, self.store_host, 8)

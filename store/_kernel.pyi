@@ -123,6 +123,12 @@ class Message:
     def properties(self) -> dict[str, str] | None: ...
     @property
     def flag(self) -> int: ...
+    @property
+    def sys_flag(self) -> int:
+        """What the record will say of the body as it stands here: 0, or that it is compressed."""
+
+    def with_body(self, body: bytes, sys_flag: int) -> Message:
+        """Return this message with its body as it is to be stored, and what its record says of it: for producers."""
 
 @final
 class SendResult:

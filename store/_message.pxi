@@ -20,6 +20,7 @@ cdef class Message:
     cdef readonly tuple keys
     cdef readonly dict properties
     cdef readonly int flag
+    cdef readonly int sys_flag          # of the body as it stands here, such as that it is compressed
 
     def __init__(self, str topic not None, object body, *, str tags=None, object keys=(), object properties=None,
                  int flag=0):
@@ -29,6 +30,17 @@ cdef class Message:
         self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
         self.properties = None if properties is None else dict(properties)
         self.flag = flag
+
+    def with_body(self, bytes body not None, int sys_flag):
+        cdef Message message = Message.__new__(Message)
+        message.topic = self.topic
+        message.body = body
+        message.tags = self.tags
+        message.keys = self.keys
+        message.properties = self.properties
+        message.flag = self.flag
+        message.sys_flag = sys_flag
+        return message
 
     def __repr__(self):
         size = f"{len(self.body)} B" if isinstance(self.body, bytes) else type(self.body).__name__
@@ -40,14 +52,16 @@ cdef class Message:
     __hash__ = None
 
     cdef tuple _fields(self):
-        return self.topic, self.body, self.tags, self.keys, self.properties or {}, self.flag
+        return self.topic, self.body, self.tags, self.keys, self.properties or {}, self.flag, self.sys_flag
 
     def __reduce__(self):
-        return _message, (self.topic, self.body, self.tags, self.keys, self.properties, self.flag)
+        return _message, (self.topic, self.body, self.tags, self.keys, self.properties, self.flag, self.sys_flag)
 
 
-def _message(topic, body, tags, keys, properties, flag):
-    return Message(topic, body, tags=tags, keys=keys, properties=properties, flag=flag)
+def _message(topic, body, tags, keys, properties, flag, sys_flag):
+    cdef Message message = Message(topic, body, tags=tags, keys=keys, properties=properties, flag=flag)
+    message.sys_flag = sys_flag
+    return message
 
 
 @cython.final
