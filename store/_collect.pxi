@@ -6,6 +6,7 @@ cdef enum:  # why collecting stopped before what was given ended, beside the num
     IS_GAP = 22           # messages of the queue before this one were not met
     IS_OTHER = 23         # a valid record, but not that of its entry
     NO_MEMORY = 24
+    IS_UNREADABLE = 25    # its body cannot be opened
 
 STOPPED = {"END": IS_RECORD, "SHORT": IS_SHORT, "FULL": IS_FULL, "ELSEWHERE": IS_ELSEWHERE, "GAP": IS_GAP, "OTHER": IS_OTHER}
 
@@ -237,13 +238,13 @@ cdef class Collector:
                 if self.columns.is_full(size):
                     return offset, IS_FULL
                 found = parse(record, size, offset, &frame)
-                if found == IS_RECORD and has_entry(record):
-                    if get_i64(record + R_QUEUE_OFFSET) != queue.next:
-                        met[0] = queue
-                        return offset, IS_GAP
-                    queue.next += 1
+                if found == IS_RECORD and has_entry(record) and get_i64(record + R_QUEUE_OFFSET) != queue.next:
+                    met[0] = queue
+                    return offset, IS_GAP
                 if found == IS_RECORD:
                     found = self._add(record, &frame)
+                if found == IS_RECORD:
+                    queue.next += has_entry(record)
             if found != IS_RECORD:
                 return offset, found
             offset += size
@@ -282,7 +283,7 @@ cdef class Collector:
             find_named(record + frame.properties_at, frame.properties_size, &named)
             if self.tags.count and not self._has_wanted_tag(&named):
                 return IS_RECORD
-        return IS_RECORD if self.columns.add(record, frame, &named) else NO_MEMORY
+        return self.columns.add(record, frame, &named)
 
     cdef bint _has_wanted_tag(self, const Named *named) noexcept nogil:
         cdef const unsigned char *at = self.tag_list
@@ -306,4 +307,6 @@ cdef class Collector:
     cdef tuple _ended(self, int64_t at, int found):
         if found == NO_MEMORY:
             raise MemoryError()
+        if found == IS_UNREADABLE:
+            raise self.columns.failure
         return at, found

@@ -270,6 +270,7 @@ cdef class QueueGrant:
     def acknowledge(self, ReceivedMessage message not None):
         """Mark one message finished. False when the epoch is old: somebody else has the queue now."""
         cdef uint64_t offset = get_i64(message.at + R_QUEUE_OFFSET)
+        message.opened = None  # who took it with others holds it until all of them are finished
         return self._acknowledge(&offset, 1)
 
     def acknowledge_offsets(self, list offsets not None):

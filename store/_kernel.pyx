@@ -34,6 +34,7 @@ from store.bodies import open_body
 from store.errors import (
     BatchTooLarge,
     BodyTooLarge,
+    BodyUnreadable,
     MessageRejected,
     PageCacheBusy,
     PropertiesTooLarge,

@@ -405,7 +405,7 @@ cdef class ReceivedMessage:
     cdef bint delivered                 # to a group: what its retry topic holds is shown as of the topic where it failed,
                                         # a half message as of the topic that it is for
     cdef dict parsed
-    cdef bytes opened                   # the body, when it is compressed and was asked for
+    cdef bytes opened                   # the body, from when it was asked for until it is acknowledged; if it is compressed
     cdef readonly int64_t max_opened_body_bytes
 
     @property
@@ -437,15 +437,20 @@ cdef class ReceivedMessage:
 
     @property
     def body(self):
+        cdef bytes opened
         if get_i32(self.at + R_SYS_FLAG) & SYS_FLAG_COMPRESSED:
-            if self.opened is None:
-                self.opened = open_body(self.stored_body, self.sys_flag, self.max_opened_body_bytes)
-            return self.opened
+            opened = self.opened
+            if opened is None:
+                opened = self.opened = self.open_body()
+            return opened
         return PyBytes_FromStringAndSize(<char *>self.at + self.frame.body_at, self.frame.body_size)
 
     @property
     def stored_body(self):
         return PyBytes_FromStringAndSize(<char *>self.at + self.frame.body_at, self.frame.body_size)
+
+    def open_body(self, int64_t limit=0x7FFFFFFFFFFFFFFF):
+        return open_body(self.stored_body, self.sys_flag, min(limit, self.max_opened_body_bytes))
 
     @property
     def flag(self):
