@@ -214,7 +214,7 @@ def test_compressed_bodies_are_opened_and_one_that_cannot_be_is_told_or_null(
     assert [row["value"] for row in rows_of(load(spark, root, split=split))] == [b"short", long] * 3
 
     with pytest.raises(
-        Exception, match="BodyUnreadable: flights, queue 0, offset 1, at .*failOnUnreadableBody to false"
+        Exception, match=r"BodyUnreadable: flights, queue 0, offset 1, at .*failOnUnreadableBody to false"
     ):
         load(spark, root, split=split, maxOpenedBodyBytes=len(long) - 1).collect()
     rows = rows_of(load(spark, root, split=split, maxOpenedBodyBytes=len(long) - 1, failOnUnreadableBody="false"))
