@@ -45,6 +45,8 @@ PUBLIC = {
     "QueueError",
     "QueueOwned",
     "ReceivedMessage",
+    "RequestFuture",
+    "RequestTimeout",
     "RetryPolicy",
     "SendResult",
     "SparkUnavailable",
@@ -66,6 +68,7 @@ PUBLIC = {
     "TransactionResult",
     "UnknownGroup",
     "UnknownTopic",
+    "seconds_left",
 }
 
 
