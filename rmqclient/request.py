@@ -72,13 +72,17 @@ class _Awaited:
         self.message_id = ""
         self.future = RequestFuture()
 
-    def fail(self, error: BaseException) -> None:
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
-
-    def answer(self, reply: ReceivedMessage) -> None:
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_result(reply)
+    def end(self, outcome: ReceivedMessage | Exception) -> None:
+        """Give the future its result or its exception, unless it was cancelled."""
+        try:
+            if not self.future.set_running_or_notify_cancel():
+                return
+            if isinstance(outcome, Exception):
+                self.future.set_exception(outcome)
+            else:
+                self.future.set_result(outcome)
+        except BaseException:  # noqa: BLE001 - SystemExit of a callback: without this thread all others would wait on
+            _log.exception("a callback of request %s failed", self.message_id)
 
     def late(self) -> RequestTimeout:
         return RequestTimeout(
@@ -136,7 +140,7 @@ class Requester:
             self._closed = True
             left, self._awaited = list(self._awaited.values()), {}
         for awaited in left:
-            awaited.fail(StoreClosed(f"request {awaited.message_id}: its producer was closed before the reply came"))
+            awaited.end(StoreClosed(f"request {awaited.message_id}: its producer was closed before the reply came"))
         if self._queue is not None and self._thread is not threading.current_thread():
             self._store.state.words.signal(self._lane_at)
             self._thread.join()
@@ -196,7 +200,7 @@ class Requester:
         try:
             self._look(queue)
             return self._expire()
-        except BaseException as error:  # noqa: BLE001 - a callback's SystemExit, too: without this thread all would wait
+        except Exception as error:  # noqa: BLE001 - without this thread all would wait on
             _log.error("replies to %s cannot be received: %s: %s", self.client_id, type(error).__name__, error)
             self._fail_all(error)
             return 0.0
@@ -232,7 +236,7 @@ class Requester:
         with self._changing:
             awaited = self._awaited.pop(correlation_id, None)
         if awaited is not None:
-            awaited.answer(reply)
+            awaited.end(reply)
 
     def _expire(self) -> float:
         """Give up the requests whose time is over; return how long it is until the next one's is."""
@@ -246,14 +250,14 @@ class Requester:
             self._wakes_at = min(self._due, now + _LONGEST_WAIT_S)
             pause_s = self._wakes_at - now
         for awaited in late:
-            awaited.fail(awaited.late())
+            awaited.end(awaited.late())
         return pause_s
 
-    def _fail_all(self, error: BaseException) -> None:
+    def _fail_all(self, error: Exception) -> None:
         with self._changing:
             left, self._awaited = list(self._awaited.values()), {}
         for awaited in left:
-            awaited.fail(error)
+            awaited.end(error)
 
 
 def _seconds(timeout: timedelta | float) -> float:
