@@ -2,7 +2,7 @@
 
 One thread per requester follows the queue of the reply topic that its client id hashes to, from where the queue ended
 when the first request of those that still wait was sent. It sleeps on an arrival lane, which the sender of a reply
-wakes, and as long as nothing is awaited it is not woken at all.
+wakes; as long as nothing is awaited, replies to others do not wake it.
 
 ==================================  =================================================================================
 what happens                        then
