@@ -15,10 +15,11 @@
 
 Run the handlers with ``rmq run module:app --processes 2``.
 
-Reading order: ``message``, ``names``, ``codecs``, ``producer``; ``retry``, ``app``, ``filters``, ``allocation``,
-``running``, ``group``, ``process_queue``, ``delivery``, ``concurrent_delivery``, ``batch_delivery``, ``suspension``,
-``orderly_delivery``, ``key_ordered_delivery``, ``rebalance``, ``retry_topic``, ``start_position``, ``broadcast``,
-``push_consumer``; ``pull_consumer``; ``transaction_producer``; ``handler_transfer``, ``worker_table``, ``admin``.
+Reading order: ``message``, ``names``, ``codecs``, ``producer``, ``request``, ``reply``; ``retry``, ``app``,
+``filters``, ``allocation``, ``running``, ``group``, ``process_queue``, ``delivery``, ``concurrent_delivery``,
+``batch_delivery``, ``suspension``, ``orderly_delivery``, ``key_ordered_delivery``, ``rebalance``, ``retry_topic``,
+``start_position``, ``broadcast``, ``push_consumer``; ``pull_consumer``; ``transaction_producer``;
+``handler_transfer``, ``worker_table``, ``admin``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from rmqclient.app import App
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.producer import Producer
 from rmqclient.pull_consumer import PullConsumer, PullResult, PullStatus
+from rmqclient.reply import seconds_left
+from rmqclient.request import RequestFuture
 from rmqclient.retry import RetryPolicy
 from rmqclient.suspension import Suspend
 from rmqclient.transaction_producer import Decision, Transaction, TransactionProducer, TransactionResult
@@ -61,6 +64,7 @@ from store.errors import (
     PropertiesTooLarge,
     QueueError,
     QueueOwned,
+    RequestTimeout,
     SparkUnavailable,
     StoreBusy,
     StoreClosed,
@@ -117,6 +121,8 @@ __all__ = [
     "QueueError",
     "QueueOwned",
     "ReceivedMessage",
+    "RequestFuture",
+    "RequestTimeout",
     "RetryPolicy",
     "SendResult",
     "SparkUnavailable",
@@ -138,4 +144,5 @@ __all__ = [
     "TransactionResult",
     "UnknownGroup",
     "UnknownTopic",
+    "seconds_left",
 ]

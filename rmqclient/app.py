@@ -80,6 +80,7 @@ class App:
         retry: RetryPolicy | None = None,
         start: Start = "earliest",
         broadcast: bool = False,
+        replies: bool = False,
         allocation: str | Strategy = "averaged",
     ) -> Callable[[Function], Function]:
         """Register the decorated function for ``topic``, as part of ``group``; the function itself is unchanged.
@@ -113,6 +114,10 @@ class App:
         dropped. It has no order beyond what ``threads=1`` gives, no retry, no batches, and every process takes every
         queue. See :mod:`rmqclient.broadcast` for the names under which offsets are kept [MessageModel.BROADCASTING].
 
+        ``replies=True`` sends what the function returns as the reply to a message that is a request
+        (:meth:`rmqclient.Producer.request`), before the message is acknowledged; what it returns for another message is
+        dropped. Not with ``batch``. A reply that cannot be encoded or stored is a failure of the message.
+
         ``retry`` says how often and when a message is delivered again that the handler could not finish, and after
         which exceptions it is a dead letter at once; by default 16 times, after 10 s, 30 s, 1 min and so on. A retry
         has the same ``message_id`` and comes from the one queue of the group's retry topic: key by the id, and not by
@@ -128,6 +133,7 @@ class App:
         _check_retry(retry)
         _check_order(ordered, retry)
         _check_batch(ordered, batch, linger_ms)
+        _check_replies(replies, batch)
         _check_allocation(allocation)
         check_start(start)
         if broadcast:
@@ -149,6 +155,7 @@ class App:
                 retry=retry or (_FOR_EVER if ordered else RetryPolicy()),
                 start=start,
                 broadcast=broadcast,
+                replies=replies,
                 allocation=allocation,
                 function=function,
             )
@@ -223,6 +230,13 @@ def _check_batch(ordered: object, batch: object, linger_ms: object) -> None:
             f'batch={batch!r} with ordered="key": messages of several keys cannot share a call and keep their orders; '
             "use ordered=True, or batch=1"
         )
+
+
+def _check_replies(replies: object, batch: object) -> None:
+    if not isinstance(replies, bool):
+        raise HandlerError(f"replies={replies!r}: use True to send what the function returns as the reply")
+    if replies and batch != 1:
+        raise HandlerError(f"replies=True with batch={batch!r}: one value cannot answer many requests; use batch=1")
 
 
 def _check_allocation(allocation: object) -> None:

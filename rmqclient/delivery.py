@@ -34,6 +34,7 @@ from rmqclient.group import Member
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.process_queue import ProcessQueue
+from rmqclient.reply import Replier
 from rmqclient.retry import Outcome, Retries
 from store import MessageStore, Running
 from store.errors import QueueError, StoreBusy
@@ -101,7 +102,7 @@ class Delivery(ABC):
         self.siblings: dict[str, Delivery] = {}
         """By topic, the deliveries of the group in this process, this one too; they share the group's retry topic."""
         self._handler = handler
-        self._call = calling(handler)
+        self._call = Replier(store).answering(handler, calling(handler)) if handler.replies else calling(handler)
         self._config = config
         self._turn = threading.Lock()
         self._own_queues: tuple[ProcessQueue, ...] = ()

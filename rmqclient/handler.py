@@ -46,6 +46,9 @@ class Handler:
     broadcast: bool = False
     """Every member of the group gets every message."""
 
+    replies: bool = False
+    """What the function returns is sent as the reply when the message is a request."""
+
     allocation: str | Strategy = "averaged"
     """How the members share the queues: a name of :mod:`rmqclient.allocation`, or a function."""
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
 from rmqclient.codecs import encode_body, encoded
 from rmqclient.compressor import OVER_BYTES, Compressor
-from rmqclient.message import Message, SendResult
+from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import check_group, check_topic
+from rmqclient.reply import Replier
+from rmqclient.request import Requester, RequestFuture
 from store import Durability, MessageQueue, MessageStore, StoreConfig, open_store
 from store.bodies import Compression
 from store.errors import StoreClosed, TableFull
@@ -61,6 +64,8 @@ class Producer:
         if compressor is not None:
             self._compress_by(compressor)
         self._buffer = WriteBuffer(appender, settings, write_buffer_bytes) if write_buffer_bytes else None
+        self._requester = Requester(self._store)
+        self._replier = Replier(self._store)
         _producers.add(self)
 
     def send(self, message: Message, sharding_key: str | None = None, *, delay_level: int = 0) -> SendResult:
@@ -123,6 +128,33 @@ class Producer:
         """
         return self._open_buffer().commit()
 
+    def request(self, message: Message, timeout: timedelta | float, sharding_key: str | None = None) -> ReceivedMessage:
+        """Send a message, wait for the reply to it, and return that (DefaultMQProducer.request).
+
+        ``timeout`` is a timedelta, or seconds. The reply comes from a handler with ``replies=True``, or from
+        :meth:`send_reply`; of several the first one counts, and one that comes late is dropped. A handler that raises
+        sends none: the message is retried as any other is, within the time or after it.
+
+        Raises RequestTimeout, which is a TimeoutError, and what :meth:`send` raises; ValueError for the timeout.
+        """
+        return self.request_async(message, timeout, sharding_key).result()
+
+    def request_async(
+        self, message: Message, timeout: timedelta | float, sharding_key: str | None = None
+    ) -> RequestFuture:
+        """Send a message and return the reply to come, a future, which ``await`` takes, too.
+
+        Its result is what :meth:`request` returns or raises; what :meth:`send` raises is raised here.
+        """
+        return self._requester.request(self.send, message, sharding_key, timeout)
+
+    def send_reply(self, request: ReceivedMessage, body: object) -> None:
+        """Send the reply to a request, wherever that was received. It waits for no flush, with SYNC durability either.
+
+        Raises MessageRejected for a message that is no request, and what :meth:`send` raises.
+        """
+        self._replier.send(request, body)
+
     def create_topic(self, topic: str, queue_count: int) -> list[MessageQueue]:
         """Make a topic with 1 to 1,024 queues, or return the queues that it has.
 
@@ -142,6 +174,7 @@ class Producer:
         finally:
             if self._buffer is None or self._buffer.is_closed:
                 self._append = self._append_batch = self._append_half = _closed
+                self._requester.close()
                 if self._own_store:
                     self._store.close()
 
@@ -180,6 +213,7 @@ class Producer:
         """Refuse every send from now on: this is a forked child."""
         self._append = self._append_batch = self._append_half = _forked
         self._buffer = None  # the messages in it are the parent's
+        self._requester = Requester(self._store)  # whose thread is the parent's
 
 
 def _check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:

@@ -19,6 +19,7 @@ It is a Java properties file in ISO 8859-1 (BrokerStartup); see ``docs/interop.m
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from store import commit_log, config_file, layout
 from store.errors import StoreUnusable
 from store.reading import settings_of
 
-_REPLY_SUFFIX = "_REPLY_TOPIC"
+REPLY_SUFFIX = "_REPLY_TOPIC"
+"""Of the topic that a broker keeps for the replies of its cluster. [MixAll.getReplyTopic]"""
+
 _LIKE_A_BROKERS = {"perm": 7, "readQueueNums": 1}
 """What TopicConfigManager gives the topic that is named after the broker."""
 
@@ -63,13 +66,18 @@ def broker_conf(root: Path) -> str:
     return "".join(f"{name}={_escaped(str(value))}\n" for name, value in lines.items())
 
 
+def cluster_name(topics: Collection[str]) -> str:
+    """Return the name of the cluster of the broker that made some of these topics, or RocketMQ's usual one."""
+    clusters = (name.removesuffix(REPLY_SUFFIX) for name in topics if name.endswith(REPLY_SUFFIX))
+    return next((name for name in clusters if name in topics), "DefaultCluster")
+
+
 def _names(root: Path) -> tuple[str, str]:
     """Return the names of the cluster and of the broker that used the directory, or RocketMQ's usual ones."""
     document = config_file.read(root / config_file.TOPICS_FILE) or {}
     table = document.get("topicConfigTable", {})
     topics: dict[str, Any] = table if isinstance(table, dict) else {}
-    clusters = (name.removesuffix(_REPLY_SUFFIX) for name in topics if name.endswith(_REPLY_SUFFIX))
-    cluster = next((name for name in clusters if name in topics), "DefaultCluster")
+    cluster = cluster_name(topics)
     brokers = (
         name
         for name, entry in topics.items()

@@ -24,6 +24,7 @@
     │   ├── PropertiesTooLarge
     │   └── BatchTooLarge
     ├── BodyUnreadable            a compressed body opens to more than its limit, or not at all
+    ├── RequestTimeout            a request is stored, and its reply did not come in time
     ├── InvalidName               a topic or group outside the alphabet or too long
     ├── UnknownTopic              asked about a topic that was never made
     ├── TableFull                 a fixed table of the runtime file has no free slot
@@ -209,6 +210,12 @@ def _transaction_decided(text: str, committed: bool) -> TransactionDecided:
 
 class BodyUnreadable(QueueError):
     """A compressed body opens to more than ``max_opened_body_bytes``, is damaged, or compressed in an unknown way."""
+
+
+class RequestTimeout(QueueError, TimeoutError):
+    """The request is stored, and its reply did not come in time; its handler may have run, or may yet run."""
+
+    stored = True
 
 
 class InvalidName(QueueError, ValueError):

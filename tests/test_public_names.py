@@ -46,6 +46,8 @@ PUBLIC = {
     "QueueError",
     "QueueOwned",
     "ReceivedMessage",
+    "RequestFuture",
+    "RequestTimeout",
     "RetryPolicy",
     "SendResult",
     "SparkUnavailable",
@@ -67,6 +69,7 @@ PUBLIC = {
     "TransactionResult",
     "UnknownGroup",
     "UnknownTopic",
+    "seconds_left",
 }
 
 

@@ -69,6 +69,8 @@ def write(root: Path) -> tuple[MessageStore, dict[int, int]]:
 def handle_orders(store: MessageStore) -> dict[int, int]:
     """Handle so many messages, and fail with all others; return how many were handled of each queue.
 
+    In order: then one that fails waits where it is, and is not stored again for its retry.
+
     Told by the handler alone, so that it is not the store's own word that is compared with RocketMQ's.
     """
     logging.getLogger("rmqclient").setLevel(logging.CRITICAL)  # every failure is reported, and these are meant
@@ -77,7 +79,7 @@ def handle_orders(store: MessageStore) -> dict[int, int]:
     done = threading.Semaphore(0)
     handled: list[ReceivedMessage] = []
 
-    @app.handler("orders", group=GROUP)
+    @app.handler("orders", group=GROUP, ordered=True)
     def handle(message: ReceivedMessage) -> None:
         if not left.acquire(blocking=False):
             raise ValueError("enough for now")

@@ -22,6 +22,7 @@ FILE_LOCK = "tests/unit/test_file_lock.py"
 RUNNING = "tests/unit/test_running.py"
 ATTEMPTS = "tests/groups/test_attempts.py"
 RETRY = "tests/client/test_retry.py"
+REQUESTS = "tests/client/test_requests.py"
 RETRY_RECORDS = "tests/unit/test_retry.py"
 FLIPS = "tests/torture/test_flips.py"
 IMAGES = "tests/images/test_images.py"
@@ -743,5 +744,13 @@ FAULTS = [
         new="",
         tests=COMPRESSION,
         select="bombs or no_longer_keeps",
+    # --- requests ---------------------------------------------------------------------------------
+    Fault(
+        name="every request passes over the replies that have come",
+        file="rmqclient/request.py",
+        old="            if not self._awaited:  # what stands",
+        new="            if True:  # what stands",
+        tests=REQUESTS,
+        select="passed_over",
     ),
 ]

@@ -87,9 +87,10 @@ class _Life:
         return self._reopened(store) if self._chance.random() < 0.2 else store
 
     def _reopened(self, store: MessageStore) -> MessageStore:
+        knows_its_ends = _knows_its_ends(store)
         store.close()
         self._kept = None
-        if self._chance.random() < 0.5:
+        if self._chance.random() < 0.5 and knows_its_ends:
             shutil.rmtree(self._root / "consumequeue")
         if self._chance.random() < 0.5:
             (self._root / "shared").unlink()
@@ -144,6 +145,18 @@ class _Life:
         figure = self._result.figures[name]
         assert isinstance(figure, int)
         self._result.figures[name] = figure + happened
+
+
+def _knows_its_ends(store: MessageStore) -> bool:
+    """Tell whether every queue has a message left in the log.
+
+    Of a queue whose messages were all removed only the consume queue files tell where it ended: it begins at 0 again
+    without them, and queue offsets no longer name one message each.
+    """
+    return all(
+        store.retention.oldest(queue) < end or not end
+        for queue, end in zip(store.topics.all_queues(), store.topics.max_offsets(), strict=True)
+    )
 
 
 def _readable(view: View) -> dict[tuple[object, int], Row]:
