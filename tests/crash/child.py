@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
+from rmqclient import Producer
 from rmqclient.outbox import Connection, Outbox, Relay
 from store import (
     Durability,
@@ -343,6 +344,15 @@ def relay(order: Order, note: Note) -> None:
         note(sent)
 
 
+def send_once(order: Order, note: Note) -> None:
+    """Send so many messages by their numbers as keys; note each number, if it was a duplicate, and where it stands."""
+    with open_store(order.root, housekeeping=False) as store, Producer(store) as producer:
+        order.arm()
+        for number in range(order.rounds):
+            sent = producer.send_once(Message(TOPIC, body_of(number, order.body_bytes)), f"key-{number}")
+            note(f"{number} {int(sent.is_duplicate)} {sent.commit_log_offset}")
+
+
 def connector_beside(root: Path) -> Callable[[], Connection]:
     """Return what opens the database of an outbox: what a file beside the store names, or an SQLite one there."""
     name = root.with_name("database")
@@ -412,6 +422,7 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         decide,
         check,
         relay,
+        send_once,
     )
 }
 
