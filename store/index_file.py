@@ -131,7 +131,8 @@ class IndexFile:
         ``begin_ms`` and ``end_ms`` are store times, both included. Raises nothing on damaged bytes.
         """
         header = self.header
-        number, limit = self.slot(key_hash), min(header.next_number, self.entries)
+        # A slot may point to an entry that is being added, or has been since: it is whole, and leads on to the others.
+        number, limit = self.slot(key_hash), self.entries
         while 0 < number < limit:
             entry = self.entry(number)
             stored = header.begin_timestamp + entry.seconds * 1_000
