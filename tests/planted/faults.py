@@ -8,6 +8,8 @@ from pathlib import Path
 KILLED_APPEND = "tests/crash/test_killed_append.py"
 KILLED_DELIVERY = "tests/crash/test_killed_delivery.py"
 KILLED_TRANSACTION = "tests/crash/test_killed_transaction.py"
+KILLED_INBOX = "tests/crash/test_killed_inbox.py"
+KILLED_ONCE = "tests/crash/test_killed_once.py"
 KILLED_OUTBOX = "tests/crash/test_killed_outbox.py"
 TRANSACTION = "tests/unit/test_transaction.py"
 KILLED_ACKNOWLEDGEMENT = "tests/crash/test_killed_acknowledgement.py"
@@ -717,5 +719,22 @@ FAULTS = [
         new="",
         tests=KILLED_OUTBOX,
         select="sqlite and killed_relay",
+    ),
+    # --- once -------------------------------------------------------------------------------------
+    Fault(
+        name="a sender by key looks before it settles an interrupted append",
+        file="store/once.py",
+        old="        self._settle()\n",
+        new="",
+        tests=KILLED_ONCE,
+        select="killed_sender",
+    ),
+    Fault(
+        name="a message is in the inbox before its handler is done",
+        file="rmqclient/inbox.py",
+        old="        reach(CrashPoint.INBOX_MARKED)\n",
+        new="        connection.commit()\n        reach(CrashPoint.INBOX_MARKED)\n",
+        tests=KILLED_INBOX,
+        select="sqlite and killed_handler",
     ),
 ]
