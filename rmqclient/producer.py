@@ -92,9 +92,9 @@ class Producer:
         up to 255 bytes without a space or anything unprintable. It becomes the last of the message's keys, with
         ``once-`` in front. Only sends by this method count.
 
-        Raises as :meth:`send`, which nothing precedes that is stored; ValueError for a window that is not positive or
-        longer than ``file_reserved_hours``; MessageRejected for a key that cannot be one; StoreBusy also while
-        another sender with this key, or one of 1/1024 of the others, is stopped in the middle of it.
+        Raises as :meth:`send`; ValueError for a window that is not positive or longer than ``file_reserved_hours``;
+        MessageRejected for a key that cannot be one; StoreBusy also while another sender with this key, or with one of
+        a thousandth of the others, is stopped in the middle of it; StoreCorrupt for an index file of another size.
         """
         if self._append in (_closed, _forked):
             self._append(message, None, 0)

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -172,10 +173,11 @@ def test_what_waits_in_a_delay_level_was_sent_and_so_was_what_came_from_there(
 
 
 @pytest.mark.guarantee("G43")
-@pytest.mark.parametrize("lost", ["nothing", "index", "shared", "newest"])
+@pytest.mark.parametrize("lost", ["nothing", "index", "shared", "newest", "never made"])
 def test_it_is_found_after_a_restart_also_without_the_index(tmp_path: Path, lost: str) -> None:
     root = tmp_path / "store"
-    with Producer(root, config=SMALL) as producer:
+    config = replace(SMALL, message_index=lost != "never made")
+    with Producer(root, config=config) as producer:
         sent = [producer.send_once(ORDER, str(number)) for number in range(50)]
     if lost == "index":
         shutil.rmtree(root / "index")
@@ -183,7 +185,7 @@ def test_it_is_found_after_a_restart_also_without_the_index(tmp_path: Path, lost
         (root / "shared").unlink()
     elif lost == "newest":
         max((root / "index").iterdir()).unlink()
-    with Producer(root) as producer:
+    with Producer(root, config=config) as producer:
         again = [producer.send_once(ORDER, str(number)) for number in range(50)]
     assert {result.is_duplicate for result in again} == {True}
     assert [result.commit_log_offset for result in again] == [result.commit_log_offset for result in sent]

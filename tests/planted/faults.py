@@ -730,6 +730,14 @@ FAULTS = [
         select="killed_sender",
     ),
     Fault(
+        name="an index slot whose entry does not count yet ends its chain",
+        file="store/index_file.py",
+        old="self.slot(key_hash), self.entries\n",
+        new="self.slot(key_hash), min(header.next_number, self.entries)\n",
+        tests="tests/crash/test_killed_index.py",
+        select="does_not_count_yet",
+    ),
+    Fault(
         name="a message is in the inbox before its handler is done",
         file="rmqclient/inbox.py",
         old="        reach(CrashPoint.INBOX_MARKED)\n",
