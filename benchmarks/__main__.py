@@ -14,6 +14,7 @@ from benchmarks import (
     consume,
     key_order,
     latency,
+    once,
     rebalance,
     report,
     request,
@@ -28,7 +29,20 @@ from benchmarks.measure import Benchmark, Size
 
 BENCHMARKS: dict[str, Benchmark[Any]] = {
     module.BENCHMARK.name: module.BENCHMARK
-    for module in (append, consume, key_order, latency, request, sync, scale, start, rebalance, tag_filter, spark)
+    for module in (
+        append,
+        consume,
+        key_order,
+        latency,
+        request,
+        sync,
+        once,
+        scale,
+        start,
+        rebalance,
+        tag_filter,
+        spark,
+    )
 }
 RENDER = "render"
 

@@ -39,7 +39,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import re
 import secrets
 import sqlite3
 import threading
@@ -47,12 +46,13 @@ import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import orjson
 
 from rmqclient.codecs import encode_body
 from rmqclient.compressor import OVER_BYTES
+from rmqclient.database import Connection, Cursor, check_table, commits_by_itself, execute, is_sqlite
 from rmqclient.message import Message, SendResult
 from rmqclient.producer import Producer
 from store import MessageStore, open_store
@@ -65,43 +65,12 @@ _log = logging.getLogger(__name__)
 _NEW, _CLAIMED, _SENT, _REFUSED = range(4)
 _LOCK_CLASS = int.from_bytes(b"rmqo", "big")
 """First half of the advisory locks of this module, so that they are not those of others."""
-_TABLE = re.compile("[A-Za-z_][A-Za-z0-9_]{0,40}")
 _FIELDS = "id, unique_key, topic, body, tags, keys, properties, flag, sharding_key"
 _COLUMNS = """
     unique_key TEXT NOT NULL UNIQUE, topic TEXT NOT NULL, body {bytes} NOT NULL, tags TEXT, keys TEXT NOT NULL,
     properties TEXT NOT NULL, flag INTEGER NOT NULL, sharding_key TEXT, state INTEGER NOT NULL DEFAULT 0,
     message_id TEXT, refusal TEXT
 """
-
-
-class Cursor(Protocol):
-    """What is used of a cursor of the DB API."""
-
-    @property
-    def rowcount(self) -> int:
-        """Rows that the last statement changed."""
-
-    def execute(self, statement: Any, values: Sequence[Any] = ..., /) -> Any:
-        """Run a statement."""
-
-    def fetchall(self) -> list[Any]:
-        """Return the rows that are left."""
-
-
-class Connection(Protocol):
-    """A connection of sqlite3 or psycopg."""
-
-    def cursor(self) -> Cursor:
-        """Return what runs statements in the connection's transaction."""
-
-    def commit(self) -> None:
-        """End the transaction."""
-
-    def rollback(self) -> None:
-        """Undo the transaction."""
-
-    def close(self) -> None:
-        """End the session."""
 
 
 class Row(NamedTuple):
@@ -133,15 +102,12 @@ class Outbox:
     """The outbox table of one database. Holds no connection: each call gets one."""
 
     def __init__(self, table: str = "rmq_outbox") -> None:
-        if not _TABLE.fullmatch(table):
-            raise ValueError(f"table={table!r}: give a letter and at most 40 letters, digits or _")
-        self.table = table
+        self.table = check_table(table)
 
     def create(self, connection: Connection) -> None:
         """Make the table unless it is there, and commit that."""
-        is_sqlite = isinstance(connection, sqlite3.Connection)
-        number = "INTEGER PRIMARY KEY AUTOINCREMENT" if is_sqlite else "BIGSERIAL PRIMARY KEY"
-        columns = _COLUMNS.format(bytes="BLOB" if is_sqlite else "BYTEA")
+        number = "INTEGER PRIMARY KEY AUTOINCREMENT" if is_sqlite(connection) else "BIGSERIAL PRIMARY KEY"
+        columns = _COLUMNS.format(bytes="BLOB" if is_sqlite(connection) else "BYTEA")
         self.execute(connection, "CREATE TABLE IF NOT EXISTS {table}" + f" (id {number}, {columns})")
         self.execute(
             connection, f"CREATE INDEX IF NOT EXISTS {{table}}_waiting ON {{table}} (id) WHERE state < {_SENT}"
@@ -154,7 +120,7 @@ class Outbox:
         It is sent if that transaction is committed. Raises ValueError outside of one, because the message would be sent
         whatever comes later, and what the database raises.
         """
-        if _commits_by_itself(connection):
+        if commits_by_itself(connection):
             raise ValueError(
                 "the connection is in no transaction and commits every statement by itself: begin one, or the message "
                 "is sent whether your other statements succeed or not"
@@ -194,12 +160,7 @@ class Outbox:
 
     def execute(self, connection: Connection, statement: str, values: Sequence[Any] = ()) -> Cursor:
         """Run one statement, with ? for values, {table} and {fields}."""
-        cursor = connection.cursor()
-        statement = statement.replace("{table}", self.table).replace("{fields}", _FIELDS)
-        if not isinstance(connection, sqlite3.Connection):
-            statement = statement.replace("?", "%s")
-        cursor.execute(statement, values)
-        return cursor
+        return execute(connection, self.table, statement.replace("{fields}", _FIELDS), values)
 
 
 class Relay:
@@ -382,12 +343,3 @@ def _lock_beside(outbox: Outbox, connection: sqlite3.Connection) -> _Lock | None
         os.close(descriptor)
         return None
     return lambda: os.close(descriptor)
-
-
-def _commits_by_itself(connection: Connection) -> bool:
-    if isinstance(connection, sqlite3.Connection):
-        # The second is how Python 3.12 and later say it
-        is_told_to = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
-        return is_told_to and not connection.in_transaction
-    info, is_idle = getattr(connection, "info", None), 0
-    return bool(getattr(connection, "autocommit", False)) and info is not None and info.transaction_status == is_idle

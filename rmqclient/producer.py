@@ -19,6 +19,7 @@ from rmqclient.request import Requester, RequestFuture
 from store import Durability, MessageQueue, MessageStore, StoreConfig, open_store
 from store.bodies import Compression
 from store.errors import StoreClosed, TableFull
+from store.once import with_key
 from store.write_buffer import WriteBuffer
 
 
@@ -85,6 +86,40 @@ class Producer:
         error's ``stored`` says so.
         """
         result = self._append(message, sharding_key, delay_level)
+        if self._flusher is not None:
+            self._flusher.wait_until_flushed(result.commit_log_end)
+        return result
+
+    def send_once(
+        self,
+        message: Message,
+        key: str,
+        *,
+        within: timedelta | None = None,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+    ) -> SendResult:
+        """Store one message as :meth:`send` does, unless one was sent to its topic with this ``key`` before.
+
+        Then the result's ``is_duplicate`` is true, and it tells where that message stands, with its message id. Of any
+        number of senders with one key, in any processes, killed when they may be, one stores its message; what a power
+        cut takes is sent again. With SYNC durability the message is on the disk when this returns, whoever sent it.
+
+        ``within`` is how long ago the other one may have been sent; None looks as far back as the log goes. ``key`` is
+        up to 255 bytes without a space or anything unprintable. It becomes the last of the message's keys, with
+        ``once-`` in front. Only sends by this method count.
+
+        Raises as :meth:`send`; ValueError for a window that is not positive or longer than ``file_reserved_hours``;
+        MessageRejected for a key that cannot be one; StoreBusy also while another sender with this key, or with one of
+        a thousandth of the others, is stopped in the middle of it; StoreCorrupt for an index file of another size.
+        """
+        if self._append in (_closed, _forked):
+            self._append(message, None, 0)
+        check_window(within, self._store.config)
+        marked = with_key(message, key)
+        with self._store.once.alone(message.topic, key):
+            found = self._store.once.find(message.topic, key, within)
+            result = found or self._append(marked, sharding_key, delay_level)
         if self._flusher is not None:
             self._flusher.wait_until_flushed(result.commit_log_end)
         return result
@@ -223,6 +258,16 @@ def _check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> 
         raise ValueError(
             f"write_buffer_bytes={write_buffer_bytes} with Durability.SYNC: a buffer in memory cannot keep what that "
             "promises; give one of them"
+        )
+
+
+def check_window(within: timedelta | None, config: StoreConfig) -> None:
+    """Raise ValueError for a time that is none, or for which the store does not keep what was sent."""
+    reserved = timedelta(hours=config.file_reserved_hours)
+    if within is not None and not timedelta() < within <= reserved:
+        raise ValueError(
+            f"within={within!r}: a window is positive and at most {config.file_reserved_hours} hours, for which the "
+            "store keeps messages (file_reserved_hours); None looks at all that it has"
         )
 
 

@@ -154,6 +154,13 @@ class SendResult:
     def commit_log_end(self) -> int:
         """First byte behind its record."""
 
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether nothing was sent, because this message stood there already; only of ``send_once``."""
+
+def duplicate_of(message: ReceivedMessage, queue: MessageQueue) -> SendResult:
+    """Return where a message stands, as the result of a send that did nothing."""
+
 @final
 class ReceivedMessage:
     """A message of the log; each field is decoded when it is read."""

@@ -74,6 +74,7 @@ cdef class SendResult:
     cdef readonly uint64_t queue_offset
     cdef readonly uint64_t commit_log_offset
     cdef readonly uint64_t commit_log_end
+    cdef readonly bint is_duplicate     # nothing was sent: a message with the key of send_once stood there already
     cdef char unique_key[32]
     cdef str foreign_key                # of a message that another client made, when it has not 32 bytes; else None
 
@@ -83,7 +84,8 @@ cdef class SendResult:
 
     def __repr__(self):
         return (f"SendResult(message_id={self.message_id!r}, queue={self.queue!r}, "
-                f"queue_offset={self.queue_offset}, commit_log_offset={self.commit_log_offset})")
+                f"queue_offset={self.queue_offset}, commit_log_offset={self.commit_log_offset}"
+                f"{', is_duplicate=True' if self.is_duplicate else ''})")
 
     def __eq__(self, other):
         return isinstance(other, SendResult) and self.__reduce__() == other.__reduce__()
@@ -92,17 +94,25 @@ cdef class SendResult:
 
     def __reduce__(self):
         return _send_result, (
-            self.queue, self.queue_offset, self.commit_log_offset, self.commit_log_end, self.message_id)
+            self.queue, self.queue_offset, self.commit_log_offset, self.commit_log_end, self.message_id,
+            self.is_duplicate)
 
 
-def _send_result(queue, queue_offset, commit_log_offset, commit_log_end, str message_id not None):
+def _send_result(queue, queue_offset, commit_log_offset, commit_log_end, str message_id not None,
+                 bint is_duplicate=False):
     cdef SendResult result = SendResult.__new__(SendResult)
     result.queue = queue
     result.queue_offset = queue_offset
     result.commit_log_offset = commit_log_offset
     result.commit_log_end = commit_log_end
+    result.is_duplicate = is_duplicate
     name_result(result, message_id)
     return result
+
+
+def duplicate_of(ReceivedMessage message not None, object queue not None):
+    return _send_result(queue, message.queue_offset, message.commit_log_offset,
+                        message.commit_log_offset + message.frame.size, message.message_id, True)
 
 
 cdef int name_result(SendResult result, str message_id) except -1:

@@ -82,7 +82,7 @@ def feed(files: FileQueue, start: int, end: int, take: Callable[[bytes, int, int
     """
     base = files.base_of(start)
     following = base + files.file_bytes
-    end, offset, count = min(end, following), start, _MOST_READ
+    end, offset, count = min(end, following), start, min(_MOST_READ, max(end - start, PAGE_BYTES))
     while offset < end:
         content = files.read(base, offset - base, min(count, following - offset))
         reached = take(content, offset, min(end, offset + len(content)))

@@ -67,6 +67,11 @@ class CrashPoint(enum.IntEnum):
     OUTBOX_CLAIMED = 80  #: rows of an outbox are claimed, none is sent
     OUTBOX_SENT = 81  #: they are sent, the database does not say so
 
+    ONCE_NOT_FOUND = 90  #: the key of a send is locked and nobody's yet, its message not appended
+    INBOX_MARKED = 91  #: a message is in the inbox, its handler's own changes are not made, nothing is committed
+    INBOX_HANDLED = 92  #: both are made, nothing is committed
+    INBOX_COMMITTED = 93  #: both are committed, the message is not acknowledged
+
     RETENTION_ADVANCED = 60  #: the log's minimum is above a file that is still there
     RETENTION_FILE_REMOVED = 61  #: the file is gone, the minimum of the queues is not raised
     RETENTION_QUEUE_ADVANCED = 62  #: the minimum of a queue is raised, its old files are there

@@ -16,6 +16,7 @@ so nobody cleans up after anybody::
     6            SCHEDULE_BYTE     exclusive, short      whoever delivers delayed messages
     4096 + slot  MEMBER_BYTES      exclusive, for life   a member of a group; its release is the death notice
     8192 + slot  WORKER_BYTES      exclusive, for life   a worker; its release is the death notice
+    12288 + n    ONCE_BYTES        exclusive, short      whoever sends with a key that has this number
 
 The kind of lock is the open file description lock (``F_OFD_SETLK``), because the other two kinds each fail here:
 
@@ -64,6 +65,8 @@ INDEX_BYTE = 5
 SCHEDULE_BYTE = 6
 MEMBER_BYTES = 4096
 WORKER_BYTES = 8192
+ONCE_BYTES = 12_288
+ONCE_STRIPES = 1_024
 
 CONTENT = b"lock"
 """What the file holds. RocketMQ writes it in ``DefaultMessageStore.start``; nobody reads it."""
@@ -215,6 +218,8 @@ def byte_name(byte: int) -> str:
         return f"member slot {byte - MEMBER_BYTES}"
     if WORKER_BYTES <= byte < WORKER_BYTES + WORKER_SLOTS:
         return f"worker slot {byte - WORKER_BYTES}"
+    if ONCE_BYTES <= byte < ONCE_BYTES + ONCE_STRIPES:
+        return f"the keys of number {byte - ONCE_BYTES}"
     return _NAMES.get(byte, f"byte {byte}")
 
 

@@ -41,6 +41,7 @@ Invariants, checked by ``python -m store verify``:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -130,7 +131,8 @@ class IndexFile:
         ``begin_ms`` and ``end_ms`` are store times, both included. Raises nothing on damaged bytes.
         """
         header = self.header
-        number, limit = self.slot(key_hash), min(header.next_number, self.entries)
+        # A slot may point to an entry that is being added, or has been since: it is whole, and leads on to the others.
+        number, limit = self.slot(key_hash), self.entries
         while 0 < number < limit:
             entry = self.entry(number)
             stored = header.begin_timestamp + entry.seconds * 1_000
@@ -223,11 +225,13 @@ def file_bytes(slots: int, entries: int) -> int:
 
 def paths(root: Path) -> list[Path]:
     """Return the index files of a store, from the oldest to the newest."""
+    directory = root / DIRECTORY
     try:
-        found = [path for path in (root / DIRECTORY).iterdir() if path.name.isdigit() and path.is_file()]
+        with os.scandir(directory) as entries:
+            found = sorted(entry.name for entry in entries if entry.name.isdigit() and entry.is_file())
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(found, key=lambda path: path.name)
+    return [directory / name for name in found]
 
 
 @dataclass(frozen=True, slots=True)

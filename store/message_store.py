@@ -49,6 +49,7 @@ from store.housekeeper import Every, Housekeeper
 from store.index_file import IndexFiles
 from store.mapped_file import map_file
 from store.message_queue import MessageQueue
+from store.once import Once
 from store.opening import enter, files_of, make_root, settle_config
 from store.preparer import Preparer
 from store.recovery import ABORT
@@ -136,6 +137,16 @@ class MessageStore:
             self._delayed_appender,
             self.flusher.wait_until_flushed,
             config,
+        )
+        self.once = Once(
+            state,
+            lock,
+            self.topics,
+            self.log_files,
+            self.index_files,
+            settle=self.settle_appends,
+            build_index=self.build_index,
+            timeout_ms=config.lock_timeout_ms,
         )
         self._releaser = Releaser(state, self._mappings)
         self.housekeeper = self._start_housekeeper() if housekeeping else None
@@ -380,6 +391,7 @@ class MessageStore:
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
+        self.once.close()
         for preparer in self._preparers:
             preparer.close()
         if self.housekeeper is not None:

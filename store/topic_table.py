@@ -39,6 +39,11 @@ class TopicTable:
         self._read_on()
         return len(self._queues)
 
+    def __contains__(self, topic: str) -> bool:
+        """Tell whether a topic was made."""
+        self._read_on()
+        return topic in self._by_topic
+
     def queue(self, slot: Slot) -> MessageQueue:
         """Return the message queue of a slot. Raises IndexError for one that is not in use."""
         if slot >= len(self._queues):

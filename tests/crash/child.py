@@ -15,6 +15,7 @@ import os
 import signal
 import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +23,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
-from rmqclient.outbox import Connection, Outbox, Relay
+from rmqclient import App, Producer, RetryPolicy
+from rmqclient.database import Connection, execute, is_sqlite
+from rmqclient.inbox import Inbox
+from rmqclient.outbox import Outbox, Relay
+from rmqclient.push_consumer import PushConsumer
 from store import (
     Durability,
     Message,
@@ -343,6 +348,55 @@ def relay(order: Order, note: Note) -> None:
         note(sent)
 
 
+def send_once(order: Order, note: Note) -> None:
+    """Send so many messages by their numbers as keys; note each number, if it was a duplicate, and where it stands."""
+    with open_store(order.root, housekeeping=False) as store, Producer(store) as producer:
+        order.arm()
+        for number in range(order.rounds):
+            sent = producer.send_once(Message(TOPIC, body_of(number, order.body_bytes)), f"key-{number}")
+            note(f"{number} {int(sent.is_duplicate)} {sent.commit_log_offset}")
+
+
+def handle_once(order: Order, note: Note) -> None:
+    """Handle what is in the topic, each message in its own transaction; note each call, and if it was the first."""
+    app = bookkeeping(Path(order.root), connector_beside(Path(order.root)), note)
+    consumer = PushConsumer(open_store(order.root, housekeeping=False), app.handlers)
+    order.arm()
+    consumer.start()
+    threading.Event().wait()
+
+
+def open_books(connect: Callable[[], Connection]) -> None:
+    """Make the tables of the bookkeeping, empty."""
+    with contextlib.closing(connect()) as connection:
+        Inbox(GROUP).create(connection)
+        kind = "BLOB" if is_sqlite(connection) else "BYTEA"
+        for table, column in (("account", "balance INTEGER"), ("booked", f"body {kind}")):
+            execute(connection, table, f"CREATE TABLE IF NOT EXISTS {{table}} ({column})")
+        for table in (Inbox(GROUP).table, "account", "booked"):
+            execute(connection, table, "DELETE FROM {table}")
+        execute(connection, "account", "INSERT INTO {table} VALUES (0)")
+        connection.commit()
+
+
+def bookkeeping(root: Path, connect: Callable[[], Connection], note: Note, failing: int = 0) -> App:
+    """Return an application that adds to a balance and books each message, once; every ``failing``-th call fails."""
+    app, inbox, calls = App(root), Inbox(GROUP), itertools.count(1)
+
+    @app.handler(TOPIC, group=GROUP, threads=2, retry=RetryPolicy(delay_levels=(1,)))
+    def book(message: ReceivedMessage) -> None:
+        with contextlib.closing(connect()) as connection:
+            with inbox.once(connection, message) as is_first:
+                if is_first:
+                    execute(connection, "account", "UPDATE {table} SET balance = balance + 1")
+                    execute(connection, "booked", "INSERT INTO {table} VALUES (?)", (message.body,))
+                if failing and next(calls) % failing == 0:
+                    raise ValueError("the handler fails after its changes")
+            note(f"{message.message_id} {int(is_first)}")
+
+    return app
+
+
 def connector_beside(root: Path) -> Callable[[], Connection]:
     """Return what opens the database of an outbox: what a file beside the store names, or an SQLite one there."""
     name = root.with_name("database")
@@ -412,6 +466,8 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         decide,
         check,
         relay,
+        send_once,
+        handle_once,
     )
 }
 

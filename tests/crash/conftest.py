@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from rmqclient.database import Connection
 from store import Message, MessageStore, open_store
-from tests.crash.child import SMALL, TOPIC, appender_of
+from tests.crash.child import SMALL, TOPIC, appender_of, connector_beside
 from tests.crash.nursery import Nursery
+from tests.support.postgres import postgres, why_not
 
 MEMORY = Path("/dev/shm")
 
@@ -54,3 +56,20 @@ def store(root: Path) -> Iterator[MessageStore]:
         appender_of(opened).append(Message(TOPIC, b"first"))
         opened.flush_thorough()
         yield opened
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """Run a PostgreSQL; return what to connect to."""
+    with postgres() as name:
+        yield name
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def connect(request: pytest.FixtureRequest, root: Path) -> Callable[[], Connection]:
+    """Return what opens a database beside the store."""
+    if request.param == "postgresql":
+        if (missing := why_not()) is not None:
+            pytest.skip(missing)
+        root.with_name("database").write_text(request.getfixturevalue("server"), encoding="ascii")
+    return connector_beside(root)

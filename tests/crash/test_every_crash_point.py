@@ -9,7 +9,16 @@ import pytest
 
 from store import Message, MessageStore, open_store
 from store.crash_points import CrashPoint
-from tests.crash.child import SMALL, TOPIC, Order, appender_of, begin_transactions, fill_outbox
+from tests.crash.child import (
+    SMALL,
+    TOPIC,
+    Order,
+    appender_of,
+    begin_transactions,
+    connector_beside,
+    fill_outbox,
+    open_books,
+)
 from tests.crash.nursery import Nursery
 from tests.crash.views import abandon, lose_last_operation, stored_bodies
 from tests.support import reference
@@ -22,6 +31,14 @@ TRANSACTION = range(CrashPoint.HALF_PASSED, CrashPoint.TRANSACTIONS_SETTLED + 1)
 
 
 OUTBOX = (CrashPoint.OUTBOX_CLAIMED, CrashPoint.OUTBOX_SENT)
+
+
+INBOX = (CrashPoint.INBOX_MARKED, CrashPoint.INBOX_HANDLED, CrashPoint.INBOX_COMMITTED)
+BY_NAME = {
+    **dict.fromkeys(OUTBOX, "relay"),
+    **dict.fromkeys(INBOX, "handle_once"),
+    CrashPoint.ONCE_NOT_FOUND: "send_once",
+}
 
 
 def scenario_of(point: CrashPoint) -> Order:
@@ -41,8 +58,8 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, scenario="write_offsets")
     if point in (CrashPoint.PROGRESS_ADVANCED, CrashPoint.DELAY_OFFSETS_TEMPORARY):
         return replace(order, scenario="persist_schedule")
-    if point in OUTBOX:
-        return replace(order, scenario="relay")
+    if point in BY_NAME:
+        return replace(order, scenario=BY_NAME[point], rounds=1)
     if point in TRANSACTION or point is CrashPoint.OTHER_QUEUE_PUBLISHED:
         return replace(order, scenario="check" if point in TRANSACTION else "decide")
     if CrashPoint.RECOVERY_PLANNED <= point <= CrashPoint.CLOSE_CHECKPOINTED:
@@ -74,6 +91,8 @@ def test_a_process_dies_there_and_the_store_is_whole_afterwards(
 
     if point in OUTBOX:
         fill_outbox(root, 3)
+    if point in INBOX:
+        open_books(connector_beside(root))
 
     # When a process is killed at the point
     nursery.kill_at_its_point(replace(scenario_of(point), root=str(root), notes=notes))

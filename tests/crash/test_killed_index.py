@@ -9,9 +9,10 @@ import pytest
 from store import MessageStore, open_store
 from store.crash_points import CrashPoint
 from store.index_file import paths
+from store.query import END_OF_TIME
 from tests.crash.child import SMALL, TOPIC, Order, keys_of
 from tests.crash.nursery import Nursery
-from tests.crash.views import abandon
+from tests.crash.views import abandon, published_records
 from tests.support.reference_index import check_index
 
 POINTS = [CrashPoint.INDEX_SLOT_WRITTEN, CrashPoint.INDEX_FILE_FULL, CrashPoint.INDEX_WRITTEN]
@@ -36,6 +37,20 @@ def test_every_key_is_in_the_index_once_after_a_kill(
     for number in range(len(said)):
         key = keys_of(number)[0]
         assert [found.keys[0] for found in store.messages_by_key(TOPIC, key)] == [key]
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G11")
+@pytest.mark.parametrize("survive", SURVIVED[CrashPoint.INDEX_SLOT_WRITTEN])
+def test_a_slot_that_points_to_an_entry_that_does_not_count_yet_leads_on_to_those_behind_it(
+    store: MessageStore, root: Path, nursery: Nursery, survive: int
+) -> None:
+    # Given somebody who is in the middle of an entry: a reader does not wait for him
+    said = nursery.kill_at_its_point(order_for(root, CrashPoint.INDEX_SLOT_WRITTEN, survive))
+    sent = published_records(store)[1:]
+    for number in range(len(said)):
+        found = store.index_files.candidates(TOPIC, keys_of(number)[0], 0, END_OF_TIME)
+        assert sent[number].commit_log_offset in found
 
 
 @pytest.mark.crash

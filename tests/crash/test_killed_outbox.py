@@ -6,20 +6,20 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rmqclient import Message
-from rmqclient.outbox import Connection, Outbox, Relay
+from rmqclient.database import Connection
+from rmqclient.outbox import Outbox, Relay
 from store import MessageStore
 from store.crash_points import CrashPoint
-from tests.crash.child import TOPIC, Order, body_of, connector_beside, fill_outbox
+from tests.crash.child import TOPIC, Order, body_of, fill_outbox
 from tests.crash.nursery import Nursery
 from tests.crash.views import bodies, queued_records
 from tests.support import reference
-from tests.support.postgres import postgres, why_not
 
 ROWS = 8
 APPEND = [
@@ -27,25 +27,14 @@ APPEND = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with postgres() as name:
-        yield name
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def connect(request: pytest.FixtureRequest, root: Path) -> Callable[[], Connection]:
+@pytest.fixture
+def connect(connect: Callable[[], Connection]) -> Callable[[], Connection]:
     """Return what opens the database, which has an empty outbox."""
-    if request.param == "postgresql":
-        if (missing := why_not()) is not None:
-            pytest.skip(missing)
-        root.with_name("database").write_text(request.getfixturevalue("server"), encoding="ascii")
-    opening = connector_beside(root)
-    with contextlib.closing(opening()) as connection:
+    with contextlib.closing(connect()) as connection:
         Outbox().create(connection)
         Outbox().execute(connection, "DELETE FROM {table}")
         connection.commit()
-    return opening
+    return connect
 
 
 def seen(store: MessageStore) -> list[bytes]:

@@ -8,6 +8,8 @@ from pathlib import Path
 KILLED_APPEND = "tests/crash/test_killed_append.py"
 KILLED_DELIVERY = "tests/crash/test_killed_delivery.py"
 KILLED_TRANSACTION = "tests/crash/test_killed_transaction.py"
+KILLED_INBOX = "tests/crash/test_killed_inbox.py"
+KILLED_ONCE = "tests/crash/test_killed_once.py"
 KILLED_OUTBOX = "tests/crash/test_killed_outbox.py"
 TRANSACTION = "tests/unit/test_transaction.py"
 KILLED_ACKNOWLEDGEMENT = "tests/crash/test_killed_acknowledgement.py"
@@ -752,5 +754,29 @@ FAULTS = [
         new="            if True:  # what stands",
         tests=REQUESTS,
         select="passed_over",
+    # --- once -------------------------------------------------------------------------------------
+    Fault(
+        name="a sender by key looks before it settles an interrupted append",
+        file="store/once.py",
+        old="        self._settle()\n",
+        new="",
+        tests=KILLED_ONCE,
+        select="killed_sender",
+    ),
+    Fault(
+        name="an index slot whose entry does not count yet ends its chain",
+        file="store/index_file.py",
+        old="self.slot(key_hash), self.entries\n",
+        new="self.slot(key_hash), min(header.next_number, self.entries)\n",
+        tests="tests/crash/test_killed_index.py",
+        select="does_not_count_yet",
+    ),
+    Fault(
+        name="a message is in the inbox before its handler is done",
+        file="rmqclient/inbox.py",
+        old="        reach(CrashPoint.INBOX_MARKED)\n",
+        new="        connection.commit()\n        reach(CrashPoint.INBOX_MARKED)\n",
+        tests=KILLED_INBOX,
+        select="sqlite and killed_handler",
     ),
 ]

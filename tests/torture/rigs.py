@@ -13,6 +13,7 @@ from tests.torture import (
     images,
     interleavings,
     kills,
+    once,
     poison,
     power,
     recovery,
@@ -26,6 +27,7 @@ RIGS: dict[str, Rig] = {
     for rig in (
         kills.RIG,
         transactions.RIG,
+        once.RIG,
         images.RIG,
         power.RIG,
         failed_flush.RIG,
