@@ -7,7 +7,8 @@ Reading order, each file uses only what stands above it:
 - ``file_queue``, ``topic_table``, ``group_table``, ``disk``
 - ``commit_log``, ``consume_queue``, ``index_file``, ``checkpoint``, ``releaser``
 - ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``, ``query``,
-  ``retention``, ``schedule``, ``timer``, ``timer_restore``, ``half_messages``, ``transaction``, ``write_buffer``
+  ``retention``, ``schedule``, ``timer``, ``timer_bits``, ``timer_restore``, ``half_messages``, ``transaction``,
+  ``write_buffer``
 - ``opening``, ``dump``, ``verify``, ``broker_conf``
 - ``message_store``
 - ``repair``, ``__main__``

@@ -35,6 +35,7 @@ cdef struct Section:
     uint64_t done_at                # byte of a word of its bits in which this append also sets done_bit, 0 for none
     uint64_t done_bit
     uint64_t done_offset            # queue offset of the message that is then done
+    bint makes_room                 # it goes into the file that is there, however full the disk is
     uint64_t timer_room             # the records go to the timer, and no farther than this behind what is done; 0: elsewhere
     uint64_t guard_at[GUARDS]       # bytes of words, 0 for none: unless each has its value nothing is appended
     uint64_t guard_value[GUARDS]
@@ -170,7 +171,7 @@ cdef int append_section(Section *section) noexcept nogil:
         return OUTDATED
     if load64(shared + H_POISONED):
         return POISONED
-    if load64(shared + H_DISK_FULL):
+    if load64(shared + H_DISK_FULL) and not section.makes_room:
         return DISK_FULL
     outcome = place(section, &target, &blank, &left)
     if outcome != DONE:

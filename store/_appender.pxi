@@ -615,6 +615,7 @@ cdef class Appender:
         plan.delay_ms = 0
         plan.progress_at = plan.progress_from = 0
         plan.done_at = plan.timer_room = 0
+        plan.makes_room = False
         plan.guard_at[0] = plan.guard_at[1] = 0
         plan.other_slot = -1
         plan.reserve_records(count)
@@ -760,6 +761,7 @@ cdef class Appender:
         section.done_bit = plan.done_bit
         section.done_offset = plan.done_offset
         section.timer_room = plan.timer_room
+        section.makes_room = plan.makes_room
         section.guard_at = plan.guard_at
         section.guard_value = plan.guard_value
         section.other_slot = NULL

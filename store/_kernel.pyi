@@ -425,6 +425,13 @@ def roll_timed(appender: Appender, message: ReceivedMessage) -> SendResult | Non
 def cancel_timed(appender: Appender, message: ReceivedMessage) -> SendResult | None:
     """Append the operation that cancels a message of the timer; as :func:`roll_timed`."""
 
+def wait_ends(buffer: _Bytes, begin: int, stop: int) -> tuple[int, list[tuple[int, bytes, bytes | None, int]]]:
+    """Find the records that end the wait of a message of the timer, in bytes of the log from ``begin`` up to ``stop``.
+
+    Returns where that ended, at ``stop`` or where no record stands, and of each: its commit log offset, what it has in
+    TIMER_QUEUE_OFFSET, the unique key of the message, and of an operation its own queue offset, else -1.
+    """
+
 @final
 class TimerHeap:
     """Due time and queue offset of messages that wait, the next one first; 16 bytes each."""

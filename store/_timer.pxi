@@ -137,6 +137,7 @@ cdef end_wait(Appender appender, ReceivedMessage message, Route route, int queue
         count_as_done(appender, plan, message)
         if is_roll:
             plan.timer_room = appender.timer_bits
+            plan.makes_room = True  # retention waits for it
         if not appender._commit(plan, route.slots[number], now, &section):
             return None
         place_result(result, route.queues[number], &section)
@@ -228,3 +229,51 @@ cdef inline bint is_named(const unsigned char *pair, Py_ssize_t size, const char
 cdef int rolls_of(ReceivedMessage message) except -1:
     text = message.some_properties((b"TIMER_ROLL_TIMES",)).get("TIMER_ROLL_TIMES", "0")
     return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+def wait_ends(buffer, int64_t begin, int64_t stop):
+    """Walk over records from ``begin`` up to ``stop`` as far as they go; note those that end the wait of a message."""
+    cdef _Range part = _Range(buffer, begin, begin, stop)
+    cdef const unsigned char *record
+    cdef const unsigned char *value
+    cdef const unsigned char *key
+    cdef Frame frame
+    cdef Py_ssize_t size = 0
+    cdef Py_ssize_t key_size = 0
+    cdef bint is_operation
+    cdef list found = []
+    while begin < part.stop:
+        with nogil:
+            begin, value = next_wait_end(part, begin, &frame, &size)
+        if value == NULL:
+            break
+        record = part.at(begin)
+        if parse(record, part.left(begin), begin, &frame) != IS_RECORD:
+            break
+        key = find_property(record + frame.properties_at, frame.properties_size, b"TIMER_DEL_UNIQKEY", 17, &key_size)
+        is_operation = key != NULL
+        if key == NULL:
+            key = find_property(record + frame.properties_at, frame.properties_size, b"UNIQ_KEY", 8, &key_size)
+        found.append((
+            begin, PyBytes_FromStringAndSize(<char *>value, size),
+            None if key == NULL else PyBytes_FromStringAndSize(<char *>key, key_size),
+            get_i64(record + R_QUEUE_OFFSET)
+            if is_operation and is_timer_topic(record + frame.topic_at, frame.topic_size) else -1))
+        begin += frame.size
+    return begin, found
+
+
+cdef (int64_t, const unsigned char *) next_wait_end(_Range part, int64_t offset, Frame *frame,
+                                                    Py_ssize_t *size) noexcept nogil:
+    """Offset and TIMER_QUEUE_OFFSET of the next record that has one; NULL where no record stands, or at the end."""
+    cdef const unsigned char *record
+    cdef const unsigned char *value
+    while offset < part.stop:
+        record = part.at(offset)
+        if frame_of(record, part.left(offset), offset, frame) != IS_RECORD:
+            return offset, NULL
+        value = find_property(record + frame.properties_at, frame.properties_size, b"TIMER_QUEUE_OFFSET", 18, size)
+        if value != NULL:
+            return offset, value
+        offset += frame.size
+    return offset, NULL

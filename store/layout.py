@@ -162,6 +162,18 @@ LOW_WATER = Layout(
     Field("crc", "I", "CRC-32 of the fields before"),
 )
 
+# --- timer.done -----------------------------------------------------------------------------------
+
+TIMER_SNAPSHOT = Layout(
+    Field("magic", "8s", "RMQTIMER"),
+    Field("scan_from", "q", "commit log offset; every end of a wait below it is in the bits"),
+    Field("flushed_to", "q", "commit log offset; no bit is set by a record at or above it"),
+    Field("done_to", "q", "queue offset in the timer, below which all are done"),
+    Field("end", "q", "queue offset behind the last message"),
+    Field("crc", "I", "CRC-32 of the fields before and of the bits"),
+)
+"""Then the bits of the messages from done_to up to end, lowest first, in whole words of 64."""
+
 # --- runtime file ---------------------------------------------------------------------------------
 
 RUNTIME_MAGIC = int.from_bytes(b"RMQSHARE", "little")

@@ -129,10 +129,12 @@ class MessageStore:
             self._delayed_appender,
         )
         self.timer = Timer(
+            root,
             state,
             self.topics,
             self.log_files,
             self.consume_queues,
+            self.retention.oldest,
             self._delayed_appender,
             lambda message_id: self.message_by_id(message_id, TIMER_TOPIC),
             self.flusher.wait_until_flushed,
@@ -413,6 +415,7 @@ class MessageStore:
         self.transactions.finish()
         self.persist_offsets()
         self.persist_schedule()
+        self.timer.persist()
         self._close_index()
         self.flusher.write_checkpoint()
         reach(CrashPoint.CLOSE_CHECKPOINTED)
@@ -443,6 +446,7 @@ class MessageStore:
             self.flush_thorough: config.consume_queue_flush_thorough_interval_ms,
             self.persist_offsets: config.offset_persist_interval_ms,
             self.persist_schedule: PERSIST_INTERVAL_MS,
+            self.timer.persist: PERSIST_INTERVAL_MS,
             self.transactions.check: config.transaction_check_interval_ms,
             self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
             self.retention.run: Every(config.clean_resource_interval_ms, FIRST_RUN_AFTER_MS),

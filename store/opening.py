@@ -214,7 +214,7 @@ def _build(
     if withdrawn:
         config_file.write_consumer_offsets(root, withdrawn)
     schedule.restore(root, state, topics, log_files, queues, recovered.delivered)
-    timer_restore.restore(state, topics, log_files, queues, recovered.timer)
+    timer_restore.restore(root, state, topics, log_files, queues, recovered.timer)
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
     flusher = Flusher(root, state, log_files, queues, topics, config.lock_timeout_ms)
     if not recovered.same_boot:

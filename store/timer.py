@@ -35,12 +35,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
 from store import layout
 from store._kernel import (
-    TIMER_TOPIC,
     Appender,
     ReceivedMessage,
     TimerHeap,
@@ -49,18 +49,17 @@ from store._kernel import (
     deliver_timed,
     roll_timed,
 )
-from store.appending import repair
 from store.consume_queue import ConsumeQueues
 from store.errors import MessageRejected, QueueError, StoreBusy, StoreClosed, StorePoisoned, UnknownTopic
 from store.file_queue import FileQueue
 from store.message_queue import MessageQueue
 from store.schedule import real_queue
 from store.shared_state import SharedState, arrival_lane_at, queue_slot_at
+from store.timer_bits import QUEUE, Done, TimerBits, done_in
+from store.timer_restore import Snapshot, write_snapshot
 from store.topic_table import TopicTable
 
 _log = logging.getLogger(__name__)
-
-QUEUE = MessageQueue(TIMER_TOPIC, 0)
 
 LANE = layout.ARRIVAL_LANES - 1
 """The arrival lane on which whoever delivers sleeps; consumers may share it."""
@@ -73,10 +72,10 @@ _READ_AT_ONCE = 1 << 13
 """Entries, a multiple of 64."""
 _ADVANCE_EVERY = 1 << 13
 """Messages."""
-_DONE_TO = layout.TIMER_AT + layout.TIMER_HEADER.at["done_to"]
-_CLEARING_TO = layout.TIMER_AT + layout.TIMER_HEADER.at["clearing_to"]
-_BITS_AT = layout.TIMER_AT + layout.TIMER_HEADER.size
-_FULL = b"\xff"
+_ROLLED_AT_ONCE = 1 << 13
+"""Queue offsets, done or not, that are looked at to make room."""
+_LOG_GROWN_BYTES = 256 << 20
+"""How much of the log is read again after a power cut, at most, when nothing was done meanwhile."""
 
 
 class Pending(NamedTuple):
@@ -98,26 +97,30 @@ class Timer:
 
     def __init__(
         self,
+        root: Path,
         state: SharedState,
         topics: TopicTable,
         log_files: FileQueue,
         consume_queues: ConsumeQueues,
+        oldest: Callable[[MessageQueue], int],
         make_appender: Callable[[], Appender],
         find: Callable[[str], ReceivedMessage | None],
         wait_until_flushed: Callable[[int], None],
         lock_timeout_ms: int,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
+        self._root = root
         self._state = state
         self._topics = topics
         self._log_files = log_files
         self._consume_queues = consume_queues
+        self._oldest = oldest
         self._make_appender = make_appender
         self._find = find
         self._wait_until_flushed = wait_until_flushed
-        self._lock_timeout_ms = lock_timeout_ms
         self.now_ms = now_ms
-        self._bits = layout.TIMER_BITS
+        self.bits = TimerBits(state, topics, log_files, consume_queues, lock_timeout_ms)
+        self._written: Snapshot | None = None
         self._appender: Appender | None = None
         self._heap = TimerHeap()
         self._filled_to = 0
@@ -148,7 +151,10 @@ class Timer:
         delivered = self._deliver_due()
         self._since_advance += delivered
         if self._since_advance >= _ADVANCE_EVERY or (self._since_advance and not delivered):
-            self.advance()
+            self._since_advance = 0
+            self.bits.advance()
+        if end - self.bits.done_to > self.bits.ring // 8 * 7:
+            self._make_room()
         if delivered == _SLICE or self._has_come():
             return 0
         due = self._heap.next_due
@@ -175,7 +181,7 @@ class Timer:
 
     def _fill(self, end: int) -> None:
         """Enter the due times of messages that have come."""
-        self._filled_to = max(self._filled_to, self._begin())
+        self._filled_to = max(self._filled_to, self.bits.begin)
         while self._filled_to < end:
             unclear = self._fill_part(self._heap, self._filled_to, end)
             self._filled_to = min(end, self._part_end(self._filled_to))
@@ -184,16 +190,21 @@ class Timer:
 
     def _fill_part(self, heap: TimerHeap, start: int, end: int) -> list[int]:
         stop = min(end, self._part_end(start))
-        if self._are_done(start, stop):
+        if self.bits.are_done(start, stop):
             return []
-        entries = self._consume_queues[QUEUE].entry_bytes(start, stop)
-        return heap.fill(entries, start, self._state.mapping, layout.TIMER_AT, self._bits)
+        try:
+            entries = self._consume_queues[QUEUE].entry_bytes(start, stop)
+        except FileNotFoundError:
+            if start >= self._oldest(QUEUE):
+                _log.error("entries %d to %d of the timer are missing until the store is opened anew", start, stop)
+            return []
+        return heap.fill(entries, start, self._state.mapping, layout.TIMER_AT, self.bits.ring)
 
     def _part_end(self, start: int) -> int:
         """Return where a part of the entries ends, which stands in one file and in one turn of the ring."""
         first = self._consume_queues[QUEUE].first_entry_of(start)
         file_end = first + self._consume_queues[QUEUE].entries_per_file
-        turn_end = start - start % self._bits + self._bits
+        turn_end = start - start % self.bits.ring + self.bits.ring
         return min(file_end, turn_end, start - start % _READ_AT_ONCE + _READ_AT_ONCE)
 
     def _enter_unclear(self, number: int) -> None:
@@ -205,7 +216,7 @@ class Timer:
         else:
             if message is not None and "TIMER_DEL_UNIQKEY" not in message.properties:
                 _log.error("message %d of the timer does not say when it is due, and is stepped over", number)
-            self._mark(number)
+            self._step_over(number)
 
     def _deliver_due(self) -> int:
         """Deliver up to a slice; return how many were due."""
@@ -220,7 +231,7 @@ class Timer:
         return len(due)
 
     def _deliver(self, number: int) -> None:
-        if self.is_done(number):
+        if self.bits.is_done(number):
             return
         message = self.message(number)
         target = None if message is None else real_queue(message)
@@ -233,7 +244,11 @@ class Timer:
             else:
                 return
         _log.error("message %d of the timer cannot be delivered, and is stepped over", number)
-        self._mark(number)
+        self._step_over(number)
+
+    def _step_over(self, number: int) -> None:
+        self.bits.mark(number)
+        self._since_advance += 1
 
     # --- rolling ----------------------------------------------------------------------------------
 
@@ -243,18 +258,31 @@ class Timer:
         Raises what an append raises, and NotFlushed.
         """
         try:
-            known = range(self._begin(), self._topics.max_offset(QUEUE))
+            known = range(self.bits.begin, self._topics.max_offset(QUEUE))
         except UnknownTopic:
             return
         end = min(self._consume_queues[QUEUE].end_below(commit_log_offset), known.stop)
-        rolled_to = 0
-        for number in range(known.start, end):
-            message = None if self.is_done(number) else self.message(number)
+        if self._roll(range(known.start, end)):
+            self._wait_until_flushed(self._state.published_to)
+
+    def _roll(self, numbers: range) -> int:
+        """Append those of some messages that wait again; return how many did."""
+        rolled = 0
+        for number in numbers:
+            message = None if self.bits.is_done(number) else self.message(number)
             if message is not None and message.tags_code > layout.MOST_TAGS_CODE:
-                result = roll_timed(self._appending(), message)
-                rolled_to = result.commit_log_end if result is not None else self._state.published_to
-        if rolled_to:
-            self._wait_until_flushed(rolled_to)
+                roll_timed(self._appending(), message)
+                rolled += 1
+        return rolled
+
+    def _make_room(self) -> None:
+        """Roll the oldest messages, where few of them wait, so that the bits below can be used again."""
+        start = self.bits.begin
+        numbers = range(start, min(start + _ROLLED_AT_ONCE, self._topics.max_offset(QUEUE)))
+        waiting = sum(not self.bits.is_done(number) for number in numbers)
+        if waiting <= len(numbers) // 4 * 3:  # else little is won
+            self._roll(numbers)
+            self.bits.advance()
 
     # --- for everybody ----------------------------------------------------------------------------
 
@@ -262,7 +290,7 @@ class Timer:
         """Yield the messages that wait now, the next one first; those that end meanwhile may be left out."""
         heap = TimerHeap()
         try:
-            start, end = self._begin(), self._topics.max_offset(QUEUE)
+            start, end = self.bits.begin, self._topics.max_offset(QUEUE)
         except UnknownTopic:
             return
         while start < end:
@@ -273,7 +301,7 @@ class Timer:
             start = self._part_end(start)
         while popped := heap.pop_due(2**63 - 1, _SLICE):
             for due_ms, number in popped:
-                message = None if self.is_done(number) else self.message(number)
+                message = None if self.bits.is_done(number) else self.message(number)
                 target = None if message is None else real_queue(message)
                 if message is not None and target is not None:
                     yield Pending(message.message_id, target.topic, target.queue_id, due_ms, number)
@@ -286,15 +314,9 @@ class Timer:
         seen = -1
         while (message := self._find(message_id)) is not None and message.queue_offset != seen:
             seen = message.queue_offset
-            if not self.is_done(seen) and cancel_timed(appender, message) is not None:
+            if not self.bits.is_done(seen) and cancel_timed(appender, message) is not None:
                 return True
         return False  # if it was rolled meanwhile, the next look finds the new one
-
-    def is_done(self, number: int) -> bool:
-        """Tell whether a message of the timer is delivered, rolled or cancelled."""
-        at, bit = self._place(number)
-        done = bool(self._state.words.load(at) & bit)  # first: it is cleared when clearing_to has passed it
-        return done or number < self._state.words.load(_CLEARING_TO)
 
     def message(self, number: int) -> ReceivedMessage | None:
         """Return a message of the timer; None when it is damaged or was removed."""
@@ -309,66 +331,29 @@ class Timer:
         place = MessageQueue(found.topic, found.queue_id), found.queue_offset
         return found if place == (QUEUE, number) else None
 
-    # --- the bits ---------------------------------------------------------------------------------
+    # --- for a power cut --------------------------------------------------------------------------
 
-    def advance(self) -> None:
-        """Move ``done_to`` over messages that are done. Raises StoreBusy, StoreCorrupt."""
-        self._since_advance = 0
-        target = self._done_up_to(self._topics.min_offset(QUEUE), self._topics.max_offset(QUEUE))
-        if target == self._state.words.load(_DONE_TO):
+    def persist(self) -> None:
+        """Write down which messages are done, when all of that is on the disk.
+
+        Raises StoreFull, StorePoisoned, NotFlushed.
+        """
+        try:
+            end = self._topics.max_offset(QUEUE)
+        except UnknownTopic:
             return
-        with self._state.locked(self._state.append_mutex, self._lock_timeout_ms):
-            repair(self._state, self._log_files, self._consume_queues, self._topics)
-            done_to = max(self._state.words.load(_DONE_TO), self._state.words.load(_CLEARING_TO))
-            self._state.words.store(_CLEARING_TO, max(target, done_to))
-            self._clear(self._state.words.load(_DONE_TO), max(target, done_to))
-            self._state.words.store(_DONE_TO, max(target, done_to))
+        scan_from = self.bits.counted_to()
+        done = done_in(self._state, end)
+        if done is None or not self._is_news(scan_from, done):
+            return
+        flushed_to = self._state.published_to
+        self._wait_until_flushed(flushed_to)
+        self._written = Snapshot(scan_from, flushed_to, done)
+        write_snapshot(self._root, self._written)
 
-    def _clear(self, start: int, stop: int) -> None:
-        while start < stop:
-            end = min(stop, start - start % self._bits + self._bits)
-            at = _BITS_AT + start % self._bits // 8
-            self._state.put_bytes(at, bytes((end - start) // 8))
-            start = end
-
-    def _done_up_to(self, low: int, high: int) -> int:
-        """Return the multiple of 64 below which every message is done, or was removed."""
-        done_to = max(self._state.words.load(_CLEARING_TO), low - low % 64)
-        while done_to < high:
-            stop = min(high - high % 64, done_to - done_to % _READ_AT_ONCE + _READ_AT_ONCE)
-            stop = min(stop, done_to - done_to % self._bits + self._bits)
-            bits = self._bits_of(done_to, stop)
-            full = len(bits) - len(bits.lstrip(_FULL))
-            done_to += full - full % 8 << 3
-            if full < len(bits) or not bits:
-                break
-        return done_to
-
-    def _are_done(self, start: int, stop: int) -> bool:
-        """Tell whether messages of one turn of the ring are all known to be done, where they fill words."""
-        if stop <= self._state.words.load(_CLEARING_TO):
-            return True
-        return start % 64 == 0 == stop % 64 and not self._bits_of(start, stop).strip(_FULL)
-
-    def _bits_of(self, start: int, stop: int) -> bytes:
-        at = _BITS_AT + start % self._bits // 8
-        return bytes(memoryview(self._state.mapping)[at : at + (stop - start) // 8])
-
-    def _mark(self, number: int) -> None:
-        """Count a message as done that is not appended anywhere."""
-        with self._state.locked(self._state.append_mutex, self._lock_timeout_ms):
-            if not self.is_done(number):
-                self._state.words.set_bits(*self._place(number))
-        self._since_advance += 1
-
-    def _place(self, number: int) -> tuple[int, int]:
-        """Return the byte of the word with the bit of a message, and that bit."""
-        at = number % self._bits
-        return _BITS_AT + (at >> 6) * 8, 1 << (at & 63)
-
-    def _begin(self) -> int:
-        """Return a queue offset below which no message waits."""
-        return max(self._state.words.load(_CLEARING_TO), self._topics.min_offset(QUEUE))
+    def _is_news(self, scan_from: int, done: Done) -> bool:
+        written = self._written
+        return written is None or written.done != done or scan_from - written.scan_from > _LOG_GROWN_BYTES
 
     def _appending(self) -> Appender:
         if self._appender is None:

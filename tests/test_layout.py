@@ -16,6 +16,7 @@ SHOWN = {
     "store.consume_queue": ("CONSUME_QUEUE_ENTRY",),
     "store.index_file": ("INDEX_HEADER", "INDEX_ENTRY"),
     "store.checkpoint": ("CHECKPOINT", "LOW_WATER"),
+    "store.timer_restore": ("TIMER_SNAPSHOT",),
 }
 """Which layouts the docstring of a module shows."""
 
