@@ -21,6 +21,9 @@ ROLLING = 1_500
 TRANSACTION = range(CrashPoint.HALF_PASSED, CrashPoint.TRANSACTIONS_SETTLED + 1)
 
 
+TIMER = range(CrashPoint.TIMER_CLEARING, CrashPoint.TIMER_DONE_TEMPORARY + 1)
+
+
 OUTBOX = (CrashPoint.OUTBOX_CLAIMED, CrashPoint.OUTBOX_SENT)
 
 
@@ -41,8 +44,8 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, scenario="write_offsets")
     if point in (CrashPoint.PROGRESS_ADVANCED, CrashPoint.DELAY_OFFSETS_TEMPORARY):
         return replace(order, scenario="persist_schedule")
-    if point in OUTBOX:
-        return replace(order, scenario="relay")
+    if point in TIMER or point in OUTBOX:
+        return replace(order, scenario="persist_timer" if point in TIMER else "relay")
     if point in TRANSACTION or point is CrashPoint.OTHER_QUEUE_PUBLISHED:
         return replace(order, scenario="check" if point in TRANSACTION else "decide")
     if CrashPoint.RECOVERY_PLANNED <= point <= CrashPoint.CLOSE_CHECKPOINTED:
