@@ -14,6 +14,11 @@ clear the bits             the same
 =========================  ==========================================================================================
 
 A sender may use the bits up to one turn above ``done_to``, but for a reserve that is left to rolls and cancels.
+
+Invariant, checked by ``python -m store verify``:
+
+13. ``done_to`` and ``clearing_to`` are multiples of 64, in this order, and not above the max offset of the timer's
+    queue; no bit is set for a message at or above that.
 """
 
 from __future__ import annotations
@@ -74,6 +79,17 @@ def done_in(state: SharedState, end: int) -> Done | None:
         bits = b"".join(bytes(memory[at : at + count]) for at, count in places(done_to, end))
         if state.words.load(_CLEARING_TO) == done_to:  # or some may have been cleared meanwhile
             return Done(done_to, end, bits)
+
+
+def set_bits_to(state: SharedState, done_to: int) -> int:
+    """Return the queue offset behind the last message, of the turn from ``done_to`` on, whose bit is set."""
+    memory, stop = memoryview(state.mapping), done_to + layout.TIMER_BITS
+    for at, count in reversed([*places(done_to, stop)]):
+        bits = bytes(memory[at : at + count]).rstrip(b"\0")
+        if bits:
+            return stop - 8 * (count - len(bits)) - 8 + bits[-1].bit_length()
+        stop -= 8 * count
+    return done_to
 
 
 def put(state: SharedState, done: Done) -> None:

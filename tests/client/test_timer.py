@@ -17,6 +17,7 @@ from rmqclient import InvalidName, Message, MessageQueue, MessageRejected, Produ
 from rmqclient.names import check_topic
 from store import TIMER_TOPIC, MessageStore, java_hash, layout, open_store
 from store.disk import Usage
+from store.errors import NotFlushed
 from store.timer_bits import QUEUE
 from store.timer_restore import read_snapshot, write_snapshot
 from tests.client.conftest import wait_for
@@ -356,14 +357,15 @@ def test_a_forwarded_message_cannot_end_the_wait_of_another_one(store: MessageSt
 def test_a_level_and_the_timer_take_the_same_message_one_after_the_other(
     store: MessageStore, producer: Producer
 ) -> None:
-    """What a handler sends back has its properties of the timer; they must not count for what waits there then."""
+    """What is sent back, or forwarded, has its properties of the timer; they count only for the same message."""
     producer.create_topic("flights", 1)
     producer.send(Message("flights", b"first"), delay=HOUR)
     deliver_until(store, 2**62)
     copy = store.message_at(MessageQueue("flights", 0), 0)
     producer.send(Message("flights", b"second"), delay=HOUR)
     appender = store.appender(store.topics.queues, lambda _: b"")
-    again = appender.append_copy(copy, "flights", 0, copy.properties, reconsume_times=1, delay_level=1)
+    properties = {**copy.properties, "TIMER_QUEUE_OFFSET": "1"}
+    again = appender.append_copy(copy, "flights", 0, properties, reconsume_times=1, delay_level=1)
     assert again.message_id == copy.message_id
     root = store.root
     store.close()
@@ -371,6 +373,28 @@ def test_a_level_and_the_timer_take_the_same_message_one_after_the_other(
         (root / name).unlink()
     with open_store(root, housekeeping=False) as rebooted:
         assert [waiting.queue_offset for waiting in rebooted.timer.pending()] == [1]
+
+
+@pytest.mark.guarantee("G33")
+def test_what_is_done_is_written_when_it_is_on_the_disk(
+    store: MessageStore, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer.send(Message("flights", b"x"), delay=HOUR)
+    deliver_until(store, 2**62)
+
+    def not_flushed(end: int) -> None:
+        raise NotFlushed(f"up to {end}")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.timer, "_wait_until_flushed", not_flushed)
+        with pytest.raises(NotFlushed):
+            store.timer.persist()
+        assert read_snapshot(store.root) is None
+    store.timer.persist()
+    snapshot = read_snapshot(store.root)
+    assert snapshot is not None
+    assert snapshot.done.bits[0] == 1
+    assert snapshot.flushed_to == store.state.flushed_to == store.state.published_to
 
 
 @pytest.mark.guarantee("G33")
