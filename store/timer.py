@@ -32,7 +32,9 @@ delivers at once what is then due, one that is set back lets it wait; a jump is 
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,7 +52,7 @@ from store._kernel import (
     roll_timed,
 )
 from store.consume_queue import ConsumeQueues
-from store.errors import MessageRejected, QueueError, StoreBusy, StoreClosed, StorePoisoned, UnknownTopic
+from store.errors import MessageRejected, QueueError, StoreBusy, StoreClosed, StorePoisoned, TimerFull, UnknownTopic
 from store.file_queue import FileQueue
 from store.message_queue import MessageQueue
 from store.schedule import real_queue
@@ -61,11 +63,14 @@ from store.topic_table import TopicTable
 
 _log = logging.getLogger(__name__)
 
+_OFFSET = struct.Struct(">q")
+"""Of the record, the first field of an entry."""
+
 LANE = layout.ARRIVAL_LANES - 1
 """The arrival lane on which whoever delivers sleeps; consumers may share it."""
 
 _LONGEST_SLEEP_MS = 500
-_PAUSE_AFTER_FAILURE_MS = 10_000
+_PAUSE_AFTER_FAILURE_S = 10.0
 _SLICE = 256
 """Messages that are delivered before new ones are looked at."""
 _READ_AT_ONCE = 1 << 13
@@ -74,6 +79,8 @@ _ADVANCE_EVERY = 1 << 13
 """Messages."""
 _ROLLED_AT_ONCE = 1 << 13
 """Queue offsets, done or not, that are looked at to make room."""
+_REAL = (b"REAL_TOPIC", b"REAL_QID")
+_MOST_TARGETS = 10_000
 _LOG_GROWN_BYTES = 256 << 20
 """How much of the log is read again after a power cut, at most, when nothing was done meanwhile."""
 
@@ -121,6 +128,7 @@ class Timer:
         self.now_ms = now_ms
         self.bits = TimerBits(state, topics, log_files, consume_queues, lock_timeout_ms)
         self._written: Snapshot | None = None
+        self._targets: dict[tuple[str, ...], MessageQueue] = {}
         self._appender: Appender | None = None
         self._heap = TimerHeap()
         self._filled_to = 0
@@ -137,7 +145,9 @@ class Timer:
             if ended.is_set():
                 break
             pause_ms = self._look()
-            if pause_ms > 0:
+            if pause_ms is None:
+                ended.wait(_PAUSE_AFTER_FAILURE_S)
+            elif pause_ms > 0:
                 self._state.words.wait(lane_at, seen, pause_ms)
         self._heap = TimerHeap()
 
@@ -160,7 +170,8 @@ class Timer:
         due = self._heap.next_due
         return _LONGEST_SLEEP_MS if due is None else min(max(due - self.now_ms(), 0), _LONGEST_SLEEP_MS)
 
-    def _look(self) -> int:
+    def _look(self) -> int | None:
+        """Look; None after a failure."""
         try:
             return self.look()
         except StoreClosed:
@@ -169,8 +180,8 @@ class Timer:
             _log.info("the timer will go on next time: %s", error)
         except (QueueError, OSError) as error:
             if not isinstance(error, StorePoisoned):  # which every sender is told
-                _log.error("the timer waits for %d s: %s", _PAUSE_AFTER_FAILURE_MS // 1000, error)
-            return _PAUSE_AFTER_FAILURE_MS
+                _log.error("the timer waits for %.0f s: %s", _PAUSE_AFTER_FAILURE_S, error)
+            return None
         return _LONGEST_SLEEP_MS
 
     def _has_come(self) -> bool:
@@ -234,17 +245,27 @@ class Timer:
         if self.bits.is_done(number):
             return
         message = self.message(number)
-        target = None if message is None else real_queue(message)
+        target = None if message is None else self._target_of(message)
         if message is not None and target is not None:
             try:
-                self._topics.make_lost(target)
                 deliver_timed(self._appending(), message, target.topic, target.queue_id)
             except MessageRejected as error:
                 _log.error("%s", error)
             else:
                 return
-        _log.error("message %d of the timer cannot be delivered, and is stepped over", number)
-        self._step_over(number)
+        if not self.bits.is_done(number):  # by another process, which then removed it
+            _log.error("message %d of the timer cannot be delivered, and is stepped over", number)
+            self._step_over(number)
+
+    def _target_of(self, message: ReceivedMessage) -> MessageQueue | None:
+        """Return the queue that a message waits for, which is there then; None for none that may be."""
+        named = tuple(message.some_properties(_REAL).values())
+        target = self._targets.get(named)
+        if target is None and (target := real_queue(message)) is not None:
+            self._topics.make_lost(target)
+            if len(self._targets) < _MOST_TARGETS:
+                self._targets[named] = target
+        return target
 
     def _step_over(self, number: int) -> None:
         self.bits.mark(number)
@@ -281,7 +302,8 @@ class Timer:
         numbers = range(start, min(start + _ROLLED_AT_ONCE, self._topics.max_offset(QUEUE)))
         waiting = sum(not self.bits.is_done(number) for number in numbers)
         if waiting <= len(numbers) // 4 * 3:  # else little is won
-            self._roll(numbers)
+            with contextlib.suppress(TimerFull):  # then what is due makes room
+                self._roll(numbers)
             self.bits.advance()
 
     # --- for everybody ----------------------------------------------------------------------------
@@ -321,7 +343,8 @@ class Timer:
     def message(self, number: int) -> ReceivedMessage | None:
         """Return a message of the timer; None when it is damaged or was removed."""
         try:
-            offset = self._consume_queues[QUEUE].entry(number).commit_log_offset
+            entries, first = self._consume_queues[QUEUE].file_of(number)
+            (offset,) = _OFFSET.unpack_from(entries, (number - first) * layout.CONSUME_QUEUE_ENTRY.size)
             base = self._log_files.base_of(offset)
             found = decode(self._log_files.mapping(base), offset - base, offset)
         except FileNotFoundError:
