@@ -15,8 +15,8 @@ append, unlock                                           the message, found from
                                                          next sender of the key appends
 =======================================================  ========================================================
 
-A candidate of the index counts when its record is whole, has this key and is of this topic, or waits for it in a delay
-level. So neither keys with the same hash nor a damaged index make a message look sent that was not. What a power cut
+A candidate of the index counts when its record is whole, has this key and is of this topic, or waits for it, in a delay
+level or in the timer. So neither keys with the same hash nor a damaged index make a message look sent that was not. What a power cut
 takes from the log takes its key along, and is sent again.
 
 A window is measured from the born time, which copies keep: a delivery after a delay, or a dead letter sent again,
@@ -34,7 +34,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from store import query
-from store._kernel import SCHEDULE_TOPIC, Message, SendResult, duplicate_of
+from store._kernel import SCHEDULE_TOPIC, TIMER_TOPIC, Message, SendResult, duplicate_of
 from store.crash_points import CrashPoint, reach
 from store.errors import MessageRejected, StoreClosed
 from store.file_lock import ONCE_BYTES, ONCE_STRIPES, LockFile
@@ -48,7 +48,7 @@ from store.topic_table import TopicTable
 LONGEST_KEY_BYTES = 255
 
 _PREFIX = "once-"
-_WAITING_TOPICS = (SCHEDULE_TOPIC, "rmq_sys_wheel_timer")
+_WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
 """Where messages wait that are for another topic [REAL_TOPIC]."""
 
 

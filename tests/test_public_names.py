@@ -63,6 +63,7 @@ PUBLIC = {
     "SubscriptionMismatch",
     "Suspend",
     "TableFull",
+    "TimerFull",
     "Transaction",
     "TransactionDecided",
     "TransactionProducer",

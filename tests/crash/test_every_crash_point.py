@@ -30,6 +30,9 @@ ROLLING = 1_500
 TRANSACTION = range(CrashPoint.HALF_PASSED, CrashPoint.TRANSACTIONS_SETTLED + 1)
 
 
+TIMER = range(CrashPoint.TIMER_CLEARING, CrashPoint.TIMER_DONE_TEMPORARY + 1)
+
+
 OUTBOX = (CrashPoint.OUTBOX_CLAIMED, CrashPoint.OUTBOX_SENT)
 
 
@@ -60,6 +63,8 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, scenario="persist_schedule")
     if point in BY_NAME:
         return replace(order, scenario=BY_NAME[point], rounds=1)
+    if point in TIMER:
+        return replace(order, scenario="persist_timer")
     if point in TRANSACTION or point is CrashPoint.OTHER_QUEUE_PUBLISHED:
         return replace(order, scenario="check" if point in TRANSACTION else "decide")
     if CrashPoint.RECOVERY_PLANNED <= point <= CrashPoint.CLOSE_CHECKPOINTED:
