@@ -18,7 +18,8 @@ Run the handlers with ``rmq run module:app --processes 2``.
 Reading order: ``message``, ``names``, ``codecs``, ``producer``; ``retry``, ``app``, ``filters``, ``allocation``,
 ``running``, ``group``, ``process_queue``, ``delivery``, ``concurrent_delivery``, ``batch_delivery``, ``suspension``,
 ``orderly_delivery``, ``key_ordered_delivery``, ``rebalance``, ``retry_topic``, ``start_position``, ``broadcast``,
-``push_consumer``; ``pull_consumer``; ``transaction_producer``; ``handler_transfer``, ``worker_table``, ``admin``.
+``push_consumer``; ``pull_consumer``; ``table_updates``, ``table``, ``app_table``; ``transaction_producer``;
+``handler_transfer``, ``worker_table``, ``admin``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from rmqclient.producer import Producer
 from rmqclient.pull_consumer import PullConsumer, PullResult, PullStatus
 from rmqclient.retry import RetryPolicy
 from rmqclient.suspension import Suspend
+from rmqclient.table import Table
 from rmqclient.transaction_producer import Decision, Transaction, TransactionProducer, TransactionResult
 from store import Durability, MessageQueue, StoreConfig
 from store.errors import (
@@ -129,6 +131,7 @@ __all__ = [
     "StoreUnusable",
     "SubscriptionMismatch",
     "Suspend",
+    "Table",
     "TableFull",
     "Transaction",
     "TransactionDecided",

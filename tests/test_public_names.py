@@ -59,6 +59,7 @@ PUBLIC = {
     "StoreUnusable",
     "SubscriptionMismatch",
     "Suspend",
+    "Table",
     "TableFull",
     "Transaction",
     "TransactionDecided",

@@ -28,6 +28,7 @@ from workers.opening import StoreCannotBeOpened, one_line, opening
 from workers.output import write
 from workers.parameters import DIRECTORY, duration, moment, name_and_value, start, with_output, with_store
 from workers.pipeline_commands import pipeline
+from workers.table_command import topic_table
 from workers.transaction_commands import tx
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ Examples:
   rmq send orders '{"id": 7}' --tags paid --key 7
   rmq tail orders --from -100 --no-follow -o jsonl
   rmq message find orders 7 --since 2h
+  rmq topic table prices --key AAPL
   rmq group seek billing orders --to 2h --dry-run
   rmq group ls -o json --query '[?lag > `1000`].group'
 """
@@ -232,6 +234,7 @@ def topic_create(topic_name: str, queues: int, root: Path, output: str, query: s
         write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
 
 
+topic.add_command(topic_table)
 rmq.add_command(group)
 
 

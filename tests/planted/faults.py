@@ -23,6 +23,7 @@ RUNNING = "tests/unit/test_running.py"
 ATTEMPTS = "tests/groups/test_attempts.py"
 RETRY = "tests/client/test_retry.py"
 RETRY_RECORDS = "tests/unit/test_retry.py"
+TABLE = "tests/client/test_table.py"
 FLIPS = "tests/torture/test_flips.py"
 IMAGES = "tests/images/test_images.py"
 
@@ -717,5 +718,14 @@ FAULTS = [
         new="",
         tests=KILLED_OUTBOX,
         select="sqlite and killed_relay",
+    ),
+    # --- tables -----------------------------------------------------------------------------------
+    Fault(
+        name="an older message of another queue replaces a newer one",
+        file="rmqclient/table.py",
+        old="            elif told.get(key, -1) <= offset and before.get(key, -1) <= offset:\n",
+        new="            elif True:\n",
+        tests=TABLE,
+        select="older_message",
     ),
 ]
