@@ -18,7 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {"store": set(), "rmqclient": {"store"}, "work
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("errors", "layout", "bodies", "config", "crash_points", "file_system", "message_queue", "_kernel"),
     ("record", "mapped_file", "cold_reads", "file_lock", "shared_state", "config_file"),
-    ("file_queue", "topic_table", "group_table", "disk"),
+    ("file_queue", "compacted_file", "topic_table", "group_table", "disk"),
     ("commit_log", "consume_queue", "index_file", "checkpoint", "releaser"),
     (
         "dispatch",
@@ -30,6 +30,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "appending",
         "reading",
         "query",
+        "compaction",
         "retention",
         "schedule",
         "half_messages",
@@ -55,7 +56,9 @@ SAME_LEVEL: dict[str, set[str]] = {
     "log_scan": {"dispatch", "shape"},
     "reading": {"dispatch", "log_scan", "recovery", "shape"},
     "recovery": {"appending", "dispatch", "log_scan", "shape"},
+    "retention": {"compaction"},
     "schedule": {"query"},
+    "topic_table": {"compacted_file"},
     "transaction": {"half_messages", "schedule"},
     "shared_state": {"mapped_file"},
     "__main__": {"repair"},

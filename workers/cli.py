@@ -223,14 +223,21 @@ def topic_info(topic_name: str, root: Path, output: str, query: str | None) -> N
 @topic.command("create")
 @click.argument("topic_name", metavar="TOPIC")
 @click.option("--queues", type=click.IntRange(min=1), default=4, show_default=True)
+@click.option(
+    "--cleanup-policy",
+    type=click.Choice(["delete", "compact"]),
+    help="compact keeps the latest message of each key.  [default: delete]",
+)
 @with_store
 @with_output
-def topic_create(topic_name: str, queues: int, root: Path, output: str, query: str | None) -> None:
+def topic_create(
+    topic_name: str, queues: int, cleanup_policy: str | None, root: Path, output: str, query: str | None
+) -> None:
     """Make TOPIC; the store is made too if there is none."""
     from rmqclient import admin
 
     with opening(root, lambda: admin.open_store(root)) as store:
-        info = admin.create_topic(store, topic_name, queues)
+        info = admin.create_topic(store, topic_name, queues, cleanup_policy)
         write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
 
 
