@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 from rmqclient.message import ReceivedMessage
 from store import STOPPED, Collector, ColumnBuffer, Columns, MessageQueue, MessageStore, layout
+from store.compacted_file import CompactedQueue
 from store.errors import BodyUnreadable, MessageExpired, StoreCorrupt
 from store.view import LocalView, LogPart
 
@@ -71,17 +72,39 @@ class UpdateReader:
         """
         self._store.check_usable()
         self._columns.take()  # what an error left there
+        compacted = self._store.compaction.reader(queue)
         while start < stop:
-            start, is_whole = yield from self._read_entries(queue, start, stop)
-            if not is_whole:
-                updates = self._read_one(queue, start)
-                start = updates.next_offset
-                yield updates
+            if compacted is not None:
+                start = yield from self._read_compacted(compacted, start, stop)
+            if start < stop:
+                start, is_whole = yield from self._read_entries(queue, start, stop)
+                if not is_whole and (compacted is None or start >= self._store.compaction.log_low(queue)):
+                    yield (updates := self._read_one(queue, start))
+                    start = updates.next_offset
 
     def release(self) -> None:
         """Let go of files that were removed."""
         self._part = None
         self._view.release()
+
+    def _read_compacted(self, compacted: CompactedQueue, start: int, stop: int) -> Generator[Updates, None, int]:
+        """Return ``start``, or the queue offset where the log begins: what stands below is in a compacted file."""
+        begin, updates = start, Updates([], [], [], start)
+        while start < stop:
+            start, message, _ = compacted(start)
+            if message is None:
+                break
+            start += 1
+            keys, values, offsets = _lists(_said_by(message), message.commit_log_offset)
+            updates.keys.extend(keys)
+            updates.values.extend(values)
+            updates.commit_log_offsets.extend(offsets)
+            if len(updates.keys) >= _ROWS:
+                yield updates._replace(next_offset=start)
+                updates = Updates([], [], [], start)
+        if start > begin:
+            yield updates._replace(next_offset=min(start, stop))
+        return min(start, stop)
 
     def _read_entries(self, queue: MessageQueue, first: int, stop: int) -> Generator[Updates, None, tuple[int, bool]]:
         """Return the queue offset where this ended, and False when the message there could not be read."""

@@ -398,3 +398,47 @@ def test_no_store_is_made_by_who_only_reads(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable):
         Table(tmp_path / "nothing", TOPIC)
     assert not (tmp_path / "nothing").exists()
+
+
+# --- compact topics -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee("G42")
+def test_a_table_of_a_compact_topic_knows_keys_whose_log_files_were_removed(
+    store: MessageStore, producer: Producer
+) -> None:
+    # Given a compact topic of which most of the log was removed
+    producer.create_topic(TOPIC, 2, cleanup_policy="compact")
+    send_at_random(producer, 1, 300)
+    put(producer, "rare", b"told once")
+    send_at_random(producer, 2, 300)
+    expected = in_log_order(store)
+    with Table(store, TOPIC) as before:
+        forget_oldest(store)
+        assert min(map(store.compaction.log_low, store.topics.queues(TOPIC))) > 100
+        # When a table is made now, and both go on
+        with Table(store, TOPIC) as prices:
+            # Then it is the same as before
+            assert dict(prices) == dict(before) == expected
+            assert (prices["rare"], prices.lost, before.lost) == (b"told once", 0, 0)
+            for table in (prices, before):
+                table.wait_for(put(producer, "rare", b"again"), LONG_S)
+                assert table["rare"] == b"again"
+            forget_oldest(store)
+            prices.wait_for(put(producer, "rare", b""), LONG_S)
+            assert "rare" not in prices
+
+
+def test_a_reader_that_retention_has_passed_goes_on_in_the_compacted_file(
+    store: MessageStore, producer: Producer
+) -> None:
+    producer.create_topic(TOPIC, 1, cleanup_policy="compact")
+    for number in range(300):
+        put(producer, f"k{number % 30}", b"%d" % number * 100)
+    forget_oldest(store)
+    assert store.compaction.log_low(QUEUE) > 40
+    updates = list(UpdateReader(store).read(QUEUE, 40, 300))
+    values = dict(pair for each in updates for pair in zip(each.keys, each.values, strict=True))
+    assert values == {f"k{number % 30}": b"%d" % number * 100 for number in range(270, 300)}
+    assert sum(each.lost for each in updates) == 0
+    assert updates[-1].next_offset == 300
