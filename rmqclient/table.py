@@ -36,7 +36,7 @@ from rmqclient.message import SendResult
 from rmqclient.names import check_topic
 from rmqclient.table_updates import Unreadable, UpdateReader, Updates
 from store import MessageQueue, MessageStore, layout, open_store
-from store.errors import BodyUnreadable, QueueError, StoreClosed, UnknownTopic
+from store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
 from store.releaser import REMOVED_WORD
 from store.shared_state import arrival_lane_at, queue_slot_at
 
@@ -256,7 +256,7 @@ class Table(Snapshot):
         refusal = f"the table of {self.topic!r} was closed"
         try:
             self._look_until_closed()
-        except StoreClosed as error:
+        except (StoreClosed, NotInstalled) as error:
             refusal = str(error)
         except Exception:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             _log.exception("the table of %r has failed", self.topic)
@@ -274,7 +274,7 @@ class Table(Snapshot):
             wake_at, seen = self._arm()
             try:
                 has_more = self._look()
-            except StoreClosed:
+            except (StoreClosed, NotInstalled):
                 raise
             except (QueueError, OSError) as error:  # such as too many open files: the next look tries again
                 _log.error("the table of %r cannot be read, trying again: %s", self.topic, error)

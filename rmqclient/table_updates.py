@@ -1,5 +1,7 @@
 """Table updates: what the messages of a queue say about keys, many at a time.
 
+Messages of a compact topic that stand below the begin of the log are read from its compacted file.
+
 The kernel checks the records of a batch and puts keys and bodies into buffers (store/_columns.pxi); here they become
 lists, without a message object for each. What needs a look of its own, a body that is compressed or a record that
 cannot be read, goes the long way, as a message.
@@ -16,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from rmqclient.message import ReceivedMessage
 from store import STOPPED, Collector, ColumnBuffer, Columns, MessageQueue, MessageStore, layout
-from store.compacted_file import CompactedQueue
+from store.compacted_file import open_compacted
 from store.errors import BodyUnreadable, MessageExpired, StoreCorrupt
 from store.view import LocalView, LogPart
 
@@ -66,19 +68,19 @@ class UpdateReader:
         self._part: LogPart | None = None
 
     def read(self, queue: MessageQueue, start: int, stop: int) -> Iterator[Updates]:
-        """Yield what the messages from queue offset ``start`` up to ``stop`` say, in order.
+        """Yield what the messages from queue offset ``start`` up to ``stop`` say, in order, or somewhat further.
 
         What is not there any more or damaged is logged and stepped over. Raises StoreClosed, LimitReached, DiskFailed.
         """
         self._store.check_usable()
         self._columns.take()  # what an error left there
-        compacted = self._store.compaction.reader(queue)
+        is_compact = self._store.topics.is_compact(queue.topic)
         while start < stop:
-            if compacted is not None:
-                start = yield from self._read_compacted(compacted, start, stop)
+            if is_compact:
+                start = yield from self._read_compacted(queue, start)
             if start < stop:
                 start, is_whole = yield from self._read_entries(queue, start, stop)
-                if not is_whole and (compacted is None or start >= self._store.compaction.log_low(queue)):
+                if not (is_whole or (is_compact and start < self._store.compaction.log_low(queue))):
                     yield (updates := self._read_one(queue, start))
                     start = updates.next_offset
 
@@ -87,24 +89,30 @@ class UpdateReader:
         self._part = None
         self._view.release()
 
-    def _read_compacted(self, compacted: CompactedQueue, start: int, stop: int) -> Generator[Updates, None, int]:
-        """Return ``start``, or the queue offset where the log begins: what stands below is in a compacted file."""
-        begin, updates = start, Updates([], [], [], start)
-        while start < stop:
-            start, message, _ = compacted(start)
-            if message is None:
-                break
-            start += 1
+    def _read_compacted(self, queue: MessageQueue, start: int) -> Generator[Updates, None, int]:
+        """Return ``start``, or where to go on in the log when it begins behind that: then a compacted file was read.
+
+        Such a file stands for all messages up to where it was compacted, also for those that the log still has.
+        """
+        log_low = self._store.compaction.log_low(queue)
+        file = open_compacted(self._store.root, queue) if start < log_low else None
+        if file is None or file.compacted_to <= start:
+            return max(start, log_low)
+        updates = Updates([], [], [], start)
+        for number, entry, message in file.messages(file.first_at(start)):
+            if entry is None or message is None:
+                _log.error("%s: record %d is damaged; the table stepped over it", file.path, number)
+                updates = updates._replace(lost=updates.lost + 1)
+                continue
             keys, values, offsets = _lists(_said_by(message), message.commit_log_offset)
             updates.keys.extend(keys)
             updates.values.extend(values)
             updates.commit_log_offsets.extend(offsets)
             if len(updates.keys) >= _ROWS:
-                yield updates._replace(next_offset=start)
+                yield updates._replace(next_offset=entry.queue_offset + 1)
                 updates = Updates([], [], [], start)
-        if start > begin:
-            yield updates._replace(next_offset=min(start, stop))
-        return min(start, stop)
+        yield updates._replace(next_offset=file.compacted_to)
+        return file.compacted_to
 
     def _read_entries(self, queue: MessageQueue, first: int, stop: int) -> Generator[Updates, None, tuple[int, bool]]:
         """Return the queue offset where this ended, and False when the message there could not be read."""
