@@ -172,10 +172,10 @@ class UpdateReader:
         flags = _numbers(flag_parts[1], "i")
         if any(flags):
             for number in reversed([number for number, flag in enumerate(flags) if flag & _NOT_AS_IT_STANDS]):
-                self._replace(updates, number)
+                self._look_again(updates, number)
         return updates
 
-    def _replace(self, updates: Updates, number: int) -> None:
+    def _look_again(self, updates: Updates, number: int) -> None:
         """Put in what a message says whose body does not stand in its record as it was given."""
         offset = updates.commit_log_offsets[number]
         try:
