@@ -18,7 +18,8 @@ Run the handlers with ``rmq run module:app --processes 2``.
 Reading order: ``message``, ``names``, ``codecs``, ``producer``, ``request``, ``reply``; ``retry``, ``app``,
 ``filters``, ``allocation``, ``running``, ``group``, ``process_queue``, ``delivery``, ``concurrent_delivery``,
 ``batch_delivery``, ``suspension``, ``orderly_delivery``, ``key_ordered_delivery``, ``rebalance``, ``retry_topic``,
-``start_position``, ``broadcast``, ``push_consumer``; ``pull_consumer``; ``transaction_producer``;
+``start_position``, ``broadcast``, ``push_consumer``; ``pull_consumer``; ``table_updates``, ``table``, ``app_table``;
+``transaction_producer``;
 ``handler_transfer``, ``worker_table``, ``admin``.
 """
 
@@ -32,6 +33,7 @@ from rmqclient.reply import seconds_left
 from rmqclient.request import RequestFuture
 from rmqclient.retry import RetryPolicy
 from rmqclient.suspension import Suspend
+from rmqclient.table import Table
 from rmqclient.transaction_producer import Decision, Transaction, TransactionProducer, TransactionResult
 from store import Durability, MessageQueue, StoreConfig
 from store.bodies import Compression
@@ -138,6 +140,7 @@ __all__ = [
     "StoreUnusable",
     "SubscriptionMismatch",
     "Suspend",
+    "Table",
     "TableFull",
     "TimerFull",
     "Transaction",

@@ -44,6 +44,8 @@ class TopicInfo:
     topic: str
     queues: tuple[QueueInfo, ...]
     messages: int
+    """From the oldest to the newest; in a compact topic those that were compacted count, too."""
+    cleanup_policy: str = "delete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +153,13 @@ def topic_info(store: MessageStore, topic: str) -> TopicInfo:
         QueueInfo(queue.queue_id, store.topics.min_offset(queue), store.topics.max_offset(queue))
         for queue in store.topics.queues(topic)
     )
-    return TopicInfo(topic, queues, sum(queue.max_offset - queue.min_offset for queue in queues))
+    messages = sum(queue.max_offset - queue.min_offset for queue in queues)
+    return TopicInfo(topic, queues, messages, "compact" if store.topics.is_compact(topic) else "delete")
 
 
-def create_topic(store: MessageStore, topic: str, queue_count: int) -> TopicInfo:
-    """Make a topic, or return the one there is. Raises InvalidName, ValueError, TableFull."""
-    store.topics.create(check_topic(topic), check_queue_count(queue_count))
+def create_topic(store: MessageStore, topic: str, queue_count: int, cleanup_policy: str | None = None) -> TopicInfo:
+    """Make a topic, or return the one there is. Raises InvalidName, ValueError, TableFull, ConfigMismatch."""
+    store.topics.create(check_topic(topic), check_queue_count(queue_count), cleanup_policy)
     return topic_info(store, topic)
 
 

@@ -16,10 +16,12 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from rmqclient.allocation import Strategy, check_name, needs_settings
+from rmqclient.app_table import AppTable
 from rmqclient.filters import MessageFilter
 from rmqclient.handler import Handler, Start
 from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic, function_name
@@ -57,13 +59,7 @@ class App:
     @property
     def root(self) -> Path:
         """The directory of the store, absolute; it need not exist. Raises HandlerError when nobody named one."""
-        root = self._root or _absolute(os.environ.get(ROOT_VARIABLE, ""))
-        if root is None:
-            raise HandlerError(
-                f'no store is named: give the directory to App("path/to/store"), '
-                f"or set the environment variable {ROOT_VARIABLE}"
-            )
-        return root
+        return _root_or_variable(self._root)
 
     def handler(
         self,
@@ -165,6 +161,16 @@ class App:
 
         return register
 
+    def table(self, topic: str, *, value_type: Any = bytes) -> AppTable:
+        """Return the present value of each key of ``topic``: a mapping for handlers, and whoever else imports this.
+
+        Declare it once, where the application is made. Every process has its own, opened when it is first used there.
+        :class:`rmqclient.Table` says what it holds, and what ``value_type`` can be.
+
+        Raises InvalidName, and HandlerError for a ``value_type`` that no body can be decoded into.
+        """
+        return AppTable(partial(_root_or_variable, self._root), topic, value_type)
+
     def _check_alone(self, new: Handler) -> None:
         for old in self.handlers:
             if (old.topic, old.group) == (new.topic, new.group):
@@ -172,6 +178,16 @@ class App:
 
     def __repr__(self) -> str:
         return f"App({str(self._root) if self._root else None!r}, {len(self.handlers)} handlers)"
+
+
+def _root_or_variable(root: Path | None) -> Path:
+    found = root or _absolute(os.environ.get(ROOT_VARIABLE, ""))
+    if found is None:
+        raise HandlerError(
+            f'no store is named: give the directory to App("path/to/store"), '
+            f"or set the environment variable {ROOT_VARIABLE}"
+        )
+    return found
 
 
 def _absolute(root: str) -> Path | None:

@@ -94,6 +94,25 @@ def element_decoder_for(function: Callable[..., Any]) -> Decoder:
     return _decoder_of(element)
 
 
+def value_decoder_for(kind: Any) -> Callable[[bytes], object]:
+    """Return what turns the bytes of a body into a value of the type ``kind``; with Any into what its JSON holds.
+
+    The decoder raises as those of :func:`decoder_for`, and RecursionError. Raises HandlerError when nothing can be
+    decoded into ``kind``.
+    """
+    plain = _without_alias(kind)
+    for each, convert in _AS_THEY_STAND:
+        if plain is each:
+            return convert
+    try:
+        return _json_decoder(kind, plain)
+    except Exception as error:
+        raise HandlerError(
+            f"value_type={kind!r}: no body can be decoded into it; use bytes, str, Any, or a dataclass, TypedDict, "
+            "msgspec.Struct or pydantic model"
+        ) from error
+
+
 def _decoder_of(annotation: Any) -> Decoder:
     plain = _without_alias(annotation)
     for kind, decode in _WITHOUT_JSON:
@@ -259,6 +278,13 @@ def _cannot_decode(annotation: Any, reason: str) -> str:
 def _text(message: ReceivedMessage) -> object:
     return message.body.decode()
 
+
+_AS_THEY_STAND: tuple[tuple[Any, Callable[[bytes], object]], ...] = (
+    (bytes, bytes),
+    (bytearray, bytearray),
+    (memoryview, memoryview),
+    (str, bytes.decode),
+)
 
 _WITHOUT_JSON: tuple[tuple[Any, Decoder], ...] = (
     (Any, message_itself),

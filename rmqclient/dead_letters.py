@@ -205,6 +205,8 @@ def _queue_for(store: MessageStore, letter: DeadLetter) -> MessageQueue:
     except UnknownTopic:  # made again: somebody consumes it, or will
         queues = store.topics.create(letter.topic, store.config.default_queue_count)
     key = letter.message.sharding_key
+    if key is None and store.topics.is_compact(letter.topic):
+        key = next(iter(letter.message.keys), None)
     if key is None:
         return queues[letter.message.queue_offset % len(queues)]
     hashed = java_hash(key)

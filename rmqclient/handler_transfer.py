@@ -72,6 +72,7 @@ _REFUSED: dict[tuple[str, str], str] = {
     ("store._kernel", "Mapping"): "a mapping of a store's file",
     ("rmqclient.producer", "Producer"): "a Producer",
     ("rmqclient.push_consumer", "PushConsumer"): "a PushConsumer",
+    ("rmqclient.table", "Table"): "an open table (app.table makes one that can be shared)",
     ("msgspec._core", "StructMeta"): "a msgspec.Struct class that no other process can import",
     ("pydantic._internal._model_construction", "ModelMetaclass"): "a pydantic model that no other process can import",
 }

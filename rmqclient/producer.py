@@ -230,12 +230,16 @@ class Producer:
         """
         self._replier.send(request, body)
 
-    def create_topic(self, topic: str, queue_count: int) -> list[MessageQueue]:
+    def create_topic(self, topic: str, queue_count: int, *, cleanup_policy: str | None = None) -> list[MessageQueue]:
         """Make a topic with 1 to 1,024 queues, or return the queues that it has.
 
-        Raises InvalidName, ValueError, TableFull.
+        With ``cleanup_policy="compact"`` the latest message of each key, the first of ``keys``, outlives retention, and
+        an empty body deletes its key (docs/compaction.md). Each message must have a key then, which chooses its queue;
+        a ``sharding_key`` in its place must be the same for all messages of a key. None is ``"delete"`` for a new one.
+
+        Raises InvalidName, ValueError, TableFull, ConfigMismatch when it was made with the other policy.
         """
-        return self._store.topics.create(check_topic(topic), check_queue_count(queue_count))
+        return self._store.topics.create(check_topic(topic), check_queue_count(queue_count), cleanup_policy)
 
     def close(self) -> None:
         """Store what is in the write buffer and leave the store. Closing twice does nothing.

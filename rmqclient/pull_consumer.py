@@ -208,7 +208,8 @@ class PullConsumer:
             return PullResult(PullStatus.NO_NEW_MESSAGE, offset, low, high)
         codes = set(map(_low_bits, wanted.tags_codes))
         found: list[ReceivedMessage] = []
-        position, stop = offset, min(high, offset + max(_SCANNED_ENTRIES, limit))
+        position, left = self._look_below_log(queue, offset, wanted, limit, found)
+        stop = min(high, position + left)
         while position < stop and len(found) < limit:
             try:
                 message = self._read(queue, position, codes)
@@ -222,6 +223,21 @@ class PullConsumer:
             position += 1
         status = PullStatus.FOUND if found else PullStatus.NO_MATCHED_MESSAGE
         return PullResult(status, position, low, high, tuple(found))
+
+    def _look_below_log(
+        self, queue: MessageQueue, offset: int, wanted: TagFilter, limit: int, found: list[ReceivedMessage]
+    ) -> tuple[int, int]:
+        """Add what matches in the compacted file of the queue, if it has one; return where to go on, and how far."""
+        left = max(_SCANNED_ENTRIES, limit)
+        compacted = self._store.compaction.reader(queue)
+        while compacted is not None and left and len(found) < limit:
+            offset, message, _ = compacted(offset)
+            if message is None:
+                break
+            if wanted.matches(message.tags):
+                found.append(message)
+            offset, left = offset + 1, left - 1
+        return offset, left
 
     def _read(self, queue: MessageQueue, offset: int, codes: set[int]) -> ReceivedMessage | None:
         """Return a message; None when its entry has none of the tags' hashes, or its record is damaged."""

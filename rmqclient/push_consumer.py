@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rmqclient import app_table
 from rmqclient.batch_delivery import BatchDelivery
 from rmqclient.broadcast import BroadcastDelivery, group_of_member
 from rmqclient.concurrent_delivery import ConcurrentDelivery
@@ -117,6 +118,7 @@ class PushConsumer:
         Raises SubscriptionMismatch, ClientIdInUse, TableFull, StoreBusy, and for broadcast handlers HandlerError
         without a name of the member, and InvalidName; then no group was joined.
         """
+        app_table.serve(self._store)
         try:
             self._join()
         except BaseException:
@@ -153,7 +155,10 @@ class PushConsumer:
         )
 
     def close(self) -> None:
-        """Leave the groups; other members take the queues over at once. Closing twice does nothing."""
+        """Leave the groups; other members take the queues over at once. Closing twice does nothing.
+
+        Tables of the application that read this store are closed.
+        """
         self.stop_taking()
         self._closing.set()
         if self._coordinator.is_alive():
@@ -164,6 +169,7 @@ class PushConsumer:
         for each in joined:
             if each.rebalancer.release_all():
                 each.member.leave()
+        app_table.leave(self._store)
 
     @property
     def counters(self) -> Counters:

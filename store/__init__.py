@@ -4,11 +4,11 @@ Reading order, each file uses only what stands above it:
 
 - ``errors``, ``layout``, ``config``, ``message_queue``, ``file_system``, ``_kernel``, ``crash_points``
 - ``record``, ``mapped_file``, ``file_lock``, ``shared_state``, ``config_file``
-- ``file_queue``, ``topic_table``, ``group_table``, ``disk``
+- ``file_queue``, ``compacted_file``, ``topic_table``, ``group_table``, ``disk``
 - ``commit_log``, ``consume_queue``, ``index_file``, ``checkpoint``, ``releaser``
 - ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``, ``query``,
-  ``retention``, ``schedule``, ``timer``, ``timer_bits``, ``timer_restore``, ``half_messages``, ``transaction``,
-  ``write_buffer``
+  ``compaction``, ``retention``, ``schedule``, ``timer``, ``timer_bits``, ``timer_restore``, ``half_messages``,
+  ``transaction``, ``once``, ``write_buffer``
 - ``opening``, ``dump``, ``verify``, ``broker_conf``
 - ``message_store``
 - ``repair``, ``__main__``

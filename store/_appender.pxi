@@ -83,7 +83,7 @@ cdef class Appender:
     def append(self, Message message not None, str sharding_key=None, int delay_level=0, int64_t due_ms=0):
         check_wait(delay_level, due_ms)
         cdef Route route = self._route(message.topic)
-        cdef int number = route.pick(sharding_key)
+        cdef int number = route.pick(route.sharding(message, sharding_key))
         cdef _Plan plan = self._take_plan(1)
         cdef int64_t now = wall_clock_ms()
         cdef SendResult result = SendResult.__new__(SendResult)
@@ -106,12 +106,20 @@ cdef class Appender:
     def record_size(self, Message message not None, str sharding_key=None):
         """Bytes that the record of a message will take. Raises what append would raise for this message alone."""
         cdef Route route = self._route(message.topic)
-        cdef _Plan plan = self._take_plan(1)
+        cdef _Plan plan
+        route.sharding(message, sharding_key)
+        plan = self._take_plan(1)
         try:
             self._stage(plan, message, route, 0, sharding_key, wall_clock_ms(), SendResult.__new__(SendResult))
             return plan.size
         finally:
             self.spare = plan
+
+    def queue_of(self, Message message not None, str sharding_key=None):
+        """Number of the queue that a message must go to; None where the queues take turns."""
+        cdef Route route = self._route(message.topic)
+        cdef str sharding = route.sharding(message, sharding_key)
+        return None if sharding is None else route.pick(sharding)
 
     def append_batch(self, messages, str sharding_key=None, int delay_level=0, int64_t due_ms=0):
         cdef list batch = messages if type(messages) is list else list(messages)
@@ -133,7 +141,7 @@ cdef class Appender:
                 f"{count} messages are over the limit of {self.entries_per_file} a batch, the entries of one consume "
                 "queue file: send a smaller batch")
         cdef Route route = self._route((<Message>batch[0]).topic)
-        cdef int number = route.pick(sharding_key)
+        cdef int number = route.pick(route.sharding(<Message>batch[0], sharding_key))
         cdef _Plan plan = self._take_plan(count)
         cdef int64_t now = wall_clock_ms()
         cdef list results = []
@@ -145,6 +153,10 @@ cdef class Appender:
                 if message.topic != route.topic:
                     raise MessageRejected(
                         f"a batch goes to one queue: topic {message.topic!r} in a batch for {route.topic!r}")
+                if route.compact and route.pick(route.sharding(message, sharding_key)) != number:
+                    raise MessageRejected(
+                        f"a batch goes to one queue: topic {route.topic!r} is compact, and its keys {batch[0].keys[0]!r} "
+                        f"and {message.keys[0]!r} have different ones: make a batch for each, or give a sharding_key")
                 result = SendResult.__new__(SendResult)
                 self._stage(plan, message, route, number, sharding_key, now, result)
                 if delay_level:
@@ -230,7 +242,7 @@ cdef class Appender:
         cdef Section section
         cdef Route route = self._route(message.topic)
         cdef Route halves = self._waiting(HALF_TOPIC)
-        cdef int queue_id = route.queue_ids[route.pick(sharding_key)]
+        cdef int queue_id = route.queue_ids[route.pick(route.sharding(message, sharding_key))]
         cdef _Plan plan = self._take_plan(1)
         cdef int64_t now = wall_clock_ms()
         cdef SendResult result = SendResult.__new__(SendResult)

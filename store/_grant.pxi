@@ -152,13 +152,17 @@ cdef class QueueGrant:
     cdef uint64_t log_file_bytes
     cdef int64_t timeout_ns
     cdef int64_t max_opened_body_bytes
+    cdef object compacted               # of a compact topic: what gives messages below where the log begins, or None
+    cdef uint64_t log_low               # where the log begins in this queue, as far as is known
+    cdef uint64_t ahead_offset          # below it, from next_offset on, there is nothing in the compacted file
+    cdef ReceivedMessage ahead          # the message with this offset, or None
     cdef readonly list damaged          # (queue_offset, commit_log_offset, outcome), for the caller to report and clear
     cdef readonly uint64_t skipped      # messages that were finished because they are not wanted
     cdef public uint64_t expired        # messages removed before they were taken, for the caller to report and clear
 
     def __init__(self, Mapping shared not None, Py_ssize_t group_queue_at, Py_ssize_t queue_at, int queue_slot_number,
                  object queue, uint64_t epoch, object files, TagSet tags not None, *, uint64_t log_file_bytes,
-                 uint64_t entries_per_file, int64_t timeout_ms, int64_t max_opened_body_bytes):
+                 uint64_t entries_per_file, int64_t timeout_ms, int64_t max_opened_body_bytes, object compacted=None):
         self.shared = shared
         self.slot = shared.address + group_queue_at
         self.queue_slot = shared.address + queue_at
@@ -171,6 +175,7 @@ cdef class QueueGrant:
         self.entries_per_file = entries_per_file
         self.timeout_ns = timeout_ms * 1000000
         self.max_opened_body_bytes = max_opened_body_bytes
+        self.compacted = compacted
         self.damaged = []
         self._acknowledge(NULL, 0)  # finishes what a dead owner left half done
         self.next_offset = load64(self.slot + G_COMMITTED)
@@ -210,7 +215,7 @@ cdef class QueueGrant:
         cdef uint64_t most = offset + (MOST_LOOKED_AT if self.tags.passes is None else MOST_ASKED_ABOUT)
         if load64(self.slot + G_EPOCH) != self.epoch:
             return messages
-        if self.tags.count or self.tags.passes is not None:
+        if self.tags.count or self.tags.passes is not None or self.compacted is not None:
             span = min(span, <uint64_t>ACK_WINDOW)  # what is not wanted is finished by its bit
         if load64(self.slot + G_COMMITTED) < low:
             if not self._expire(low, offset):
@@ -225,7 +230,9 @@ cdef class QueueGrant:
                 offset += 1
                 continue
             message = None
-            if not self._read_entry(offset, &entry) or 0 <= entry.commit_log_offset < log_begin:
+            if self.compacted is not None and offset < self.log_low:
+                message = self._compacted(offset)
+            elif not self._read_entry(offset, &entry) or 0 <= entry.commit_log_offset < log_begin:
                 message = _GONE
             elif self.tags.may_match(entry.tags_code):
                 message = self._message(offset, entry.commit_log_offset, entry.size)
@@ -237,10 +244,10 @@ cdef class QueueGrant:
                 return messages
             if message is _GONE:
                 low = self.files.oldest(self.queue_slot_number)
-                if low > offset:
-                    if not self._expire(low, offset):
+                if low > offset or self._is_in_compacted(offset):
+                    if low > offset and not self._expire(low, offset):
                         return messages
-                    offset = low
+                    offset = max(low, offset)
                     log_begin = load64(self.shared.address + H_MIN_OFFSET)
                     end = min(load64(self.queue_slot + Q_MAX_OFFSET), load64(self.slot + G_COMMITTED) + span)
                     continue
@@ -331,12 +338,14 @@ cdef class QueueGrant:
 
     cdef bint _expire(self, uint64_t low, uint64_t start) except -1:
         """Count everything below ``low`` as finished. False when the epoch is old."""
+        cdef bint is_log = self.compacted is None  # of a compact topic those had later ones of their keys
         cdef int failure
         cdef int outcome = 0
         with nogil:
             failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
             if failure == 0:
-                outcome = expire_section(self.slot, self.epoch, low, start, &self.expired)
+                outcome = expire_section(
+                    self.slot, self.epoch, low, start, &self.expired if is_log else &self.skipped)
                 mutex_release(self.slot + G_MUTEX)
         if failure:
             self._raise_lock_failure(failure, "step over removed messages")
@@ -409,6 +418,25 @@ cdef class QueueGrant:
         entry.size = get_i32(at + E_SIZE)
         entry.tags_code = get_i64(at + E_TAGS_CODE)
         return 1
+
+    cdef bint _is_in_compacted(self, uint64_t offset) except -1:
+        """Look into the compacted file, if there is one. True when the log does not reach back to ``offset``."""
+        if self.compacted is None:
+            return False
+        self.ahead_offset, self.ahead, self.log_low = self.compacted(offset)
+        return offset < self.log_low
+
+    cdef ReceivedMessage _compacted(self, uint64_t offset):
+        """The message with an offset below the log's begin; None when there is none, or it is not wanted."""
+        cdef ReceivedMessage message
+        if offset > self.ahead_offset or offset == self.ahead_offset and self.ahead is None:
+            self.ahead_offset, self.ahead, self.log_low = self.compacted(offset)
+        if offset != self.ahead_offset or self.ahead is None:
+            return None
+        message, self.ahead = self.ahead, None
+        if not self.tags.matches(message.at, &message.frame):
+            return None
+        return message if self.tags.passes is None or self.tags.passes(message) else None
 
     cdef object _message(self, uint64_t offset, int64_t commit_log_offset, int32_t size):
         """The record of an entry, checked against it; None when it is damaged or not wanted after all, or ``_GONE``."""

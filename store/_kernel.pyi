@@ -346,7 +346,8 @@ class Route:
     """The queues of one topic, as an appender needs them."""
 
     topic: str
-    def __init__(self, topic: str, queues: list[MessageQueue], slots: list[int]) -> None: ...
+    compact: bool
+    def __init__(self, topic: str, queues: list[MessageQueue], slots: list[int], compact: bool = False) -> None: ...
 
 @final
 class Appender:
@@ -381,6 +382,9 @@ class Appender:
         Raises ValueError, MessageRejected, TimerFull, StoreFull, StoreBusy, StorePoisoned, LimitReached, DiskFailed.
         """
     def record_size(self, message: Message, sharding_key: str | None = None) -> int: ...
+    def queue_of(self, message: Message, sharding_key: str | None = None) -> int | None:
+        """Return the number of the queue that a message must go to; None where the queues take turns."""
+
     def append_batch(
         self, messages: Iterable[Message], sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> list[SendResult]: ...
@@ -487,6 +491,27 @@ class TagSet:
 
     def __new__(cls, tags: Iterable[str], passes: Callable[[ReceivedMessage], bool] | None = None) -> Self: ...
 
+def key_and_body_size(message: ReceivedMessage) -> tuple[bytes | None, int]:
+    """Return the first key of a message, None without one, and how many bytes its body has."""
+
+def note_latest(
+    latest: dict[bytes, int],
+    most: int,
+    entries: bytes,
+    at: int,
+    first: int,
+    topic: bytes,
+    queue_id: int,
+    part: _Bytes,
+    base: int,
+) -> tuple[int, int, int]:
+    """Note in ``latest`` of each key where its last record stands, by consume queue entries from number ``at`` on.
+
+    The entry of number 0 is of queue offset ``first``; ``part`` holds the bytes of the log from ``base`` on. At most
+    ``most`` keys are noted. Returns the number where that ended, why, as :meth:`Collector.add_queue`, FULL for one key
+    too many; and how many records have no key.
+    """
+
 @final
 class QueueGrant:
     """One message queue, granted to one consumer of a group under one epoch."""
@@ -513,7 +538,10 @@ class QueueGrant:
         entries_per_file: int,
         timeout_ms: int,
         max_opened_body_bytes: int,
-    ) -> None: ...
+        compacted: Callable[[int], tuple[int, ReceivedMessage | None, int]] | None = None,
+    ) -> None:
+        """``compacted`` is for a compact topic: :class:`store.compacted_file.CompactedQueue`."""
+
     @property
     def committed_offset(self) -> int: ...
     @property

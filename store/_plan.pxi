@@ -5,6 +5,7 @@ cdef class Route:
     """The queues of one topic, as an appender needs them."""
 
     cdef readonly str topic
+    cdef readonly bint compact          # each message has a key, which chooses its queue
     cdef bytes name
     cdef list queues
     cdef int *slots
@@ -12,9 +13,10 @@ cdef class Route:
     cdef int count
     cdef unsigned int turn
 
-    def __init__(self, str topic not None, list queues not None, list slots not None):
+    def __init__(self, str topic not None, list queues not None, list slots not None, bint compact=False):
         cdef int number
         self.topic = topic
+        self.compact = compact
         self.name = topic.encode()
         self.queues = list(queues)
         self.turn = int.from_bytes(os.urandom(2), "little")
@@ -40,6 +42,16 @@ cdef class Route:
             if self.queue_ids[number] == queue_id:
                 return number
         raise MessageRejected(f"topic {self.topic!r} has {self.count} queues, and none with the id {queue_id}")
+
+    cdef str sharding(self, Message message, str sharding_key):
+        """What chooses the queue of a message: in a compact topic its first key, unless its sender says otherwise."""
+        if not self.compact:
+            return sharding_key
+        if not message.keys:
+            raise MessageRejected(
+                f"topic {self.topic!r} is compact: it keeps the latest message of each key, and this one has no key: "
+                "give it one, as in keys=[\"AAPL\"]")
+        return <str?>message.keys[0] if sharding_key is None else sharding_key
 
     cdef int pick(self, str sharding_key) except -1:
         """Number of the queue: by key as SelectMessageQueueByHash, else one after the other."""

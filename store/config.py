@@ -122,6 +122,17 @@ class StoreConfig:
     clean_resource_interval_ms: int = 10_000
     """How often it is looked for files to remove. [cleanResourceInterval]"""
 
+    delete_retention_ms: int = 86_400_000
+    """How long a compact topic keeps the tombstone of a key after the pass that first met it, for readers that have
+    seen an older value. [Kafka's delete.retention.ms]"""
+
+    min_cleanable_dirty_ratio: float = 0.5
+    """A queue of a compact topic is compacted when this part of its messages is new since the last time; in any case
+    before its commit log files are removed. [Kafka's min.cleanable.dirty.ratio]"""
+
+    compaction_interval_ms: int = 15_000
+    """How often it is looked for queues to compact. [Kafka's log.cleaner.backoff.ms]"""
+
     transaction_timeout_ms: int = 6_000
     """How old an undecided half message is before its producers are asked, if it does not say so itself.
     [transactionTimeOut]"""
@@ -160,6 +171,7 @@ class StoreConfig:
             "max_mapped_files",
             "file_reserved_hours",
             "clean_resource_interval_ms",
+            "compaction_interval_ms",
             "transaction_timeout_ms",
             "transaction_check_interval_ms",
             "transaction_check_max",
@@ -173,7 +185,16 @@ class StoreConfig:
                 f"index_slots={self.index_slots} and index_entries={self.index_entries} make files of "
                 f"{self.index_file_bytes} bytes: RocketMQ maps at most {2**31 - 1}"
             )
-        for name in ("flush_least_pages", "consume_queue_flush_least_pages", "disk_reserve_bytes"):
+        if not 0 <= self.min_cleanable_dirty_ratio < 1:
+            raise ValueError(
+                f"min_cleanable_dirty_ratio={self.min_cleanable_dirty_ratio}: must be at least 0 and below 1"
+            )
+        for name in (
+            "flush_least_pages",
+            "consume_queue_flush_least_pages",
+            "disk_reserve_bytes",
+            "delete_retention_ms",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)}: must not be negative")
         if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in self.delete_when.split(";")):

@@ -95,6 +95,9 @@ class TopicConfig:
     topic_sys_flag: int = 0
     """Bits: 1 unit, 2 subscription of a unit."""
 
+    cleanup_policy: str = "delete"
+    """``delete`` or ``compact``; RocketMQ 5 has it as an attribute of the topic, and 4.9 does not know it."""
+
 
 _TOPIC_KEYS: tuple[tuple[str, str, type], ...] = (
     ("read_queue_count", "readQueueNums", int),
@@ -104,6 +107,11 @@ _TOPIC_KEYS: tuple[tuple[str, str, type], ...] = (
     ("topic_filter_type", "topicFilterType", str),
     ("topic_sys_flag", "topicSysFlag", int),
 )
+
+
+_POLICY = "cleanup.policy"
+_POLICIES = {"delete": "DELETE", "compact": "COMPACTION"}
+"""RocketMQ 5's words (CleanupPolicy)."""
 
 
 def read_topics(root: Path) -> dict[str, TopicConfig]:
@@ -141,7 +149,8 @@ def write_topics(root: Path, topics: Mapping[str, TopicConfig], *, now_ms: int |
     table = _table(path, document, "topicConfigTable")
     for name, config in topics.items():
         fields = {key: getattr(config, attribute) for attribute, key, _ in _TOPIC_KEYS}
-        table[name] = {**_fields(path, name, table.get(name, {})), **fields, "topicName": name}
+        kept = _fields(path, name, table.get(name, {}))
+        table[name] = {**kept, **fields, **_attributes(path, name, kept, config), "topicName": name}
     document["topicConfigTable"] = table
     document["dataVersion"] = _next_version(path, document, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
     write(path, render(document))
@@ -159,7 +168,16 @@ def _topic_config(path: Path, name: str, entry: object) -> TopicConfig:
                     path, 0, f"topic {name}: {key} is {fields[key]}: a store has at most {layout.QUEUE_SLOTS} queues"
                 )
             values[attribute] = fields[key]
-    return TopicConfig(**values)
+    attributes = _fields(path, f"topic {name}: attributes", fields.get("attributes", {}))
+    is_compact = attributes.get(_POLICY) == _POLICIES["compact"]
+    return TopicConfig(**values, cleanup_policy="compact" if is_compact else "delete")
+
+
+def _attributes(path: Path, name: str, kept: dict[str, Any], config: TopicConfig) -> dict[str, Any]:
+    attributes = _fields(path, f"topic {name}: attributes", kept.get("attributes", {}))
+    if config.cleanup_policy == "delete" and _POLICY not in attributes:
+        return {}  # as a 4.9 broker writes it
+    return {"attributes": {**attributes, _POLICY: _POLICIES[config.cleanup_policy]}}
 
 
 def _is_valid(value: object, kind: type) -> bool:

@@ -185,7 +185,7 @@ class ConsumeQueue:
         return low
 
     def entry_bytes(self, first: int, stop: int) -> bytes:
-        """Return the entries from ``first`` up to ``stop``, all of which stand in one file, as they stand there."""
+        """Return the bytes of entries that stand in one file. Raises as :meth:`entry`."""
         base = self.first_entry_of(first) * _ENTRY.size
         return self.files.read(base, first * _ENTRY.size - base, (stop - first) * _ENTRY.size)
 

@@ -82,6 +82,13 @@ class CrashPoint(enum.IntEnum):
     RETENTION_QUEUE_FILE_REMOVED = 63  #: one of them is gone, others are not
     RETENTION_INDEX_FILE_REMOVED = 64  #: an old index file is gone, others are not
 
+    COMPACTION_HALF_WRITTEN = 90  #: some records of the new compacted file are written, beside the old one
+    COMPACTION_WRITTEN = 91  #: all of it is written, not on the disk
+    COMPACTION_SYNCED = 92  #: it is on the disk, the old one has its name
+    COMPACTION_RENAMED = 93  #: the new one has its name, which a power cut may take back
+    COMPACTION_DONE = 94  #: that is on the disk, too
+    COMPACT_TOPIC_NAMED = 95  #: ``topics.json`` says that a topic is compact, its directory is not made
+
 
 _armed: tuple[CrashPoint, int] | None = None
 _passes = 0

@@ -14,6 +14,7 @@ so nobody cleans up after anybody::
     4            SUPERVISOR_BYTE   shared, for life      supervisors: others leave the housekeeper's role to them
     5            INDEX_BYTE        exclusive, short      whoever adds index entries or removes index files
     6            SCHEDULE_BYTE     exclusive, short      whoever delivers delayed messages
+    7            COMPACTION_BYTE   exclusive, a pass     whoever compacts a queue of a compact topic
     4096 + slot  MEMBER_BYTES      exclusive, for life   a member of a group; its release is the death notice
     8192 + slot  WORKER_BYTES      exclusive, for life   a worker; its release is the death notice
     12288 + n    ONCE_BYTES        exclusive, short      whoever sends with a key that has this number
@@ -63,6 +64,7 @@ TOPIC_BYTE = 3
 SUPERVISOR_BYTE = 4
 INDEX_BYTE = 5
 SCHEDULE_BYTE = 6
+COMPACTION_BYTE = 7
 MEMBER_BYTES = 4096
 WORKER_BYTES = 8192
 ONCE_BYTES = 12_288
@@ -79,6 +81,7 @@ _NAMES = {
     SUPERVISOR_BYTE: "the supervisors",
     INDEX_BYTE: "the index",
     SCHEDULE_BYTE: "the delivery of delayed messages",
+    COMPACTION_BYTE: "the compaction of a queue",
 }
 
 _FIRST_PAUSE_S = 0.001

@@ -151,7 +151,7 @@ def _start_scheduler(tasks: dict[Callable[[], None], int | Every]) -> Background
 
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # a flush longer than its interval is no news
     scheduler = BackgroundScheduler(
-        executors={"default": ThreadPoolExecutor(4)},  # a flush must not wait for the index or for retention
+        executors={"default": ThreadPoolExecutor(5)},  # a flush must not wait for the index, retention or a compaction
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         timezone="UTC",
     )

@@ -120,6 +120,27 @@ MOST_TAGS_CODE = 0x7FFF_FFFF
 PRE_BLANK_ENTRY = (0, 0x7FFF_FFFF, 0)
 """Fills a consume queue file below the first offset it holds."""
 
+# --- compacted file -------------------------------------------------------------------------------
+
+COMPACTED_MAGIC = b"RMQCOMP1"
+
+COMPACTED_HEADER = Layout(
+    Field("magic", "8s", "RMQCOMP1"),
+    Field("compacted_to", "q", "queue offset below which the file stands for all messages"),
+    Field("entries_at", "q", "position of the first entry, behind the last record"),
+    Field("count", "q", "records, and entries"),
+    Field("made_at", "q", "ms, when it was made"),
+    Field("crc", "I", "CRC-32 of the fields before"),
+)
+
+COMPACTED_ENTRY = Layout(
+    Field("queue_offset", "q", "number of the message within its queue"),
+    Field("position", "q", "first byte of its record in this file"),
+    Field("delete_at", "q", "ms, from when on a tombstone goes; 0 for a message with a body"),
+    Field("size", "i", "bytes of the record"),
+    Field("crc", "I", "CRC-32 of the fields before"),
+)
+
 # --- index ----------------------------------------------------------------------------------------
 
 INDEX_HEADER = Layout(

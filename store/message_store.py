@@ -30,6 +30,7 @@ from store._kernel import (
     TagSet,
 )
 from store.appending import IDLE, AppendFiles, repair
+from store.compaction import Compaction
 from store.config import StoreConfig
 from store.crash_points import CrashPoint, reach
 from store.disk import LOOK_INTERVAL_MS, Disk
@@ -116,8 +117,17 @@ class MessageStore:
         self.flusher = Flusher(root, state, self.log_files, self.consume_queues, self.topics, config.lock_timeout_ms)
         self._index = IndexDispatch(state, lock, self.log_files, self.index_files, self.flusher.flush_index)
         self.disk = Disk(root, state, config)
+        self.compaction = Compaction(root, state, self.topics, self.log_files, self.consume_queues, lock, config)
         self.retention = Retention(
-            state, self.log_files, self.consume_queues, self.index_files, self.topics, lock, self.disk, config
+            state,
+            self.log_files,
+            self.consume_queues,
+            self.index_files,
+            self.topics,
+            lock,
+            self.disk,
+            config,
+            self.compaction,
         )
         self.schedule = Schedule(
             root,
@@ -199,7 +209,8 @@ class MessageStore:
         def make_route(topic: str) -> Route:
             own = _QUEUES_OF_WAITING.get(topic)
             queues = self.topics.create(topic, own) if own else make_topic(topic)
-            return Route(topic, list(queues), [self.topics.slot(queue) for queue in queues])
+            slots = [self.topics.slot(queue) for queue in queues]
+            return Route(topic, list(queues), slots, self.topics.is_compact(topic))
 
         appender = Appender(
             self.state.mapping,
@@ -251,6 +262,7 @@ class MessageStore:
             entries_per_file=self.config.consume_queue_file_entries,
             timeout_ms=self.config.lock_timeout_ms,
             max_opened_body_bytes=self.config.max_opened_body_bytes,
+            compacted=self.compaction.reader(self.topics.queue(number)),
         )
 
     def log_file(self, commit_log_offset: int) -> tuple[Mapping, int] | None:
@@ -275,7 +287,7 @@ class MessageStore:
         try:
             return consume_queue.files.mapping(base), first
         except FileNotFoundError:
-            if queue_offset < self.oldest(slot):
+            if queue_offset < max(self.oldest(slot), self.compaction.log_low(self.topics.queue(slot))):
                 return None
             raise StoreCorrupt(consume_queue.files.path(base), 0, "the file is missing") from None
 
@@ -298,6 +310,8 @@ class MessageStore:
     def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
         """Return a message by its place in a queue, below the max offset. Raises MessageExpired, StoreCorrupt."""
         self.check_usable()
+        if (found := self._compacted_message(queue, queue_offset)) is not None:
+            return found
         consume_queue = self.consume_queues[queue]
         if queue_offset >= self.topics.min_offset(queue):
             try:
@@ -311,6 +325,16 @@ class MessageStore:
         raise MessageExpired(
             f"message {queue_offset} of {queue} was removed: the queue begins at {self.topics.min_offset(queue)} now"
         )
+
+    def _compacted_message(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage | None:
+        """Return a message from below the begin of the log, None when it is to be looked for there."""
+        compacted = self.compaction.reader(queue) if queue_offset < self.topics.max_offset(queue) else None
+        if compacted is None:
+            return None
+        found_at, found, log_low = compacted(queue_offset)
+        if found_at > queue_offset or (found is None and queue_offset < log_low):
+            raise MessageExpired(f"message {queue_offset} of {queue} was compacted: a later one has its key")
+        return found
 
     def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
         """Return a message by its id, the unique one or the offset message id; None when there is none.
@@ -348,6 +372,8 @@ class MessageStore:
         """
         self.check_usable()
         known = range(self.topics.min_offset(queue), self.topics.max_offset(queue))
+        if self.topics.is_compact(queue.topic):
+            known = range(max(known.start, self.compaction.log_low(queue)), known.stop)
         return query.offset_by_time(self.log_files, self.consume_queues[queue], known, timestamp_ms)
 
     def build_index(self) -> None:
@@ -411,6 +437,7 @@ class MessageStore:
         self.once.close()
         for preparer in self._preparers:
             preparer.close()
+        self.compaction.close()
         if self.housekeeper is not None:
             self.housekeeper.close()
         self._releaser.close()
@@ -467,6 +494,7 @@ class MessageStore:
             self.transactions.check: config.transaction_check_interval_ms,
             self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
             self.retention.run: Every(config.clean_resource_interval_ms, FIRST_RUN_AFTER_MS),
+            self.compaction.run: config.compaction_interval_ms,
         }
         if config.message_index:
             tasks[self.build_index] = _INDEX_INTERVAL_MS

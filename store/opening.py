@@ -15,6 +15,7 @@ from pathlib import Path
 from store import (
     checkpoint,
     commit_log,
+    compaction,
     config_file,
     index_file,
     layout,
@@ -209,8 +210,9 @@ def _build(
         for topic, settings in config_file.read_topics(root).items()
         for queue_id in range(queues_of(settings))
     ]
-    topics.add(sorted({*declared, *recovered.queues}), recovered.queues)
-    withdrawn = _restore_groups(state, topics, recovered, config.lock_timeout_ms)
+    bounds = compaction.lowered(root, recovered.queues)
+    topics.add(sorted({*declared, *bounds}), bounds)
+    withdrawn = _restore_groups(state, topics, recovered, bounds, config.lock_timeout_ms)
     if withdrawn:
         config_file.write_consumer_offsets(root, withdrawn)
     schedule.restore(root, state, topics, log_files, queues, recovered.delivered)
@@ -228,7 +230,11 @@ def _build(
 
 
 def _restore_groups(
-    state: SharedState, topics: TopicTable, recovered: Recovered, timeout_ms: int
+    state: SharedState,
+    topics: TopicTable,
+    recovered: Recovered,
+    bounds: dict[MessageQueue, tuple[int, int]],
+    timeout_ms: int,
 ) -> dict[tuple[str, str], dict[int, int]]:
     """Fill the group-queue table; return the committed offsets that fell back to the end of their queue.
 
@@ -240,7 +246,7 @@ def _restore_groups(
     withdrawn: dict[tuple[str, str], dict[int, int]] = {}
     for (group, queue), progress in recovered.progress.items():
         if queue in known:
-            low, high = recovered.queues.get(queue, (0, 0))
+            low, high = bounds.get(queue, (0, 0))
             committed = min(max(progress.committed_offset, low), high)
             slot = groups.find_or_add(group, topics.slot(queue), committed)
             bits = progress.acknowledged if committed == progress.committed_offset else 0

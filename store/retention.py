@@ -14,7 +14,8 @@ consume queue files removed     the last one of a queue stays: it says where the
 index files removed             the newest one stays; a query that has one open finds nothing in it
 ==============================  ==============================================================================
 
-The newest file stays, and every file that is not both published and durable to its end.
+The newest file stays, and every file that is not both published and durable to its end. So does one with a record that
+a compact topic still needs (:mod:`store.compaction`): passes are made first, and what they do not reach waits.
 
 Clocks. A file is as old as the newest of its time of modification and the store times at its begin and behind its
 end. Its age is believed only while it is plausible; otherwise the file must have been watched for the whole reserved
@@ -32,6 +33,7 @@ from pathlib import Path
 
 from store import checkpoint, layout
 from store._kernel import boottime
+from store.compaction import Compaction
 from store.config import StoreConfig
 from store.consume_queue import ConsumeQueues
 from store.crash_points import CrashPoint, reach
@@ -146,6 +148,7 @@ class Retention:
         lock: LockFile,
         disk: Disk,
         config: StoreConfig,
+        compaction: Compaction | None = None,
         *,
         clock: Clock | None = None,
         pause: Callable[[float], object] = time.sleep,
@@ -159,6 +162,7 @@ class Retention:
         self._lock = lock
         self._disk = disk
         self._config = config
+        self._compaction = compaction
         self._clock = clock or Clock()
         self._pause = pause
         self.before_removal = before_removal
@@ -181,7 +185,7 @@ class Retention:
         self._finish_removal()
         config = self._config if reserved_hours is None else replace(self._config, file_reserved_hours=reserved_hours)
         removed: list[int] = []
-        for base in due(self._candidates(), self._moment(requested), config):
+        for base in self._compacted(due(self._candidates(), self._moment(requested), config)):
             if removed:
                 self._pause(PAUSE_S)
             self._remove_log_file(base)
@@ -195,11 +199,16 @@ class Retention:
         """Return the queue offset of the oldest message that was not removed, and make it the queue's minimum."""
         if self._state.min_offset == 0:  # nothing was removed yet: a file that is missing was not removed by us
             return self._topics.min_offset(queue)
-        low = self._consume_queues[queue].oldest(
-            self._topics.min_offset(queue), self._topics.max_offset(queue), self._state.min_offset
-        )
+        low = self._oldest_in_log(queue)
+        if self._compaction is not None:
+            low = self._compaction.oldest(queue, low)
         self._topics.raise_min_offset(queue, low)
         return low
+
+    def _oldest_in_log(self, queue: MessageQueue) -> int:
+        return self._consume_queues[queue].oldest(
+            self._topics.min_offset(queue), self._topics.max_offset(queue), self._state.min_offset
+        )
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -249,6 +258,17 @@ class Retention:
         modified = self._log_files.path(bases[-1]).stat().st_mtime_ns // 1_000_000
         return max(modified, self._state.last_store_timestamp)
 
+    def _compacted(self, bases: list[int]) -> list[int]:
+        """Return those of the files that no compact topic needs any more, after passes over what they hold of them."""
+        if not bases or self._compaction is None:
+            return bases
+        size = self._log_files.file_bytes
+        needed_from = self._compaction.make_removable(bases[-1] + size)
+        kept = [base for base in bases if base + size > needed_from]
+        if kept:
+            _log.warning("%d commit log files from %d on wait for the compaction of a topic", len(kept), kept[0])
+        return [base for base in bases if base not in kept]
+
     # --- removing ---------------------------------------------------------------------------------
 
     def _finish_removal(self) -> None:
@@ -280,7 +300,8 @@ class Retention:
             self._cleaned_to = log_begin
 
     def _clean_queue(self, queue: MessageQueue) -> None:
-        low = self.oldest(queue)
+        self.oldest(queue)
+        low = self._oldest_in_log(queue)
         reach(CrashPoint.RETENTION_QUEUE_ADVANCED)
         files = self._consume_queues[queue].files
         for base in files.bases()[:-1]:

@@ -2,17 +2,23 @@
 
 A topic is made in this order, under the topic lock: ``topics.json`` durable, slots filled, ``queue_count`` advanced. A
 process killed in between leaves a topic that the next one who asks for it completes.
+
+Whether a topic is compact (:mod:`store.compaction`) is settled when it is made. ``topics.json`` says so, in the words
+of RocketMQ 5, and a directory ``compaction/<topic>``, because a 4.9 broker that writes the file again leaves them out.
 """
 
 from __future__ import annotations
 
+import contextlib
 from bisect import insort
 from pathlib import Path
 from threading import Lock
 
 from store import config_file, layout
+from store.compacted_file import DIRECTORY, directory_of, make_durable_directory
 from store.config_file import TopicConfig
-from store.errors import TableFull, UnknownTopic
+from store.crash_points import CrashPoint, reach
+from store.errors import ConfigMismatch, TableFull, UnknownTopic
 from store.file_lock import TOPIC_BYTE, LockFile
 from store.message_queue import MessageQueue
 from store.shared_state import SharedState, queue_slot_at
@@ -34,6 +40,7 @@ class TopicTable:
         self._slots: dict[MessageQueue, Slot] = {}
         self._by_topic: dict[str, list[MessageQueue]] = {}
         self._reading = Lock()
+        self._compact: dict[str, bool] = {}
 
     def __len__(self) -> int:
         self._read_on()
@@ -76,18 +83,58 @@ class TopicTable:
         self._read_on()
         return sorted(self._by_topic)
 
-    def create(self, topic: str, queue_count: int) -> list[MessageQueue]:
-        """Make a topic with ``queue_count`` queues, unless it is there; return its queues. Raises TableFull."""
+    def create(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
+        """Make a topic with ``queue_count`` queues, unless it is there; return its queues.
+
+        ``cleanup_policy`` is ``delete`` or ``compact``; None takes ``delete`` for a new topic, and either for one that
+        is there. Raises TableFull, ConfigMismatch for a topic that is there with the other policy, ValueError.
+        """
+        if cleanup_policy not in (None, "delete", "compact"):
+            raise ValueError(f"cleanup_policy={cleanup_policy!r}: give 'delete' or 'compact'")
         with self._lock.held(TOPIC_BYTE):
             topics = config_file.read_topics(self._root)
             if topic not in topics:
                 self._check_room(queue_count)
-                topics[topic] = TopicConfig(read_queue_count=queue_count, write_queue_count=queue_count)
+                topics[topic] = TopicConfig(
+                    read_queue_count=queue_count,
+                    write_queue_count=queue_count,
+                    cleanup_policy=cleanup_policy or "delete",
+                )
                 config_file.write_topics(self._root, topics)
+            self._settle_policy(topic, topics[topic], cleanup_policy)
             config = topics[topic]
             self.add([MessageQueue(topic, queue_id) for queue_id in range(queues_of(config))])
         self._state.signal_membership()
         return self.queues(topic)
+
+    def is_compact(self, topic: str) -> bool:
+        """Tell whether a topic keeps the latest message of each key."""
+        if topic not in self._compact:
+            self._read_policies()
+        return self._compact.setdefault(topic, False)
+
+    def compact_queues(self) -> list[MessageQueue]:
+        """Return the queues of all compact topics, by slot."""
+        return [queue for queue in self.all_queues() if self.is_compact(queue.topic)]
+
+    def _read_policies(self) -> None:
+        for name, config in config_file.read_topics(self._root).items():
+            self._compact[name] = config.cleanup_policy == "compact"
+        with contextlib.suppress(FileNotFoundError):
+            self._compact |= {path.name: True for path in (self._root / DIRECTORY).iterdir()}
+
+    def _settle_policy(self, topic: str, config: TopicConfig, asked: str | None) -> None:
+        directory = directory_of(self._root, topic)
+        policy = "compact" if directory.is_dir() else config.cleanup_policy
+        if asked not in (None, policy):
+            raise ConfigMismatch(
+                f"topic {topic!r} was made with cleanup_policy={policy!r}, asked for {asked!r}: make another topic and "
+                "send its messages there"
+            )
+        if policy == "compact" and not directory.is_dir():
+            reach(CrashPoint.COMPACT_TOPIC_NAMED)
+            make_durable_directory(directory, self._root)
+        self._compact[topic] = policy == "compact"
 
     def add(self, queues: list[MessageQueue], max_offsets: dict[MessageQueue, tuple[int, int]] | None = None) -> None:
         """Give slots to those queues that have none; ``max_offsets`` holds (min, max) where known."""

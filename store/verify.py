@@ -31,6 +31,13 @@ Timer (:mod:`store.timer_bits`):
 13. ``done_to`` and ``clearing_to`` are multiples of 64, in this order, and not above the max offset of the timer's
     queue; no bit is set for a message at or above that.
 
+Compacted files (:mod:`store.compacted_file`):
+
+14. One of the two headers is whole, the entries are whole, their queue offsets grow and stay below ``compacted_to``,
+    which is not above the queue's max offset.
+15. Each entry points to a whole record of this queue with this queue offset.
+16. No key has two records.
+
 Runtime file (:mod:`store.shared_state`):
 
 10. ``flushed_to <= published_to <= written_to`` whenever the append mutex is free and the stage is idle.
@@ -52,9 +59,10 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from store import layout
-from store._kernel import FOUND
+from store._kernel import FOUND, key_and_body_size
 from store.appending import IDLE
 from store.commit_log import describe
+from store.compacted_file import CompactedFile, compacted_queues, directory_of, open_compacted
 from store.consume_queue import ConsumeQueue, Entry
 from store.errors import StoreCorrupt
 from store.group_table import GroupQueueSlot, GroupTable
@@ -388,6 +396,65 @@ def timer_problem(done_to: int, clearing_to: int, set_to: int, max_offset: int) 
     if set_to > max_offset:
         return f"the bit of message {set_to - 1} is set, and the next message is {max_offset}"
     return ""
+# --- compacted files ------------------------------------------------------------------------------
+
+
+def check_compacted_entries(found: Found) -> Iterator[Problem]:
+    """14: of each file, header and entries."""
+    for queue in compacted_queues(found.reader.root):
+        try:
+            file = open_compacted(found.reader.root, queue)
+        except StoreCorrupt as error:
+            yield Problem(14, error.path, error.position, error.reason)
+            continue
+        if file is not None:
+            yield from _entry_problems(file)
+            end = found.entries.get(queue, range(file.compacted_to)).stop
+            if file.compacted_to > end:
+                position = layout.COMPACTED_HEADER.at["compacted_to"]
+                yield Problem(14, file.path, position, f"compacted_to is {file.compacted_to}, the queue ends at {end}")
+
+
+def _entry_problems(file: CompactedFile) -> Iterator[Problem]:
+    before = -1
+    for number, entry, _ in file.messages():
+        if entry is None:
+            yield Problem(14, file.path, file.position(number), f"entry {number} is damaged")
+        elif not before < entry.queue_offset < file.compacted_to:
+            words = f"entry {number} has queue offset {entry.queue_offset}, after {before}"
+            yield Problem(14, file.path, file.position(number), words)
+        before = before if entry is None else entry.queue_offset
+
+
+def check_compacted_records(found: Found) -> Iterator[Problem]:
+    """15: of each file, the records of its whole entries."""
+    for file in _compacted_files(found):
+        for number, entry, message in file.messages():
+            if entry is not None and message is None:
+                words = f"entry {number} points to no whole record of message {entry.queue_offset} of {file.queue}"
+                yield Problem(15, file.path, entry.position, words)
+
+
+def check_compacted_keys(found: Found) -> Iterator[Problem]:
+    """16: of each file, over its whole records."""
+    for file in _compacted_files(found):
+        seen: dict[bytes | None, int] = {}
+        for _, entry, message in file.messages():
+            if entry is not None and message is not None:
+                key, _ = key_and_body_size(message)
+                if key is None or key in seen:
+                    words = (
+                        "a record has no key" if key is None else f"key {key!r} has messages {seen[key]} and {entry[0]}"
+                    )
+                    yield Problem(16, file.path, entry.position, words)
+                seen[key] = entry.queue_offset
+
+
+def _compacted_files(found: Found) -> Iterator[CompactedFile]:
+    for queue in compacted_queues(found.reader.root):
+        with suppress(StoreCorrupt):
+            if (file := open_compacted(found.reader.root, queue)) is not None:
+                yield file
 
 
 CHECKS: dict[int, Callable[[Found], Iterator[Problem]]] = {
@@ -404,6 +471,9 @@ CHECKS: dict[int, Callable[[Found], Iterator[Problem]]] = {
     11: check_index_chains,
     12: check_index_entries_point_to_their_records,
     13: check_timer,
+    14: check_compacted_entries,
+    15: check_compacted_records,
+    16: check_compacted_keys,
 }
 """The check of each invariant; every problem it yields has that number."""
 
@@ -447,8 +517,13 @@ def _left_behind(found: Found, queue: MessageQueue, files: ConsumeQueue, max_off
 
 
 def _kept(reader: StoreReader, queue: MessageQueue, bounds: range) -> range:
-    """Leave out entries whose records retention has removed; it raises the minimum of the log before the queue's."""
+    """Leave out entries whose records retention has removed; it raises the minimum of the log before the queue's.
+
+    That of a queue of a compact topic may lie in its compacted file.
+    """
     entries = reader.consume_queues[queue]
+    if directory_of(reader.root, queue.topic).is_dir():
+        return range(entries.oldest(bounds.start, bounds.stop, reader.begin), bounds.stop)
     for _, entry in entries_of(entries, bounds[:1]):
         if 0 <= entry.commit_log_offset < reader.begin:
             return range(entries.oldest(bounds.start, bounds.stop, reader.begin), bounds.stop)

@@ -31,6 +31,8 @@ BATCH_BYTES = 1 << 20
 class _Batch:
     topic: str
     sharding_key: str | None
+    queue: int | None
+    """Number of the only queue that its messages may go to; None where the queues take turns."""
     room: int
     messages: list[Message] = field(default_factory=list)
     size: int = 0
@@ -77,7 +79,8 @@ class WriteBuffer:
         was not taken then.
         """
         size = self._appender.record_size(message, sharding_key)
-        while not self._try_add(message, sharding_key, size):
+        queue = self._appender.queue_of(message, sharding_key)
+        while not self._try_add(message, sharding_key, queue, size):
             self.commit()
 
     def commit(self) -> int:
@@ -102,7 +105,7 @@ class WriteBuffer:
                 self._filled.set()
         self._thread.join()
 
-    def _try_add(self, message: Message, sharding_key: str | None, size: int) -> bool:
+    def _try_add(self, message: Message, sharding_key: str | None, queue: int | None, size: int) -> bool:
         """Take the message unless the buffer is full."""
         with self._lock:
             self._check_open()
@@ -115,11 +118,12 @@ class WriteBuffer:
             if (
                 batch is None
                 or batch.sharding_key != sharding_key
+                or batch.queue != queue
                 or batch.topic != message.topic
                 or batch.room == 0
                 or batch.size + size > self._batch_bytes
             ):
-                batch = self._last = _Batch(message.topic, sharding_key, self._batch_messages)
+                batch = self._last = _Batch(message.topic, sharding_key, queue, self._batch_messages)
                 self._batches.append(batch)
                 self._filled.set()
             batch.messages.append(message)

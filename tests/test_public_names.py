@@ -62,6 +62,7 @@ PUBLIC = {
     "StoreUnusable",
     "SubscriptionMismatch",
     "Suspend",
+    "Table",
     "TableFull",
     "TimerFull",
     "Transaction",

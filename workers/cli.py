@@ -28,6 +28,7 @@ from workers.opening import StoreCannotBeOpened, one_line, opening
 from workers.output import write
 from workers.parameters import DIRECTORY, duration, moment, name_and_value, start, with_output, with_store
 from workers.pipeline_commands import pipeline
+from workers.table_command import topic_table
 from workers.transaction_commands import tx
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ Examples:
   rmq send orders '{"id": 7}' --tags paid --key 7
   rmq tail orders --from -100 --no-follow -o jsonl
   rmq message find orders 7 --since 2h
+  rmq topic table prices --key AAPL
   rmq group seek billing orders --to 2h --dry-run
   rmq group ls -o json --query '[?lag > `1000`].group'
 """
@@ -221,17 +223,25 @@ def topic_info(topic_name: str, root: Path, output: str, query: str | None) -> N
 @topic.command("create")
 @click.argument("topic_name", metavar="TOPIC")
 @click.option("--queues", type=click.IntRange(min=1), default=4, show_default=True)
+@click.option(
+    "--cleanup-policy",
+    type=click.Choice(["delete", "compact"]),
+    help="compact keeps the latest message of each key.  [default: delete]",
+)
 @with_store
 @with_output
-def topic_create(topic_name: str, queues: int, root: Path, output: str, query: str | None) -> None:
+def topic_create(
+    topic_name: str, queues: int, cleanup_policy: str | None, root: Path, output: str, query: str | None
+) -> None:
     """Make TOPIC; the store is made too if there is none."""
     from rmqclient import admin
 
     with opening(root, lambda: admin.open_store(root)) as store:
-        info = admin.create_topic(store, topic_name, queues)
+        info = admin.create_topic(store, topic_name, queues, cleanup_policy)
         write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
 
 
+topic.add_command(topic_table)
 rmq.add_command(group)
 
 

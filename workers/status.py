@@ -52,7 +52,12 @@ def topic_row(info: TopicInfo) -> Row:
 
 def topic_detail(info: TopicInfo) -> Row:
     """One topic with its queues."""
-    return {"topic": info.topic, "messages": info.messages, "queues": queue_rows(info)}
+    return {
+        "topic": info.topic,
+        "cleanup_policy": info.cleanup_policy,
+        "messages": info.messages,
+        "queues": queue_rows(info),
+    }
 
 
 def queue_rows(info: TopicInfo) -> list[Row]:

@@ -28,6 +28,7 @@ ATTEMPTS = "tests/groups/test_attempts.py"
 RETRY = "tests/client/test_retry.py"
 REQUESTS = "tests/client/test_requests.py"
 RETRY_RECORDS = "tests/unit/test_retry.py"
+TABLE = "tests/client/test_table.py"
 FLIPS = "tests/torture/test_flips.py"
 IMAGES = "tests/images/test_images.py"
 COMPRESSION = "tests/client/test_compression.py"
@@ -854,5 +855,13 @@ FAULTS = [
         new="",
         tests=TIMER,
         select="retention_removes",
+    # --- tables -----------------------------------------------------------------------------------
+    Fault(
+        name="an older message of another queue replaces a newer one",
+        file="rmqclient/table.py",
+        old="            elif told.get(key, -1) <= offset and before.get(key, -1) <= offset:\n",
+        new="            elif True:\n",
+        tests=TABLE,
+        select="older_message",
     ),
 ]

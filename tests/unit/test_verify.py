@@ -18,11 +18,14 @@ import pytest
 
 from store import Message, crash_points, layout, open_store, shared_state, verify
 from store.__main__ import main
+from store.compacted_file import CompactedEntry, CompactedFile, CompactedWriter, path_of
 from store.consume_queue import Entry
 from store.crash_points import CrashPoint
 from store.errors import ConfigMismatch, StoreUnusable
 from store.index_file import paths
+from store.message_queue import MessageQueue
 from store.reading import open_reader
+from store.record import Record
 from store.verify import CHECKS, Problem, bits_problem, move_problem, not_growing
 from tests.support import reference
 from tests.support.reference import ReferenceRecord
@@ -50,6 +53,7 @@ OWNERS = (
     "store.commit_log",
     "store.consume_queue",
     "store.index_file",
+    "store.compacted_file",
     "store.group_table",
     "store.shared_state",
     "store.timer_bits",
@@ -290,6 +294,42 @@ def point_an_index_entry_into_a_record(root: Path) -> None:
     change_index_entry(root, 9, "commit_log_offset", 100)
 
 
+def write_compacted(root: Path, *, with_key: bool) -> tuple[Path, CompactedEntry]:
+    """Make a compacted file of an order, as if the topic were compact; return its path and its entry."""
+    queue = MessageQueue(ORDERS, 0)
+    found = next(
+        step.message
+        for _, step in open_reader(root).steps()
+        if isinstance(step, Record) and step.message.topic == ORDERS and bool(step.message.keys) is with_key
+    )
+    with CompactedWriter(root, queue) as writer:
+        writer.add(found, 0)
+        writer.finish(found.queue_offset + 1, 0)
+    entry = CompactedFile(path_of(root, queue), queue).entry(0)
+    assert entry is not None
+    return path_of(root, queue), entry
+
+
+def damage_both_headers_of_a_compacted_file(root: Path) -> None:
+    path, _ = write_compacted(root, with_key=True)
+    for at in (0, path.stat().st_size - 4):
+        overwrite(path, at, b"\xff\xfe")
+
+
+def damage_an_entry_of_a_compacted_file(root: Path) -> None:
+    path, entry = write_compacted(root, with_key=True)
+    overwrite(path, entry.position + entry.size + 7, b"\xff")
+
+
+def damage_a_record_of_a_compacted_file(root: Path) -> None:
+    path, entry = write_compacted(root, with_key=True)
+    overwrite(path, entry.position + entry.size - 3, b"\xff")
+
+
+def compact_a_record_without_a_key(root: Path) -> None:
+    write_compacted(root, with_key=False)
+
+
 @dataclass(frozen=True)
 class Break:
     """One way to break a store: the invariant that no longer holds, and others that cannot hold then."""
@@ -334,6 +374,10 @@ BREAKS = (
     Break(12, point_an_index_entry_into_a_record),
     Break(13, set_the_bit_of_a_message_of_the_timer_that_is_not_there),
     Break(13, move_the_timer_beyond_its_queue),
+    Break(14, damage_both_headers_of_a_compacted_file),
+    Break(14, damage_an_entry_of_a_compacted_file),
+    Break(15, damage_a_record_of_a_compacted_file),
+    Break(16, compact_a_record_without_a_key),
 )
 
 
