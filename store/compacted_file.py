@@ -31,10 +31,10 @@ the directory is flushed: a crash leaves the old one or the new one. Who has the
 
 Invariants, checked by ``python -m store verify``:
 
-13. One of the two headers is whole, the entries are whole, their queue offsets grow and stay below ``compacted_to``,
+14. One of the two headers is whole, the entries are whole, their queue offsets grow and stay below ``compacted_to``,
     which is not above the queue's max offset.
-14. Each entry points to a whole record of this queue with this queue offset.
-15. No key has two records.
+15. Each entry points to a whole record of this queue with this queue offset.
+16. No key has two records.
 """
 
 from __future__ import annotations
