@@ -13,7 +13,8 @@ from rmqclient.codecs import encode_body
 from rmqclient.message import Message, SendResult
 from rmqclient.names import check_group, check_topic
 from store import Durability, MessageQueue, MessageStore, StoreConfig, open_store
-from store.errors import StoreClosed, TableFull
+from store.bodies import Compression, compress
+from store.errors import MessageRejected, StoreClosed, TableFull
 from store.write_buffer import WriteBuffer
 
 
@@ -46,6 +47,8 @@ class Producer:
         appender = self._store.appender(self._make_topic, encode_body, prepare=self._flusher is None)
         self._append: Callable[[Message, str | None, int], SendResult] = appender.append
         self._append_batch: Callable[[Sequence[Message], str | None, int], list[SendResult]] = appender.append_batch
+        self._append_inner_batch: Callable[..., list[SendResult]] = appender.append_inner_batch
+        self._max_opened_body_bytes = settings.max_opened_body_bytes
         self._append_half: Callable[[Message, str, str | None, int], SendResult] = appender.append_half
         self._buffer = WriteBuffer(appender, settings, write_buffer_bytes) if write_buffer_bytes else None
         _producers.add(self)
@@ -72,17 +75,50 @@ class Producer:
         return result
 
     def send_batch(
-        self, messages: Sequence[Message], sharding_key: str | None = None, *, delay_level: int = 0
+        self,
+        messages: Sequence[Message],
+        sharding_key: str | None = None,
+        *,
+        delay_level: int = 0,
+        compression: Compression | None = None,
+        level: int | None = None,
     ) -> list[SendResult]:
         """Store messages of one topic in one queue, in order, all of them or none. Raises as :meth:`send`.
 
         With a ``delay_level`` all of them wait, or none; they are due together, and delivered one by one in order.
         RocketMQ refuses delayed batches.
+
+        With ``compression`` they are stored, and handed on, as one record that is compressed as a whole; consumers open
+        it. Each keeps its id, keys, properties and its own fate, but all have the place of the record, must have the
+        same tag, and cannot wait in a delay level: MessageRejected says so. ``level`` is that of the compression.
+        Raises also BatchTooLarge, NotInstalled. See docs/batches.md.
         """
-        results = self._append_batch(messages, sharding_key, delay_level)
+        if compression is None:
+            results = self._append_batch(messages, sharding_key, delay_level)
+        else:
+            results = self._append_compressed(messages, sharding_key, delay_level, compression, level)
         if self._flusher is not None and results:
             self._flusher.wait_until_flushed(results[-1].commit_log_end)
         return results
+
+    def _append_compressed(
+        self,
+        messages: Sequence[Message],
+        sharding_key: str | None,
+        delay_level: int,
+        compression: Compression,
+        level: int | None,
+    ) -> list[SendResult]:
+        if delay_level:
+            raise MessageRejected(
+                f"delay_level={delay_level} with compression={compression.name}: a compressed batch cannot wait, because "
+                "what is delivered late is delivered message by message: send it without one of them"
+            )
+
+        def pack(content: bytes) -> tuple[bytes, int]:
+            return compress(content, compression, level), compression.value
+
+        return self._append_inner_batch(messages, pack, sharding_key, most_bytes=self._max_opened_body_bytes)
 
     def send_buffered(self, message: Message, sharding_key: str | None = None) -> None:
         """Take one message into the write buffer; it is stored within 200 ms, or when the buffer is full.
@@ -137,7 +173,7 @@ class Producer:
                 self._buffer.close()
         finally:
             if self._buffer is None or self._buffer.is_closed:
-                self._append = self._append_batch = self._append_half = _closed
+                self._append = self._append_batch = self._append_inner_batch = self._append_half = _closed
                 if self._own_store:
                     self._store.close()
 
@@ -161,7 +197,7 @@ class Producer:
 
     def leave_to_parent(self) -> None:
         """Refuse every send from now on: this is a forked child."""
-        self._append = self._append_batch = self._append_half = _forked
+        self._append = self._append_batch = self._append_inner_batch = self._append_half = _forked
         self._buffer = None  # the messages in it are the parent's
 
 
@@ -184,11 +220,11 @@ def check_queue_count(queue_count: int) -> int:
     return queue_count
 
 
-def _closed(*_: object) -> NoReturn:
+def _closed(*_: object, **__: object) -> NoReturn:
     raise StoreClosed("this producer was closed")
 
 
-def _forked(*_: object) -> NoReturn:
+def _forked(*_: object, **__: object) -> NoReturn:
     raise StoreClosed("this producer belongs to the process that this one was forked from: make one in this process")
 
 

@@ -16,6 +16,7 @@ module, so that the compiler can put small functions where they are called.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport PyObject
@@ -34,9 +35,11 @@ from store.bodies import open_body
 from store.errors import (
     BatchTooLarge,
     BodyTooLarge,
+    BodyUnreadable,
     MessageRejected,
     PageCacheBusy,
     PropertiesTooLarge,
+    QueueError,
     StoreBusy,
     StorePoisoned,
 )
@@ -275,6 +278,7 @@ def java_hash(str text not None):
 
 include "_memory.pxi"
 include "_message.pxi"
+include "_inner_batch.pxi"
 include "_dispatch.pxi"
 include "_running.pxi"
 include "_append.pxi"
