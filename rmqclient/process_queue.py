@@ -212,9 +212,17 @@ class ProcessQueue:
         is_due = is_limited or time.monotonic() >= self._gather_until
         if len(self._gathered) < size and not is_due:
             return []
+        size = self._run(size) if self.has_unopened else size
         batch, self._gathered = self._gathered[:size], self._gathered[size:]
         self._gather_until = time.monotonic() + linger_s
         return batch
+
+    def _run(self, size: int) -> int:
+        """Return how many come in one call: a batch that cannot be opened fails, and takes no others with it."""
+        for number, message in enumerate(self._gathered[:size]):
+            if message.unopened is not None:
+                return max(1, number)
+        return size
 
     def suspend(self, messages: list[ReceivedMessage], pause_s: float) -> None:
         """Keep the messages of an ordered queue, the failed one first, and give none for a while."""

@@ -45,7 +45,9 @@ def packed(compression: Compression = Compression.ZSTD) -> object:
     return lambda content: (compress(content, compression), compression.value)
 
 
-def append(appender: Appender, messages: Sequence[Message], *, limit: int = LIMIT, key: str | None = None) -> list[object]:
+def append(
+    appender: Appender, messages: Sequence[Message], *, limit: int = LIMIT, key: str | None = None
+) -> list[object]:
     return appender.append_inner_batch(messages, packed(), key, most_bytes=limit)  # type: ignore[arg-type]
 
 
@@ -69,7 +71,9 @@ def batch(content: bytes, sys_flag: int = FLAGS, **fields: object) -> ReceivedMe
 
 
 @QUICK
-@given(messages=st.lists(INNER, min_size=1, max_size=20), closed=st.booleans(), compression=st.sampled_from(Compression))
+@given(
+    messages=st.lists(INNER, min_size=1, max_size=20), closed=st.booleans(), compression=st.sampled_from(Compression)
+)
 def test_what_is_in_a_batch_comes_out_as_records_that_are_valid_in_the_place_of_the_batch(
     messages: list[tuple[bytes, int, dict[str, str]]], closed: bool, compression: Compression
 ) -> None:
@@ -148,7 +152,9 @@ def test_a_record_that_is_no_batch_stands_for_itself() -> None:
 
 @pytest.mark.guarantee("G39")
 @QUICK
-@given(messages=st.lists(INNER, min_size=1, max_size=20), tags=st.none() | WORDS, compression=st.sampled_from(Compression))
+@given(
+    messages=st.lists(INNER, min_size=1, max_size=20), tags=st.none() | WORDS, compression=st.sampled_from(Compression)
+)
 def test_what_is_sent_as_a_batch_is_one_record_with_a_result_for_each_message(
     store: MessageStore,
     appender: Appender,
@@ -218,7 +224,11 @@ def test_a_store_with_batches_has_nothing_to_complain_of_and_is_dumped(store: Me
     ("messages", "error", "told"),
     [
         ([Message("a", b""), Message("b", b"")], MessageRejected, "one queue"),
-        ([Message("a", b"", tags="x"), Message("a", b"", tags="y")], MessageRejected, "has one tag.*'y' in a batch of 'x'"),
+        (
+            [Message("a", b"", tags="x"), Message("a", b"", tags="y")],
+            MessageRejected,
+            "has one tag.*'y' in a batch of 'x'",
+        ),
         ([Message("a", b"", tags="x"), Message("a", b"")], MessageRejected, "has one tag"),
         ([Message("a", b"")] * (MAX_INNER_MESSAGES + 1), BatchTooLarge, f"limit of {MAX_INNER_MESSAGES}"),
         ([Message("a", bytes(1 << 17))] * 9, BatchTooLarge, "max_opened_body_bytes"),
