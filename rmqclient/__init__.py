@@ -31,6 +31,7 @@ from rmqclient.retry import RetryPolicy
 from rmqclient.suspension import Suspend
 from rmqclient.transaction_producer import Decision, Transaction, TransactionProducer, TransactionResult
 from store import Durability, MessageQueue, StoreConfig
+from store.bodies import Compression
 from store.errors import (
     AllocationError,
     ArchiveBusy,
@@ -88,6 +89,7 @@ __all__ = [
     "BodyTooLarge",
     "BodyUnreadable",
     "ClientIdInUse",
+    "Compression",
     "ConfigMismatch",
     "DataLost",
     "Decision",

@@ -27,7 +27,7 @@ from functools import partial
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Annotated, Any, NewType, get_args, get_origin, get_type_hints
 
-from rmqclient.message import ReceivedMessage
+from rmqclient.message import Message, ReceivedMessage
 from store.errors import HandlerError, MessageRejected
 
 Decoder = Callable[[ReceivedMessage], object]
@@ -52,6 +52,11 @@ def encode_body(value: object) -> bytes:
             f"a body of type {kind.__module__}.{kind.__qualname__} cannot be encoded: {error}; "
             "give bytes, str, or what JSON can hold"
         ) from error
+
+
+def encoded(message: Message) -> Message:
+    """Return a message with its body as bytes. Raises MessageRejected."""
+    return message if type(message.body) is bytes else message.with_body(encode_body(message.body), 0)
 
 
 def decoder_for(function: Callable[..., Any]) -> Decoder:

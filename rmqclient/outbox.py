@@ -52,9 +52,11 @@ from typing import Any, NamedTuple, Protocol, Self
 import orjson
 
 from rmqclient.codecs import encode_body
+from rmqclient.compressor import OVER_BYTES
 from rmqclient.message import Message, SendResult
 from rmqclient.producer import Producer
 from store import MessageStore, open_store
+from store.bodies import Compression
 from store.crash_points import CrashPoint, reach
 from store.errors import MessageRejected
 
@@ -203,7 +205,7 @@ class Outbox:
 class Relay:
     """Sends what is in an outbox; a context manager. ``connect`` opens a connection that nobody else uses.
 
-    ``root`` is the directory of a store, or an open store.
+    ``root`` is the directory of a store, or an open store. Bodies are compressed as :class:`Producer` does it.
     """
 
     def __init__(
@@ -214,12 +216,26 @@ class Relay:
         *,
         batch: int = 100,
         interval_s: float = 0.1,
+        compression: Compression | None = None,
+        compress_over_bytes: int = OVER_BYTES,
+        compression_level: int | None = None,
     ) -> None:
         if batch < 1 or interval_s <= 0:
             raise ValueError(f"batch={batch}, interval_s={interval_s}: must be positive")
         self._own_store = not isinstance(root, MessageStore)
         self._store = root if isinstance(root, MessageStore) else open_store(root)
-        self._producer = Producer(self._store, group="RMQ_OUTBOX")
+        try:
+            self._producer = Producer(
+                self._store,
+                group="RMQ_OUTBOX",
+                compression=compression,
+                compress_over_bytes=compress_over_bytes,
+                compression_level=compression_level,
+            )
+        except BaseException:
+            if self._own_store:
+                self._store.close()
+            raise
         self._outbox = outbox
         self._connect = connect
         self._batch = batch

@@ -27,10 +27,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from rmqclient.compressor import OVER_BYTES
 from rmqclient.group import Member, MemberTable, check_client_id, default_client_id
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.producer import Producer
 from store import HALF_TOPIC, MessageStore, StoreConfig
+from store.bodies import Compression
 from store.errors import HandlerError, QueueError, TransactionDecided
 from store.half_messages import checks_of, group_of
 
@@ -148,10 +150,20 @@ class TransactionProducer(Producer):
         check: Check | None = None,
         client_id: str | None = None,
         config: StoreConfig | None = None,
+        compression: Compression | None = None,
+        compress_over_bytes: int = OVER_BYTES,
+        compression_level: int | None = None,
     ) -> None:
         if client_id is not None:
             check_client_id(client_id)
-        super().__init__(root, group=group, config=config)
+        super().__init__(
+            root,
+            group=group,
+            config=config,
+            compression=compression,
+            compress_over_bytes=compress_over_bytes,
+            compression_level=compression_level,
+        )
         self._execute = execute
         self._checker = None
         if check is not None:

@@ -171,7 +171,6 @@ cdef class Appender:
         cdef int64_t now = wall_clock_ms()
         cdef list results = []
         cdef int number
-        cdef unsigned char *start
         if count == 0:
             return []
         if count > MOST_INNER:
@@ -189,10 +188,8 @@ cdef class Appender:
                     f"{count} messages take {len(packed)} bytes compressed; the limit of a record is {self.max_body_bytes} "
                     "(max_body_bytes): send a smaller batch")
             outer = Message(first.topic, packed, tags=first.tags, keys=keys_of(batch), properties={"INNER_NUM": str(count)})
-            plan.count = plan.size = 0
+            outer.sys_flag = <int>sys_flag | SYS_FLAG_UNWRAPPED
             self._stage(plan, outer, route, number, sharding_key, now, results[0])
-            start = plan.staged
-            put_i32(start + R_SYS_FLAG, <int32_t>sys_flag | SYS_FLAG_UNWRAPPED)
             self._check_file_size(plan)
             self._commit(plan, route.slots[number], now, &section)
             for result in results:
@@ -692,6 +689,7 @@ cdef class Appender:
         put_i32(start + R_MAGIC, RECORD_MAGIC)
         put_i32(start + R_QUEUE_ID, route.queue_ids[number])
         put_i32(start + R_FLAG, message.flag)
+        put_i32(start + R_SYS_FLAG, message.sys_flag)
         put_i64(start + R_BORN_TIMESTAMP, now)
         memcpy(start + R_BORN_HOST, self.born_host, 8)
         memcpy(start + R_STORE_HOST, self.store_host, 8)
@@ -983,6 +981,8 @@ cdef int check_batch(list batch) except -1:
     for message in batch:
         if message.topic != first.topic:
             raise MessageRejected(f"a batch goes to one queue: topic {message.topic!r} in a batch for {first.topic!r}")
+        if message.sys_flag:
+            raise MessageRejected("a message whose body is compressed already is no part of a compressed batch: send it alone")
         if (message.tags or None) != (first.tags or None):
             raise MessageRejected(
                 f"a compressed batch has one tag, by which it is selected: {message.tags!r} in a batch of {first.tags!r}; "

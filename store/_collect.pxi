@@ -6,6 +6,7 @@ cdef enum:  # why collecting stopped before what was given ended, beside the num
     IS_GAP = 22           # messages of the queue before this one were not met
     IS_OTHER = 23         # a valid record, but not that of its entry
     NO_MEMORY = 24
+    IS_UNREADABLE = 25    # its body cannot be opened
 
 STOPPED = {"END": IS_RECORD, "SHORT": IS_SHORT, "FULL": IS_FULL, "ELSEWHERE": IS_ELSEWHERE, "GAP": IS_GAP, "OTHER": IS_OTHER}
 
@@ -68,6 +69,9 @@ cdef class Collector:
     cdef const unsigned char *tag_list_end
     cdef WantedQueue *queues            # hash table with open addressing
     cdef uint64_t room                  # a power of two
+    cdef list batch                     # messages of a batch that is added
+    cdef int64_t batch_at               # its commit log offset
+    cdef Py_ssize_t batch_next
     cdef list places                    # in the table, in the order in which the queues were given
 
     def __cinit__(self, Columns columns not None, *, tags=()):
@@ -237,13 +241,13 @@ cdef class Collector:
                 if self.columns.is_full(size):
                     return offset, IS_FULL
                 found = parse(record, size, offset, &frame)
-                if found == IS_RECORD and has_entry(record):
-                    if get_i64(record + R_QUEUE_OFFSET) != queue.next:
-                        met[0] = queue
-                        return offset, IS_GAP
-                    queue.next += 1
+                if found == IS_RECORD and has_entry(record) and get_i64(record + R_QUEUE_OFFSET) != queue.next:
+                    met[0] = queue
+                    return offset, IS_GAP
                 if found == IS_RECORD:
                     found = self._add(record, &frame)
+                if found == IS_RECORD:
+                    queue.next += has_entry(record)
             if found != IS_RECORD:
                 return offset, found
             offset += size
@@ -276,13 +280,44 @@ cdef class Collector:
     # --- both ------------------------------------------------------------------------------------------
 
     cdef int _add(self, const unsigned char *record, Frame *frame) noexcept nogil:
-        """Add a row of a checked record, if its tag is wanted."""
+        """Add a row of a checked record, or of each message of a batch, if its tag is wanted."""
+        if is_inner_batch(record):
+            return self._add_batch(record, frame)
+        return self._add_one(record, frame)
+
+    cdef int _add_one(self, const unsigned char *record, Frame *frame) noexcept nogil:
         cdef Named named
         if self.looks_for_named:
             find_named(record + frame.properties_at, frame.properties_size, &named)
             if self.tags.count and not self._has_wanted_tag(&named):
                 return IS_RECORD
-        return IS_RECORD if self.columns.add(record, frame, &named) else NO_MEMORY
+        return self.columns.add(record, frame, &named)
+
+    cdef int _add_batch(self, const unsigned char *record, Frame *frame) noexcept with gil:
+        """Add a row of each message of a batch; when the columns are full before its end, the next call goes on there."""
+        cdef ReceivedMessage message
+        cdef int found
+        try:
+            if self.batch is None or self.batch_at != get_i64(record + R_COMMIT_LOG_OFFSET):
+                message = received(PyBytes_FromStringAndSize(<char *>record, frame.size), 0, frame, None, 1, False)
+                message.max_opened_body_bytes = self.columns.max_opened_body_bytes
+                self.batch = inner_messages(message)
+                self.batch_at = get_i64(record + R_COMMIT_LOG_OFFSET)
+                self.batch_next = 0
+            while self.batch_next < len(self.batch):
+                message = self.batch[self.batch_next]
+                found = IS_FULL if self.columns.is_full(message.frame.size) else self._add(message.at, &message.frame)
+                if found != IS_RECORD:
+                    return found
+                self.batch_next += 1
+            self.batch = None
+            return IS_RECORD
+        except MemoryError:
+            return NO_MEMORY
+        except Exception as error:
+            if self.columns.null_unreadable and isinstance(error, BodyUnreadable):
+                return self._add_one(record, frame)
+            return self.columns._fail(record, frame, error)
 
     cdef bint _has_wanted_tag(self, const Named *named) noexcept nogil:
         cdef const unsigned char *at = self.tag_list
@@ -306,4 +341,6 @@ cdef class Collector:
     cdef tuple _ended(self, int64_t at, int found):
         if found == NO_MEMORY:
             raise MemoryError()
+        if found == IS_UNREADABLE:
+            raise self.columns.failure
         return at, found

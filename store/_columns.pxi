@@ -162,13 +162,22 @@ cdef class Columns:
     cdef Py_ssize_t variable            # bytes in columns of variable size
     cdef bint begun
     cdef bint wants_named               # columns from Named
+    cdef int64_t max_opened_body_bytes
+    cdef bint null_unreadable           # a body that cannot be opened is null, and not a failure
+    cdef bytes opened                   # body of the row that is added
+    cdef object failure                 # why that of the last record cannot be opened
 
-    def __cinit__(self, tuple names not None, *, Py_ssize_t rows, Py_ssize_t size):
+    def __cinit__(self, tuple names not None, *, Py_ssize_t rows, Py_ssize_t size,
+                  int64_t max_opened_body_bytes=DEFAULT_LIMIT, bint null_unreadable=False):
         cdef int number
         if not 1 <= rows <= MOST_ROWS:
             raise ValueError(f"rows={rows}: a batch has 1 to {MOST_ROWS:,} rows")
         if not 1 <= size <= MOST_BYTES:
             raise ValueError(f"size={size}: a batch has 1 to {MOST_BYTES:,} bytes, and what its last message is longer")
+        if not 1 <= max_opened_body_bytes <= MOST_BYTES:
+            raise ValueError(f"max_opened_body_bytes={max_opened_body_bytes}: a body opens to 1 to {MOST_BYTES:,} bytes")
+        self.max_opened_body_bytes = max_opened_body_bytes
+        self.null_unreadable = null_unreadable
         self.names = names
         self.most_rows = rows
         self.most_bytes = size
@@ -180,6 +189,7 @@ cdef class Columns:
                        COLUMN_MSG_ID, PROPERTY_NAMES, PROPERTY_VALUES):
             self.columns[number].has_data = True
         self.columns[COLUMN_KEY].has_nulls = self.columns[COLUMN_TAGS].has_nulls = True
+        self.columns[COLUMN_VALUE].has_nulls = null_unreadable
         for name in names:
             if name not in COLUMNS:
                 raise ValueError(f"{name!r} is no column: those are {', '.join(COLUMNS)}")
@@ -216,6 +226,7 @@ cdef class Columns:
                     self._buffers(PROPERTY_NAMES, self.pairs)[1:] + self._buffers(PROPERTY_VALUES, self.pairs)[1:])
         self.rows = self.pairs = self.variable = 0
         self.begun = False
+        self.opened = None
         return rows, taken
 
     cdef list _buffers(self, int number, Py_ssize_t count):
@@ -260,14 +271,24 @@ cdef class Columns:
         return (self.rows >= self.most_rows or self.variable > self.most_bytes
                 or (self.rows > 0 and self.variable + size > MOST_OFFSET))
 
-    cdef bint add(self, const unsigned char *record, const Frame *frame, const Named *named) noexcept nogil:
-        """Add a row of a checked record. False when there is no memory."""
+    cdef int add(self, const unsigned char *record, const Frame *frame, const Named *named) noexcept nogil:
+        """Add a row of a checked record, and return IS_RECORD; or none, and IS_FULL, IS_UNREADABLE or NO_MEMORY."""
         cdef int32_t flags = get_i32(record + R_SYS_FLAG)
         cdef bint born_v6 = flags & SYS_FLAG_BORN_HOST_V6
         cdef bint store_v6 = flags & SYS_FLAG_STORE_HOST_V6
         cdef int host_at = R_STORE_HOST + (12 if born_v6 else 0)
+        cdef const unsigned char *body = record + frame.body_at
+        cdef Py_ssize_t body_size = frame.body_size
         cdef char text[MESSAGE_ID_SIZE]
         cdef bint done = True
+        cdef int found
+        if flags & SYS_FLAG_INNER_BATCH:  # one that cannot be opened: of others the messages come, as records of their own
+            body = NULL
+            body_size = 0
+        elif flags & SYS_FLAG_COMPRESSED and self.columns[COLUMN_VALUE].is_wanted:
+            found = self._open(record, frame, &body, &body_size)
+            if found != IS_RECORD:
+                return found
         self.put64(COLUMN_OFFSET, get_i64(record + R_QUEUE_OFFSET))
         self.put64(COLUMN_TIMESTAMP, 1000 * <uint64_t>get_i64(record + host_at - 8))
         self.put64(COLUMN_BORN_TIMESTAMP, 1000 * <uint64_t>get_i64(record + R_BORN_TIMESTAMP))
@@ -277,7 +298,7 @@ cdef class Columns:
         self.put32(COLUMN_FLAG, get_i32(record + R_FLAG))
         self.put32(COLUMN_SYS_FLAG, flags)
         self.put32(COLUMN_RECONSUME_TIMES, get_i32(record + reconsume_times_at(record)))
-        done &= self.put(COLUMN_VALUE, record + frame.body_at, frame.body_size)
+        done &= self.put(COLUMN_VALUE, body, body_size)
         done &= self.put(COLUMN_TOPIC, record + frame.topic_at, frame.topic_size)
         if self.wants_named:
             done &= self.put(COLUMN_KEY, named.key, named.key_size)
@@ -295,7 +316,34 @@ cdef class Columns:
         if self.columns[COLUMN_PROPERTIES].is_wanted:
             done &= self._put_properties(record + frame.properties_at, frame.properties_size)
         self.rows += 1
-        return done
+        return IS_RECORD if done else NO_MEMORY
+
+    cdef int _open(self, const unsigned char *record, const Frame *frame, const unsigned char **body,
+                   Py_ssize_t *size) noexcept with gil:
+        """Point to the opened body of a record, NULL for one that is null."""
+        body[0] = NULL
+        size[0] = 0
+        try:
+            self.opened = None
+            self.opened = open_body(PyBytes_FromStringAndSize(<char *>record + frame.body_at, frame.body_size),
+                                    get_i32(record + R_SYS_FLAG), self.max_opened_body_bytes)
+        except MemoryError:
+            return NO_MEMORY
+        except Exception as error:
+            if self.null_unreadable and isinstance(error, BodyUnreadable):
+                return IS_RECORD
+            return self._fail(record, frame, error)
+        body[0] = <const unsigned char *>PyBytes_AS_STRING(self.opened)
+        size[0] = PyBytes_GET_SIZE(self.opened)
+        return IS_FULL if self.rows > 0 and self.variable + frame.size + size[0] > MOST_OFFSET else IS_RECORD
+
+    cdef int _fail(self, const unsigned char *record, const Frame *frame, error):
+        """Keep why a record cannot be opened, with its place."""
+        topic = PyUnicode_DecodeUTF8(<char *>record + frame.topic_at, frame.topic_size, NULL)
+        self.failure = type(error)(
+            f"{topic}, queue {get_i32(record + R_QUEUE_ID)}, offset {get_i64(record + R_QUEUE_OFFSET)}, at "
+            f"{get_i64(record + R_COMMIT_LOG_OFFSET)} of the commit log: cannot be read: {error}")
+        return IS_UNREADABLE
 
     cdef void put32(self, int number, int32_t value) noexcept nogil:
         if self.columns[number].is_wanted:

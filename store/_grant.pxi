@@ -273,6 +273,7 @@ cdef class QueueGrant:
     def acknowledge(self, ReceivedMessage message not None):
         """Mark one message finished. False when the epoch is old: somebody else has the queue now."""
         cdef uint64_t offset = get_i64(message.at + R_QUEUE_OFFSET)
+        message.opened = None  # who took it with others holds it until all of them are finished
         if message.rest is not None and finish_inner(message):
             return self._hold_behind(offset, message.rest)
         return self._acknowledge(&offset, 1)

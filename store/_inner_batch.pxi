@@ -73,7 +73,7 @@ cdef Py_ssize_t put_inner_record(unsigned char *at, const unsigned char *record,
 
 
 def inner_messages(ReceivedMessage record not None):
-    cdef bytes content = record.body
+    cdef bytes content = record.open_body()
     cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(content)
     cdef Py_ssize_t content_size = PyBytes_GET_SIZE(content)
     cdef Py_ssize_t position = 0

@@ -133,6 +133,12 @@ class Message:
     def properties(self) -> dict[str, str] | None: ...
     @property
     def flag(self) -> int: ...
+    @property
+    def sys_flag(self) -> int:
+        """What the record will say of the body as it stands here: 0, or that it is compressed."""
+
+    def with_body(self, body: bytes, sys_flag: int) -> Message:
+        """Return this message with its body as it is to be stored, and what its record says of it: for producers."""
 
 @final
 class SendResult:
@@ -182,7 +188,7 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """Its body as it was sent: opened when it is compressed, once, and kept from then on.
+        """Its body as it was sent: opened when it is compressed, once, and kept until it is acknowledged.
 
         Raises BodyUnreadable when it opens to more than :attr:`max_opened_body_bytes`, or not at all; NotInstalled
         when the package is missing that opens it.
@@ -191,6 +197,9 @@ class ReceivedMessage:
     @property
     def stored_body(self) -> bytes:
         """The bytes of its body in the record, which may be compressed."""
+
+    def open_body(self, limit: int = ...) -> bytes:
+        """Return :attr:`body` without keeping it, by a lower limit if one is given. Raises the same."""
 
     @property
     def max_opened_body_bytes(self) -> int:
@@ -630,9 +639,20 @@ class Columns:
 
     A batch ends with ``rows`` rows, or with the row with which it has more than ``size`` bytes of variable size. Raises
     ValueError for a name that is none of ``COLUMNS``, and for limits that cannot be.
+
+    A body that opens to more than ``max_opened_body_bytes``, or not at all, is null with ``null_unreadable``. Without,
+    the collector that comes to it raises BodyUnreadable, which names queue and offsets.
     """
 
-    def __new__(cls, names: tuple[str, ...], *, rows: int, size: int) -> Self: ...
+    def __new__(
+        cls,
+        names: tuple[str, ...],
+        *,
+        rows: int,
+        size: int,
+        max_opened_body_bytes: int = ...,
+        null_unreadable: bool = False,
+    ) -> Self: ...
     @property
     def rows(self) -> int:
         """Rows that were added and not taken yet."""
@@ -646,7 +666,10 @@ class Columns:
 
 @final
 class Collector:
-    """Adds messages to columns, those with one of some tags or all. Every record is checked first."""
+    """Adds messages to columns, those with one of some tags or all. Every record is checked first.
+
+    What adds raises BodyUnreadable, unless the columns have null for it, and NotInstalled.
+    """
 
     def __new__(cls, columns: Columns, *, tags: Iterable[str] = ()) -> Self: ...
     @property

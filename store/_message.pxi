@@ -20,6 +20,7 @@ cdef class Message:
     cdef readonly tuple keys
     cdef readonly dict properties
     cdef readonly int flag
+    cdef readonly int sys_flag          # of the body as it stands here, such as that it is compressed
 
     def __init__(self, str topic not None, object body, *, str tags=None, object keys=(), object properties=None,
                  int flag=0):
@@ -29,6 +30,17 @@ cdef class Message:
         self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
         self.properties = None if properties is None else dict(properties)
         self.flag = flag
+
+    def with_body(self, bytes body not None, int sys_flag):
+        cdef Message message = Message.__new__(Message)
+        message.topic = self.topic
+        message.body = body
+        message.tags = self.tags
+        message.keys = self.keys
+        message.properties = self.properties
+        message.flag = self.flag
+        message.sys_flag = sys_flag
+        return message
 
     def __repr__(self):
         size = f"{len(self.body)} B" if isinstance(self.body, bytes) else type(self.body).__name__
@@ -40,14 +52,16 @@ cdef class Message:
     __hash__ = None
 
     cdef tuple _fields(self):
-        return self.topic, self.body, self.tags, self.keys, self.properties or {}, self.flag
+        return self.topic, self.body, self.tags, self.keys, self.properties or {}, self.flag, self.sys_flag
 
     def __reduce__(self):
-        return _message, (self.topic, self.body, self.tags, self.keys, self.properties, self.flag)
+        return _message, (self.topic, self.body, self.tags, self.keys, self.properties, self.flag, self.sys_flag)
 
 
-def _message(topic, body, tags, keys, properties, flag):
-    return Message(topic, body, tags=tags, keys=keys, properties=properties, flag=flag)
+def _message(topic, body, tags, keys, properties, flag, sys_flag):
+    cdef Message message = Message(topic, body, tags=tags, keys=keys, properties=properties, flag=flag)
+    message.sys_flag = sys_flag
+    return message
 
 
 @cython.final
@@ -391,7 +405,7 @@ cdef class ReceivedMessage:
     cdef bint delivered                 # to a group: what its retry topic holds is shown as of the topic where it failed,
                                         # a half message as of the topic that it is for
     cdef dict parsed
-    cdef bytes opened                   # the body, when it is compressed and was asked for
+    cdef bytes opened                   # the body, from when it was asked for until it is acknowledged; if it is compressed
     cdef readonly int64_t max_opened_body_bytes
     cdef bytearray rest                 # of its batch: how many messages are not finished, in four bytes, and a byte for each
     cdef readonly int inner_number
@@ -426,15 +440,20 @@ cdef class ReceivedMessage:
 
     @property
     def body(self):
+        cdef bytes opened
         if get_i32(self.at + R_SYS_FLAG) & SYS_FLAG_COMPRESSED:
-            if self.opened is None:
-                self.opened = open_body(self.stored_body, self.sys_flag, self.max_opened_body_bytes)
-            return self.opened
+            opened = self.opened
+            if opened is None:
+                opened = self.opened = self.open_body()
+            return opened
         return PyBytes_FromStringAndSize(<char *>self.at + self.frame.body_at, self.frame.body_size)
 
     @property
     def stored_body(self):
         return PyBytes_FromStringAndSize(<char *>self.at + self.frame.body_at, self.frame.body_size)
+
+    def open_body(self, int64_t limit=0x7FFFFFFFFFFFFFFF):
+        return open_body(self.stored_body, self.sys_flag, min(limit, self.max_opened_body_bytes))
 
     @property
     def flag(self):

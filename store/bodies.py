@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import enum
 import importlib
+import threading
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,27 @@ DEFAULT_LIMIT = 64 << 20
 _LARGEST_WINDOW = 1 << 27
 _PIECE = 256
 """Bytes of Zstandard that are opened at once when their size is not told: 64 blocks at most, so 8 MiB."""
+
+
+class _Zstandard(threading.local):
+    """Contexts of one thread. Two threads cannot share one, and to make one costs as much as 4 KiB take in it."""
+
+    def __init__(self) -> None:
+        self._compressors: dict[int, Any] = {}
+        self._opener: Any = None
+
+    def compressor(self, level: int) -> Any:
+        if level not in self._compressors:
+            self._compressors[level] = _library("zstandard").ZstdCompressor(level=level)
+        return self._compressors[level]
+
+    def opener(self) -> Any:
+        if self._opener is None:
+            self._opener = _library("zstandard").ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
+        return self._opener
+
+
+_zstandard = _Zstandard()
 
 
 class Compression(enum.Enum):
@@ -54,7 +76,7 @@ def compress(body: bytes, compression: Compression, level: int | None = None) ->
     elif compression is Compression.LZ4:
         packed = _library("lz4.frame").compress(body, compression_level=0 if level is None else level)
     else:
-        packed = _library("zstandard").ZstdCompressor(level=3 if level is None else level).compress(body)
+        packed = _zstandard.compressor(3 if level is None else level).compress(body)
     return packed
 
 
@@ -100,8 +122,8 @@ def _open_zstd(body: bytes, limit: int) -> tuple[bytes, bool]:
         if size > limit:
             raise _too_large(body, limit)
         if size > 0:
-            return zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompress(body), True
-        opener = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj()
+            return _zstandard.opener().decompress(body), True
+        opener = _zstandard.opener().decompressobj()
         opened = bytearray()
         for start in range(0, len(body), _PIECE):
             opened += opener.decompress(body[start : start + _PIECE])

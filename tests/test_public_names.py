@@ -18,6 +18,7 @@ PUBLIC = {
     "BodyTooLarge",
     "BodyUnreadable",
     "ClientIdInUse",
+    "Compression",
     "ConfigMismatch",
     "DataLost",
     "Decision",

@@ -138,8 +138,12 @@ def cleaned_row(info: CleanInfo) -> Row:
 
 
 def message_row(message: ReceivedMessage) -> Row:
-    """A message; a body that is not UTF-8 stands under ``body_base64``, and ``body`` is then None."""
-    text = _as_text(message.body)
+    """A message; a body that is not UTF-8 stands under ``body_base64``, and ``body`` is then None.
+
+    So does the stored body of one that cannot be opened, and ``body_error`` says why.
+    """
+    body, error = _opened(message)
+    text = _as_text(body) if error is None else None
     row: dict[str, Any] = {
         "topic": message.topic,
         "queue_id": message.queue_id,
@@ -154,7 +158,9 @@ def message_row(message: ReceivedMessage) -> Row:
         "body": text,
     }
     if text is None:
-        row["body_base64"] = base64.b64encode(message.body).decode("ascii")
+        row["body_base64"] = base64.b64encode(body).decode("ascii")
+    if error is not None:
+        row["body_error"] = error
     return row
 
 
@@ -195,14 +201,14 @@ def dead_letter_lines(letter: DeadLetter) -> list[str]:
         told = printable(f"{failure.get('error')}: {failure.get('text')}".encode())
         lines.append(f"attempt {failure.get('attempt')}  {when}  {failure.get('worker') or '-'}  {told}")
         lines += [printable(line.encode()) for line in str(failure.get("trace", "")).splitlines()]
-    return [*lines, f"body          {printable(letter.message.body)}"]
+    return [*lines, f"body          {_shown_body(letter.message)}"]
 
 
 def message_line(message: ReceivedMessage) -> str:
     """A message as one line of text: queue and offset, local time, tags, keys, body. Control characters are escaped."""
     when = _local_time(message.store_timestamp)
     labels = " ".join([message.tags or "-", *message.keys])
-    return f"{message.queue_id}:{message.queue_offset}  {when}  {labels}  {printable(message.body)}"
+    return f"{message.queue_id}:{message.queue_offset}  {when}  {labels}  {_shown_body(message)}"
 
 
 def printable(body: bytes) -> str:
@@ -212,6 +218,21 @@ def printable(body: bytes) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
         for character in text
     )
+
+
+def _opened(message: ReceivedMessage) -> tuple[bytes, str | None]:
+    """Return a body, and why it is the one that is stored when it cannot be opened."""
+    from rmqclient import BodyUnreadable, NotInstalled  # noqa: PLC0415 - a command imports what it needs
+
+    try:
+        return message.open_body(), None  # not kept: of a list that would be all of them
+    except (BodyUnreadable, NotInstalled) as error:
+        return message.stored_body, str(error)
+
+
+def _shown_body(message: ReceivedMessage) -> str:
+    body, error = _opened(message)
+    return printable(body if error is None else f"<{error}>".encode())
 
 
 def _local_time(milliseconds: int) -> str:

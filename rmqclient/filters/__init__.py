@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqclient.filters.body import BodyFilter
+from rmqclient.filters.body import MAX_BODY_BYTES, BodyFilter
 from rmqclient.filters.sql92 import Sql92
 from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import RETRY_PREFIX
 from store import TagSet
+from store.errors import BodyUnreadable, NotInstalled
 
 
 @dataclass(slots=True)
@@ -80,7 +81,12 @@ class MessageFilter:
             counts.refused_by_properties += 1
             return False
         if self.json is not None:
-            matches = self.json.matches(message.body)
+            try:
+                matches = self.json.matches(message.open_body(MAX_BODY_BYTES))
+            except BodyUnreadable:  # longer than that, for one
+                matches = None
+            except NotInstalled:  # a fault of this process and not of the message: its delivery will fail
+                matches = True
             if not matches:
                 counts.refused_by_body += 1
                 counts.undecided += matches is None

@@ -17,7 +17,7 @@ from rmqclient.spark.offsets import Ranges
 from rmqclient.spark.planning import Split, plan
 from rmqclient.spark.pushdown import Pushed, push
 from rmqclient.spark.read_options import ReadOptions
-from store.errors import DataLost
+from store.errors import BodyUnreadable, DataLost
 from store.view import View
 
 _log = logging.getLogger(__name__)
@@ -59,7 +59,10 @@ class PushdownBatchReader(BatchReader):
 
 
 def read_split(options: ReadOptions, schema: StructType, split: Split) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one task. Raises DataLost when some are gone, unless they are to be passed over."""
+    """Yield the rows of one task. Raises DataLost when some are gone, unless they are to be passed over.
+
+    Raises BodyUnreadable when a body cannot be opened, unless it is to be null; NotInstalled.
+    """
     view = opened(Location.of(options))
     view.release()
     records = RecordBatches(
@@ -68,13 +71,21 @@ def read_split(options: ReadOptions, schema: StructType, split: Split) -> Iterat
         rows=options.batch_rows,
         size=options.batch_bytes,
         tags=options.tags,
+        max_opened_body_bytes=options.max_opened_body_bytes,
+        null_unreadable=not options.fail_on_unreadable_body,
         on_lost=_fail if options.fail_on_data_loss else _pass_over,
     )
-    if split.log is not None:
-        yield from records.read_log(*split.log, split.ranges())
-        return
-    for queue, wanted in split.ranges().items():
-        yield from records.read_queue(queue, wanted.start, wanted.stop)
+    try:
+        if split.log is not None:
+            yield from records.read_log(*split.log, split.ranges())
+            return
+        for queue, wanted in split.ranges().items():
+            yield from records.read_queue(queue, wanted.start, wanted.stop)
+    except BodyUnreadable as error:
+        raise BodyUnreadable(
+            f"{error}. To read null in its place set the option failOnUnreadableBody to false; maxOpenedBodyBytes is "
+            "the limit here"
+        ) from error
 
 
 def _fail(what: str) -> None:

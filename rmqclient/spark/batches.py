@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from rmqclient.filters.tag import TagFilter
 from rmqclient.spark.columns import IN_ENTRIES, schema_of
 from store import STOPPED, Collector, ColumnBuffer, Columns, MessageQueue, layout
+from store.bodies import DEFAULT_LIMIT
 from store.errors import StoreCorrupt
 from store.record import reason
 from store.view import LogPart, View, entry_at, first_offset
@@ -56,6 +57,9 @@ class BatchReader:
     its place in the queue, asks for. ``on_lost`` gets a sentence with queue, queue offsets, commit log offset and
     reason for messages that are damaged or not there any more, and raises, or returns to go on behind them.
 
+    Bodies are opened, up to ``max_opened_body_bytes``. One that cannot be is null with ``null_unreadable``; without,
+    reading raises BodyUnreadable, with queue, queue offset, commit log offset and reason; and NotInstalled.
+
     Raises ValueError for a column that does not exist or has another type, and for limits that cannot be.
     """
 
@@ -67,6 +71,8 @@ class BatchReader:
         rows: int = 10_000,
         size: int = 4 << 20,
         tags: TagFilter = _EVERYTHING,
+        max_opened_body_bytes: int = DEFAULT_LIMIT,
+        null_unreadable: bool = False,
         on_lost: Callable[[str], None],
     ) -> None:
         for field in schema:
@@ -78,6 +84,8 @@ class BatchReader:
         self._rows = rows
         self._size = size
         self._tags = tags
+        self._max_opened_body_bytes = max_opened_body_bytes
+        self._null_unreadable = null_unreadable
         self._on_lost = on_lost
         self._collector()  # which checks the rest
 
@@ -107,7 +115,13 @@ class BatchReader:
         yield from self._batches(collector, steps)
 
     def _collector(self) -> Collector:
-        columns = Columns(self._names, rows=self._rows, size=self._size)
+        columns = Columns(
+            self._names,
+            rows=self._rows,
+            size=self._size,
+            max_opened_body_bytes=self._max_opened_body_bytes,
+            null_unreadable=self._null_unreadable,
+        )
         return Collector(columns, tags=self._tags.tags)
 
     def _batches(self, collector: Collector, steps: Iterator[None]) -> Iterator[pa.RecordBatch]:

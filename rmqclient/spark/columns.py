@@ -4,7 +4,7 @@
 column                type                 meaning
 ====================  ===================  ==========================================================================
 key                   string               keys of the message, separated by spaces [KEYS]; null without one
-value                 binary               body
+value                 binary               body, opened when it is compressed; see failOnUnreadableBody for null
 topic                 string
 partition             int                  queue id
 offset                long                 queue offset

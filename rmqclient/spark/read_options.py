@@ -17,6 +17,8 @@ startingOffsetsByTimestamp           none               ``{"orders": {"0": 17000
 endingOffsetsByTimestamp             none               the same, for a batch
 startingOffsetsByTimestampStrategy   error              ``latest``: a time that no message has reached is the end
 failOnDataLoss                       true               false: messages that are gone or damaged are passed over
+failOnUnreadableBody                 true               false: null for a compressed body that cannot be opened
+maxOpenedBodyBytes                   64m                what a compressed body may open to; at most 1g
 maxOffsetsPerTrigger                 none               most messages of one micro-batch, over all queues in proportion
 maxBytesPerTrigger                   none               most bytes of records of one micro-batch, about
 minOffsetsPerTrigger                 none               a micro-batch waits for so many messages,
@@ -48,6 +50,7 @@ import orjson
 from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.names import check_group
 from store import MessageQueue
+from store.bodies import DEFAULT_LIMIT
 
 EARLIEST, LATEST = -2, -1
 
@@ -86,6 +89,8 @@ class ReadOptions:
     ending_timestamp: int | None = None
     ending_timestamps: dict[MessageQueue, int] = field(default_factory=dict)
     fail_on_data_loss: bool = True
+    fail_on_unreadable_body: bool = True
+    max_opened_body_bytes: int = DEFAULT_LIMIT
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
@@ -105,6 +110,7 @@ class ReadOptions:
 _NAMES = (
     *("path", "archive", *_SELECTIONS, "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
     *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss"),
+    *("failOnUnreadableBody", "maxOpenedBodyBytes"),
     *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions"),
     *("maxRecordsPerPartition", "maxBytesPerPartition", "split", "subExpression", "batchRows", "batchBytes"),
     *("includeProperties", "includeHeaders", "includeMetadata", "commitGroup"),
@@ -132,6 +138,8 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         ending_timestamp=read.number("endingTimestamp", None, least=0),
         ending_timestamps=read.by_queue("endingOffsetsByTimestamp"),
         fail_on_data_loss=read.flag("failOnDataLoss", True),
+        fail_on_unreadable_body=read.flag("failOnUnreadableBody", True),
+        max_opened_body_bytes=read.number("maxOpenedBodyBytes", DEFAULT_LIMIT, units=_SIZES) or 1,
         max_offsets_per_trigger=read.number("maxOffsetsPerTrigger", None),
         max_bytes_per_trigger=read.number("maxBytesPerTrigger", None, units=_SIZES),
         min_offsets_per_trigger=read.number("minOffsetsPerTrigger", None),

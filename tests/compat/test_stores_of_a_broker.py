@@ -95,7 +95,8 @@ def test_every_message_is_read_through_its_queue_once_the_store_is_open(golden: 
             for number, offset in enumerate(line["commit_log_offsets"], line["begin"]):
                 found, record = store.message_at(queue, number), by_offset[offset]
                 assert found.commit_log_offset == offset
-                assert found.body == b64decode(record["body"])
+                assert found.stored_body == b64decode(record["body"])
+                assert found.body == reference.opened(found.stored_body, found.sys_flag)
                 for name in ("topic", "queue_id", "queue_offset", "size", "flag", "sys_flag", "properties"):
                     assert getattr(found, name) == record[name]
                 for name in ("born_timestamp", "store_timestamp"):

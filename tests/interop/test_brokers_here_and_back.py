@@ -141,7 +141,8 @@ def test_every_message_of_a_broker_is_read_through_its_queue(written: Written, t
                     record["born_timestamp"],
                     record["store_timestamp"],
                 )
-                assert found.body == b64decode(record["body"])
+                assert found.stored_body == b64decode(record["body"])
+                assert found.body == reference.opened(found.stored_body, found.sys_flag)
     assert not (root / "abort").exists()
 
 

@@ -59,7 +59,7 @@ def row_of_line(line: Line) -> Row:
     host, _, port = line["store_host"].rpartition(":")
     return {
         "key": properties.get("KEYS"),
-        "value": b64decode(line["body"]),
+        "value": reference.opened(b64decode(line["body"]), line["sys_flag"]),
         "topic": line["topic"],
         "partition": line["queue_id"],
         "offset": line["queue_offset"],

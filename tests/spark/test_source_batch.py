@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
+from rmqclient import Compression, Producer
 from rmqclient.pull_consumer import PullConsumer, PullStatus
 from rmqclient.spark.batch_reader import read_split
 from rmqclient.spark.columns import schema_of
@@ -192,6 +193,32 @@ def test_a_frame_is_what_was_there_when_it_was_made_while_others_append(spark: S
     for (topic, queue_id), rows in by_queue.items():
         whole = [row for row in stored if (row["topic"], row["partition"]) == (topic, queue_id)]
         assert rows == whole[: len(rows)]
+
+
+# --- compressed bodies ----------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee("G38")
+@pytest.mark.parametrize("split", ["queue", "log"])
+def test_compressed_bodies_are_opened_and_one_that_cannot_be_is_told_or_null(
+    spark: SparkSession, tmp_path: Path, split: str
+) -> None:
+    root = tmp_path / "store"
+    long = b'{"flight": "UA1545"}' * 400
+    with Producer(root) as plain:
+        plain.create_topic("flights", 1)
+        for compression in Compression:
+            with Producer(root, compression=compression) as producer:
+                producer.send_batch([Message("flights", b"short"), Message("flights", long)])
+    assert rows_of(load(spark, root, split=split, **EVERYTHING)) == expected(root)
+    assert [row["value"] for row in rows_of(load(spark, root, split=split))] == [b"short", long] * 3
+
+    with pytest.raises(
+        Exception, match=r"BodyUnreadable: flights, queue 0, offset 1, at .*failOnUnreadableBody to false"
+    ):
+        load(spark, root, split=split, maxOpenedBodyBytes=len(long) - 1).collect()
+    rows = rows_of(load(spark, root, split=split, maxOpenedBodyBytes=len(long) - 1, failOnUnreadableBody="false"))
+    assert [row["value"] for row in rows] == [b"short", None] * 3
 
 
 # --- what is damaged ------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """A second, slow reader and writer of store directories: the oracle for the compiled kernel and for recovery.
 
-Written from the description of RocketMQ 4.9's format with ``struct`` and ``zlib`` alone. It shares nothing with the
-package :mod:`store`, not even constants, so that one mistake cannot hide itself by being made on both sides. It
-believes nothing: whatever is not exactly right is ``None``, a :class:`BadStore` or a line of :func:`check_store`.
+Written from the description of RocketMQ 4.9's format with ``struct``, ``zlib`` and what opens bodies. It shares nothing
+with the package :mod:`store`, not even constants, so that one mistake cannot hide itself by being made on both sides.
+It believes nothing: whatever is not exactly right is ``None``, a :class:`BadStore` or a line of :func:`check_store`.
 
 All integers on disk are big-endian and signed.
 """
@@ -16,6 +16,9 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, dropwhile
 from pathlib import Path
+
+import lz4.frame
+import zstandard
 
 ENTRY = struct.Struct(">qiq")
 PRE_BLANK_ENTRY = (0, 0x7FFFFFFF, 0)
@@ -75,6 +78,11 @@ class ReferenceRecord:
     def property_map(self) -> dict[str, str]:
         """The properties as RocketMQ's reader sees them."""
         return parse_properties(self.properties)
+
+    @property
+    def opened_body(self) -> bytes:
+        """The body as it was sent."""
+        return opened(self.body, self.sys_flag)
 
     @property
     def tags_code(self) -> int:
@@ -245,6 +253,19 @@ def _crc_property(covered: bytes) -> bytes:
 def body_crc(body: bytes) -> int:
     """Return the CRC-32 of a body as it is stored: the lower 31 bits, 0 when it is empty."""
     return zlib.crc32(body) & 0x7FFFFFFF if body else 0
+
+
+def opened(body: bytes, sys_flag: int) -> bytes:
+    """Return a body as it was sent (MessageSysFlag, CompressionType)."""
+    kind = sys_flag >> 8 & 7
+    if not sys_flag & 0x1:
+        return body
+    if kind == 1:
+        return bytes(lz4.frame.decompress(body))
+    if kind == 2:
+        with zstandard.ZstdDecompressor().stream_reader(body) as reader:
+            return bytes(reader.read())
+    return zlib.decompress(body)
 
 
 def java_hash(text: str) -> int:

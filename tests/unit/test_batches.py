@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import tarfile
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +22,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
+import lz4.frame
 import pyarrow as pa
+import zstandard
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from rmqclient import Message, Producer, StoreConfig
@@ -30,6 +33,7 @@ from rmqclient.spark import batches
 from rmqclient.spark.batches import BatchReader
 from rmqclient.spark.columns import schema_of
 from store import MessageQueue
+from store.errors import BodyUnreadable
 from store.view import LocalView, LogPart, View
 from tests.support import reference
 from tests.support.lines import by_place, of_kind
@@ -63,7 +67,7 @@ def row_of(record: ReferenceRecord) -> Row:
     unique = first(record, "UNIQ_KEY")
     return {
         "key": first(record, "KEYS"),
-        "value": record.body,
+        "value": record.opened_body,
         "topic": record.topic,
         "partition": record.queue_id,
         "offset": record.queue_offset,
@@ -265,7 +269,8 @@ def records(draw: st.DrawFn) -> ReferenceRecord:
         if draw(st.booleans()):
             flags |= bit
             hosts[name] = draw(st.binary(min_size=16, max_size=16) | st.just(bytes(15) + b"\1"))
-    return replace(record, sys_flag=flags, **hosts)
+    body = zlib.compress(record.body) if flags & 0x1 else record.body
+    return replace(record, body=body, sys_flag=flags, **hosts)
 
 
 @SHARED
@@ -671,6 +676,70 @@ def test_a_damaged_number_in_a_brokers_record_is_noticed(read: Callable[..., lis
     rows = read(view, on_lost=lost.append)
     assert [row["value"] for row in rows] == [b"%d" % number for number in range(30) if number != 10]
     assert [numbers_in(sentence) for sentence in lost] == [range(10, 11)]
+
+
+# --- compressed bodies ----------------------------------------------------------------------------
+
+
+def compressed(body: bytes, kind: int) -> ReferenceRecord:
+    """Return a record whose body is compressed as SYSFLAG tells: 0 and 3 zlib, 1 LZ4, 2 Zstandard."""
+    pack = (zlib.compress, lz4.frame.compress, zstandard.ZstdCompressor().compress, zlib.compress)[kind]
+    return ReferenceRecord(topic="t", body=pack(body), sys_flag=kind << 8 | 0x1)
+
+
+@both
+def test_bodies_are_opened(read: Callable[..., list[Row]]) -> None:
+    sent = [b"%d" % number * (number * 500) for number in range(12)]
+    made = [
+        ReferenceRecord(topic="t", body=body) if number % 3 == 0 else compressed(body, number % 4)
+        for number, body in enumerate(sent)
+    ]
+    view = HandMade(made)
+    for limits in ({}, {"size": 3_000}, {"rows": 2}, {"null_unreadable": True}):
+        assert read(view, **limits) == [row_of(record) for record in view.records]
+        assert [row["value"] for row in read(view, **limits)] == sent
+
+
+UNREADABLE = [
+    (compressed(bytes(10_000), 2), "opens to more than 9999"),
+    (ReferenceRecord(topic="t", body=b"damaged", sys_flag=0x301), "is damaged"),
+    (replace(compressed(b"x" * 5_000, 1), sys_flag=0x501), "in a way that is not known: 5"),
+]
+
+
+@both
+@pytest.mark.parametrize(("record", "why"), UNREADABLE)
+def test_a_body_that_cannot_be_opened_is_an_error_with_its_place_or_null(
+    read: Callable[..., list[Row]], record: ReferenceRecord, why: str
+) -> None:
+    made = [compressed(b"%d" % number * 1_000, 2) for number in range(9)]
+    made[4] = record
+    view = HandMade(made)
+    place = re.escape(
+        f"t, queue 0, offset 4, at {view.records[4].commit_log_offset} of the commit log: cannot be read:"
+    )
+
+    with pytest.raises(BodyUnreadable, match=f"{place} a .*{why}"):
+        read(view, max_opened_body_bytes=9_999)
+
+    rows = read(view, max_opened_body_bytes=9_999, null_unreadable=True, rows=6)
+    expected = [row_of(each) if each.queue_offset != 4 else None for each in view.records]
+    assert [row["value"] for row in rows] == [None if each is None else each["value"] for each in expected]
+    assert [row for row in rows if row["offset"] != 4] == [each for each in expected if each is not None]
+    assert rows[4]["size"] == view.records[4].size
+
+
+@both
+def test_a_body_that_nobody_asks_for_is_not_opened(read: Callable[..., list[Row]]) -> None:
+    view = HandMade([record for record, _ in UNREADABLE])
+    without_value = pa.schema([field for field in FULL if field.name != "value"])
+    assert [row["offset"] for row in read(view, without_value, max_opened_body_bytes=1)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("limit", [0, -1, (1 << 30) + 1])
+def test_a_limit_of_bodies_that_cannot_be_is_refused(limit: int) -> None:
+    with pytest.raises(ValueError, match=f"max_opened_body_bytes={limit}: a body opens to 1 to 1,073,741,824 bytes"):
+        BatchReader(HandMade([]), FULL, max_opened_body_bytes=limit, on_lost=never)
 
 
 # --- stores of a broker ---------------------------------------------------------------------------

@@ -118,6 +118,8 @@ def test_one_of_three_selections_is_given() -> None:
         ("maxTriggerDelay", "15min", "max_trigger_delay_ms", 900_000),
         ("maxTriggerDelay", "2h", "max_trigger_delay_ms", 7_200_000),
         ("failOnDataLoss", "False", "fail_on_data_loss", False),
+        ("failOnUnreadableBody", "false", "fail_on_unreadable_body", False),
+        ("maxOpenedBodyBytes", "2m", "max_opened_body_bytes", 2 << 20),
         ("includeHeaders", "true", "properties", True),
         ("startingTimestamp", "0", "starting_timestamp", 0),
         ("subExpression", "paid || refunded", "tags", parse_tags("refunded || paid")),

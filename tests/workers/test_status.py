@@ -9,6 +9,8 @@ import pytest
 
 from rmqclient.handler import Handler
 from rmqclient.worker_table import WorkerState, WorkerStatus
+from store.bodies import Compression, compress
+from tests.support.received import received
 from workers import status
 
 
@@ -64,3 +66,19 @@ def test_a_worker_without_a_beat_or_a_message_has_no_ages() -> None:
         )
     )
     assert (row["state"], row["beat_age_ms"], row["message_age_ms"]) == ("starting", None, 12.3)
+
+
+def test_a_body_is_shown_as_it_was_sent() -> None:
+    message = received(compress(b'{"order": 7}', Compression.ZSTD), sys_flag=Compression.ZSTD.value)
+
+    assert status.message_row(message)["body"] == '{"order": 7}'
+    assert status.message_line(message).endswith('  {"order": 7}')
+
+
+def test_a_body_that_cannot_be_opened_is_shown_as_it_is_stored_with_the_reason() -> None:
+    message = received(b"damaged", sys_flag=Compression.ZSTD.value)
+
+    row = status.message_row(message)
+    assert (row["body"], row["body_base64"]) == (None, "ZGFtYWdlZA==")
+    assert row["body_error"].startswith("a compressed body of 7 bytes is damaged")
+    assert "  <a compressed body of 7 bytes is damaged: " in status.message_line(message)
