@@ -9,7 +9,20 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import append, compression, consume, key_order, latency, rebalance, report, scale, spark, start, sync, tag_filter
+from benchmarks import (
+    append,
+    compression,
+    consume,
+    key_order,
+    latency,
+    rebalance,
+    report,
+    scale,
+    spark,
+    start,
+    sync,
+    tag_filter,
+)
 from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
 

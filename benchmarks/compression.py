@@ -100,18 +100,19 @@ def send(begin: Begin, root: Path, messages: int, size: int, compression: Compre
     with Producer(root) as producer:
         producer.create_topic(TOPIC, QUEUES)
         begin()
+        end = 0
         begun_ns = time.monotonic_ns()
         if size == 1:
             for body in given:
-                result = producer.send(Message(TOPIC, body))
+                end = producer.send(Message(TOPIC, body)).commit_log_end
         else:
             for first in range(0, messages, size):
                 batch = [Message(TOPIC, body) for body in given[first : first + size]]
-                *_, result = producer.send_batch(batch, compression=compression)
+                end = producer.send_batch(batch, compression=compression)[-1].commit_log_end
         ended_ns = time.monotonic_ns()
         with admin.open_store(root) as store:
             entries = sum(store.topics.max_offset(queue) for queue in store.topics.queues(TOPIC))
-    stored = result.commit_log_end + entries * layout.CONSUME_QUEUE_ENTRY.size
+    stored = end + entries * layout.CONSUME_QUEUE_ENTRY.size
     return Sent(Span(messages=messages, record_bytes=0, begun_ns=begun_ns, ended_ns=ended_ns), stored)
 
 
@@ -152,9 +153,7 @@ def _measure(
     samples.add(f"{HANDLED}, {name}", case, "/s", rate(handled))
 
 
-def _measure_kafka(
-    parameters: Parameters, directory: Path, samples: Samples, jars: Jars, name: str, size: int
-) -> None:
+def _measure_kafka(parameters: Parameters, directory: Path, samples: Samples, jars: Jars, name: str, size: int) -> None:
     with scratch(directory, parameters.messages * 500) as path, broker(path, jars, QUEUES) as kafka:
         payloads = path / "flights.json"
         payloads.write_bytes(b"\n".join(bodies(min(parameters.messages, dataset.FLIGHTS))))
@@ -209,15 +208,16 @@ def _note(parameters: Parameters, samples: Samples) -> None:
     body_bytes = sum(map(len, bodies(parameters.messages))) / parameters.messages
     samples.note(WARMED)
     samples.note(
-        f"{parameters.messages:,} flights as JSON, {body_bytes:.0f} bytes each, chosen at random, without keys and tags, to {QUEUES} queues; "
-        "one process sends, then one process with one thread takes the body of each and acknowledges it. On the disk "
-        "are the records and their consume queue entries; of Kafka the log segments without their indexes."
+        f"{parameters.messages:,} flights as JSON, {body_bytes:.0f} bytes each, chosen at random, without keys and tags, "
+        f"to {QUEUES} queues; one process sends, then one process with one thread takes the body of each and "
+        "acknowledges it. On the disk are the records and their consume queue entries; of Kafka the log segments without "
+        "their indexes."
     )
     samples.note(
         "Kafka is a broker of one node on loopback, in its own process, with acks=1 and linger.ms=50; its batch.size is "
         "that of so many messages. Its figures are those of the tools that come with it, which choose bodies of a "
         "file at random, and its consumer does not acknowledge message by message. Kafka has gzip where the store has "
-        "zlib, which is the same algorithm at other levels: 6 there, 5 here; zstd is at 3, lz4 at 9 there and at 0 here."
+        "zlib, the same algorithm at another level: 6 there, 5 here; zstd is at 3, lz4 at 9 there and at 0 here."
     )
 
 

@@ -7,7 +7,8 @@ and could not be stored for their retry.
 A queue at a limit is passed over for 50 ms (DefaultMQPushConsumerImpl.pullMessage): 1,000 messages, 100 MiB, or 2,000
 between the oldest unfinished message and the newest one taken. RocketMQ looks at a limit before it takes a batch and so
 goes beyond it by up to one; here the 1,001st message and the one 2,001 ahead are never taken, and no batch is begun at
-100 MiB. Messages that were sent as one compressed batch count one by one and come together, so they can go beyond it. Why a queue gives nothing is also written into the runtime file, for others to see.
+100 MiB. Messages that were sent as one compressed batch count one by one and come together, so they can go beyond.
+Why a queue gives nothing is also written into the runtime file, for others to see.
 """
 
 from __future__ import annotations

@@ -123,8 +123,8 @@ class Producer:
     ) -> list[SendResult]:
         if delay_level:
             raise MessageRejected(
-                f"delay_level={delay_level} with compression={compression.name}: a compressed batch cannot wait, because "
-                "what is delivered late is delivered message by message: send it without one of them"
+                f"delay_level={delay_level} with compression={compression.name}: a compressed batch cannot wait, "
+                "because what is late is delivered message by message: send it without one of them"
             )
 
         def pack(content: bytes) -> tuple[bytes, int]:

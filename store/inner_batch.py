@@ -26,8 +26,8 @@ Each message has its own properties, its keys and unique key among them. When it
 own, in memory: with the place, the times and the hosts of the batch, and without the bits above. So a copy of it, as
 for a retry, is an ordinary message.
 
-The body says nothing that may be believed: it opens to at most ``max_opened_body_bytes`` and ``MAX_INNER_MESSAGES``, and
-what does not add up to its end, or to INNER_NUM, is refused.
+The body says nothing that may be believed: it opens to at most ``max_opened_body_bytes`` and to ``MAX_INNER_MESSAGES``,
+and what does not add up to its end, or to INNER_NUM, is refused.
 """
 
 from __future__ import annotations

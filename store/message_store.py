@@ -287,7 +287,7 @@ class MessageStore:
     def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
         """Return a message by its id, the unique one or the offset message id; None when there is none.
 
-        Without ``topic`` a unique id is looked for in every topic; one that is inside of a batch is found there. The index is brought up to date first: raises
+        Without ``topic`` a unique id is looked for in every topic; that of a message in a batch gives this message. The index is brought up to date first: raises
         StoreFull when there is no room for it, and StoreBusy.
         """
         self.check_usable()

@@ -1,4 +1,4 @@
-"""What a kill does to a compressed batch: its record comes again, and nothing else; with an order, from where it was."""
+"""What a kill does to a compressed batch: its record comes again, and no other; in order, from where it was."""
 
 from __future__ import annotations
 
