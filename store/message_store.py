@@ -287,8 +287,8 @@ class MessageStore:
     def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
         """Return a message by its id, the unique one or the offset message id; None when there is none.
 
-        Without ``topic`` a unique id is looked for in every topic; that of a message in a batch gives this message. The index is brought up to date first: raises
-        StoreFull when there is no room for it, and StoreBusy.
+        Without ``topic`` a unique id is looked for in every topic; that of a message in a batch gives this message.
+        The index is brought up to date first: raises StoreFull when there is no room for it, and StoreBusy.
         """
         self.check_usable()
         found = query.by_offset_id(self.log_files, self._published(), message_id)
