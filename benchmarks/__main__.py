@@ -11,6 +11,7 @@ from rich.console import Console
 
 from benchmarks import (
     append,
+    compression,
     consume,
     key_order,
     latency,
@@ -32,6 +33,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
     for module in (
         append,
         consume,
+        compression,
         key_order,
         latency,
         request,

@@ -20,7 +20,7 @@ from typing import Generic, Literal, TypeVar
 
 P = TypeVar("P")
 
-Unit = Literal["/s", "s", "ms", "µs", "ns", "MiB", "x"]
+Unit = Literal["/s", "s", "ms", "µs", "ns", "MiB", "B", "x"]
 
 WARMED = (
     "Right before each measurement a file as long as what it writes was written through a mapping and removed. On a "

@@ -1,4 +1,4 @@
-"""Kafka: a broker of one node on loopback, and the jars with which Spark reads it, both from Maven.
+"""Kafka: a broker of one node on loopback, the jars with which Spark reads it, and its own tools, all from Maven.
 
 The broker keeps its own defaults but for the number of partitions, for what a cluster of one node cannot have, and for
 its patience with itself on a busy machine.
@@ -24,6 +24,7 @@ _POM = Path(__file__).with_suffix(".xml")
 _START_S = 60.0
 _STOP_S = 30.0
 _MAVEN_S = 600.0
+_TOOL_S = 300.0
 _LOG_TAIL = 4_000
 _HEAP = "-Xmx1g"
 _LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
@@ -76,6 +77,23 @@ def fetch(directory: Path) -> Jars:
     if shutil.which("mvn") is None:
         raise KafkaUnavailable("there is no Maven (mvn)")
     return Jars(_class_path("broker", directory), _class_path("connector", directory).replace(":", ","))
+
+
+def fetch_tools(directory: Path) -> Jars:
+    """Let Maven fetch a broker and Kafka's own tools, as the class path of both. Raises KafkaUnavailable."""
+    if shutil.which("mvn") is None:
+        raise KafkaUnavailable("there is no Maven (mvn)")
+    return Jars(f"{_class_path('broker', directory)}:{_class_path('tools', directory)}", "")
+
+
+def tool(jars: Jars, name: str, *arguments: str) -> str:
+    """Run one of Kafka's tools; return what it printed. Raises subprocess.CalledProcessError."""
+    command = [str(java_home() / "bin" / "java"), _HEAP, _LOG_LEVEL, "-cp", jars.broker, name, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TOOL_S)
+    if done.returncode:
+        print(done.stdout[-_LOG_TAIL:], done.stderr[-_LOG_TAIL:], file=sys.stderr)
+        done.check_returncode()
+    return done.stdout
 
 
 @contextmanager

@@ -130,7 +130,7 @@ def consume(
         consumer = PushConsumer(store, app.handlers)
         begin()
         consumer.start()
-        span = _watch(consumer, total)
+        span = watch(consumer, total)
         consumer.stop_taking()
         consumer.drain(_LONGEST_STALL_S)
         consumer.close()
@@ -169,7 +169,7 @@ def _span(messages: int, example: SendResult, begun_ns: int, ended_ns: int) -> S
     return Span(messages=messages, record_bytes=record_bytes, begun_ns=begun_ns, ended_ns=ended_ns)
 
 
-def _watch(consumer: PushConsumer, total: int) -> Span:
+def watch(consumer: PushConsumer, total: int) -> Span:
     """Look at the counter from time to time; return the span from the first progress seen to the last before the end.
 
     Raises TimeoutError when nothing goes on.

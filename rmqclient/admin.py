@@ -20,6 +20,7 @@ from store import open_store as _open_store
 from store.broker_conf import broker_conf as _broker_conf
 from store.errors import InvalidName, MessageExpired, OffsetOutOfRange, UnknownGroup
 from store.group_table import GroupQueueSlot
+from store.inner_batch import opened
 from store.query import END_OF_TIME
 from store.shared_state import arrival_lane_at, queue_slot_at
 from store.transaction import GROUP as TRANSACTION_GROUP
@@ -317,7 +318,7 @@ def _from(store: MessageStore, queue: MessageQueue, positions: dict[MessageQueue
     for offset in range(max(positions[queue], store.topics.min_offset(queue)), end):
         positions[queue] = offset + 1
         with contextlib.suppress(MessageExpired):
-            yield store.message_at(queue, offset)
+            yield from opened(store.message_at(queue, offset))
 
 
 def _slots_of(store: MessageStore, group: str, queues: Collection[MessageQueue] | None = None) -> list[GroupQueueSlot]:

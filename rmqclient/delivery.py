@@ -271,7 +271,7 @@ class Delivery(ABC):
 
     def _own_messages(self, queue: ProcessQueue, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
         """Return what is to run here; send back what killed too many processes, pass on what is another handler's."""
-        if not batch or not (queue.interrupted or queue.is_retry):
+        if not batch or not (queue.interrupted or queue.is_retry or queue.has_unopened):
             return batch
         own: list[ReceivedMessage] = []
         self._count_running(queue, 1)  # before the look: a queue is not released while something of it is sent back
@@ -280,7 +280,9 @@ class Delivery(ABC):
                 if queue.revoked:
                     break
                 delivery = self.siblings.get(message.topic) if queue.is_retry else self
-                if delivery is None:
+                if message.unopened is not None:
+                    self._give_back_unopened(queue, message, message.unopened)
+                elif delivery is None:
                     self._miss_handler(queue, message)
                 elif delivery.gave_back_interrupted(queue, message):
                     continue
@@ -312,6 +314,11 @@ class Delivery(ABC):
         else:
             queue.retry_later(message)
         return True
+
+    def _give_back_unopened(self, queue: ProcessQueue, batch: ReceivedMessage, error: BaseException) -> None:
+        """Treat a compressed batch that cannot be opened as one message whose handler raised this."""
+        if self._failed(queue, batch, error):
+            queue.settle([batch])
 
     def _miss_handler(self, queue: ProcessQueue, message: ReceivedMessage) -> None:
         error = LookupError(f"this process has no handler of group {self._handler.group} for topic {message.topic}")
@@ -368,10 +375,9 @@ class Delivery(ABC):
         """Acknowledge the messages of one call together, however long somebody holds the mutex."""
         if len(messages) == 1:
             return self._acknowledge_late(queue, messages[0])
-        offsets = [message.queue_offset for message in messages]
         while True:
             try:
-                return queue.grant.acknowledge_offsets(offsets)
+                return queue.grant.acknowledge_offsets(queue.grant.finish(messages))
             except StoreBusy as error:
                 _log.warning("acknowledging %d messages of %s: %s", len(messages), queue.queue, error)
                 if self._stopping or queue.revoked:
@@ -390,8 +396,7 @@ class Delivery(ABC):
     def _settle(
         self, queue: ProcessQueue, batch: list[ReceivedMessage], retried: list[ReceivedMessage], handled: int
     ) -> None:
-        waiting = {message.queue_offset for message in retried}
-        queue.settle([message for message in batch if message.queue_offset not in waiting] if waiting else batch)
+        queue.settle([message for message in batch if message not in retried] if retried else batch)
         with self._counting:
             self.handled += handled
             self.failed += len(retried)

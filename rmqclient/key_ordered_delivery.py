@@ -31,6 +31,7 @@ messages. A thread that finds work takes no lock but that of the lanes, once whe
 from __future__ import annotations
 
 import heapq
+import itertools
 import logging
 import queue as queues
 import threading
@@ -71,7 +72,8 @@ class Lanes:
         self.queue = queue
         self._lock = threading.Lock()
         self._lanes: dict[str | int, Lane] = {}
-        self._held: list[tuple[float, int, Lane]] = []
+        self._held: list[tuple[float, int, int, Lane]] = []
+        self._count = itertools.count()
 
     def add(self, batch: list[ReceivedMessage]) -> list[Lane]:
         """Sort messages into lanes; return those lanes that nobody has as yet."""
@@ -100,7 +102,8 @@ class Lanes:
         """Give the lane to nobody for a while."""
         with self._lock:
             lane.running = False
-            heapq.heappush(self._held, (time.monotonic() + pause_s, lane.messages[0].queue_offset, lane))
+            due, first = time.monotonic() + pause_s, lane.messages[0].queue_offset
+            heapq.heappush(self._held, (due, first, next(self._count), lane))
 
     def due(self) -> list[Lane]:
         """Return the lanes whose pause is over."""
@@ -108,7 +111,7 @@ class Lanes:
         if self._held:
             with self._lock:
                 while self._held and self._held[0][0] <= time.monotonic():
-                    found.append(heapq.heappop(self._held)[2])
+                    found.append(heapq.heappop(self._held)[-1])
         return found
 
     def next_due(self) -> float | None:
@@ -212,6 +215,7 @@ class KeyOrderedDelivery(Delivery):
             pause_s = None if message.delivery_attempt == 1 else self._suspension.before([message])
             if pause_s is None:
                 try:
+                    message.check_opened()
                     call(message)
                 except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler fails this message, too
                     with self._counting:

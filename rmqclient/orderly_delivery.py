@@ -108,6 +108,8 @@ class OrderlyDelivery(Delivery):
         if pause_s is not None:
             return pause_s
         try:
+            for message in messages:
+                message.check_opened()
             call(messages if self._handler.batch > 1 else messages[0])
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
             with self._counting:

@@ -7,13 +7,15 @@ and could not be stored for their retry.
 A queue at a limit is passed over for 50 ms (DefaultMQPushConsumerImpl.pullMessage): 1,000 messages, 100 MiB, or 2,000
 between the oldest unfinished message and the newest one taken. RocketMQ looks at a limit before it takes a batch and so
 goes beyond it by up to one; here the 1,001st message and the one 2,001 ahead are never taken, and no batch is begun at
-100 MiB. Why a queue gives nothing is also written into the runtime file, for others to see.
+100 MiB. Messages that were sent as one compressed batch count one by one and come together, so they can go beyond.
+Why a queue gives nothing is also written into the runtime file, for others to see.
 """
 
 from __future__ import annotations
 
 import enum
 import heapq
+import itertools
 import logging
 import threading
 import time
@@ -81,6 +83,8 @@ class ProcessQueue:
         """By queue offset, the messages that processes died with before this grant; the last death last."""
         self.slot = slot
         self.flow_control = FlowControl.NONE
+        self.has_unopened = False
+        """Whether a compressed batch was met that cannot be opened: it is then a message that failed."""
         self.revoked = False
         """Set when the queue goes to somebody else: nothing more is taken, and no message of a batch is begun."""
         self.running = 0
@@ -92,7 +96,8 @@ class ProcessQueue:
         self._lock = threading.Lock()
         self._messages = 0
         self._bytes = 0
-        self._alone: list[tuple[float, int, ReceivedMessage]] = []
+        self._alone: list[tuple[float, int, int, ReceivedMessage]] = []
+        self._count = itertools.count()
         self._blocked_until = 0.0
         self.claimed = False
         """A thread has the whole queue, whose order is kept: nobody else takes until it is done."""
@@ -177,6 +182,7 @@ class ProcessQueue:
             with self._lock:
                 self._messages += len(batch)
                 self._bytes += sum([message.size for message in batch])
+            self.has_unopened = self.has_unopened or self.grant.has_unopened
             if self.interrupted:
                 return self._without_interrupted(batch)
         elif self._spans_too_far():
@@ -207,9 +213,17 @@ class ProcessQueue:
         is_due = is_limited or time.monotonic() >= self._gather_until
         if len(self._gathered) < size and not is_due:
             return []
+        size = self._run(size) if self.has_unopened else size
         batch, self._gathered = self._gathered[:size], self._gathered[size:]
         self._gather_until = time.monotonic() + linger_s
         return batch
+
+    def _run(self, size: int) -> int:
+        """Return how many come in one call: a batch that cannot be opened fails, and takes no others with it."""
+        for number, message in enumerate(self._gathered[:size]):
+            if message.unopened is not None:
+                return max(1, number)
+        return size
 
     def suspend(self, messages: list[ReceivedMessage], pause_s: float) -> None:
         """Keep the messages of an ordered queue, the failed one first, and give none for a while."""
@@ -278,12 +292,12 @@ class ProcessQueue:
     def _take_due(self) -> list[ReceivedMessage]:
         with self._lock:
             if self._alone and self._alone[0][0] <= time.monotonic():
-                return [heapq.heappop(self._alone)[2]]
+                return [heapq.heappop(self._alone)[-1]]
         return []
 
     def _keep_alone(self, message: ReceivedMessage, due: float) -> None:
         with self._lock:
-            heapq.heappush(self._alone, (due, message.queue_offset, message))
+            heapq.heappush(self._alone, (due, message.queue_offset, next(self._count), message))
 
     def _without_interrupted(self, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
         """Give messages that a process died with their true attempt; set them aside, unless an order is kept."""

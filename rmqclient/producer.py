@@ -19,8 +19,8 @@ from rmqclient.names import check_group, check_topic
 from rmqclient.reply import Replier
 from rmqclient.request import Requester, RequestFuture
 from store import Durability, MessageQueue, MessageStore, StoreConfig, open_store
-from store.bodies import Compression
-from store.errors import StoreClosed, TableFull
+from store.bodies import Compression, compress
+from store.errors import MessageRejected, StoreClosed, TableFull
 from store.once import with_key
 from store.write_buffer import WriteBuffer
 
@@ -64,6 +64,8 @@ class Producer:
         self._append_batch: Callable[[Sequence[Message], str | None, int, int], list[SendResult]] = (
             appender.append_batch
         )
+        self._append_inner_batch: Callable[..., list[SendResult]] = appender.append_inner_batch
+        self._max_opened_body_bytes = settings.max_opened_body_bytes
         self._cancel: Callable[[str], bool] = partial(self._store.timer.cancel, appender=appender)
         self._append_half: Callable[[Message, str, str | None, int], SendResult] = appender.append_half
         self._encoded = encoded
@@ -154,14 +156,29 @@ class Producer:
         delay_level: int = 0,
         delay: timedelta | None = None,
         deliver_at: datetime | None = None,
+        compression: Compression | None = None,
+        level: int | None = None,
     ) -> list[SendResult]:
         """Store messages of one topic in one queue, in order, all of them or none. Raises as :meth:`send`.
 
         With a delay of either kind all of them wait, or none; they are due together, and delivered one by one in order.
         RocketMQ refuses delayed batches.
+
+        With ``compression`` they are stored, and handed on, as one record that is compressed as a whole; consumers open
+        it. Each keeps its id, keys, properties and its own fate, but all have the place of the record, must have the
+        same tag, and cannot wait in a delay level: MessageRejected says so. ``level`` is that of the compression.
+        Raises also BatchTooLarge, NotInstalled. See docs/batches.md.
         """
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
-        results = self._append_batch(messages, sharding_key, delay_level, due)
+        if compression is None:
+            results = self._append_batch(messages, sharding_key, delay_level, due)
+        elif delay_level or due:
+            raise MessageRejected(
+                f"a delay with compression={compression.name}: a compressed batch cannot wait, because what is late is "
+                "delivered message by message: send it without one of them"
+            )
+        else:
+            results = self._append_compressed(messages, sharding_key, compression, level)
         if self._flusher is not None and results:
             self._flusher.wait_until_flushed(results[-1].commit_log_end)
         return results
@@ -252,7 +269,7 @@ class Producer:
                 self._buffer.close()
         finally:
             if self._buffer is None or self._buffer.is_closed:
-                self._append = self._append_batch = self._append_half = self._cancel = _closed
+                self._refuse(_closed)
                 self._requester.close()
                 if self._own_store:
                     self._store.close()
@@ -285,12 +302,23 @@ class Producer:
             raise ValueError("this producer has no write buffer: make it with write_buffer_bytes=, such as 1 << 20")
         return self._buffer
 
+    def _append_compressed(
+        self, messages: Sequence[Message], sharding_key: str | None, compression: Compression, level: int | None
+    ) -> list[SendResult]:
+        def pack(content: bytes) -> tuple[bytes, int]:
+            return compress(content, compression, level), compression.value
+
+        return self._append_inner_batch(messages, pack, sharding_key, most_bytes=self._max_opened_body_bytes)
+
     def _make_topic(self, topic: str) -> list[MessageQueue]:
         return self.create_topic(topic, self._queue_count)
 
+    def _refuse(self, why: Callable[..., NoReturn]) -> None:
+        self._append = self._append_batch = self._append_inner_batch = self._append_half = self._cancel = why
+
     def leave_to_parent(self) -> None:
         """Refuse every send from now on: this is a forked child."""
-        self._append = self._append_batch = self._append_half = self._cancel = _forked
+        self._refuse(_forked)
         self._buffer = None  # the messages in it are the parent's
         self._requester = Requester(self._store)  # whose thread is the parent's
 
@@ -324,11 +352,11 @@ def check_queue_count(queue_count: int) -> int:
     return queue_count
 
 
-def _closed(*_: object) -> NoReturn:
+def _closed(*_: object, **__: object) -> NoReturn:
     raise StoreClosed("this producer was closed")
 
 
-def _forked(*_: object) -> NoReturn:
+def _forked(*_: object, **__: object) -> NoReturn:
     raise StoreClosed("this producer belongs to the process that this one was forked from: make one in this process")
 
 

@@ -33,6 +33,7 @@ from rmqclient.names import check_group
 from store import MessageQueue, MessageStore, layout, open_store
 from store.errors import MessageExpired, OffsetOutOfRange, QueueOwned, StoreCorrupt
 from store.group_table import GroupQueueSlot
+from store.inner_batch import opened
 from store.shared_state import arrival_lane_at, queue_slot_at
 
 MAX_LIMIT = 1_024
@@ -115,6 +116,9 @@ class PullConsumer:
 
         At the end of the queue it sleeps, for at most ``wait_ms``, until a message that matches comes; the sender wakes
         it (PullRequestHoldService). Damaged records are logged and stepped over. Changes no offset of the group.
+
+        The messages of a compressed batch have one queue offset and come together, so that there can be more than
+        ``limit``. A batch that cannot be opened comes as it is; its ``body`` raises BodyUnreadable, or NotInstalled.
 
         Raises UnknownTopic; ValueError for the tags, the limit and the time.
         """
@@ -218,8 +222,8 @@ class PullConsumer:
                     break
                 oldest = max(position + 1, self._store.oldest(self._store.topics.slot(queue)))
                 return PullResult(PullStatus.OFFSET_ILLEGAL, min(oldest, high), self.min_offset(queue), high)
-            if message is not None and wanted.matches(message.tags):
-                found.append(message)
+            if message is not None:
+                found += [each for each in opened(message) if wanted.matches(each.tags)]
             position += 1
         status = PullStatus.FOUND if found else PullStatus.NO_MATCHED_MESSAGE
         return PullResult(status, position, low, high, tuple(found))

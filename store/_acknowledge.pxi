@@ -118,21 +118,47 @@ cdef int expire_section(unsigned char *slot, uint64_t epoch, uint64_t low, uint6
     return 1
 
 
-cdef int begin_section(unsigned char *slot, uint64_t epoch, uint64_t offset, int first) noexcept nogil:
+cdef int begin_section(unsigned char *slot, uint64_t epoch, uint64_t offset, uint64_t number, int first) noexcept nogil:
     """Under the mutex of the group-queue: count a delivery attempt of the message that an ordered queue stands at.
 
-    Returns its number, ``first`` for a message that was not begun before; 0 when the epoch is old.
+    ``number`` is its place in its batch, 0 without one. Returns the attempt, ``first`` for a message that was not begun
+    before; 0 when the epoch is old.
     """
+    cdef uint64_t held = load64(slot + G_HELD_ATTEMPTS)
+    cdef uint32_t attempts = <uint32_t>held
     if epoch != load64(slot + G_EPOCH):
         return 0
     if load64(slot + G_HELD_OFFSET) == offset + 1:
-        first = <int>min(load64(slot + G_HELD_ATTEMPTS), <uint64_t>MOST_ATTEMPTS) + 1
-        store64(slot + G_HELD_ATTEMPTS, first)
+        if held >> 32 == number and attempts:
+            first = <int>min(attempts, <uint32_t>MOST_ATTEMPTS) + 1
+        store64(slot + G_HELD_ATTEMPTS, number << 32 | <uint64_t>first)
         return first
     store64(slot + G_HELD_OFFSET, 0)  # a death in between must not give this message the attempts of another one
-    store64(slot + G_HELD_ATTEMPTS, first)
+    store64(slot + G_HELD_ATTEMPTS, number << 32 | <uint64_t>first)
     store64(slot + G_HELD_OFFSET, offset + 1)
     return first
+
+
+cdef uint64_t held_number(const unsigned char *slot, uint64_t offset) noexcept nogil:
+    """Below which number the messages of the batch at ``offset`` are finished, as an ordered queue knows it."""
+    return load64(slot + G_HELD_ATTEMPTS) >> 32 if load64(slot + G_HELD_OFFSET) == offset + 1 else 0
+
+
+cdef int hold_section(unsigned char *slot, uint64_t epoch, uint64_t offset, const unsigned char *rest,
+                      uint64_t count) noexcept nogil:
+    """Under the mutex of the group-queue: an ordered queue that stands at a batch goes on to its first unfinished message.
+
+    ``rest`` has a byte for each of the ``count`` messages. Returns 0 when the epoch is old.
+    """
+    cdef uint64_t number = held_number(slot, offset)
+    cdef uint64_t first = number
+    if epoch != load64(slot + G_EPOCH):
+        return 0
+    while number < count and rest[number] != UNFINISHED:
+        number += 1
+    if number > first and number < count and load64(slot + G_HELD_OFFSET) == offset + 1:
+        store64(slot + G_HELD_ATTEMPTS, number << 32)
+    return 1
 
 
 _GONE = object()

@@ -184,6 +184,89 @@ cdef class Appender:
             self.spare = plan
         return results
 
+    def append_inner_batch(self, messages, pack, str sharding_key=None, *, int64_t most_bytes):
+        cdef list batch = messages if type(messages) is list else list(messages)
+        cdef Py_ssize_t count = len(batch)
+        cdef Section section
+        cdef Route route
+        cdef Message first, outer
+        cdef SendResult result
+        cdef _Plan plan
+        cdef int64_t now = wall_clock_ms()
+        cdef list results = []
+        cdef int number
+        if count == 0:
+            return []
+        if count > MOST_INNER:
+            raise BatchTooLarge(f"{count} messages are over the limit of {MOST_INNER} a compressed batch: send a smaller batch")
+        check_batch(batch)
+        first = batch[0]
+        route = self._route(first.topic)
+        number = route.pick(sharding_key)
+        plan = self._take_plan(1)
+        try:
+            content = self._stage_inner(plan, batch, route, sharding_key, now, results, most_bytes)
+            packed, sys_flag = pack(content)
+            if len(packed) > self.max_body_bytes:
+                raise BatchTooLarge(
+                    f"{count} messages take {len(packed)} bytes compressed; the limit of a record is {self.max_body_bytes} "
+                    "(max_body_bytes): send a smaller batch")
+            outer = Message(first.topic, packed, tags=first.tags, keys=keys_of(batch), properties={"INNER_NUM": str(count)})
+            outer.sys_flag = <int>sys_flag | SYS_FLAG_UNWRAPPED
+            self._stage(plan, outer, route, number, sharding_key, now, results[0])
+            self._check_file_size(plan)
+            self._commit(plan, route.slots[number], now, &section)
+            for result in results:
+                place_result(result, route.queues[number], &section)
+        finally:
+            self.spare = plan
+        return results
+
+    cdef bytes _stage_inner(self, _Plan plan, list batch, Route route, str sharding_key, int64_t now, list results,
+                            int64_t most_bytes):
+        """The messages one behind the other, as a batch has them, with unique keys that follow each other."""
+        cdef unsigned int counter = self.counter + 1
+        cdef Py_ssize_t size, properties_size, body_size
+        cdef Py_ssize_t used = 0
+        cdef Message message
+        cdef SendResult result
+        cdef unsigned char *at
+        cdef int64_t tags_code = 0
+        cdef char key[32]
+        self.counter += <unsigned int>len(batch)
+        self._put_unique_key(<unsigned char *>key, now)
+        for message in batch:
+            body = message.body
+            if type(body) is not bytes:
+                body = self.encode_body(body)
+            body_size = PyBytes_GET_SIZE(<bytes?>body)
+            self._check_body_size(body_size)
+            plan.reserve(INNER_HEAD_SIZE + body_size + 2 + 2 * MAX_PROPERTIES_BYTES)
+            at = plan.staged + used
+            result = SendResult.__new__(SendResult)
+            memcpy(result.unique_key, key, 28)
+            put_hex(<unsigned char *>result.unique_key + 28, counter, 4)
+            counter += 1
+            results.append(result)
+            memset(at, 0, INNER_HEAD_SIZE)
+            put_i32(at + INNER_FLAG, message.flag)
+            put_i32(at + INNER_BODY_SIZE, <int32_t>body_size)
+            memcpy(at + INNER_HEAD_SIZE, PyBytes_AS_STRING(body), body_size)
+            size = INNER_HEAD_SIZE + body_size + 2
+            properties_size = self._stage_properties(at + size, message, sharding_key, now, result, &tags_code)
+            properties_size -= CRC_PROPERTY_SIZE
+            put_i16(at + size - 2, <int>properties_size)
+            size += properties_size
+            put_i32(at, <int32_t>size)
+            used += size
+            plan.size = used
+            if used > most_bytes:
+                raise BatchTooLarge(
+                    f"a batch of more than {most_bytes} bytes (max_opened_body_bytes), which nobody would open: send a "
+                    "smaller batch")
+        plan.size = 0
+        return PyBytes_FromStringAndSize(<char *>plan.staged, used)
+
     def append_copy(self, ReceivedMessage message not None, str topic not None, int queue_id, object properties not None,
                     *, int reconsume_times, int delay_level=0):
         cdef Section section
@@ -644,10 +727,7 @@ cdef class Appender:
         if type(body) is not bytes:
             body = self.encode_body(body)
         body_size = PyBytes_GET_SIZE(<bytes?>body)
-        if body_size > self.max_body_bytes:
-            raise BodyTooLarge(
-                f"a body of {body_size} bytes is over the limit of {self.max_body_bytes} (max_body_bytes): split it, "
-                "or store the data elsewhere and send a reference")
+        self._check_body_size(body_size)
         topic_size = PyBytes_GET_SIZE(route.name)
         plan.reserve(RECORD_FIXED_SIZE + body_size + topic_size + 2 * MAX_PROPERTIES_BYTES)
         start = plan.staged + plan.size
@@ -676,6 +756,13 @@ cdef class Appender:
         plan.tags_codes[plan.count] = tags_code
         plan.count += 1
         plan.size += total
+        return 0
+
+    cdef int _check_body_size(self, Py_ssize_t body_size) except -1:
+        if body_size > self.max_body_bytes:
+            raise BodyTooLarge(
+                f"a body of {body_size} bytes is over the limit of {self.max_body_bytes} (max_body_bytes): split it, "
+                "or store the data elsewhere and send a reference")
         return 0
 
     cdef Py_ssize_t _stage_properties(self, unsigned char *at, Message message, str sharding_key, int64_t now,
@@ -731,7 +818,8 @@ cdef class Appender:
             if used > MAX_PROPERTIES_BYTES:
                 raise_properties_too_large(message)
             at = put_property(at, b"__SHARDINGKEY", 13, text, size)
-        self._put_unique_key(<unsigned char *>result.unique_key, now)
+        if result.unique_key[0] == 0:
+            self._put_unique_key(<unsigned char *>result.unique_key, now)
         at = put_property(at, b"UNIQ_KEY", 8, result.unique_key, 32)
         return at - start + CRC_PROPERTY_SIZE
 
@@ -944,6 +1032,35 @@ cdef int32_t get_queue_id(const unsigned char *slot) noexcept nogil:
 cdef bint has_topic(const unsigned char *slot, const unsigned char *record, Frame *frame) noexcept nogil:
     return (<Py_ssize_t>load32(slot + Q_TOPIC_SIZE) == frame.topic_size
             and memcmp(slot + Q_TOPIC, record + frame.topic_at, frame.topic_size) == 0)
+
+
+cdef int check_batch(list batch) except -1:
+    """A compressed batch has one topic and one tag: the consume queue has one entry for it, by which tags select."""
+    cdef Message first, message
+    for item in batch:
+        if not isinstance(item, Message):
+            raise TypeError(f"a batch holds Message objects, not {type(item).__name__}")
+    first = batch[0]
+    for message in batch:
+        if message.topic != first.topic:
+            raise MessageRejected(f"a batch goes to one queue: topic {message.topic!r} in a batch for {first.topic!r}")
+        if message.sys_flag:
+            raise MessageRejected("a message whose body is compressed already is no part of a compressed batch: send it alone")
+        if (message.tags or None) != (first.tags or None):
+            raise MessageRejected(
+                f"a compressed batch has one tag, by which it is selected: {message.tags!r} in a batch of {first.tags!r}; "
+                "send a batch for each tag, or without compression")
+    return 0
+
+
+cdef tuple keys_of(list batch):
+    """Every key in a batch once, in order: what its record is found by."""
+    cdef Message message
+    cdef dict keys = {}
+    for message in batch:
+        for key in message.keys:
+            keys[key] = None
+    return tuple(keys)
 
 
 cdef int raise_properties_too_large(Message message) except -1:

@@ -69,6 +69,9 @@ cdef class Collector:
     cdef const unsigned char *tag_list_end
     cdef WantedQueue *queues            # hash table with open addressing
     cdef uint64_t room                  # a power of two
+    cdef list batch                     # messages of a batch that is added
+    cdef int64_t batch_at               # its commit log offset
+    cdef Py_ssize_t batch_next
     cdef list places                    # in the table, in the order in which the queues were given
 
     def __cinit__(self, Columns columns not None, *, tags=()):
@@ -277,13 +280,44 @@ cdef class Collector:
     # --- both ------------------------------------------------------------------------------------------
 
     cdef int _add(self, const unsigned char *record, Frame *frame) noexcept nogil:
-        """Add a row of a checked record, if its tag is wanted."""
+        """Add a row of a checked record, or of each message of a batch, if its tag is wanted."""
+        if is_inner_batch(record):
+            return self._add_batch(record, frame)
+        return self._add_one(record, frame)
+
+    cdef int _add_one(self, const unsigned char *record, Frame *frame) noexcept nogil:
         cdef Named named
         if self.looks_for_named:
             find_named(record + frame.properties_at, frame.properties_size, &named)
             if self.tags.count and not self._has_wanted_tag(&named):
                 return IS_RECORD
         return self.columns.add(record, frame, &named)
+
+    cdef int _add_batch(self, const unsigned char *record, Frame *frame) noexcept with gil:
+        """Add a row of each message of a batch; when the columns are full before its end, the next call goes on there."""
+        cdef ReceivedMessage message
+        cdef int found
+        try:
+            if self.batch is None or self.batch_at != get_i64(record + R_COMMIT_LOG_OFFSET):
+                message = received(PyBytes_FromStringAndSize(<char *>record, frame.size), 0, frame, None, 1, False)
+                message.max_opened_body_bytes = self.columns.max_opened_body_bytes
+                self.batch = inner_messages(message)
+                self.batch_at = get_i64(record + R_COMMIT_LOG_OFFSET)
+                self.batch_next = 0
+            while self.batch_next < len(self.batch):
+                message = self.batch[self.batch_next]
+                found = IS_FULL if self.columns.is_full(message.frame.size) else self._add(message.at, &message.frame)
+                if found != IS_RECORD:
+                    return found
+                self.batch_next += 1
+            self.batch = None
+            return IS_RECORD
+        except MemoryError:
+            return NO_MEMORY
+        except Exception as error:
+            if self.columns.null_unreadable and isinstance(error, BodyUnreadable):
+                return self._add_one(record, frame)
+            return self.columns._fail(record, frame, error)
 
     cdef bint _has_wanted_tag(self, const Named *named) noexcept nogil:
         cdef const unsigned char *at = self.tag_list

@@ -282,7 +282,10 @@ cdef class Columns:
         cdef char text[MESSAGE_ID_SIZE]
         cdef bint done = True
         cdef int found
-        if flags & SYS_FLAG_COMPRESSED and self.columns[COLUMN_VALUE].is_wanted:
+        if flags & SYS_FLAG_INNER_BATCH:  # one that cannot be opened: of others the messages come, as records of their own
+            body = NULL
+            body_size = 0
+        elif flags & SYS_FLAG_COMPRESSED and self.columns[COLUMN_VALUE].is_wanted:
             found = self._open(record, frame, &body, &body_size)
             if found != IS_RECORD:
                 return found
@@ -329,14 +332,18 @@ cdef class Columns:
         except Exception as error:
             if self.null_unreadable and isinstance(error, BodyUnreadable):
                 return IS_RECORD
-            topic = PyUnicode_DecodeUTF8(<char *>record + frame.topic_at, frame.topic_size, NULL)
-            self.failure = type(error)(
-                f"{topic}, queue {get_i32(record + R_QUEUE_ID)}, offset {get_i64(record + R_QUEUE_OFFSET)}, at "
-                f"{get_i64(record + R_COMMIT_LOG_OFFSET)} of the commit log: cannot be read: {error}")
-            return IS_UNREADABLE
+            return self._fail(record, frame, error)
         body[0] = <const unsigned char *>PyBytes_AS_STRING(self.opened)
         size[0] = PyBytes_GET_SIZE(self.opened)
         return IS_FULL if self.rows > 0 and self.variable + frame.size + size[0] > MOST_OFFSET else IS_RECORD
+
+    cdef int _fail(self, const unsigned char *record, const Frame *frame, error):
+        """Keep why a record cannot be opened, with its place."""
+        topic = PyUnicode_DecodeUTF8(<char *>record + frame.topic_at, frame.topic_size, NULL)
+        self.failure = type(error)(
+            f"{topic}, queue {get_i32(record + R_QUEUE_ID)}, offset {get_i64(record + R_QUEUE_OFFSET)}, at "
+            f"{get_i64(record + R_COMMIT_LOG_OFFSET)} of the commit log: cannot be read: {error}")
+        return IS_UNREADABLE
 
     cdef void put32(self, int number, int32_t value) noexcept nogil:
         if self.columns[number].is_wanted:

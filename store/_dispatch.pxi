@@ -391,12 +391,23 @@ cdef bint put_keys(IndexFile *index, const unsigned char *record, Frame *frame, 
     cdef const unsigned char *key = find_property(properties, frame.properties_size, b"UNIQ_KEY", 8, &size)
     cdef const unsigned char *end
     cdef const unsigned char *stop
+    cdef unsigned char unique[32]
+    cdef int unique_count
     if key != NULL and size > 0:
         if done[0] == 0:
             if not put_key(index, index_hash(topic, frame.topic_size, key, size), offset, timestamp):
                 return False
             done[0] = 1
         number = 1
+        if size == 32 and is_inner_batch(record):
+            memcpy(unique, key, 32)
+            unique_count = count_unique_keys(record, frame)
+            while number < unique_count and next_unique_key(unique):
+                if number >= done[0]:
+                    if not put_key(index, index_hash(topic, frame.topic_size, unique, 32), offset, timestamp):
+                        return False
+                    done[0] = number + 1
+                number += 1
     key = find_property(properties, frame.properties_size, b"KEYS", 4, &size)
     if key == NULL:
         return True

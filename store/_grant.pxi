@@ -156,6 +156,7 @@ cdef class QueueGrant:
     cdef uint64_t log_low               # where the log begins in this queue, as far as is known
     cdef uint64_t ahead_offset          # below it, from next_offset on, there is nothing in the compacted file
     cdef ReceivedMessage ahead          # the message with this offset, or None
+    cdef readonly bint has_unopened     # a batch was met that cannot be opened
     cdef readonly list damaged          # (queue_offset, commit_log_offset, outcome), for the caller to report and clear
     cdef readonly uint64_t skipped      # messages that were finished because they are not wanted
     cdef public uint64_t expired        # messages removed before they were taken, for the caller to report and clear
@@ -253,7 +254,9 @@ cdef class QueueGrant:
                     continue
                 self.damaged.append((offset, entry.commit_log_offset, BAD_OFFSET))  # an entry between good ones is damaged
                 message = None
-            if message is not None:
+            if type(message) is list:
+                messages += <list>message
+            elif message is not None:
                 messages.append(message)
             else:
                 if unwanted is None:
@@ -278,7 +281,20 @@ cdef class QueueGrant:
         """Mark one message finished. False when the epoch is old: somebody else has the queue now."""
         cdef uint64_t offset = get_i64(message.at + R_QUEUE_OFFSET)
         message.opened = None  # who took it with others holds it until all of them are finished
+        if message.rest is not None and finish_inner(message):
+            return self._hold_behind(offset, message.rest)
         return self._acknowledge(&offset, 1)
+
+    def finish(self, list messages not None):
+        """Mark messages finished that come from batches; return the queue offsets that are to be acknowledged now."""
+        cdef ReceivedMessage message = None
+        cdef list offsets = []
+        for message in messages:
+            if message.rest is None or finish_inner(message) == 0:
+                offsets.append(get_i64(message.at + R_QUEUE_OFFSET))
+        if message is not None and message.rest is not None and get_i32(<unsigned char *>PyByteArray_AS_STRING(message.rest)):
+            self._hold_behind(get_i64(message.at + R_QUEUE_OFFSET), message.rest)
+        return offsets
 
     def acknowledge_offsets(self, list offsets not None):
         """Mark messages finished by their queue offsets, under one lock. False when the epoch is old."""
@@ -290,6 +306,7 @@ cdef class QueueGrant:
         For the one message that an ordered queue stands at: the count survives this process.
         """
         cdef uint64_t offset = get_i64(message.at + R_QUEUE_OFFSET)
+        cdef uint64_t number = message.inner_number
         cdef int first = attempt_of(message.at)
         cdef int failure = mutex_try(self.slot + G_MUTEX, 30)
         cdef int attempt = 0
@@ -297,16 +314,36 @@ cdef class QueueGrant:
             with nogil:
                 failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
                 if failure == 0:
-                    attempt = begin_section(self.slot, self.epoch, offset, first)
+                    attempt = begin_section(self.slot, self.epoch, offset, number, first)
                     mutex_release(self.slot + G_MUTEX)
         elif failure == 0:
-            attempt = begin_section(self.slot, self.epoch, offset, first)
+            attempt = begin_section(self.slot, self.epoch, offset, number, first)
             mutex_release(self.slot + G_MUTEX)
         if failure:
             self._raise_lock_failure(failure, "begin a message")
         if attempt:
             message.delivery_attempt = attempt
         return attempt > 0
+
+    cdef bint _hold_behind(self, uint64_t offset, bytearray rest) except -1:
+        """Let an ordered queue go on inside of a batch. False when the epoch is old.
+
+        Nobody else stands inside of one: without an order, or behind the held message, there is nothing to write.
+        """
+        cdef const unsigned char *at = <const unsigned char *>PyByteArray_AS_STRING(rest) + 4
+        cdef uint64_t count = len(rest) - 4
+        cdef int failure
+        cdef int outcome = 0
+        if load64(self.slot + G_HELD_OFFSET) != offset + 1:
+            return load64(self.slot + G_EPOCH) == self.epoch
+        with nogil:
+            failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
+            if failure == 0:
+                outcome = hold_section(self.slot, self.epoch, offset, at, count)
+                mutex_release(self.slot + G_MUTEX)
+        if failure:
+            self._raise_lock_failure(failure, "finish a message of a batch")
+        return outcome == 1
 
     cdef bint _acknowledge_offsets(self, list offsets) except -1:
         cdef Py_ssize_t count = len(offsets)
@@ -482,4 +519,26 @@ cdef class QueueGrant:
             return None
         message = received(record, 0, &frame, self.queue, attempt_of(at), True)
         message.max_opened_body_bytes = self.max_opened_body_bytes
+        if is_inner_batch(at):
+            return self._unwrapped(message, offset)
         return message if self.tags.passes is None or self.tags.passes(message) else None
+
+    cdef object _unwrapped(self, ReceivedMessage batch, uint64_t offset):
+        """The messages of a batch that are wanted and not finished, None without any; itself when it cannot be opened."""
+        cdef ReceivedMessage message
+        cdef list messages
+        cdef list wanted = []
+        cdef uint64_t begin = held_number(self.slot, offset)
+        try:
+            messages = inner_messages(batch)
+        except QueueError as error:
+            batch.unopened = error
+            self.has_unopened = True
+            return batch
+        for message in messages:
+            if (<uint64_t>message.inner_number >= begin and self.tags.matches(message.at, &message.frame)
+                    and (self.tags.passes is None or self.tags.passes(message))):
+                wanted.append(message)
+            else:
+                finish_inner(message)
+        return wanted or None

@@ -45,6 +45,16 @@ def delay_ms(level: int) -> int:
 def java_hash(text: str) -> int:
     """Return Java's ``String.hashCode``, 32 bits signed."""
 
+MAX_INNER_MESSAGES: int
+"""Most messages of a batch that is one record."""
+
+def inner_messages(record: ReceivedMessage) -> list[ReceivedMessage]:
+    """Return the messages of a batch, each as a record of its own, which stands in memory only.
+
+    They have the place of the batch, its times and hosts. Raises BodyUnreadable for a body that is damaged or opens to
+    too much, NotInstalled as :attr:`ReceivedMessage.body`, ValueError for a record that is no batch.
+    """
+
 def decode(
     buffer: bytes | memoryview | Mapping,
     position: int,
@@ -254,6 +264,17 @@ class ReceivedMessage:
     def some_properties(self, names: tuple[bytes, ...]) -> dict[str, str]:
         """Return those of :attr:`properties` that are named, without decoding the others."""
 
+    @property
+    def inner_number(self) -> int:
+        """Its place in the batch that it was sent in, from 0; 0 without one."""
+
+    @property
+    def unopened(self) -> Exception | None:
+        """Why this record, which is a batch that a group was to get, cannot be opened."""
+
+    def check_opened(self) -> None:
+        """Raise :attr:`unopened`, if it is one."""
+
     def again(self, attempt: int = 0) -> ReceivedMessage:
         """Return the same message as its next delivery attempt, or as that ``attempt``."""
 
@@ -395,6 +416,20 @@ class Appender:
         the next one: whatever dies, both happen or neither. None, and nothing is done, when the word is not there.
 
         Raises what ``append_copy`` raises.
+        """
+    def append_inner_batch(
+        self,
+        messages: Iterable[Message],
+        pack: Callable[[bytes], tuple[bytes, int]],
+        sharding_key: str | None = None,
+        *,
+        most_bytes: int,
+    ) -> list[SendResult]:
+        """Append messages as one record; see :mod:`store.inner_batch`. Each has a result with the place of the record.
+
+        ``pack`` returns the content compressed, and the system flag that says how. Raises MessageRejected for messages
+        of several topics or tags, BatchTooLarge for more than ``most_bytes`` of content, for more messages than a batch
+        holds, and when it is too long compressed, PropertiesTooLarge when their keys are, and what ``append`` raises.
         """
     def append_copy(
         self,
@@ -553,7 +588,12 @@ class QueueGrant:
     def arm(self, lane: int) -> bool: ...
     def take(self, limit: int, span: int) -> list[ReceivedMessage]: ...
     def begin(self, message: ReceivedMessage) -> bool: ...
-    def acknowledge(self, message: ReceivedMessage) -> bool: ...
+    has_unopened: bool
+    """A batch was taken that cannot be opened: a message with :attr:`ReceivedMessage.unopened`."""
+    def acknowledge(self, message: ReceivedMessage) -> bool:
+        """Mark a message finished, and its record if it was the last one of a batch. False when the epoch is old."""
+    def finish(self, messages: list[ReceivedMessage]) -> list[int]:
+        """Mark messages finished inside of their batches; return the queue offsets to acknowledge now."""
     def acknowledge_offsets(self, offsets: list[int]) -> bool: ...
 
 class _ArrowArray(Protocol):

@@ -16,6 +16,7 @@ module, so that the compiler can put small functions where they are called.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport PyObject
@@ -38,6 +39,7 @@ from store.errors import (
     MessageRejected,
     PageCacheBusy,
     PropertiesTooLarge,
+    QueueError,
     StoreBusy,
     StorePoisoned,
     TimerFull,
@@ -284,6 +286,7 @@ def java_hash(str text not None):
 
 include "_memory.pxi"
 include "_message.pxi"
+include "_inner_batch.pxi"
 include "_dispatch.pxi"
 include "_running.pxi"
 include "_append.pxi"

@@ -452,6 +452,9 @@ cdef class ReceivedMessage:
     cdef dict parsed
     cdef bytes opened                   # the body, from when it was asked for until it is acknowledged; if it is compressed
     cdef readonly int64_t max_opened_body_bytes
+    cdef bytearray rest                 # of its batch: how many messages are not finished, in four bytes, and a byte for each
+    cdef readonly int inner_number
+    cdef readonly object unopened
 
     @property
     def topic(self):
@@ -587,8 +590,14 @@ cdef class ReceivedMessage:
         return None if value == NULL else PyUnicode_DecodeUTF8(<char *>value, size, "replace")
 
     def again(self, int attempt=0):
-        return _again(self.record(), self.queue, attempt or self.delivery_attempt + 1, self.delivered,
-                      self.max_opened_body_bytes)
+        cdef ReceivedMessage same = _again(self.record(), self.queue, attempt or self.delivery_attempt + 1,
+                                           self.delivered, self.max_opened_body_bytes)
+        same.rest, same.inner_number, same.unopened = self.rest, self.inner_number, self.unopened
+        return same
+
+    def check_opened(self):
+        if self.unopened is not None:
+            raise self.unopened
 
     def as_delivered(self):
         return _again(self.record(), self.queue, self.delivery_attempt, True, self.max_opened_body_bytes)

@@ -12,6 +12,7 @@ tags                 string or null
 keys                 list of strings
 properties           object           every property on disk but the CRC, tags and keys included
 body                 string           base64 of the bytes on disk, which may be compressed
+inner_messages       number or null   of a compressed batch only: how many there are; null when it cannot be opened
 ===================  ===============  ==============================================================
 
 Records of every topic are there: those of a broker's own, too, and half messages. Nothing is collected, so the size of
@@ -46,6 +47,7 @@ from store._kernel import Mapping
 from store.commit_log import describe
 from store.errors import StoreCorrupt, StoreUnusable
 from store.file_queue import FileQueue, MappingCache
+from store.inner_batch import is_batch, opened
 from store.log_scan import Quarantined
 from store.mapped_file import map_file
 from store.reading import StoreReader, Tail, open_reader
@@ -75,7 +77,7 @@ def line(message: ReceivedMessage) -> bytes:
 
 
 def _fields(message: ReceivedMessage) -> Fields:
-    return {
+    fields = {
         "topic": message.topic,
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,
@@ -86,6 +88,10 @@ def _fields(message: ReceivedMessage) -> Fields:
         "properties": message.properties,
         "body": b2a_base64(message.stored_body, newline=False).decode("ascii"),
     }
+    if is_batch(message):
+        messages = opened(message)
+        fields["inner_messages"] = None if is_batch(messages[0]) else len(messages)
+    return fields
 
 
 def _as_line(fields: Fields) -> bytes:

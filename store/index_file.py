@@ -50,6 +50,7 @@ from pathlib import Path
 from store import layout
 from store._kernel import Mapping, ReceivedMessage, index_key_hash
 from store.file_queue import MappingCache
+from store.inner_batch import unique_keys
 from store.mapped_file import allocate, map_file, sync_directory, sync_file
 
 DIRECTORY = "index"
@@ -254,10 +255,8 @@ def summaries(root: Path) -> tuple[IndexSummary, ...]:
 
 
 def key_hashes(message: ReceivedMessage) -> set[int]:
-    """Return the hashes of a message's keys, of the unique one too."""
-    unique = message.properties.get("UNIQ_KEY")
-    keys = [*message.keys, *([unique] if unique else [])]
-    return {index_key_hash(message.topic, key) for key in keys}
+    """Return the hashes of a record's keys, of the unique ones too."""
+    return {index_key_hash(message.topic, key) for key in [*message.keys, *unique_keys(message)]}
 
 
 def sizes_in(path: Path) -> tuple[int, int] | None:

@@ -339,8 +339,8 @@ class MessageStore:
     def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
         """Return a message by its id, the unique one or the offset message id; None when there is none.
 
-        Without ``topic`` a unique id is looked for in every topic. The index is brought up to date first: raises
-        StoreFull when there is no room for it, and StoreBusy.
+        Without ``topic`` a unique id is looked for in every topic; that of a message in a batch gives this message.
+        The index is brought up to date first: raises StoreFull when there is no room for it, and StoreBusy.
         """
         self.check_usable()
         found = query.by_offset_id(self.log_files, self._published(), message_id)
@@ -349,8 +349,8 @@ class MessageStore:
         self.build_index()
         # What was delivered late is found where it was delivered to, and only before that where it waits.
         topics = sorted(self.topics.topics(), key=_QUEUES_OF_WAITING.__contains__) if topic is None else [topic]
-        found = query.by_unique_key(self.log_files, self.index_files, self._published(), topics, message_id)
-        return None if found is None else self._limited(found)
+        limit = self.config.max_opened_body_bytes
+        return query.by_unique_key(self.log_files, self.index_files, self._published(), topics, message_id, limit)
 
     def messages_by_key(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = query.END_OF_TIME, limit: int = 64
@@ -362,8 +362,9 @@ class MessageStore:
         """
         self.check_usable()
         self.build_index()
-        found = query.by_key(self.log_files, self.index_files, self._published(), topic, key, (begin_ms, end_ms))
-        return [self._limited(message) for message in islice(found, limit)]
+        stored, opened_to = (begin_ms, end_ms), self.config.max_opened_body_bytes
+        found = query.by_key(self.log_files, self.index_files, self._published(), topic, key, stored, opened_to)
+        return list(islice(found, limit))
 
     def queue_offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the queue offset of the first message stored at a time or later; the max offset when there is none.

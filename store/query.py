@@ -6,13 +6,15 @@ damaged index can miss a message and never gives a wrong one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from store import commit_log
+from store.bodies import DEFAULT_LIMIT
 from store.consume_queue import ConsumeQueue
 from store.errors import StoreCorrupt
 from store.file_queue import FileQueue
 from store.index_file import IndexFiles
+from store.inner_batch import opened
 from store.record import ReceivedMessage
 
 END_OF_TIME = 2**63 - 1
@@ -33,35 +35,48 @@ def by_offset_id(log_files: FileQueue, published: range, message_id: str) -> Rec
 
 
 def by_unique_key(
-    log_files: FileQueue, index_files: IndexFiles, published: range, topics: Iterable[str], unique_key: str
+    log_files: FileQueue,
+    index_files: IndexFiles,
+    published: range,
+    topics: Iterable[str],
+    unique_key: str,
+    limit: int = DEFAULT_LIMIT,
 ) -> ReceivedMessage | None:
-    """Return the newest message of these topics that has a unique key, or None."""
+    """Return the newest message of these topics that has a unique key, also inside of a batch, or None.
+
+    ``limit`` is how many bytes a compressed batch may open to.
+    """
     for topic in topics:
         for offset in index_files.candidates(topic, unique_key, 0, END_OF_TIME):
-            message = _message(log_files, published, offset)
-            if message is not None and message.topic == topic and message.message_id == unique_key:
-                return message
+            for message in _messages(log_files, published, offset, topic, limit):
+                if message.message_id == unique_key:
+                    return message
     return None
 
 
 def by_key(
-    log_files: FileQueue, index_files: IndexFiles, published: range, topic: str, key: str, stored: tuple[int, int]
+    log_files: FileQueue,
+    index_files: IndexFiles,
+    published: range,
+    topic: str,
+    key: str,
+    stored: tuple[int, int],
+    limit: int = DEFAULT_LIMIT,
 ) -> Iterator[ReceivedMessage]:
-    """Yield the messages of a topic that have a key or unique key and were stored in a time, the newest first."""
+    """Yield the messages of a topic that have a key or unique key and were stored in a time, the newest first.
+
+    Of a batch those that have it; ``limit`` is how many bytes a compressed one may open to.
+    """
     begin_ms, end_ms = stored
     last = -1
     for offset in index_files.candidates(topic, key, begin_ms, end_ms):
         if offset == last:  # a key that stands twice in one message
             continue
         last = offset
-        message = _message(log_files, published, offset)
-        if (
-            message is not None
-            and message.topic == topic
-            and (key in message.keys or key == message.message_id)
-            and begin_ms <= message.store_timestamp <= end_ms
-        ):
-            yield message
+        for message in reversed(_messages(log_files, published, offset, topic, limit)):
+            has_key = key in message.keys or key == message.message_id
+            if has_key and begin_ms <= message.store_timestamp <= end_ms:
+                yield message
 
 
 def offset_by_time(log_files: FileQueue, queue: ConsumeQueue, known: range, timestamp_ms: int) -> int:
@@ -98,6 +113,14 @@ def _stored_before(log_files: FileQueue, queue: ConsumeQueue, queue_offset: int,
             continue
         return stored < timestamp_ms
     return False
+
+
+def _messages(
+    log_files: FileQueue, published: range, commit_log_offset: int, topic: str, limit: int
+) -> Sequence[ReceivedMessage]:
+    """Return the messages that a record of a topic stands for, none when it is of another one or damaged."""
+    message = _message(log_files, published, commit_log_offset)
+    return () if message is None or message.topic != topic else opened(message.limited_to(limit))
 
 
 def _message(log_files: FileQueue, published: range, commit_log_offset: int) -> ReceivedMessage | None:

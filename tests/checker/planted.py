@@ -181,7 +181,7 @@ def _send_nothing_now_and_then() -> None:
             last[:] = send(self, messages, sharding_key, delay_level=delay_level)
         return last
 
-    Producer.send_batch = lazy  # type: ignore[method-assign]
+    Producer.send_batch = lazy  # type: ignore[method-assign, assignment]
 
 
 def _send_twice_now_and_then() -> None:
@@ -194,7 +194,7 @@ def _send_twice_now_and_then() -> None:
             send(self, messages, sharding_key, delay_level=delay_level)
         return send(self, messages, sharding_key, delay_level=delay_level)
 
-    Producer.send_batch = eager  # type: ignore[method-assign]
+    Producer.send_batch = eager  # type: ignore[method-assign, assignment]
 
 
 def _send_something_else_now_and_then() -> None:
@@ -207,7 +207,7 @@ def _send_something_else_now_and_then() -> None:
             messages = [Message(messages[0].topic, bytes(str(messages[0].body), "ascii")), *messages[1:]]
         return send(self, messages, sharding_key, delay_level=delay_level)
 
-    Producer.send_batch = careless  # type: ignore[method-assign]
+    Producer.send_batch = careless  # type: ignore[method-assign, assignment]
 
 
 def _keep_a_descriptor() -> None:
