@@ -749,6 +749,7 @@ FAULTS = [
         new="",
         tests=COMPRESSION,
         select="bombs or no_longer_keeps",
+    ),
     # --- requests ---------------------------------------------------------------------------------
     Fault(
         name="every request passes over the replies that have come",
@@ -757,6 +758,7 @@ FAULTS = [
         new="            if True:  # what stands",
         tests=REQUESTS,
         select="passed_over",
+    ),
     # --- once -------------------------------------------------------------------------------------
     Fault(
         name="a sender by key looks before it settles an interrupted append",
@@ -781,6 +783,7 @@ FAULTS = [
         new="        connection.commit()\n        reach(CrashPoint.INBOX_MARKED)\n",
         tests=KILLED_INBOX,
         select="sqlite and killed_handler",
+    ),
     # --- the timer --------------------------------------------------------------------------------
     Fault(
         name="the end of a wait counts before it is recorded",
@@ -855,6 +858,7 @@ FAULTS = [
         new="",
         tests=TIMER,
         select="retention_removes",
+    ),
     # --- tables -----------------------------------------------------------------------------------
     Fault(
         name="an older message of another queue replaces a newer one",
