@@ -7,6 +7,7 @@ import os
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -23,10 +24,12 @@ from rmqclient import (
     Producer,
     ReceivedMessage,
     RequestTimeout,
+    SendResult,
     StoreClosed,
     StoreConfig,
     seconds_left,
 )
+from rmqclient.request import Requester
 from store import MessageQueue, MessageStore, open_store
 from store.config_file import TopicConfig, write_topics
 from tests.client.conftest import SOON, consuming, wait_for
@@ -216,6 +219,19 @@ def test_a_request_without_a_reply_ends_with_its_time(store: MessageStore, produ
     assert told.value.stored
     assert isinstance(told.value, TimeoutError)
     assert asked(store, "orders").message_id in str(told.value)
+
+
+def test_a_request_whose_sending_takes_longer_is_given_up_when_it_is_sent(store: MessageStore) -> None:
+    requester, producer = Requester(store), Producer(store)
+
+    def send_slowly(message: Message, sharding_key: str | None) -> SendResult:
+        threading.Event().wait(3 * SHORT_S)
+        return producer.send(message, sharding_key)
+
+    with closing(requester), producer:
+        future = requester.request(send_slowly, Message("orders", b""), None, SHORT_S)
+        with pytest.raises(RequestTimeout, match=f"request {asked(store, 'orders').message_id} was stored"):
+            future.result()
 
 
 @pytest.mark.guarantee("G45")
