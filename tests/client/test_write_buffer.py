@@ -162,6 +162,7 @@ def test_a_run_of_messages_is_one_batch_up_to_what_one_append_takes(
     class Counting:
         def __init__(self, appender: object) -> None:
             self.record_size = appender.record_size  # type: ignore[attr-defined]
+            self.queue_of = appender.queue_of  # type: ignore[attr-defined]
             self._append_batch = appender.append_batch  # type: ignore[attr-defined]
 
         def append_batch(self, messages: list[Message], sharding_key: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.torture import (
     archives,
     checker,
+    compaction,
     disk_full,
     failed_flush,
     failures,
@@ -28,6 +29,7 @@ RIGS: dict[str, Rig] = {
         kills.RIG,
         transactions.RIG,
         once.RIG,
+        compaction.RIG,
         images.RIG,
         power.RIG,
         failed_flush.RIG,
