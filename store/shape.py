@@ -13,6 +13,7 @@ import stat
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -74,8 +75,12 @@ def check_sizes(root: Path, log_bytes: int, entries: int) -> None:
 
 
 def _files_by_size(root: Path, pattern: str) -> Counter[int]:
-    files = root.glob(f"{pattern}/{'[0-9]' * layout.FILE_NAME_DIGITS}")
-    return Counter(status.st_size for path in files if stat.S_ISREG((status := path.lstat()).st_mode))
+    found: Counter[int] = Counter()
+    for path in root.glob(f"{pattern}/{'[0-9]' * layout.FILE_NAME_DIGITS}"):
+        with suppress(FileNotFoundError):  # removed meanwhile, by those who have the store open
+            status = path.lstat()
+            found[status.st_size] += stat.S_ISREG(status.st_mode)
+    return +found
 
 
 def _most_frequent(sizes: Counter[int]) -> int:
