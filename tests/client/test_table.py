@@ -329,6 +329,17 @@ def test_a_file_that_was_removed_is_let_go_of(store: MessageStore, producer: Pro
         assert len(prices) == 101
 
 
+def test_a_file_that_is_removed_while_a_table_begins_is_no_error(
+    store: MessageStore, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(producer, "A", b"1")
+    glob = Path.glob
+    removed = store.root / "commitlog" / f"{9:020d}"
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: [*glob(path, pattern), removed])
+    with Table(store, TOPIC) as prices:
+        assert dict(prices) == {"A": b"1"}
+
+
 def mappings(directory: Path) -> str:
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if str(directory) in line)
