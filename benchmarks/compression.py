@@ -208,14 +208,14 @@ def _note(parameters: Parameters, samples: Samples) -> None:
     body_bytes = sum(map(len, bodies(parameters.messages))) / parameters.messages
     samples.note(WARMED)
     samples.note(
-        f"{parameters.messages:,} flights as JSON, {body_bytes:.0f} bytes each, chosen at random, without keys and tags, "
-        f"to {QUEUES} queues; one process sends, then one process with one thread takes the body of each and "
+        f"{parameters.messages:,} flights as JSON, {body_bytes:.0f} bytes each, chosen at random, without keys and "
+        f"tags, to {QUEUES} queues; one process sends, then one process with one thread takes the body of each and "
         "acknowledges it. On the disk are the records and their consume queue entries; of Kafka the log segments "
         "without their indexes."
     )
     samples.note(
-        "Kafka is a broker of one node on loopback, in its own process, with acks=1 and linger.ms=50; its batch.size is "
-        "that of so many messages. Its figures are those of the tools that come with it, which choose bodies of a file "
+        "Kafka is a broker of one node on loopback, in its own process, with acks=1 and linger.ms=50; its batch.size "
+        "is that of so many messages. Its figures are those of the tools that come with it, which choose bodies of a file "
         "at random, and its consumer does not acknowledge message by message. Kafka has gzip where the store has zlib, "
         "the same algorithm at another level: 6 there, 5 here; zstd is at 3, lz4 at 9 there and at 0 here."
     )

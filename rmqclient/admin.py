@@ -440,5 +440,6 @@ def _state_of(slot: GroupQueueSlot, owner: str | None) -> str:
         return "no owner"
     flow_control = FlowControl.of_code(slot.load("flow_control"))
     if flow_control in (FlowControl.NONE, FlowControl.PAUSED):
-        return FlowControl.RETRYING.value if slot.load("held_offset") else "running"
+        attempts = slot.load("held_attempts") & 0xFFFF_FFFF if slot.load("held_offset") else 0
+        return FlowControl.RETRYING.value if attempts else "running"
     return str(flow_control.value)

@@ -140,24 +140,28 @@ cdef int begin_section(unsigned char *slot, uint64_t epoch, uint64_t offset, uin
 
 
 cdef uint64_t held_number(const unsigned char *slot, uint64_t offset) noexcept nogil:
-    """Below which number the messages of the batch at ``offset`` are finished, as an ordered queue knows it."""
+    """Below which number the messages of the batch at ``offset`` are finished, as far as it was noted."""
     return load64(slot + G_HELD_ATTEMPTS) >> 32 if load64(slot + G_HELD_OFFSET) == offset + 1 else 0
 
 
 cdef int hold_section(unsigned char *slot, uint64_t epoch, uint64_t offset, const unsigned char *rest,
                       uint64_t count) noexcept nogil:
-    """Under the mutex of the group-queue: an ordered queue that stands at a batch goes on to its first unfinished message.
+    """Under the mutex of the group-queue: note below which message of a batch all are finished, for the next owner.
 
-    ``rest`` has a byte for each of the ``count`` messages. Returns 0 when the epoch is old.
+    ``rest`` has a byte for each of the ``count`` messages. One batch of a queue is noted at a time, until the committed
+    offset has passed it. Returns 0 when the epoch is old.
     """
     cdef uint64_t number = held_number(slot, offset)
     cdef uint64_t first = number
     if epoch != load64(slot + G_EPOCH):
         return 0
+    if load64(slot + G_HELD_OFFSET) not in (0, offset + 1):
+        return 1
     while number < count and rest[number] != UNFINISHED:
         number += 1
-    if number > first and number < count and load64(slot + G_HELD_OFFSET) == offset + 1:
+    if first < number < count:
         store64(slot + G_HELD_ATTEMPTS, number << 32)
+        store64(slot + G_HELD_OFFSET, offset + 1)
     return 1
 
 

@@ -326,21 +326,24 @@ cdef class QueueGrant:
         return attempt > 0
 
     cdef bint _hold_behind(self, uint64_t offset, bytearray rest) except -1:
-        """Let an ordered queue go on inside of a batch. False when the epoch is old.
-
-        Nobody else stands inside of one: without an order, or behind the held message, there is nothing to write.
-        """
+        """Note how far a batch is finished, if no other one of the queue is noted. False when the epoch is old."""
         cdef const unsigned char *at = <const unsigned char *>PyByteArray_AS_STRING(rest) + 4
         cdef uint64_t count = len(rest) - 4
+        cdef uint64_t held = load64(self.slot + G_HELD_OFFSET)
         cdef int failure
         cdef int outcome = 0
-        if load64(self.slot + G_HELD_OFFSET) != offset + 1:
+        if held != 0 and held != offset + 1:
             return load64(self.slot + G_EPOCH) == self.epoch
-        with nogil:
-            failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
-            if failure == 0:
-                outcome = hold_section(self.slot, self.epoch, offset, at, count)
-                mutex_release(self.slot + G_MUTEX)
+        failure = mutex_try(self.slot + G_MUTEX, 30)
+        if failure == EBUSY:
+            with nogil:
+                failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
+                if failure == 0:
+                    outcome = hold_section(self.slot, self.epoch, offset, at, count)
+                    mutex_release(self.slot + G_MUTEX)
+        elif failure == 0:
+            outcome = hold_section(self.slot, self.epoch, offset, at, count)
+            mutex_release(self.slot + G_MUTEX)
         if failure:
             self._raise_lock_failure(failure, "finish a message of a batch")
         return outcome == 1

@@ -84,7 +84,9 @@ def test_the_attempts_of_one_that_kills_are_counted_in_an_ordered_queue_and_thos
 
 @pytest.mark.guarantee("G7")
 @pytest.mark.guarantee("G39")
-def test_a_consumer_killed_in_the_middle_of_a_batch_gets_its_record_again_and_no_other(store: MessageStore) -> None:
+def test_a_consumer_killed_in_the_middle_of_a_batch_gets_the_rest_of_its_record_again_and_no_other(
+    store: MessageStore,
+) -> None:
     with Producer(store) as producer:
         producer.create_topic(MEMBER_TOPIC, 1)
         for record in range(3):
@@ -97,9 +99,54 @@ def test_a_consumer_killed_in_the_middle_of_a_batch_gets_its_record_again_and_no
         second = Member(store.root, 9, 10_000, 0.0)
         wait_for(lambda: is_finished(store), "everything is handled")
         second.stop()
-    assert sorted(second.names("end")) == sorted(f"r{record}-{number}" for record in (1, 2) for number in range(20))
+    ended, again = first.names("end"), second.names("end")
+    everything = [f"r{record}-{number}" for record in range(3) for number in range(20)]
+    assert sorted({*ended, *again}) == sorted(everything)
+    assert again == everything[-len(again) :]
+    assert len(ended) + len(again) - len(everything) <= 1, "only what was running, or had just ended, comes again"
     assert {int(line.split()[4]) for line in second.lines("start") if line.split()[1].startswith("r1")} == {2}
     assert {int(line.split()[4]) for line in second.lines("start") if line.split()[1].startswith("r2")} == {1}
+
+
+@pytest.mark.guarantee("G39")
+def test_a_consumer_that_leaves_in_the_middle_of_a_batch_leaves_only_the_rest_of_it(store: MessageStore) -> None:
+    names = [f"m{number}" for number in range(100)]
+    with Producer(store) as producer:
+        producer.create_topic(MEMBER_TOPIC, 1)
+        producer.send_batch([Message(MEMBER_TOPIC, name.encode()) for name in names], compression=Compression.LZ4)
+    with members(store, 1, pause_s=0.02) as (first,):
+        wait_for(lambda: "m9" in first.names("end"), "it is in the middle")
+        first.stop()
+        second = Member(store.root, 9, 10_000, 0.0)
+        wait_for(lambda: is_finished(store), "everything is handled")
+        second.stop()
+    assert first.names("end") + second.names("end") == names
+
+
+@pytest.mark.guarantee("G7")
+@pytest.mark.guarantee("G39")
+def test_with_several_threads_a_kill_repeats_messages_of_the_records_that_were_in_flight_and_loses_none(
+    store: MessageStore,
+) -> None:
+    with Producer(store) as producer:
+        producer.create_topic(MEMBER_TOPIC, 1)
+        for record in range(12):
+            messages = [Message(MEMBER_TOPIC, b"r%d-%d" % (record, number)) for number in range(20)]
+            producer.send_batch(messages, compression=Compression.ZLIB)
+    with members(store, 1, pause_s=0.01, threads=4) as (first,):
+        wait_for(lambda: len(first.names("end")) > 100, "it is in the middle")
+        kill(first)
+        second = Member(store.root, 9, 10_000, 0.0, threads=4)
+        wait_for(lambda: is_finished(store), "everything is handled")
+        second.stop()
+    ended, again = first.names("end"), second.names("end")
+    assert sorted({*ended, *again}) == sorted(f"r{record}-{number}" for record in range(12) for number in range(20))
+    assert len(again) == len(set(again))
+    whole = {
+        name.split("-")[0] for name in ended if sum(other.startswith(f"{name.split('-')[0]}-") for other in ended) == 20
+    }
+    repeated = {name.split("-")[0] for name in again if name in ended}
+    assert len(repeated & whole) <= 4, "a record comes again when a message of it was not finished, or had just been"
 
 
 @pytest.mark.guarantee("G20")
