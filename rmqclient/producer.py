@@ -166,7 +166,7 @@ class Producer:
 
         With ``compression`` they are stored, and handed on, as one record that is compressed as a whole; consumers open
         it. Each keeps its id, keys, properties and its own fate, but all have the place of the record, must have the
-        same tag, and cannot wait in a delay level: MessageRejected says so. ``level`` is that of the compression.
+        same tag and a topic that is not compact, and cannot wait: MessageRejected says so. ``level`` is that of the compression.
         Raises also BatchTooLarge, NotInstalled. See docs/batches.md.
         """
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
@@ -174,8 +174,9 @@ class Producer:
             results = self._append_batch(messages, sharding_key, delay_level, due)
         elif delay_level or due:
             raise MessageRejected(
-                f"a delay with compression={compression.name}: a compressed batch cannot wait, because what is late is "
-                "delivered message by message: send it without one of them"
+                f"delay_level={delay_level}, delay={delay}, deliver_at={deliver_at} with compression={compression.name}: "
+                "a compressed batch cannot wait, because what is late is delivered message by message: send it without "
+                "one of them"
             )
         else:
             results = self._append_compressed(messages, sharding_key, compression, level)

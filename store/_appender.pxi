@@ -202,6 +202,10 @@ cdef class Appender:
         check_batch(batch)
         first = batch[0]
         route = self._route(first.topic)
+        if route.compact:
+            raise MessageRejected(
+                f"topic {route.topic!r} is compact: it keeps the latest record of each key, and a compressed batch is one "
+                "record for all of its keys: send the batch without compression, or with that of the producer")
         number = route.pick(sharding_key)
         plan = self._take_plan(1)
         try:

@@ -13,6 +13,7 @@ import signal
 from store import _kernel
 
 
+@enum.unique
 class CrashPoint(enum.IntEnum):
     """Numbers are shared with the kernel."""
 
@@ -71,10 +72,10 @@ class CrashPoint(enum.IntEnum):
     OUTBOX_CLAIMED = 80  #: rows of an outbox are claimed, none is sent
     OUTBOX_SENT = 81  #: they are sent, the database does not say so
 
-    ONCE_NOT_FOUND = 90  #: the key of a send is locked and nobody's yet, its message not appended
-    INBOX_MARKED = 91  #: a message is in the inbox, its handler's own changes are not made, nothing is committed
-    INBOX_HANDLED = 92  #: both are made, nothing is committed
-    INBOX_COMMITTED = 93  #: both are committed, the message is not acknowledged
+    ONCE_NOT_FOUND = 100  #: the key of a send is locked and nobody's yet, its message not appended
+    INBOX_MARKED = 101  #: a message is in the inbox, its handler's own changes are not made, nothing is committed
+    INBOX_HANDLED = 102  #: both are made, nothing is committed
+    INBOX_COMMITTED = 103  #: both are committed, the message is not acknowledged
 
     RETENTION_ADVANCED = 60  #: the log's minimum is above a file that is still there
     RETENTION_FILE_REMOVED = 61  #: the file is gone, the minimum of the queues is not raised
@@ -82,12 +83,12 @@ class CrashPoint(enum.IntEnum):
     RETENTION_QUEUE_FILE_REMOVED = 63  #: one of them is gone, others are not
     RETENTION_INDEX_FILE_REMOVED = 64  #: an old index file is gone, others are not
 
-    COMPACTION_HALF_WRITTEN = 90  #: some records of the new compacted file are written, beside the old one
-    COMPACTION_WRITTEN = 91  #: all of it is written, not on the disk
-    COMPACTION_SYNCED = 92  #: it is on the disk, the old one has its name
-    COMPACTION_RENAMED = 93  #: the new one has its name, which a power cut may take back
-    COMPACTION_DONE = 94  #: that is on the disk, too
-    COMPACT_TOPIC_NAMED = 95  #: ``topics.json`` says that a topic is compact, its directory is not made
+    COMPACTION_HALF_WRITTEN = 110  #: some records of the new compacted file are written, beside the old one
+    COMPACTION_WRITTEN = 111  #: all of it is written, not on the disk
+    COMPACTION_SYNCED = 112  #: it is on the disk, the old one has its name
+    COMPACTION_RENAMED = 113  #: the new one has its name, which a power cut may take back
+    COMPACTION_DONE = 114  #: that is on the disk, too
+    COMPACT_TOPIC_NAMED = 115  #: ``topics.json`` says that a topic is compact, its directory is not made
 
 
 _armed: tuple[CrashPoint, int] | None = None

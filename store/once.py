@@ -16,8 +16,8 @@ append, unlock                                           the message, found from
 =======================================================  ========================================================
 
 A candidate of the index counts when its record is whole, has this key and is of this topic, or waits for it, in a delay
-level or in the timer. So neither keys with the same hash nor a damaged index make a message look sent that was not. What a power cut
-takes from the log takes its key along, and is sent again.
+level or in the timer. So neither keys with the same hash nor a damaged index make a message look sent that was not.
+What a power cut takes from the log takes its key along, and is sent again.
 
 A window is measured from the born time, which copies keep: a delivery after a delay, or a dead letter sent again,
 begins no new one. "Now" is the earlier of the wall clock, and what it was at the opening and CLOCK_BOOTTIME has counted

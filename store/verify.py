@@ -396,6 +396,8 @@ def timer_problem(done_to: int, clearing_to: int, set_to: int, max_offset: int) 
     if set_to > max_offset:
         return f"the bit of message {set_to - 1} is set, and the next message is {max_offset}"
     return ""
+
+
 # --- compacted files ------------------------------------------------------------------------------
 
 

@@ -373,3 +373,14 @@ def test_the_limit_of_the_store_is_the_limit_of_a_batch(tmp_path: Any) -> None:
         pytest.raises(MessageRejected, match="more than 1000 bytes"),
     ):
         producer.send_batch([Message("t", bytes(500)), Message("t", bytes(500))], compression=Compression.ZLIB)
+
+
+def test_a_compressed_batch_for_a_compact_topic_is_refused_and_nothing_is_written(store: MessageStore) -> None:
+    with Producer(store) as producer:
+        producer.create_topic("prices", 1, cleanup_policy="compact")
+        messages = [Message("prices", b"1", keys=(key,)) for key in ("a", "b")]
+
+        with pytest.raises(MessageRejected, match="topic 'prices' is compact.*without compression"):
+            producer.send_batch(messages, compression=Compression.ZSTD)
+
+    assert store.state.published_to == 0

@@ -28,20 +28,26 @@ ROLLING = 1_500
 
 
 TRANSACTION = range(CrashPoint.HALF_PASSED, CrashPoint.TRANSACTIONS_SETTLED + 1)
-
-
 TIMER = range(CrashPoint.TIMER_CLEARING, CrashPoint.TIMER_DONE_TEMPORARY + 1)
-
-
 OUTBOX = (CrashPoint.OUTBOX_CLAIMED, CrashPoint.OUTBOX_SENT)
-
-
 INBOX = (CrashPoint.INBOX_MARKED, CrashPoint.INBOX_HANDLED, CrashPoint.INBOX_COMMITTED)
-BY_NAME = {
+
+ONE_ROUND = {
     **dict.fromkeys(OUTBOX, "relay"),
     **dict.fromkeys(INBOX, "handle_once"),
     CrashPoint.ONCE_NOT_FOUND: "send_once",
 }
+BY_NAME = {
+    **dict.fromkeys(TIMER, "persist_timer"),
+    **dict.fromkeys(TRANSACTION, "check"),
+    CrashPoint.OTHER_QUEUE_PUBLISHED: "decide",
+    CrashPoint.FLUSH_SYNCED: "append_durably",
+    CrashPoint.OFFSETS_TEMPORARY: "write_offsets",
+    CrashPoint.PROGRESS_ADVANCED: "persist_schedule",
+    CrashPoint.DELAY_OFFSETS_TEMPORARY: "persist_schedule",
+    CrashPoint.GROUP_SLOT_FILLED: "begin",
+}
+"""The scenario that reaches a point."""
 
 
 def scenario_of(point: CrashPoint) -> Order:
@@ -51,22 +57,14 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, body_bytes=ROLLING)
     if CrashPoint.ACK_LOCKED <= point <= CrashPoint.ACK_FINISHED:
         return replace(order, scenario="acknowledge")
+    if point in BY_NAME:
+        return replace(order, scenario=BY_NAME[point])
+    if point in ONE_ROUND:
+        return replace(order, scenario=ONE_ROUND[point], rounds=1)
     if CrashPoint.SEEK_FENCED <= point <= CrashPoint.GROUP_SLOT_FILLED:
-        return replace(order, scenario="begin" if point is CrashPoint.GROUP_SLOT_FILLED else "seek")
+        return replace(order, scenario="seek")
     if CrashPoint.INDEX_SLOT_WRITTEN <= point <= CrashPoint.INDEX_WRITTEN:
         return replace(order, scenario="index")
-    if point is CrashPoint.FLUSH_SYNCED:
-        return replace(order, scenario="append_durably")
-    if point is CrashPoint.OFFSETS_TEMPORARY:
-        return replace(order, scenario="write_offsets")
-    if point in (CrashPoint.PROGRESS_ADVANCED, CrashPoint.DELAY_OFFSETS_TEMPORARY):
-        return replace(order, scenario="persist_schedule")
-    if point in BY_NAME:
-        return replace(order, scenario=BY_NAME[point], rounds=1)
-    if point in TIMER:
-        return replace(order, scenario="persist_timer")
-    if point in TRANSACTION or point is CrashPoint.OTHER_QUEUE_PUBLISHED:
-        return replace(order, scenario="check" if point in TRANSACTION else "decide")
     if CrashPoint.RECOVERY_PLANNED <= point <= CrashPoint.CLOSE_CHECKPOINTED:
         return replace(order, scenario="open_and_close")
     if CrashPoint.RETENTION_ADVANCED <= point <= CrashPoint.RETENTION_INDEX_FILE_REMOVED:

@@ -1,10 +1,10 @@
 """Updates of a compact topic, while senders, passes and retention are killed, and hosts start again.
 
-One child sends and is killed in an append, again and again. Beside it one compacts and removes commit log files, as on a
-nearly full disk; it is killed at a step of that, or at a random moment. When nobody lives any more the runtime file may be
-lost, as at a start of the host. A reader goes on where it was, over whatever was compacted meanwhile, and at the end one
-begins at the oldest messages: what they know of each key must be what a dictionary says that was made from the same
-input.
+One child sends and is killed in an append, again and again. Beside it one compacts and removes commit log files, as
+on a nearly full disk; it is killed at a step of that, or at a random moment. When nobody lives any more the runtime
+file may be lost, as at a start of the host. A reader goes on where it was, over whatever was compacted meanwhile, and
+at the end one begins at the oldest messages: what they know of each key must be what a dictionary says that was made
+from the same input.
 """
 
 from __future__ import annotations
