@@ -63,12 +63,14 @@ class RequestFuture(Future[ReceivedMessage]):
 class _Awaited:
     """A request whose reply has not come."""
 
-    __slots__ = ("deadline", "future", "message_id", "seconds", "topic")
+    __slots__ = ("began", "deadline", "future", "message_id", "seconds", "topic")
 
     def __init__(self, topic: str, seconds: float) -> None:
         self.topic = topic
         self.seconds = seconds
-        self.deadline = time.monotonic() + seconds
+        self.began = time.monotonic()
+        self.deadline = math.inf
+        """On the monotonic clock; it has none before it is sent."""
         self.message_id = ""
         self.future = RequestFuture()
 
@@ -131,7 +133,7 @@ class Requester:
             with self._changing:
                 self._awaited.pop(correlation_id, None)
             raise
-        awaited.message_id = sent.message_id
+        self._time(awaited, sent.message_id)
         return awaited.future
 
     def close(self) -> None:
@@ -177,6 +179,12 @@ class Requester:
             if not self._awaited:  # what stands in the queue now is for nobody who still waits
                 self._position = max(self._position, self._store.topics.max_offset(self._queue))
             self._awaited[correlation_id] = awaited
+
+    def _time(self, awaited: _Awaited, message_id: str) -> None:
+        """Give a request that was sent its deadline; its time has run since it was begun."""
+        with self._changing:
+            awaited.message_id = message_id
+            awaited.deadline = awaited.began + awaited.seconds
             self._due = min(self._due, awaited.deadline)
             is_to_wake = awaited.deadline < self._wakes_at
         if is_to_wake:
