@@ -9,13 +9,26 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import append, consume, key_order, latency, rebalance, report, scale, spark, start, sync, tag_filter
+from benchmarks import (
+    append,
+    consume,
+    key_order,
+    latency,
+    rebalance,
+    report,
+    scale,
+    spark,
+    start,
+    sync,
+    table,
+    tag_filter,
+)
 from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
 
 BENCHMARKS: dict[str, Benchmark[Any]] = {
     module.BENCHMARK.name: module.BENCHMARK
-    for module in (append, consume, key_order, latency, sync, scale, start, rebalance, tag_filter, spark)
+    for module in (append, consume, key_order, latency, sync, scale, start, rebalance, tag_filter, table, spark)
 }
 RENDER = "render"
 
