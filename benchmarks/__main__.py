@@ -23,6 +23,7 @@ from benchmarks import (
     spark,
     start,
     sync,
+    table,
     tag_filter,
 )
 from benchmarks.machine import REPOSITORY, file_system
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         start,
         rebalance,
         tag_filter,
+        table,
         spark,
     )
 }
