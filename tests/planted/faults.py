@@ -737,7 +737,7 @@ FAULTS = [
         old="    if section.done_at and is_done(",
         new="    if False and is_done(",
         tests=TIMER,
-        select="at_once_one_of_them",
+        select="done_already",
     ),
     Fault(
         name="the end of a wait that a repair completes does not count",
