@@ -95,6 +95,7 @@ def test_a_cancelled_message_is_never_delivered(store: MessageStore, producer: P
     assert producer.cancel(first.message_id)
     assert not producer.cancel(first.message_id)
     assert not producer.cancel("7F00000100000000000000000000FFFF")
+    assert not producer.cancel(store.message_at(QUEUE, 2).message_id)  # that of the operation
     assert [waiting.message_id for waiting in store.timer.pending()] == [second.message_id]
     deliver_until(store, 2**62)
     assert delivered(store, "flights") == [b"second"]

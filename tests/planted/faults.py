@@ -772,6 +772,14 @@ FAULTS = [
         select="move_over",
     ),
     Fault(
+        name="bits of the timer are cleared before a cut-short append has set its own",
+        file="store/timer_bits.py",
+        old="            repair(self._state, self._log_files, self._consume_queues, self._topics)\n",
+        new="",
+        tests=KILLED_TIMER,
+        select="one_turn_later",
+    ),
+    Fault(
         name="what is done in the timer is written down before it is on the disk",
         file="store/timer.py",
         old="        self._wait_until_flushed(flushed_to)\n",
