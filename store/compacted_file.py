@@ -53,7 +53,7 @@ from store import layout
 from store._kernel import ReceivedMessage, decode
 from store.crash_points import CrashPoint, reach
 from store.errors import StoreCorrupt, told_by_system
-from store.mapped_file import FileIdentity, identity_of, is_at, make_directory, open_plain, sync_directory
+from store.mapped_file import FileIdentity, is_at, make_directory, open_plain, sync_directory
 from store.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -361,17 +361,6 @@ def make_durable_directory(path: Path, root: Path) -> None:
     make_directory(path)
     for each in missing:
         sync_directory(each.parent)
-
-
-def sync_name(root: Path, queue: MessageQueue) -> FileIdentity | None:
-    """Make durable which compacted file a queue has, whoever renamed it; None when it has none."""
-    path = path_of(root, queue)
-    try:
-        identity = identity_of(str(path))
-    except FileNotFoundError:
-        return None
-    sync_directory(path.parent)
-    return identity
 
 
 def _private(name: str, flags: int) -> int:

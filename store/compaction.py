@@ -8,9 +8,9 @@ Readers find messages below the begin of the log there, and what the log has in 
 - A *tombstone*, a message with an empty body, deletes its key. The pass that first meets it writes down until when it
   stays, ``delete_retention_ms`` later, and a later pass leaves it out: who began to read before has so much time.
 - A record without a key, or a damaged one, is not taken over; the log has it as long as retention leaves it.
-- A pass keeps one dictionary of the keys of the new records, about 200 bytes a key of 20 bytes (a dictionary slot, the
-  key, and a number), and 32 bytes for each record it writes. It ends where it has met ``MOST_KEYS`` keys, and the next
-  one goes on there.
+- A pass keeps one dictionary of the keys of the new records, 130 bytes a key of 20 bytes and up to 200 while the
+  dictionary grows, and 32 bytes for each record that it writes. It ends where it has met a million keys
+  (``MOST_KEYS``), and the next one goes on there: some 200 MB at most, however many keys there are.
 
 When. The housekeeper looks every 15 s (``compaction_interval_ms``) and compacts a queue when half of its messages are
 new (``min_cleanable_dirty_ratio``) and there are a thousand of them. And retention, in whichever process, calls for a
@@ -19,7 +19,8 @@ compacted past (:meth:`Compaction.make_removable`). So when passes fail, such as
 their age and however full the disk is, and each attempt tells why; the senders are refused at ``disk_full_percent``
 as ever. No value is given up for room.
 
-One pass at a time, under ``COMPACTION_BYTE``. A pass reads by cold reads, a MiB at a time, in a thread of its own.
+One pass at a time, under ``COMPACTION_BYTE``. A pass reads by cold reads, a MiB at a time, in one of the housekeeper's
+threads; the kernel looks at five million records a second of processor time and holds the GIL for a millisecond.
 """
 
 from __future__ import annotations
@@ -41,14 +42,13 @@ from store.compacted_file import (
     keep_aside,
     open_compacted,
     path_of,
-    sync_name,
 )
 from store.config import StoreConfig
 from store.consume_queue import ConsumeQueues
 from store.errors import QueueError, StoreBusy, StoreCorrupt
 from store.file_lock import COMPACTION_BYTE, LockFile
 from store.file_queue import FileQueue
-from store.mapped_file import FileIdentity
+from store.mapped_file import sync_directory
 from store.message_queue import MessageQueue
 from store.record import Record
 from store.shared_state import SharedState
@@ -89,7 +89,7 @@ class Compaction:
         self._config = config
         self._closing = threading.Event()
         self._lows: dict[MessageQueue, tuple[int, int]] = {}
-        self._known: dict[MessageQueue, tuple[FileIdentity | None, int]] = {}
+        self._durable: dict[MessageQueue, int] = {}
 
     # --- for readers ------------------------------------------------------------------------------
 
@@ -173,16 +173,14 @@ class Compaction:
             return 0
 
     def _compacted_to(self, queue: MessageQueue) -> int:
-        identity = sync_name(self._root, queue)
-        known = self._known.get(queue)
-        if known is None or known[0] != identity:
-            file = open_compacted(self._root, queue)
-            known = (None, 0) if file is None else (file.identity, file.compacted_to)
-            if known[0] != identity:
-                return self._compacted_to(queue)  # it was replaced just now
-            self._known[queue] = known
-        self._check_end(queue, known[1])
-        return known[1]
+        file = open_compacted(self._root, queue)
+        if file is None:
+            return 0
+        self._check_end(queue, file.compacted_to)
+        if self._durable.get(queue, -1) < file.compacted_to:
+            sync_directory(file.path.parent)  # who renamed it may have been killed before it was on the disk
+            self._durable[queue] = file.compacted_to
+        return file.compacted_to
 
     def _check_end(self, queue: MessageQueue, compacted_to: int) -> None:
         if compacted_to > (end := self._topics.max_offset(queue)):

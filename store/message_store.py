@@ -328,11 +328,11 @@ class MessageStore:
 
     def _compacted_message(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage | None:
         """Return a message from below the begin of the log, None when it is to be looked for there."""
-        compacted = self.compaction.reader(queue) if queue_offset < self.topics.max_offset(queue) else None
-        if compacted is None:
+        if not self.topics.is_compact(queue.topic) or queue_offset >= self.compaction.log_low(queue):
             return None
-        found_at, found, log_low = compacted(queue_offset)
-        if found_at > queue_offset or (found is None and queue_offset < log_low):
+        compacted = self.compaction.reader(queue)
+        found_at, found, _ = compacted(queue_offset) if compacted is not None else (queue_offset, None, 0)
+        if found_at > queue_offset or found is None:
             raise MessageExpired(f"message {queue_offset} of {queue} was compacted: a later one has its key")
         return found
 

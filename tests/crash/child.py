@@ -51,6 +51,9 @@ from store.timer_bits import WORD
 
 TOPIC = "orders"
 QUEUE = MessageQueue(TOPIC, 0)
+COMPACT_QUEUE = MessageQueue("prices", 0)
+PRICES = 70
+"""Keys of the compact topic."""
 GROUP = "billing"
 WANTED = "wanted"
 SPAN = 2_000
@@ -292,6 +295,35 @@ def clean(order: Order, note: Note) -> None:
         note(removed[-1])
 
 
+def compact(order: Order, note: Note) -> None:
+    """Change some prices again and again, each a letter, then compact and remove what may go; note when that is done.
+
+    Every other time a price is deleted at the end.
+    """
+    config = replace(SMALL, clean_file_forcibly=True, disk_max_used_percent=1, disk_clean_forcibly_percent=1)
+    store = open_store(order.root, config, housekeeping=False)
+    store.disk.usage = lambda: Usage(2.0, 0)  # type: ignore[method-assign]
+    order.arm()
+    for round_number in range(2):
+        store.topics.create(COMPACT_QUEUE.topic, 1, "compact")
+        appender = appender_of(store)
+        for number in range(3 * PRICES + round_number):
+            appender.append(Message(COMPACT_QUEUE.topic, price_of(number) * 300, keys=[f"key-{number % PRICES}"]))
+        if round_number:
+            appender.append(Message(COMPACT_QUEUE.topic, b"", keys=["key-1"]))
+        for number in range(80):
+            appender.append(Message(TOPIC, body_of(number, 1_500)))
+        store.flush_thorough()
+        while store.retention.clean():
+            pass
+        note("compacted")
+
+
+def price_of(number: int) -> bytes:
+    """Return the letter of an update."""
+    return b"%c" % (97 + number % 26)
+
+
 def deliver(order: Order, note: Note) -> None:
     """Deliver what waits in the delay levels, as if the longest delay were over; note when all is delivered."""
     store = open_store(order.root, housekeeping=False)
@@ -509,6 +541,7 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         write_offsets,
         open_and_close,
         clean,
+        compact,
         deliver,
         persist_schedule,
         deliver_timed,

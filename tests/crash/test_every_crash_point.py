@@ -50,9 +50,13 @@ BY_NAME = {
 """The scenario that reaches a point."""
 
 
+_BY_NAME = {"COMPACTION": "compact", "COMPACT": "compact"}
+"""Scenario of the points whose names begin so."""
+
+
 def scenario_of(point: CrashPoint) -> Order:
     """Return what reaches a point; where the store and the notes are is left open."""
-    order = Order(scenario="append", root="", notes="", point=point.name)
+    order = Order(scenario=_BY_NAME.get(point.name.partition("_")[0], "append"), root="", notes="", point=point.name)
     if point is CrashPoint.BLANK_WRITTEN or point is CrashPoint.FILE_ALLOCATED:
         return replace(order, body_bytes=ROLLING)
     if CrashPoint.ACK_LOCKED <= point <= CrashPoint.ACK_FINISHED:

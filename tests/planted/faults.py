@@ -22,6 +22,7 @@ TAG_SKIPPING = "tests/unit/test_tag_skipping.py"
 RECOVERY = "tests/unit/test_recovery.py"
 FLUSH = "tests/unit/test_flush.py"
 RETENTION = "tests/unit/test_retention.py"
+COMPACTION = "tests/unit/test_compaction.py"
 FILE_LOCK = "tests/unit/test_file_lock.py"
 RUNNING = "tests/unit/test_running.py"
 ATTEMPTS = "tests/groups/test_attempts.py"
@@ -875,5 +876,45 @@ FAULTS = [
         new="            elif True:\n",
         tests=TABLE,
         select="older_message",
+    # --- compact topics ---------------------------------------------------------------------------
+    Fault(
+        name="retention does not wait for the compaction of a commit log file",
+        file="store/retention.py",
+        old="        kept = [base for base in bases if base + size > needed_from]\n",
+        new="        kept: list[int] = []\n",
+        tests=COMPACTION,
+        select="waits_for_the_compaction",
+    ),
+    Fault(
+        name="a pass takes over what a later message has replaced",
+        file="store/compaction.py",
+        old=" and key_and_body_size(message)[0] not in latest:\n",
+        new=":\n",
+        tests=COMPACTION,
+        select="later_pass",
+    ),
+    Fault(
+        name="a pass takes what is not flushed",
+        file="store/compaction.py",
+        old="end_below(self._state.flushed_to)",
+        new="end_below(self._state.published_to)",
+        tests=COMPACTION,
+        select="not_flushed",
+    ),
+    Fault(
+        name="a compacted file gets its name before it is on the disk",
+        file="store/compacted_file.py",
+        old="            os.fsync(self._file.fileno())\n",
+        new="",
+        tests=COMPACTION,
+        select="on_the_disk_before",
+    ),
+    Fault(
+        name="retention believes a name that a power cut takes back",
+        file="store/compaction.py",
+        old="            sync_directory(file.path.parent)  #",
+        new="            pass  #",
+        tests=COMPACTION,
+        select="name_durable",
     ),
 ]

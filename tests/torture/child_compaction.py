@@ -49,7 +49,11 @@ class Order:
     def config(self) -> StoreConfig:
         """The settings of the store."""
         return StoreConfig(
-            commit_log_file_bytes=self.log_file_bytes, max_body_bytes=4_096, index_slots=1_000, index_entries=4_000
+            commit_log_file_bytes=self.log_file_bytes,
+            max_body_bytes=4_096,
+            index_slots=1_000,
+            index_entries=4_000,
+            disk_full_percent=100,  # whoever else uses the disk
         )
 
     def text(self) -> str:

@@ -1,10 +1,10 @@
 """Updates of a compact topic, while senders, passes and retention are killed, and hosts start again.
 
-One child sends and is killed in an append, again and again. Beside it one compacts and removes commit log files, as
-on a nearly full disk; it is killed at a step of that, or at a random moment. When nobody lives any more the runtime
-file may be lost, as at a start of the host. A reader goes on where it was, over whatever was compacted meanwhile, and
-at the end one begins at the oldest messages: what they know of each key must be what a dictionary says that was made
-from the same input.
+One child sends and is killed in an append, again and again. Beside it one compacts and removes commit log files, as on
+a nearly full disk; it is killed at a step of that, or at a random moment. When nobody lives any more the runtime file
+may be lost, as at a start of the host. A reader goes on where it was, over whatever was compacted meanwhile, and at the
+end one begins at the oldest messages: what they know of each key must be what a dictionary says that was made from the
+same input.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _APPEND_POINTS = [
     for point in CrashPoint
     if CrashPoint.APPEND_LOCKED <= point <= CrashPoint.APPEND_FINISHED and point is not CrashPoint.BLANK_WRITTEN
 ]
-_SENDER_KILLS = 60
+_SENDER_KILLS = 40
 _LONGEST_LIFE_S = 600
 _LONGEST_WAIT_S = 0.5
 _LONGEST_END_S = 900
-_CHECKS = 8
+_CHECKS = 4
 
 
 def run(seed: int, rounds: int, scratch: Path) -> Result:
@@ -149,6 +149,7 @@ class _Run:
                 file = open_compacted(self._root, MessageQueue(TOPIC, queue_id))
                 if file is not None and file.compacted_to * QUEUES >= self._check_at:
                     self._check_at += self._order.blocks * BLOCK // _CHECKS
+                    self._clean_up()
                     self._check("on the way", fresh=bool(self._chance.randrange(2)))
                     return
 

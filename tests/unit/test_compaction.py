@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -382,6 +383,56 @@ def test_a_reader_goes_on_in_the_file_that_it_has_and_then_in_the_next_one(
         offset = following[0] + 1
     assert found[-100:] == list(range(50, 150))
     assert consumer.min_offset(QUEUE) == 50
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Write down what is flushed, renamed and removed, in order."""
+    done: list[str] = []
+    fsync, rename, unlink = os.fsync, Path.rename, Path.unlink
+
+    def flush(descriptor: int) -> None:
+        done.append(f"flush {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+        fsync(descriptor)
+
+    def move(path: Path, target: Path) -> Path:
+        done.append(f"rename {path.name}")
+        return rename(path, target)
+
+    def remove(path: Path, missing_ok: bool = False) -> None:
+        if path.parent.name == "commitlog":
+            done.append("remove")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(Path, "rename", move)
+    monkeypatch.setattr(Path, "unlink", remove)
+    return done
+
+
+@pytest.mark.guarantee("G41")
+def test_a_compacted_file_is_on_the_disk_before_its_name_and_that_before_a_commit_log_file_goes(
+    store: MessageStore, producer: Producer, disk: list[str]
+) -> None:
+    send(producer, ("a", b"1"), ("a", b"2"))
+    send_others(producer, 60)
+    assert clean(store) > 0
+    begin = disk.index("flush compacted.tmp")
+    assert disk[begin : begin + 3] == ["flush compacted.tmp", "rename compacted.tmp", "flush 0"]
+    assert disk.index("remove") > begin + 2
+
+
+@pytest.mark.guarantee("G41")
+def test_retention_makes_the_name_durable_that_somebody_else_gave_and_did_not_live_to(
+    root: Path, store: MessageStore, producer: Producer, disk: list[str]
+) -> None:
+    send(producer, ("a", b"1"), ("a", b"2"))
+    compact(store)
+    send_others(producer, 60)
+    with open_store(root, CONFIG, housekeeping=False) as other:
+        disk.clear()
+        assert other.compaction.make_removable(1 << 40) > 0
+        assert disk == ["flush 0"]
 
 
 # --- damage ---------------------------------------------------------------------------------------

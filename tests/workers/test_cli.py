@@ -109,6 +109,10 @@ def test_a_message_that_is_sent_can_be_read_and_counted(tmp_path: Path) -> None:
 
     # Given a topic with two queues
     assert run("topic", "create", "orders", "--queues", "2", "--store", store).exit_code == 0
+    made = run("topic", "create", "prices", "--cleanup-policy", "compact", "--store", store, "-o", "json")
+    assert json.loads(made.stdout)["cleanup_policy"] == "compact"
+    refused = run("topic", "create", "orders", "--cleanup-policy", "compact", "--store", store)
+    assert "was made with cleanup_policy='delete'" in refused.stderr
 
     # When messages are sent, one of them from standard input with everything that can be said about it
     sent = data(run("send", "orders", "plain", "--count", "2", "-o", "json", "--store", store))

@@ -1,0 +1,71 @@
+"""Compact topics, as handlers and producers see them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqclient import App, Message, MessageRejected, Producer, ReceivedMessage
+from store import MessageQueue, MessageStore, retention
+from store.disk import Usage
+from tests.client.conftest import consuming, wait_for
+
+TOPIC = "prices"
+KEYS = 40
+
+
+@pytest.fixture
+def compacted(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> MessageStore:
+    """A store of which the log has lost all but the end of a compact topic."""
+    monkeypatch.setattr(retention, "PAUSE_S", 0)
+    monkeypatch.setattr(store.disk, "usage", lambda: Usage(86.0, 1 << 40))
+    producer = Producer(store)
+    producer.create_topic(TOPIC, 2, cleanup_policy="compact")
+    for number in range(5_000):
+        producer.send(Message(TOPIC, {"number": number}, keys=[f"key-{number % KEYS}"], tags=f"t{number % 2}"))
+    for _ in range(24):
+        producer.send(Message("others", b"x" * (3 << 20)))
+    store.flush_thorough()
+    assert store.retention.clean()
+    return store
+
+
+@pytest.mark.guarantee("G40")
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_new_group_gets_the_compacted_messages_and_those_that_come(compacted: MessageStore, ordered: bool) -> None:
+    app = App()
+    got: dict[str, int] = {}
+    received: list[tuple[MessageQueue, int]] = []
+
+    @app.handler(TOPIC, group="readers", ordered=ordered)
+    def note(message: ReceivedMessage) -> None:
+        got[message.keys[0]] = json.loads(message.body)["number"]
+        received.append((message.queue, message.queue_offset))
+
+    with consuming(compacted, app):
+        wait_for(lambda: len(got) == KEYS, "a message of each key")
+        Producer(compacted).send(Message(TOPIC, {"number": -1}, keys=["key-0"]))
+        wait_for(lambda: got["key-0"] == -1, "the next message")
+    assert got == {f"key-{number % KEYS}": number for number in range(4_960, 5_000)} | {"key-0": -1}
+    assert len(received) == len(set(received)) == KEYS + 1
+
+
+def test_a_handler_gets_of_the_compacted_messages_those_with_its_tag(compacted: MessageStore) -> None:
+    app = App()
+    got: list[int] = []
+
+    @app.handler(TOPIC, group="readers", tags="t1")
+    def note(body: dict[str, int]) -> None:
+        got.append(body["number"])
+
+    with consuming(compacted, app):
+        wait_for(lambda: len(got) == KEYS // 2, "the messages with the tag")
+    assert sorted(got) == list(range(4_961, 5_000, 2))
+
+
+def test_a_delayed_message_needs_a_key_too(store: MessageStore) -> None:
+    producer = Producer(store)
+    producer.create_topic(TOPIC, 2, cleanup_policy="compact")
+    with pytest.raises(MessageRejected, match="this one has no key"):
+        producer.send(Message(TOPIC, b"1"), delay_level=1)
