@@ -215,9 +215,9 @@ def _note(parameters: Parameters, samples: Samples) -> None:
     )
     samples.note(
         "Kafka is a broker of one node on loopback, in its own process, with acks=1 and linger.ms=50; its batch.size "
-        "is that of so many messages. Its figures are those of the tools that come with it, which choose bodies of a "
-        "file at random, and its consumer does not acknowledge message by message. Kafka has gzip where the store has zlib, "
-        "the same algorithm at another level: 6 there, 5 here; zstd is at 3, lz4 at 9 there and at 0 here."
+        "is that of so many messages. Its figures are those of its own tools, which choose bodies of a file at random, "
+        "and its consumer does not acknowledge message by message. Kafka has gzip where the store has zlib, the same "
+        "algorithm at another level: 6 there, 5 here; zstd is at 3, lz4 at 9 there and at 0 here."
     )
 
 

@@ -165,17 +165,16 @@ class Producer:
         RocketMQ refuses delayed batches.
 
         With ``compression`` they are stored, and handed on, as one record that is compressed as a whole; consumers open
-        it. Each keeps its id, keys, properties and its own fate, but all have the place of the record, must have the
-        same tag and a topic that is not compact, and cannot wait: MessageRejected says so. ``level`` is that of the compression.
-        Raises also BatchTooLarge, NotInstalled. See docs/batches.md.
+        it. Each keeps its id, keys, properties and its own fate, but all have the place of the record and the same
+        tag, they cannot wait, and the topic is not compact: MessageRejected says so. ``level`` is that of the
+        compression. Raises also BatchTooLarge, NotInstalled. See docs/batches.md.
         """
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         if compression is None:
             results = self._append_batch(messages, sharding_key, delay_level, due)
         elif delay_level or due:
             raise MessageRejected(
-                f"delay_level={delay_level}, delay={delay}, deliver_at={deliver_at} with compression={compression.name}: "
-                "a compressed batch cannot wait, because what is late is delivered message by message: send it without "
+                f"delay_level={delay_level}, delay={delay}, deliver_at={deliver_at}: a compressed batch cannot wait, because what is late is delivered message by message: send it without "
                 "one of them"
             )
         else:

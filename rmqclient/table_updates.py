@@ -3,8 +3,8 @@
 Messages of a compact topic that stand below the begin of the log are read from its compacted file.
 
 The kernel checks the records of a batch and puts keys and bodies into buffers (store/_columns.pxi); here they become
-lists, without a message object for each. What needs a look of its own, a body that is compressed or a record that
-cannot be read, goes the long way, as a message.
+lists, without a message object for each. A batch that is one record is a row for each of its messages. What needs a
+look of its own, a body that cannot be opened or a record that cannot be read, goes the long way, as a message.
 
 Files are read through mappings of the table's own. Those of the store are taken away whenever retention removes a file,
 which must not happen between the check of a record and the copy of its body.
@@ -18,16 +18,18 @@ from typing import Literal, NamedTuple
 
 from rmqclient.message import ReceivedMessage
 from store import STOPPED, Collector, ColumnBuffer, Columns, MessageQueue, MessageStore, layout
+from store.bodies import COMPRESSED
 from store.compacted_file import open_compacted
 from store.errors import BodyUnreadable, MessageExpired, StoreCorrupt
+from store.inner_batch import INNER_BATCH, inner_messages, is_batch
 from store.view import LocalView, LogPart
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _ENTRIES_AT_ONCE = 16_384
 _ROWS = 8_192
 _BYTES = 4 << 20
-_NOT_AS_IT_STANDS = 0x1 | 0x40 | 0x80
-"""System flags of bodies that are compressed, or hold messages themselves (NEED_UNWRAP, INNER_BATCH)."""
+_OPENED = COMPRESSED | INNER_BATCH
+"""System flags of records that the kernel opens; where it could not, there is a row without a value."""
 
 _NAMES = ("key", "value", "commit_log_offset", "sys_flag")
 
@@ -63,7 +65,8 @@ class UpdateReader:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._view = LocalView(store.root)
-        self._columns = Columns(_NAMES, rows=_ROWS, size=_BYTES)
+        limit = store.config.max_opened_body_bytes
+        self._columns = Columns(_NAMES, rows=_ROWS, size=_BYTES, max_opened_body_bytes=limit, null_unreadable=True)
         self._collector = Collector(self._columns)
         self._part: LogPart | None = None
 
@@ -163,7 +166,7 @@ class UpdateReader:
             _log.error("message %d of %s is damaged; the table stepped over it: %s", offset, queue, error)
             return Updates([], [], [], offset + 1, lost=1)
         said = _said_by(message)
-        return Updates(*_lists(said, message.commit_log_offset), offset + 1)
+        return Updates(*_lists(said, message.commit_log_offset), offset + 1, lost=not said)
 
     def _taken(self, next_offset: int) -> Updates:
         _, taken = self._columns.take()
@@ -171,12 +174,13 @@ class UpdateReader:
         updates = Updates(_keys(*key_parts), list(_slices(*value_parts)), _numbers(offset_parts[1], "q"), next_offset)
         flags = _numbers(flag_parts[1], "i")
         if any(flags):
-            for number in reversed([number for number, flag in enumerate(flags) if flag & _NOT_AS_IT_STANDS]):
-                self._look_again(updates, number)
+            empty = [number for number, flag in enumerate(flags) if flag & _OPENED and not updates.values[number]]
+            lost = [self._look_again(updates, number) for number in reversed(empty)]
+            updates = updates._replace(lost=sum(lost))
         return updates
 
-    def _look_again(self, updates: Updates, number: int) -> None:
-        """Put in what a message says whose body does not stand in its record as it was given."""
+    def _look_again(self, updates: Updates, number: int) -> bool:
+        """Put in what a record says that the kernel did not open. True when nobody can tell."""
         offset = updates.commit_log_offsets[number]
         try:
             said = _said_by(self._store.read(offset))
@@ -184,13 +188,24 @@ class UpdateReader:
             said = [(updates.keys[number], Unreadable(str(error)))]
         here = slice(number, number + 1)
         updates.keys[here], updates.values[here], updates.commit_log_offsets[here] = _lists(said, offset)
+        return not said
 
 
-def _said_by(message: ReceivedMessage) -> list[tuple[str, bytes | Unreadable]]:
-    """Return the key and the value of one record."""
-    key = next(iter(message.keys), "")
+def _said_by(record: ReceivedMessage) -> list[tuple[str, bytes | Unreadable]]:
+    """Return key and value of the message, or of each message of a batch, that a record holds.
+
+    Nothing for a batch that cannot be opened, which is logged: nobody can tell what it says of which key.
+    """
+    if is_batch(record):
+        try:
+            return [(next(iter(message.keys), ""), message.body) for message in inner_messages(record)]
+        except BodyUnreadable as error:
+            place = record.commit_log_offset
+            _log.error("the batch at %d cannot be opened; the table stepped over it: %s", place, error)
+            return []
+    key = next(iter(record.keys), "")
     try:
-        return [(key, message.body)]
+        return [(key, record.body)]
     except BodyUnreadable as error:
         return [(key, Unreadable(str(error)))]
 

@@ -3,7 +3,7 @@
 Reading order, each file uses only what stands above it:
 
 - ``errors``, ``layout``, ``config``, ``message_queue``, ``file_system``, ``_kernel``, ``crash_points``
-- ``record``, ``mapped_file``, ``file_lock``, ``shared_state``, ``config_file``
+- ``record``, ``inner_batch``, ``mapped_file``, ``file_lock``, ``shared_state``, ``config_file``
 - ``file_queue``, ``compacted_file``, ``topic_table``, ``group_table``, ``disk``
 - ``commit_log``, ``consume_queue``, ``index_file``, ``checkpoint``, ``releaser``
 - ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``, ``query``,

@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {"store": set(), "rmqclient": {"store"}, "work
 
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("errors", "layout", "bodies", "config", "crash_points", "file_system", "message_queue", "_kernel"),
-    ("record", "mapped_file", "cold_reads", "file_lock", "shared_state", "config_file"),
+    ("record", "inner_batch", "mapped_file", "cold_reads", "file_lock", "shared_state", "config_file"),
     ("file_queue", "compacted_file", "topic_table", "group_table", "disk"),
     ("commit_log", "consume_queue", "index_file", "checkpoint", "releaser"),
     (

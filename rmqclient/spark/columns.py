@@ -21,6 +21,9 @@ born_host             string               includeMetadata: address and port of 
 store_host            string               includeMetadata: address and port of the store
 msg_id                string               includeMetadata: message id: the unique key, or else the offset message id
 ====================  ===================  ==========================================================================
+
+A compressed batch (:mod:`store.inner_batch`) gives a row for each of its messages, all with the place of its record.
+But what is answered from the consume queue alone, :data:`IN_ENTRIES`, has one row for it: entries do not tell.
 """
 
 from __future__ import annotations

@@ -380,7 +380,7 @@ def test_a_compressed_batch_for_a_compact_topic_is_refused_and_nothing_is_writte
         producer.create_topic("prices", 1, cleanup_policy="compact")
         messages = [Message("prices", b"1", keys=(key,)) for key in ("a", "b")]
 
-        with pytest.raises(MessageRejected, match="topic 'prices' is compact.*without compression"):
+        with pytest.raises(MessageRejected, match=r"topic 'prices' is compact.*without compression"):
             producer.send_batch(messages, compression=Compression.ZSTD)
 
     assert store.state.published_to == 0

@@ -27,7 +27,8 @@ from rmqclient import (
 )
 from rmqclient import table as table_module
 from rmqclient.table_updates import UpdateReader
-from store import MessageStore, java_hash, open_store
+from store import MessageStore, StoreConfig, java_hash, open_store
+from store.bodies import Compression
 from tests.client.conftest import wait_for
 from tests.support.written import SMALL, forget_oldest
 
@@ -409,6 +410,45 @@ def test_no_store_is_made_by_who_only_reads(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable):
         Table(tmp_path / "nothing", TOPIC)
     assert not (tmp_path / "nothing").exists()
+
+
+# --- compressed bodies, and batches -------------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee("G42")
+def test_compressed_bodies_and_batches_are_opened(store: MessageStore) -> None:
+    with Producer(store, compression=Compression.ZSTD, compress_over_bytes=10) as producer, Table(store, TOPIC) as live:
+        put(producer, "A", b"a" * 500)
+        put(producer, "B", b"b" * 500)
+        updates = [Message(TOPIC, b"%d" % number * 50, keys=f"k{number % 30}") for number in range(90)]
+        updates[70] = Message(TOPIC, b"", keys="B")
+        producer.send_batch(updates, compression=Compression.ZSTD)
+        expected = {"A": b"a" * 500} | {f"k{number % 30}": b"%d" % number * 50 for number in range(90) if number != 70}
+        live.wait_for(put(producer, "last", b"x"), LONG_S)
+        with Table(store, TOPIC) as prices:
+            assert dict(prices) == dict(live) == expected | {"last": b"x"}
+            assert (prices.lost, live.lost) == (0, 0)
+
+
+def test_what_opens_to_too_much_is_an_error_of_its_key_and_a_batch_is_stepped_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Producer(tmp_path / "store", compression=Compression.ZLIB, compress_over_bytes=10) as producer:
+        for key, value in (("big", b"1" * 400), ("big", b"2" * 5_000), ("small", b"3" * 400)):
+            put(producer, key, value, "one queue")
+        producer.send_batch(
+            [Message(TOPIC, b"4" * 900, keys=f"k{number}") for number in range(9)], compression=Compression.ZSTD
+        )
+    with (
+        open_store(tmp_path / "store", StoreConfig(max_opened_body_bytes=4_096)) as store,
+        Table(store, TOPIC) as prices,
+    ):
+        assert sorted(prices) == ["big", "small"]
+        assert prices["small"] == b"3" * 400
+        with pytest.raises(BodyUnreadable, match="'big' of topic 'prices' cannot be read"):
+            prices["big"]
+        assert prices.lost == 1
+    assert "cannot be opened; the table stepped over it" in caplog.text
 
 
 # --- compact topics -----------------------------------------------------------------------------------------------

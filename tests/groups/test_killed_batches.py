@@ -102,7 +102,7 @@ def test_a_consumer_killed_in_the_middle_of_a_batch_gets_the_rest_of_its_record_
     ended, again = first.names("end"), second.names("end")
     everything = [f"r{record}-{number}" for record in range(3) for number in range(20)]
     assert sorted({*ended, *again}) == sorted(everything)
-    assert again == everything[-len(again) :]
+    assert sorted(again) == sorted(everything[-len(again) :])
     assert len(ended) + len(again) - len(everything) <= 1, "only what was running, or had just ended, comes again"
     assert {int(line.split()[4]) for line in second.lines("start") if line.split()[1].startswith("r1")} == {2}
     assert {int(line.split()[4]) for line in second.lines("start") if line.split()[1].startswith("r2")} == {1}
@@ -151,7 +151,9 @@ def test_with_several_threads_a_kill_repeats_messages_of_the_records_that_were_i
 
 @pytest.mark.guarantee("G20")
 @pytest.mark.guarantee("G39")
-def test_after_the_second_death_the_messages_of_a_batch_are_sent_back_one_by_one(store: MessageStore) -> None:
+def test_after_the_second_death_the_unfinished_messages_of_a_batch_are_sent_back_one_by_one(
+    store: MessageStore,
+) -> None:
     names = ["a", SLOW, "b", "c"]
     with Producer(store) as producer:
         producer.create_topic(MEMBER_TOPIC, 1)
@@ -164,11 +166,11 @@ def test_after_the_second_death_the_messages_of_a_batch_are_sent_back_one_by_one
         producer.send(Message(MEMBER_TOPIC, b"later"))
     third = Member(store.root, 3, 10_000, 0.0)
     wait_for(lambda: third.names("end") == ["later"], "what comes later is handled")
-    wait_for(lambda: len(delayed(store)) == len(names), "each message of the batch is sent back")
+    wait_for(lambda: len(delayed(store)) == 3, "each message that was not finished is sent back")
     third.stop()
-    assert [[each["error"] for each in history(waiting)] for waiting in delayed(store)] == [["death", "death"]] * 4
+    assert [[each["error"] for each in history(waiting)] for waiting in delayed(store)] == [["death", "death"]] * 3
     queue = MessageQueue("SCHEDULE_TOPIC_XXXX", 3)
-    assert sorted(store.message_at(queue, offset).body.decode() for offset in range(4)) == sorted(names)
+    assert sorted(store.message_at(queue, offset).body.decode() for offset in range(3)) == sorted(names[1:])
     assert is_finished(store)
 
 

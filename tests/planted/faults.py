@@ -876,6 +876,7 @@ FAULTS = [
         new="            elif True:\n",
         tests=TABLE,
         select="older_message",
+    ),
     # --- compact topics ---------------------------------------------------------------------------
     Fault(
         name="retention does not wait for the compaction of a commit log file",
@@ -916,5 +917,39 @@ FAULTS = [
         new="            pass  #",
         tests=COMPACTION,
         select="name_durable",
+    ),
+    # --- compressed batches -----------------------------------------------------------------------
+    Fault(
+        name="how far a batch is finished is not noted",
+        file=ACKNOWLEDGE,
+        old="        store64(slot + G_HELD_ATTEMPTS, number << 32)\n        store64(slot + G_HELD_OFFSET, offset + 1)\n",
+        new="        pass\n",
+        tests="tests/groups/test_killed_batches.py",
+        select="leaves_only_the_rest or rest_of_its_record",
+    ),
+    Fault(
+        name="a batch is finished with the first of its messages",
+        file=GRANT,
+        old="        if message.rest is not None and finish_inner(message):\n"
+        "            return self._hold_behind(offset, message.rest)\n",
+        new="",
+        tests="tests/client/test_compressed_batches.py",
+        select="finished_when_its_last",
+    ),
+    Fault(
+        name="a batch with fewer messages than were sent is taken",
+        file="store/_inner_batch.pxi",
+        old="    if count == 0 or (told is not None and told != str(count)):\n",
+        new="    if count == 0:\n",
+        tests="tests/unit/test_inner_batch.py",
+        select="fewer_messages",
+    ),
+    Fault(
+        name="only the first id of a batch is in the index",
+        file="store/_dispatch.pxi",
+        old="            unique_count = count_unique_keys(record, frame)\n",
+        new="            unique_count = 1\n",
+        tests="tests/unit/test_inner_batch.py",
+        select="found_by_its_id",
     ),
 ]
