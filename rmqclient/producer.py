@@ -174,8 +174,8 @@ class Producer:
             results = self._append_batch(messages, sharding_key, delay_level, due)
         elif delay_level or due:
             raise MessageRejected(
-                f"delay_level={delay_level}, delay={delay}, deliver_at={deliver_at}: a compressed batch cannot wait, because what is late is delivered message by message: send it without "
-                "one of them"
+                f"delay_level={delay_level}, delay={delay}, deliver_at={deliver_at}: a compressed batch cannot wait, "
+                "because what is late is delivered message by message: send it without one of them"
             )
         else:
             results = self._append_compressed(messages, sharding_key, compression, level)
