@@ -15,8 +15,9 @@
 
 Run the handlers with ``rmq run module:app --processes 2``.
 
-Reading order: ``message``, ``names``, ``codecs``, ``producer``; ``retry``, ``app``, ``filters``, ``allocation``,
-``running``, ``group``, ``process_queue``, ``delivery``, ``concurrent_delivery``, ``batch_delivery``, ``suspension``,
+Reading order: ``message``, ``names``, ``codecs``, ``producer``; ``cron``, ``cron_sender``; ``retry``, ``app``,
+``filters``, ``allocation``, ``running``, ``group``, ``process_queue``, ``delivery``, ``concurrent_delivery``,
+``batch_delivery``, ``suspension``,
 ``orderly_delivery``, ``key_ordered_delivery``, ``rebalance``, ``retry_topic``, ``start_position``, ``broadcast``,
 ``push_consumer``; ``pull_consumer``; ``transaction_producer``; ``handler_transfer``, ``worker_table``, ``admin``.
 """

@@ -67,6 +67,9 @@ class CrashPoint(enum.IntEnum):
     OUTBOX_CLAIMED = 80  #: rows of an outbox are claimed, none is sent
     OUTBOX_SENT = 81  #: they are sent, the database does not say so
 
+    CRON_CALLED = 82  #: the message of a tick is made, and not sent
+    CRON_SENT = 83  #: it is sent, the lock of its schedule held
+
     RETENTION_ADVANCED = 60  #: the log's minimum is above a file that is still there
     RETENTION_FILE_REMOVED = 61  #: the file is gone, the minimum of the queues is not raised
     RETENTION_QUEUE_ADVANCED = 62  #: the minimum of a queue is raised, its old files are there

@@ -16,6 +16,8 @@ so nobody cleans up after anybody::
     6            SCHEDULE_BYTE     exclusive, short      whoever delivers delayed messages
     4096 + slot  MEMBER_BYTES      exclusive, for life   a member of a group; its release is the death notice
     8192 + slot  WORKER_BYTES      exclusive, for life   a worker; its release is the death notice
+    65536 + n    CRON_BYTES        exclusive, short      whoever sends the messages of a schedule; n is a hash of its
+                                                         name
 
 The kind of lock is the open file description lock (``F_OFD_SETLK``), because the other two kinds each fail here:
 
@@ -64,6 +66,8 @@ INDEX_BYTE = 5
 SCHEDULE_BYTE = 6
 MEMBER_BYTES = 4096
 WORKER_BYTES = 8192
+CRON_BYTES = 65_536
+CRON_STRIPES = 4_096
 
 CONTENT = b"lock"
 """What the file holds. RocketMQ writes it in ``DefaultMessageStore.start``; nobody reads it."""
@@ -215,6 +219,8 @@ def byte_name(byte: int) -> str:
         return f"member slot {byte - MEMBER_BYTES}"
     if WORKER_BYTES <= byte < WORKER_BYTES + WORKER_SLOTS:
         return f"worker slot {byte - WORKER_BYTES}"
+    if CRON_BYTES <= byte < CRON_BYTES + CRON_STRIPES:
+        return f"schedule {byte - CRON_BYTES}"
     return _NAMES.get(byte, f"byte {byte}")
 
 

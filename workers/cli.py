@@ -28,6 +28,7 @@ from workers.opening import StoreCannotBeOpened, one_line, opening
 from workers.output import write
 from workers.parameters import DIRECTORY, duration, moment, name_and_value, start, with_output, with_store
 from workers.pipeline_commands import pipeline
+from workers.schedule_commands import schedule
 from workers.transaction_commands import tx
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def rmq() -> None:
 
 rmq.add_command(dlq)
 rmq.add_command(pipeline)
+rmq.add_command(schedule)
 rmq.add_command(tx)
 
 
@@ -133,7 +135,7 @@ def run(
     member_name: str,
     log_level: str,
 ) -> None:
-    """Run the handlers of TARGET in worker processes.
+    """Run the handlers and schedules of TARGET in worker processes.
 
     TARGET is module:attribute, with the working directory on the path, or file.py:attribute.
 
@@ -166,7 +168,7 @@ def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: 
     boot = worker.Boot(
         root=root,
         config=app.config,
-        transfer=handler_transfer.transfer(app.handlers),
+        transfer=handler_transfer.transfer(app),
         slot=0,
         drain_timeout_s=limits.drain_timeout_s,
         log_level=log_level,
@@ -177,7 +179,8 @@ def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: 
         opening(root, lambda: admin.open_store(root, app.config)) as store,
     ):
         durability = store.config.durability.value
-        click.echo(status.banner(store.root, app.handlers, processes=processes, durability=durability), err=True)
+        banner = status.banner(store.root, app.handlers, processes=processes, durability=durability, crons=app.crons)
+        click.echo(banner, err=True)
         signal_pipe.install()  # from here until the store is closed no signal interrupts anything
         admin.prefer_as_housekeeper(store)
         return supervisor.Supervisor(

@@ -24,6 +24,9 @@ TRANSACTION = range(CrashPoint.HALF_PASSED, CrashPoint.TRANSACTIONS_SETTLED + 1)
 OUTBOX = (CrashPoint.OUTBOX_CLAIMED, CrashPoint.OUTBOX_SENT)
 
 
+CRON = (CrashPoint.CRON_CALLED, CrashPoint.CRON_SENT)
+
+
 def scenario_of(point: CrashPoint) -> Order:
     """Return what reaches a point; where the store and the notes are is left open."""
     order = Order(scenario="append", root="", notes="", point=point.name)
@@ -41,8 +44,8 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, scenario="write_offsets")
     if point in (CrashPoint.PROGRESS_ADVANCED, CrashPoint.DELAY_OFFSETS_TEMPORARY):
         return replace(order, scenario="persist_schedule")
-    if point in OUTBOX:
-        return replace(order, scenario="relay")
+    if point in (*OUTBOX, *CRON):
+        return replace(order, scenario="relay" if point in OUTBOX else "tick")
     if point in TRANSACTION or point is CrashPoint.OTHER_QUEUE_PUBLISHED:
         return replace(order, scenario="check" if point in TRANSACTION else "decide")
     if CrashPoint.RECOVERY_PLANNED <= point <= CrashPoint.CLOSE_CHECKPOINTED:

@@ -9,6 +9,8 @@ KILLED_APPEND = "tests/crash/test_killed_append.py"
 KILLED_DELIVERY = "tests/crash/test_killed_delivery.py"
 KILLED_TRANSACTION = "tests/crash/test_killed_transaction.py"
 KILLED_OUTBOX = "tests/crash/test_killed_outbox.py"
+KILLED_CRON = "tests/crash/test_killed_cron.py"
+CRON = "tests/client/test_cron.py"
 TRANSACTION = "tests/unit/test_transaction.py"
 KILLED_ACKNOWLEDGEMENT = "tests/crash/test_killed_acknowledgement.py"
 KILLED_SEEK = "tests/crash/test_killed_seek.py"
@@ -717,5 +719,35 @@ FAULTS = [
         new="",
         tests=KILLED_OUTBOX,
         select="sqlite and killed_relay",
+    ),
+    Fault(
+        name="a sender of a schedule does not look whether its tick has a message",
+        file="rmqclient/cron_sender.py",
+        old="            if self._store.messages_by_key(self._cron.topic, self._cron.key(tick), limit=1):\n",
+        new="            if False:\n",
+        tests=KILLED_CRON,
+    ),
+    Fault(
+        name="a sender of a schedule looks before it settles an interrupted append",
+        file="rmqclient/cron_sender.py",
+        old="            self._store.settle_appends()\n",
+        new="",
+        tests=KILLED_CRON,
+    ),
+    Fault(
+        name="senders of a schedule look and send side by side",
+        file="rmqclient/cron_sender.py",
+        old="        with self._alone():\n",
+        new="        if True:\n",
+        tests=CRON,
+        select="threads",
+    ),
+    Fault(
+        name="a sender that starts knows of no tick before",
+        file="rmqclient/cron_sender.py",
+        old="        after = now - self._cron.misfire_grace\n",
+        new="        after = now\n",
+        tests=CRON,
+        select="within_the_grace",
     ),
 ]
