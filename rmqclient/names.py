@@ -6,8 +6,8 @@ The limit is that of a record, which keeps the size of its topic in one signed b
 Validators.checkGroup). Names become directories, and the alphabet has neither ``.`` nor ``/``.
 
 Topics that begin with ``%RETRY%`` or ``%DLQ%`` belong to the library: it makes one of each per group, and sends there
-what a handler could not finish. ``SCHEDULE_TOPIC_XXXX`` belongs to the store: delayed messages wait there.
-So do ``RMQ_SYS_TRANS_HALF_TOPIC`` and ``RMQ_SYS_TRANS_OP_HALF_TOPIC``, the topics of transactions.
+what a handler could not finish. ``SCHEDULE_TOPIC_XXXX`` and ``rmq_sys_wheel_timer`` belong to the store: messages with
+a delay wait there. So do ``RMQ_SYS_TRANS_HALF_TOPIC`` and ``RMQ_SYS_TRANS_OP_HALF_TOPIC``, the topics of transactions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from store import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC
+from store import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from store.errors import InvalidName
 
 RETRY_PREFIX = "%RETRY%"
@@ -37,6 +37,11 @@ def check_topic(topic: str, *, reserved: bool = False) -> str:
         raise InvalidName(
             f"topic {_shown(topic)}: it holds messages that wait for their time; send to the topic they are for, with "
             "a delay_level"
+        )
+    if topic == TIMER_TOPIC:
+        raise InvalidName(
+            f"topic {_shown(topic)}: it holds messages that wait for their time; send to the topic they are for, with "
+            "a delay or deliver_at"
         )
     if topic in (HALF_TOPIC, OPERATION_TOPIC):
         raise InvalidName(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
 from rmqclient.codecs import encode_body
+from rmqclient.due_time import due_ms
 from rmqclient.message import Message, SendResult
 from rmqclient.names import check_group, check_topic
 from store import Durability, MessageQueue, MessageStore, StoreConfig, open_store
@@ -44,13 +47,24 @@ class Producer:
         self._flusher = self._store.flusher if settings.durability is Durability.SYNC else None
         self._queue_count = settings.default_queue_count
         appender = self._store.appender(self._make_topic, encode_body, prepare=self._flusher is None)
-        self._append: Callable[[Message, str | None, int], SendResult] = appender.append
-        self._append_batch: Callable[[Sequence[Message], str | None, int], list[SendResult]] = appender.append_batch
+        self._append: Callable[[Message, str | None, int, int], SendResult] = appender.append
+        self._append_batch: Callable[[Sequence[Message], str | None, int, int], list[SendResult]] = (
+            appender.append_batch
+        )
+        self._cancel: Callable[[str], bool] = partial(self._store.timer.cancel, appender=appender)
         self._append_half: Callable[[Message, str, str | None, int], SendResult] = appender.append_half
         self._buffer = WriteBuffer(appender, settings, write_buffer_bytes) if write_buffer_bytes else None
         _producers.add(self)
 
-    def send(self, message: Message, sharding_key: str | None = None, *, delay_level: int = 0) -> SendResult:
+    def send(
+        self,
+        message: Message,
+        sharding_key: str | None = None,
+        *,
+        delay_level: int = 0,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
+    ) -> SendResult:
         """Store one message and return where it stands.
 
         Messages with the same ``sharding_key`` go to the same queue (SelectMessageQueueByHash); without one the queues
@@ -62,27 +76,51 @@ class Producer:
         that the result tells; whoever is the housekeeper then delivers it, to the queue chosen now. What still waits
         when retention removes its file is lost, as in RocketMQ.
 
-        Raises ValueError for another ``delay_level``; MessageRejected, InvalidName, StoreFull, StoreBusy,
-        StorePoisoned, StoreClosed, LimitReached, DiskFailed, NotFlushed, StoreUnusable; nothing was written unless the
-        error's ``stored`` says so.
+        With a ``delay``, or at the time ``deliver_at``, nobody gets the message before that, by the clock of the host;
+        to the ms when it is idle, and up to ten years from now. It waits in ``rmq_sys_wheel_timer``, through retention
+        too, and can be cancelled: :meth:`cancel`. A time that has passed is at once.
+
+        Raises ValueError for another ``delay_level``, a negative or longer ``delay``, a ``deliver_at`` without a time
+        zone, or more than one of them; TimerFull when some ten million messages wait; MessageRejected, InvalidName,
+        StoreFull, StoreBusy, StorePoisoned, StoreClosed, LimitReached, DiskFailed, NotFlushed, StoreUnusable; nothing
+        was written unless the error's ``stored`` says so.
         """
-        result = self._append(message, sharding_key, delay_level)
+        due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
+        result = self._append(message, sharding_key, delay_level, due)
         if self._flusher is not None:
             self._flusher.wait_until_flushed(result.commit_log_end)
         return result
 
     def send_batch(
-        self, messages: Sequence[Message], sharding_key: str | None = None, *, delay_level: int = 0
+        self,
+        messages: Sequence[Message],
+        sharding_key: str | None = None,
+        *,
+        delay_level: int = 0,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> list[SendResult]:
         """Store messages of one topic in one queue, in order, all of them or none. Raises as :meth:`send`.
 
-        With a ``delay_level`` all of them wait, or none; they are due together, and delivered one by one in order.
+        With a delay of either kind all of them wait, or none; they are due together, and delivered one by one in order.
         RocketMQ refuses delayed batches.
         """
-        results = self._append_batch(messages, sharding_key, delay_level)
+        due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
+        results = self._append_batch(messages, sharding_key, delay_level, due)
         if self._flusher is not None and results:
             self._flusher.wait_until_flushed(results[-1].commit_log_end)
         return results
+
+    def cancel(self, message_id: str) -> bool:
+        """Cancel a message that was sent with ``delay`` or ``deliver_at``, in any process: nobody ever gets it.
+
+        False when it was delivered or cancelled already, or there is none with this id; then nothing was done. Raises
+        as :meth:`send`.
+        """
+        cancelled = self._cancel(message_id)
+        if self._flusher is not None:
+            self._flusher.wait_until_flushed(self._store.state.published_to)
+        return cancelled
 
     def send_buffered(self, message: Message, sharding_key: str | None = None) -> None:
         """Take one message into the write buffer; it is stored within 200 ms, or when the buffer is full.
@@ -137,7 +175,7 @@ class Producer:
                 self._buffer.close()
         finally:
             if self._buffer is None or self._buffer.is_closed:
-                self._append = self._append_batch = self._append_half = _closed
+                self._append = self._append_batch = self._append_half = self._cancel = _closed
                 if self._own_store:
                     self._store.close()
 
@@ -161,7 +199,7 @@ class Producer:
 
     def leave_to_parent(self) -> None:
         """Refuse every send from now on: this is a forked child."""
-        self._append = self._append_batch = self._append_half = _forked
+        self._append = self._append_batch = self._append_half = self._cancel = _forked
         self._buffer = None  # the messages in it are the parent's
 
 

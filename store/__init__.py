@@ -7,7 +7,8 @@ Reading order, each file uses only what stands above it:
 - ``file_queue``, ``topic_table``, ``group_table``, ``disk``
 - ``commit_log``, ``consume_queue``, ``index_file``, ``checkpoint``, ``releaser``
 - ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``, ``query``,
-  ``retention``, ``schedule``, ``half_messages``, ``transaction``, ``write_buffer``
+  ``retention``, ``schedule``, ``timer``, ``timer_bits``, ``timer_restore``, ``half_messages``, ``transaction``,
+  ``write_buffer``
 - ``opening``, ``dump``, ``verify``, ``broker_conf``
 - ``message_store``
 - ``repair``, ``__main__``
@@ -22,6 +23,7 @@ from store._kernel import (
     RESERVED_PROPERTIES,
     SCHEDULE_TOPIC,
     STOPPED,
+    TIMER_TOPIC,
     Appender,
     Collector,
     ColumnBuffer,
@@ -46,6 +48,7 @@ __all__ = [
     "RESERVED_PROPERTIES",
     "SCHEDULE_TOPIC",
     "STOPPED",
+    "TIMER_TOPIC",
     "Appender",
     "Collector",
     "ColumnBuffer",
@@ -78,6 +81,7 @@ def _declared() -> dict[str, int]:
         "queue": layout.QUEUE_SLOT,
         "group_queue": layout.GROUP_QUEUE_SLOT,
         "running": layout.RUNNING_SLOT,
+        "timer": layout.TIMER_HEADER,
     }
     declared = {}
     for name in _kernel.LAYOUT:

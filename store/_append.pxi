@@ -9,6 +9,7 @@ cdef enum:  # what a section asks for before it can go on
     DISK_FULL = 5
     OUTDATED = 6
     NEED_OTHER_QUEUE_FILE = 7
+    TIMER_FULL = 8
 
 cdef enum:
     GUARDS = 2
@@ -30,6 +31,12 @@ cdef struct Section:
     int64_t delay_ms                # of the level in which the records wait, 0 for none
     uint64_t progress_at            # byte of a word that this append moves from progress_from one on, 0 for none
     uint64_t progress_from
+    unsigned char *timer            # its table in the shared file
+    uint64_t done_at                # byte of a word of its bits in which this append also sets done_bit, 0 for none
+    uint64_t done_bit
+    uint64_t done_offset            # queue offset of the message that is then done
+    bint makes_room                 # it goes into the file that is there, however full the disk is
+    uint64_t timer_room             # the records go to the timer, and no farther than this behind what is done; 0: elsewhere
     uint64_t guard_at[GUARDS]       # bytes of words, 0 for none: unless each has its value nothing is appended
     uint64_t guard_value[GUARDS]
     unsigned char *other_slot       # of the queue that the last record goes to, NULL when it goes to that of the others
@@ -67,6 +74,11 @@ cdef bint guarded(Section *section) noexcept nogil:
         if section.guard_at[number] and load64(section.shared + section.guard_at[number]) != section.guard_value[number]:
             return False
     return True
+
+
+cdef inline bint is_done(const unsigned char *timer, uint64_t queue_offset, uint64_t word, uint64_t bit) noexcept nogil:
+    """Whether a message of the timer is delivered, cancelled or rolled; ``bit`` of ``word`` is its own."""
+    return queue_offset < load64(timer + T_CLEARING_TO) or word & bit != 0
 
 
 cdef int place(Section *section, unsigned char **target, unsigned char **blank, uint64_t *left) noexcept nogil:
@@ -155,9 +167,11 @@ cdef int append_section(Section *section) noexcept nogil:
         return OUTDATED
     if not guarded(section):
         return OUTDATED
+    if section.done_at and is_done(section.timer, section.done_offset, load64(shared + section.done_at), section.done_bit):
+        return OUTDATED
     if load64(shared + H_POISONED):
         return POISONED
-    if load64(shared + H_DISK_FULL):
+    if load64(shared + H_DISK_FULL) and not section.makes_room:
         return DISK_FULL
     outcome = place(section, &target, &blank, &left)
     if outcome != DONE:
@@ -172,6 +186,8 @@ cdef int append_section(Section *section) noexcept nogil:
             return NEED_QUEUE_FILE
     elif entry_at(section, section.queue_offset + section.count - 1) == NULL:
         return NEED_QUEUE_FILE
+    if section.timer_room and section.queue_offset + section.count > load64(section.timer + T_DONE_TO) + section.timer_room:
+        return TIMER_FULL
     if entry_at(section, section.queue_offset) == NULL:
         return NEED_QUEUE_FILE
     expect_write(entry_at(section, section.queue_offset), ENTRY_SIZE)
@@ -185,8 +201,8 @@ cdef int append_section(Section *section) noexcept nogil:
 
     store64(shared + H_APPEND_FROM, section.commit_log_offset)
     store64(shared + H_WRITTEN_TO, end)
-    store64(shared + H_PROGRESS_AT, section.progress_at)
-    store64(shared + H_PROGRESS_TO, section.progress_from + 1)
+    store64(shared + H_PROGRESS_AT, section.done_at if section.done_at else section.progress_at)
+    store64(shared + H_PROGRESS_TO, section.done_bit if section.done_at else section.progress_from + 1)
     store64(shared + H_APPEND_STAGE, COPYING)
     keep_program_order()
     reach_point(AT_APPEND_ANNOUNCED)
@@ -212,6 +228,9 @@ cdef int append_section(Section *section) noexcept nogil:
         reach_point(AT_OTHER_QUEUE_PUBLISHED)
     if section.progress_at:
         store64(shared + section.progress_at, section.progress_from + 1)
+        reach_point(AT_PROGRESS_ADVANCED)
+    if section.done_at:
+        or64(shared + section.done_at, section.done_bit)
         reach_point(AT_PROGRESS_ADVANCED)
     if timestamp != <int64_t>load64(shared + H_LAST_STORE_TIMESTAMP):
         store64(shared + H_LAST_STORE_TIMESTAMP, timestamp)

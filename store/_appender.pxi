@@ -1,5 +1,9 @@
 # --- the appender: stages records, and gets what the section needs between its attempts ---------------------------
 
+cdef enum:
+    TIMER_RESERVE = 64            # one part of so many of the timer is left to rolls and cancels
+    MOST_ADDED = 128              # bytes, by delivery and rolls, to the properties of a message that waits
+
 cdef struct NotedFile:  # where the last append to a queue found its consume queue file
     unsigned char *entries
     uint64_t first_entry
@@ -31,6 +35,8 @@ cdef class Appender:
     cdef int64_t busy_ns
     cdef Py_ssize_t queue_table_at
     cdef Py_ssize_t queue_slot_size
+    cdef Py_ssize_t timer_at
+    cdef uint64_t timer_bits
     cdef unsigned char born_host[8]
     cdef unsigned char store_host[8]
     cdef unsigned char unique_prefix[20]
@@ -45,8 +51,8 @@ cdef class Appender:
 
     def __init__(self, Mapping shared not None, object files, object make_route, object encode_body, *,
                  uint64_t log_file_bytes, uint64_t entries_per_file, Py_ssize_t max_body_bytes, int64_t timeout_ms,
-                 int64_t busy_timeout_ms, Py_ssize_t queue_table_at, Py_ssize_t queue_slot_size, bytes born_host not None,
-                 bytes store_host not None, bytes unique_prefix not None):
+                 int64_t busy_timeout_ms, Py_ssize_t queue_table_at, Py_ssize_t queue_slot_size, Py_ssize_t timer_at,
+                 uint64_t timer_bits, bytes born_host not None, bytes store_host not None, bytes unique_prefix not None):
         if len(born_host) != 8 or len(store_host) != 8 or len(unique_prefix) != 10:
             raise ValueError("hosts are 4 + 4 bytes, the prefix of unique keys 10")
         self.shared = shared
@@ -63,6 +69,8 @@ cdef class Appender:
         self.busy_ns = busy_timeout_ms * 1000000
         self.queue_table_at = queue_table_at
         self.queue_slot_size = queue_slot_size
+        self.timer_at = timer_at
+        self.timer_bits = timer_bits
         memcpy(self.born_host, PyBytes_AS_STRING(born_host), 8)
         memcpy(self.store_host, PyBytes_AS_STRING(store_host), 8)
         prefix = unique_prefix.hex().upper().encode()
@@ -72,8 +80,8 @@ cdef class Appender:
     def add_route(self, Route route not None):
         self.routes[route.topic] = route
 
-    def append(self, Message message not None, str sharding_key=None, int delay_level=0):
-        check_level(delay_level)
+    def append(self, Message message not None, str sharding_key=None, int delay_level=0, int64_t due_ms=0):
+        check_wait(delay_level, due_ms)
         cdef Route route = self._route(message.topic)
         cdef int number = route.pick(sharding_key)
         cdef _Plan plan = self._take_plan(1)
@@ -84,6 +92,8 @@ cdef class Appender:
             self._stage(plan, message, route, number, sharding_key, now, result)
             if delay_level:
                 route, number = self._delay(plan, route, route.queue_ids[number], delay_level)
+            elif due_ms:
+                route, number = self._wait_until(plan, route, route.queue_ids[number], due_ms)
             self._commit(plan, route.slots[number], now, &section)
             result.queue = route.queues[number]
             result.queue_offset = section.queue_offset
@@ -103,7 +113,7 @@ cdef class Appender:
         finally:
             self.spare = plan
 
-    def append_batch(self, messages, str sharding_key=None, int delay_level=0):
+    def append_batch(self, messages, str sharding_key=None, int delay_level=0, int64_t due_ms=0):
         cdef list batch = messages if type(messages) is list else list(messages)
         cdef int count = <int>len(batch)
         cdef Section section
@@ -113,7 +123,7 @@ cdef class Appender:
         cdef int index
         cdef int place = 0
         cdef Route waiting = None
-        check_level(delay_level)
+        check_wait(delay_level, due_ms)
         if count == 0:
             return []
         if not isinstance(batch[0], Message):
@@ -139,8 +149,10 @@ cdef class Appender:
                 self._stage(plan, message, route, number, sharding_key, now, result)
                 if delay_level:
                     waiting, place = self._delay(plan, route, route.queue_ids[number], delay_level)
+                elif due_ms:
+                    waiting, place = self._wait_until(plan, route, route.queue_ids[number], due_ms)
                 results.append(result)
-            if delay_level:
+            if delay_level or due_ms:
                 route, number = waiting, place
             if plan.size + BLANK_SIZE > <Py_ssize_t>self.log_file_bytes:
                 raise BatchTooLarge(
@@ -421,16 +433,35 @@ cdef class Appender:
         plan.delay_ms = DELAY_MS[level - 1]
         return schedule, schedule.number_of(level - 1)
 
+    cdef _wait_until(self, _Plan plan, Route route, int queue_id, int64_t due_ms):
+        """Make the record that was staged last wait in the timer; return route and number of the queue there.
+
+        TIMER_OUT_MS is when RocketMQ 5 takes it out (HookUtils.transformTimerMessage), here without rounding.
+        """
+        cdef Route timer = self._waiting(TIMER_TOPIC)
+        cdef bytes due = b"%d" % due_ms
+        self._redirect(plan, route, queue_id, timer, 0, {b"TIMER_DELIVER_MS": due, b"TIMER_OUT_MS": due})
+        plan.timer_room = self.timer_bits - self.timer_bits // TIMER_RESERVE
+        return timer, timer.number_of(0)
+
     cdef int _redirect(self, _Plan plan, Route route, int queue_id, Route waiting, int waiting_id,
                        dict more) except -1:
-        """Make the record that was staged last wait in another queue, with its own one and ``more`` in its properties.
+        """Make the record that was staged last wait in another queue, with its own one and ``more`` in its properties."""
+        more[b"REAL_TOPIC"] = route.name
+        more[b"REAL_QID"] = b"%d" % queue_id
+        self._add_properties(plan, waiting, waiting_id, more)
+        return 0
 
-        The properties are written anew, in the order of a HashMap of Java.
+    cdef int _add_properties(self, _Plan plan, Route waiting, int waiting_id, dict more) except -1:
+        """Let the record that was staged last be for a queue, with ``more`` in its properties.
+
+        They are written anew, in the order of a HashMap of Java.
         """
         cdef unsigned char *start
         cdef unsigned char *at
         cdef Frame frame
         cdef bytes text
+        cdef Py_ssize_t size
         plan.count -= 1
         plan.size -= plan.sizes[plan.count]
         start = plan.staged + plan.size
@@ -442,12 +473,11 @@ cdef class Appender:
                 name, _, value = pair.partition(b"\x01")
                 pairs[name] = value
         pairs.update(more)
-        pairs[b"REAL_TOPIC"] = route.name
-        pairs[b"REAL_QID"] = b"%d" % queue_id
         text = b"".join([name + b"\x01" + pairs[name] + b"\x02" for name in order_of_hash_map(pairs)])
-        if len(text) + CRC_PROPERTY_SIZE > MAX_PROPERTIES_BYTES:
+        size = PyBytes_GET_SIZE(text) + CRC_PROPERTY_SIZE
+        if size + (MOST_ADDED if waiting.topic == TIMER_TOPIC else 0) > MAX_PROPERTIES_BYTES:
             raise PropertiesTooLarge(
-                f"a message for topic {route.topic!r} that waits in {waiting.topic!r} keeps topic and queue in its "
+                f"a message for topic {pairs.get(b'REAL_TOPIC', b'').decode()!r} that waits in {waiting.topic!r} keeps topic and queue in its "
                 f"properties, which then take more than {MAX_PROPERTIES_BYTES} bytes on disk: shorten tags, keys or "
                 "properties")
         plan.reserve(frame.topic_at + 64 + MAX_PROPERTIES_BYTES)
@@ -458,7 +488,7 @@ cdef class Appender:
         memcpy(at, PyBytes_AS_STRING(waiting.name), PyBytes_GET_SIZE(waiting.name))
         at += PyBytes_GET_SIZE(waiting.name) + 2
         memcpy(at, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
-        self._finish_staged(plan, at + PyBytes_GET_SIZE(text), PyBytes_GET_SIZE(text) + CRC_PROPERTY_SIZE)
+        self._finish_staged(plan, at + PyBytes_GET_SIZE(text), size)
         return 0
 
     cdef int _check_file_size(self, _Plan plan) except -1:
@@ -567,6 +597,8 @@ cdef class Appender:
             return <Route>found
         if topic == SCHEDULE_TOPIC:
             raise MessageRejected(f"topic {topic!r} holds messages that wait for their delay level: give a delay_level")
+        if topic == TIMER_TOPIC:
+            raise MessageRejected(f"topic {topic!r} holds messages that wait for their time: give a delay or deliver_at")
         if topic == HALF_TOPIC or topic == OPERATION_TOPIC:
             raise MessageRejected(f"topic {topic!r} belongs to transactions: begin one for the topic the message is for")
         route = self.make_route(topic)
@@ -582,6 +614,8 @@ cdef class Appender:
         plan.count = 0
         plan.delay_ms = 0
         plan.progress_at = plan.progress_from = 0
+        plan.done_at = plan.timer_room = 0
+        plan.makes_room = False
         plan.guard_at[0] = plan.guard_at[1] = 0
         plan.other_slot = -1
         plan.reserve_records(count)
@@ -722,6 +756,12 @@ cdef class Appender:
         section.delay_ms = plan.delay_ms
         section.progress_at = plan.progress_at
         section.progress_from = plan.progress_from
+        section.timer = section.shared + self.timer_at
+        section.done_at = plan.done_at
+        section.done_bit = plan.done_bit
+        section.done_offset = plan.done_offset
+        section.timer_room = plan.timer_room
+        section.makes_room = plan.makes_room
         section.guard_at = plan.guard_at
         section.guard_value = plan.guard_value
         section.other_slot = NULL
@@ -827,6 +867,10 @@ cdef class Appender:
             raise StorePoisoned(
                 f"a flush failed with errno {load64(self.shared.address + H_POISONED)}; nothing was written. "
                 "Look at the disk, then restart every process that uses the store")
+        if outcome == TIMER_FULL:
+            raise TimerFull(
+                f"the timer keeps {self.timer_bits} messages at most, those included that are behind the oldest one that "
+                "waits; nothing was written. Send with shorter delays, or see that a process with housekeeping runs")
         if outcome == DISK_FULL:
             self.files.check_room()
         elif outcome == NEED_REPAIR:
@@ -853,6 +897,13 @@ cdef class Appender:
                 f"waited {self.timeout_ns // 1000000} ms for the append lock, held by thread {owner}; nothing was "
                 "written. The holder is stopped or starved: try again, or continue or kill it")
         raise OSError(failure, os.strerror(failure))
+
+
+cdef int check_wait(int delay_level, int64_t due_ms) except -1:
+    check_level(delay_level)
+    if due_ms and (delay_level or due_ms <= MOST_TAGS_CODE):
+        raise ValueError(f"due_ms={due_ms} with delay_level={delay_level}: a time in ms since 1970, or a level, not both")
+    return 0
 
 
 cdef int place_result(SendResult result, object queue, Section *section) except -1:

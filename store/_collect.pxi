@@ -144,7 +144,7 @@ cdef class Collector:
         cdef int found
         if not is_possible(offset, size):
             return IS_END
-        if not self.tags.may_match(get_i64(entry + E_TAGS_CODE)) and not is_schedule_topic(topic, topic_size):
+        if not self.tags.may_match(get_i64(entry + E_TAGS_CODE)) and not holds_times(topic, topic_size):
             return IS_RECORD
         if self.columns.is_full(size):
             return IS_FULL

@@ -10,6 +10,7 @@ LAYOUT: dict[str, int]
 FOUND: dict[str, int]
 CRC32_METHOD: str
 SCHEDULE_TOPIC: str
+TIMER_TOPIC: str
 HALF_TOPIC: str
 OPERATION_TOPIC: str
 GIVEN_UP_TOPIC: str
@@ -332,15 +333,23 @@ class Appender:
         busy_timeout_ms: int,
         queue_table_at: int,
         queue_slot_size: int,
+        timer_at: int,
+        timer_bits: int,
         born_host: bytes,
         store_host: bytes,
         unique_prefix: bytes,
     ) -> None: ...
     def add_route(self, route: Route) -> None: ...
-    def append(self, message: Message, sharding_key: str | None = None, delay_level: int = 0) -> SendResult: ...
+    def append(
+        self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
+    ) -> SendResult:
+        """Append a message. With ``due_ms``, in ms since 1970, it waits in the timer, and the result says where.
+
+        Raises ValueError, MessageRejected, TimerFull, StoreFull, StoreBusy, StorePoisoned, LimitReached, DiskFailed.
+        """
     def record_size(self, message: Message, sharding_key: str | None = None) -> int: ...
     def append_batch(
-        self, messages: Iterable[Message], sharding_key: str | None = None, delay_level: int = 0
+        self, messages: Iterable[Message], sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> list[SendResult]: ...
     def deliver(self, message: ReceivedMessage, topic: str, queue_id: int, progress_at: int) -> SendResult | None:
         """Append a message that waited in a delay level, for its own queue, with everything but its place as it was.
@@ -403,6 +412,41 @@ class Appender:
     ) -> int: ...
     def wait_for_append(self) -> None: ...
     def stop_ahead(self) -> None: ...
+
+def deliver_timed(appender: Appender, message: ReceivedMessage, topic: str, queue_id: int) -> SendResult | None:
+    """Append a message of the timer for its own queue, and count it as done in the same append.
+
+    None, and nothing is done, when it is done already. Raises what ``append_copy`` raises.
+    """
+
+def roll_timed(appender: Appender, message: ReceivedMessage) -> SendResult | None:
+    """Append a message of the timer there again, behind all others; as :func:`deliver_timed`. Raises TimerFull, too."""
+
+def cancel_timed(appender: Appender, message: ReceivedMessage) -> SendResult | None:
+    """Append the operation that cancels a message of the timer; as :func:`roll_timed`."""
+
+def wait_ends(buffer: _Bytes, begin: int, stop: int) -> tuple[int, list[tuple[int, bytes, bytes | None, int]]]:
+    """Find the records that end the wait of a message of the timer, in bytes of the log from ``begin`` up to ``stop``.
+
+    Returns where that ended, at ``stop`` or where no record stands, and of each: its commit log offset, what it has in
+    TIMER_QUEUE_OFFSET, the unique key of the message, and of an operation its own queue offset, else -1.
+    """
+
+@final
+class TimerHeap:
+    """Due time and queue offset of messages that wait, the next one first; 16 bytes each."""
+
+    def __len__(self) -> int: ...
+    @property
+    def next_due(self) -> int | None: ...
+    def push(self, due_ms: int, queue_offset: int) -> None: ...
+    def pop_due(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+        """Take out up to ``limit`` that are due, the first one first."""
+    def fill(self, entries: bytes, first: int, shared: Mapping, timer_at: int, bits: int) -> list[int]:
+        """Take in the messages of some entries, the first one of queue offset ``first``, but for those that are done.
+
+        Returns the queue offsets of those whose entries hold no time.
+        """
 
 @final
 class TagSet:

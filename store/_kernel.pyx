@@ -37,6 +37,7 @@ from store.errors import (
     PropertiesTooLarge,
     StoreBusy,
     StorePoisoned,
+    TimerFull,
 )
 
 cdef extern from "Python.h":
@@ -126,6 +127,7 @@ cdef enum:
     ENTRY_SIZE = 20
     E_SIZE = 8
     E_TAGS_CODE = 12
+    MOST_TAGS_CODE = 2147483647
     # runtime header
     H_APPEND_MUTEX = 192
     H_APPEND_STAGE = 256
@@ -157,6 +159,10 @@ cdef enum:
     G_HELD_OFFSET = 584
     G_HELD_ATTEMPTS = 592
     ACK_WINDOW = 2048
+    # timer
+    T_DONE_TO = 0
+    T_CLEARING_TO = 8
+    TIMER_HEADER_SIZE = 4096
     MOST_ATTEMPTS = 2147483646
 
 LAYOUT = {
@@ -180,9 +186,11 @@ LAYOUT = {
     "group_queue.advance_to": G_ADVANCE_TO, "group_queue.taken_to": G_TAKEN_TO,
     "group_queue.acknowledged": G_ACKNOWLEDGED,
     "group_queue.held_offset": G_HELD_OFFSET, "group_queue.held_attempts": G_HELD_ATTEMPTS,
+    "timer.done_to": T_DONE_TO, "timer.clearing_to": T_CLEARING_TO, "timer.size_of": TIMER_HEADER_SIZE,
     "RECORD_MAGIC": RECORD_MAGIC, "BLANK_MAGIC": BLANK_MAGIC, "RECORD_FIXED_SIZE": RECORD_FIXED_SIZE,
     "CRC_PROPERTY_SIZE": CRC_PROPERTY_SIZE, "MAX_PROPERTIES_BYTES": MAX_PROPERTIES_BYTES,
     "ARRIVAL_LANES_AT": ARRIVAL_LANES_AT, "ARRIVAL_LANE_STRIDE": ARRIVAL_LANE_STRIDE, "ACK_WINDOW": ACK_WINDOW,
+    "MOST_TAGS_CODE": MOST_TAGS_CODE,
 }
 
 cdef enum:  # header.append_stage
@@ -283,3 +291,4 @@ include "_columns.pxi"
 include "_collect.pxi"
 include "_staged.pxi"
 include "_landed.pxi"
+include "_timer.pxi"

@@ -5,7 +5,9 @@ RESERVED_PROPERTIES = frozenset(
     "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID "
     "ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY "
     "EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET "
-    "TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS __SHARDINGKEY __CRC32#".split()
+    "TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS __SHARDINGKEY __CRC32# "
+    "TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES "
+    "TIMER_DEL_UNIQKEY TIMER_QUEUE_OFFSET".split()
 )
 
 
@@ -312,6 +314,7 @@ cdef int64_t store_timestamp_of(const unsigned char *record) noexcept nogil:
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OPERATION_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".split()  # of levels 1 to 18 [messageDelayLevel]
 
@@ -352,8 +355,36 @@ cdef int64_t delay_ms_of(const unsigned char *level, Py_ssize_t size) noexcept n
 
 
 cdef inline bint is_schedule_topic(const unsigned char *name, Py_ssize_t size) noexcept nogil:
-    """Tell whether entries of a topic can hold times instead of hashes of tags."""
+    """Tell whether entries of a topic hold times that follow from the store times of the records."""
     return size == 19 and memcmp(name, b"SCHEDULE_TOPIC_XXXX", 19) == 0
+
+
+cdef inline bint is_timer_topic(const unsigned char *name, Py_ssize_t size) noexcept nogil:
+    """Tell whether entries of a topic hold the times at which messages are due."""
+    return size == 19 and memcmp(name, b"rmq_sys_wheel_timer", 19) == 0
+
+
+cdef inline bint holds_times(const unsigned char *name, Py_ssize_t size) noexcept nogil:
+    """Tell whether entries of a topic can hold times instead of hashes of tags."""
+    return is_schedule_topic(name, size) or is_timer_topic(name, size)
+
+
+cdef int64_t due_ms_of(const unsigned char *properties, Py_ssize_t properties_size) noexcept nogil:
+    """When a message of the timer is due; 0 when it does not say so, or is an operation."""
+    cdef Py_ssize_t size = 0
+    cdef Py_ssize_t position
+    cdef int64_t due_ms = 0
+    cdef const unsigned char *value = find_property(properties, properties_size, b"TIMER_DEL_UNIQKEY", 17, &size)
+    if value != NULL:
+        return 0
+    value = find_property(properties, properties_size, b"TIMER_OUT_MS", 12, &size)
+    if value == NULL or not 0 < size < 19:
+        return 0
+    for position in range(size):
+        if not 48 <= value[position] <= 57:
+            return 0
+        due_ms = due_ms * 10 + value[position] - 48
+    return due_ms if due_ms > MOST_TAGS_CODE else 0
 
 
 cdef int64_t tags_code_of(const unsigned char *record, const Frame *frame) noexcept nogil:
@@ -370,6 +401,10 @@ cdef int64_t tags_code_of(const unsigned char *record, const Frame *frame) noexc
         delay_ms = 0 if value == NULL else delay_ms_of(value, size)
         if delay_ms:
             return store_timestamp_of(record) + delay_ms
+    if is_timer_topic(record + frame.topic_at, frame.topic_size):
+        delay_ms = due_ms_of(properties, frame.properties_size)
+        if delay_ms:
+            return delay_ms
     value = find_property(properties, frame.properties_size, b"TAGS", 4, &size)
     return 0 if value == NULL else hash_utf8(value, size)
 

@@ -9,7 +9,8 @@ idle       nothing                                    nothing
 copying    bytes from ``append_from`` to              zeroes them, and a blank record at ``published_to``,
            ``written_to`` that nobody may read        durably
 recorded   whole records there, entries due           writes the entries, publishes records and queues, and
-                                                      moves ``progress_at`` to ``progress_to``
+                                                      moves ``progress_at`` to ``progress_to``, or
+                                                      sets those bits there
 =========  =========================================  =====================================================
 
 Both repairs can be done twice. So a message, or a whole batch, is there or is not, and never in part.
@@ -35,6 +36,7 @@ from store.topic_table import TopicTable
 IDLE, COPYING, RECORDED = range(3)
 
 _SCHEDULE_WORDS = frozenset(map(schedule_slot_at, range(layout.SCHEDULE_SLOTS)))
+_TIMER_WORDS = range(layout.TIMER_AT + layout.TIMER_HEADER.size, layout.RUNTIME_SIZE, 8)
 _ADVANCE_TO = group_queue_slot_at(0) + layout.GROUP_QUEUE_SLOT.at["advance_to"]
 
 FilePair = tuple[Mapping, int, Mapping | None, int]
@@ -160,8 +162,13 @@ def _complete(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQ
 
 
 def _advance_progress(state: SharedState) -> None:
-    """Move on the delay level, or the group, whose message was passed on; a word that is none of them was damaged."""
+    """Move on the delay level, or the group, whose message was passed on, or mark that of the timer as done.
+
+    A word that is none of them was damaged.
+    """
     group_queue, rest = divmod(state.progress_at - _ADVANCE_TO, layout.GROUP_QUEUE_SLOT.size)
     is_of_a_group = rest == 0 and 0 <= group_queue < state.group_queue_count
     if is_of_a_group or state.progress_at in _SCHEDULE_WORDS:
         state.words.store(state.progress_at, state.progress_to)
+    elif state.progress_at in _TIMER_WORDS:
+        state.words.set_bits(state.progress_at, state.progress_to)

@@ -7,6 +7,7 @@ file                             what it says                                   
 ``config/consumerOffset.json``   committed offset of each group in each message queue        ``ConsumerOffsetManager``
 ``config/delayOffset.json``      next message to deliver, of each delay level                ``ScheduleMessageService``
 ``store.json``                   settings fixed when the directory was made                  (its ``broker.conf``)
+``timer.done``                   which messages of the timer are done: store/timer_restore.py
 ===============================  ==========================================================  =====================
 
 **Writing.** The new text goes to ``<file>.tmp`` and to the disk, the old one to ``<file>.bak``, then one rename puts
@@ -56,7 +57,10 @@ CONSUMER_OFFSETS_FILE = Path("config", "consumerOffset.json")
 STORE_SETTINGS_FILE = Path("store.json")
 STORE_FORMAT_VERSION = 1
 
+TIMER_DONE_FILE = Path("timer.done")
+
 _TEMPORARY_POINTS = {
+    TIMER_DONE_FILE.name: CrashPoint.TIMER_DONE_TEMPORARY,
     CONSUMER_OFFSETS_FILE.name: CrashPoint.OFFSETS_TEMPORARY,
     DELAY_OFFSETS_FILE.name: CrashPoint.DELAY_OFFSETS_TEMPORARY,
 }
@@ -382,6 +386,11 @@ def write(path: Path, text: bytes) -> None:
         _replace(_beside(path, ".bak"), old)
     _replace(path, text)
     _sync_name(path)
+
+
+def content(path: Path) -> bytes:
+    """Return the bytes of a plain file; none when it is missing. Raises StoreUnusable, DiskFailed."""
+    return _content(path)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -78,7 +78,7 @@ class ConsumeQueue:
 
     def entries(self, first: int, stop: int) -> list[Entry]:
         """Return the entries from ``first`` up to ``stop``, all of which stand in one file. Raises as :meth:`entry`."""
-        return [Entry(*fields) for fields in _ENTRY.iter_unpack(self._bytes(first, stop))]
+        return [Entry(*fields) for fields in _ENTRY.iter_unpack(self.entry_bytes(first, stop))]
 
     def entry_or_none(self, queue_offset: int) -> Entry | None:
         """Return an entry; None when nothing was written there, or its file is missing."""
@@ -173,7 +173,7 @@ class ConsumeQueue:
         near, content = 0, b""
         while low < high:
             if not content and high - low <= _NEAR and self.first_entry_of(low) == self.first_entry_of(high - 1):
-                near, content = low, self._bytes(low, high)
+                near, content = low, self.entry_bytes(low, high)
             middle = (low + high) // 2
             entry = (
                 Entry(*_ENTRY.unpack_from(content, (middle - near) * _ENTRY.size)) if content else self.entry(middle)
@@ -184,7 +184,8 @@ class ConsumeQueue:
                 high = middle
         return low
 
-    def _bytes(self, first: int, stop: int) -> bytes:
+    def entry_bytes(self, first: int, stop: int) -> bytes:
+        """Return the entries from ``first`` up to ``stop``, all of which stand in one file, as they stand there."""
         base = self.first_entry_of(first) * _ENTRY.size
         return self.files.read(base, first * _ENTRY.size - base, (stop - first) * _ENTRY.size)
 

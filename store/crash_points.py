@@ -64,6 +64,10 @@ class CrashPoint(enum.IntEnum):
     OPERATION_FOUND = 71  #: a committed message without its operation record was found, the record is not written
     TRANSACTIONS_SETTLED = 72  #: all such records are written, the runtime file does not say so
 
+    TIMER_CLEARING = 90  #: ``clearing_to`` says which bits of the timer will be cleared, they are not
+    TIMER_CLEARED = 91  #: they are clear, ``done_to`` not moved
+    TIMER_DONE_TEMPORARY = 92  #: the new ``timer.done`` stands beside the old one
+
     OUTBOX_CLAIMED = 80  #: rows of an outbox are claimed, none is sent
     OUTBOX_SENT = 81  #: they are sent, the database does not say so
 

@@ -10,6 +10,7 @@
     │   │   ├── NotFlushed        the message is stored; the flush that its send waited for did not come
     │   │   └── PageCacheBusy     one append has kept the append lock for a second; nothing was written
     │   ├── StoreFull             no room for another file, or the disk is too full; nothing was written
+    │   │   └── TimerFull         too many messages wait for their time
     │   ├── LimitReached          a limit on open files, mappings or memory; nothing was written
     │   ├── DiskFailed            an I/O error; nothing was written
     │   ├── StorePoisoned         a flush failed in some process; no append is believed any more
@@ -113,6 +114,10 @@ class StoreFull(StoreError):
     """The file system, a quota or a limit leaves no room: for the next file, or below ``disk_full_percent``."""
 
     retryable = True
+
+
+class TimerFull(StoreFull):
+    """Too many messages wait for their time, or the oldest of them has stayed behind by too many."""
 
 
 class LimitReached(StoreError):

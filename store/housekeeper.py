@@ -1,9 +1,9 @@
 """Housekeeper: the role that does what somebody has to do from time to time, in one process at a time.
 
-Flushing, the checkpoint, ``consumerOffset.json``, the next commit log file ahead of the writers, and, in a thread
-beside the tasks, the delivery of delayed messages (:mod:`store.schedule`). The role is a byte lock, so the kernel takes
-it from a process that dies, and every process that has the store open tries for it. Each task can be done twice, or by
-two.
+Flushing, the checkpoint, ``consumerOffset.json``, the next commit log file ahead of the writers, and, in threads
+beside the tasks, the delivery of messages that wait (:mod:`store.schedule`, :mod:`store.timer`). The role is a byte
+lock, so the kernel takes it from a process that dies, and every process that has the store open tries for it. Each task
+can be done twice, or by two.
 
 A supervisor is preferred, because it lives longest: while one has the store open, the others leave the role to it.
 """
@@ -44,7 +44,8 @@ class Housekeeper:
     """Tries for the role, and does its work while it has it.
 
     ``tasks`` maps a task to its interval; ``prepare`` makes the next commit log file, at once when a writer
-    enters a new one; ``beside`` runs in a thread of its own until the event it gets is set.
+    enters a new one. Each of ``beside`` runs in a thread of its own until the event it gets is set; then ``ending``
+    wakes those that sleep otherwise.
     """
 
     def __init__(
@@ -53,13 +54,15 @@ class Housekeeper:
         lock: LockFile,
         tasks: dict[Callable[[], None], int | Every],
         prepare: Callable[[], None],
-        beside: Callable[[threading.Event], None],
+        beside: dict[str, Callable[[threading.Event], None]],
+        ending: Callable[[], None],
     ) -> None:
         self._state = state
         self._lock = lock
         self._tasks = tasks
         self._prepare = prepare
         self._beside = beside
+        self._ending = ending
         self._closed = threading.Event()
         self._preferred = False
         self._scheduler: BackgroundScheduler | None = None
@@ -97,8 +100,12 @@ class Housekeeper:
 
     def _serve(self) -> None:
         ended = threading.Event()
-        beside = threading.Thread(target=self._beside, args=(ended,), name="rmq-schedule", daemon=True)
-        beside.start()
+        beside = [
+            threading.Thread(target=run, args=(ended,), name=f"rmq-{name}", daemon=True)
+            for name, run in self._beside.items()
+        ]
+        for thread in beside:
+            thread.start()
         self._scheduler = _start_scheduler(self._tasks)
         ahead_s = _wall_clock_ahead_s()
         try:
@@ -113,9 +120,11 @@ class Housekeeper:
                     self._state.words.wait(_PREPARE_WORD, seen, _ATTEMPT_MS)
         finally:
             ended.set()
+            self._ending()
             self._scheduler.shutdown(wait=True)
             self._scheduler = None
-            beside.join()
+            for thread in beside:
+                thread.join()
 
 
 def _wall_clock_ahead_s() -> float:

@@ -114,6 +114,9 @@ CONSUME_QUEUE_ENTRY = Layout(
     Field("tags_code", "q", "Java hash of the tag, or a delivery time in ms"),
 )
 
+MOST_TAGS_CODE = 0x7FFF_FFFF
+"""Above it, in the timer's queue, it is a time; a hash that a broker has put there is not."""
+
 PRE_BLANK_ENTRY = (0, 0x7FFF_FFFF, 0)
 """Fills a consume queue file below the first offset it holds."""
 
@@ -159,10 +162,22 @@ LOW_WATER = Layout(
     Field("crc", "I", "CRC-32 of the fields before"),
 )
 
+# --- timer.done -----------------------------------------------------------------------------------
+
+TIMER_SNAPSHOT = Layout(
+    Field("magic", "8s", "RMQTIMER"),
+    Field("scan_from", "q", "commit log offset; every end of a wait below it is in the bits"),
+    Field("flushed_to", "q", "commit log offset; no bit is set by a record at or above it"),
+    Field("done_to", "q", "queue offset in the timer, below which all are done"),
+    Field("end", "q", "queue offset behind the last message"),
+    Field("crc", "I", "CRC-32 of the fields before and of the bits"),
+)
+"""Then the bits of the messages from done_to up to end, lowest first, in whole words of 64."""
+
 # --- runtime file ---------------------------------------------------------------------------------
 
 RUNTIME_MAGIC = int.from_bytes(b"RMQSHARE", "little")
-RUNTIME_VERSION = 2
+RUNTIME_VERSION = 3
 
 RUNTIME_HEADER = Layout(
     Field("magic", "Q", "RMQSHARE, written last when the file is built"),
@@ -188,8 +203,8 @@ RUNTIME_HEADER = Layout(
     Field("written_to", "Q", "exclusive end of the append under way; holds bytes nobody may read yet"),
     Field("last_store_timestamp", "Q", "ms; store timestamps do not go back by small clock steps"),
     Field("published_to", "Q", "exclusive end of whole records; a reader never looks past it"),
-    Field("progress_at", "Q", "byte of a schedule slot that the append under way also moves on, 0 for none"),
-    Field("progress_to", "Q", "its value when that append is done"),
+    Field("progress_at", "Q", "byte of a word, or of bits of the timer, that the append also moves on; 0 for none"),
+    Field("progress_to", "Q", "its value when that append is done, or the bits that are then set"),
     Field("_pad2", "72s", ""),
     Field("flushed_to", "Q", "exclusive end of what fdatasync has made durable"),
     Field("poisoned", "Q", "errno of the first failed flush, 0 while all is well"),
@@ -305,6 +320,16 @@ SCHEDULE_SLOT = Layout(
     order=NATIVE,
 )
 
+TIMER_BITS = 1 << 24
+
+TIMER_HEADER = Layout(
+    Field("done_to", "Q", "every message of the timer below it is done, and its bit is clear again; a multiple of 64"),
+    Field("clearing_to", "Q", "where done_to is being moved to; equal to it when no move is under way"),
+    Field("_pad0", "4080s", ""),
+    order=NATIVE,
+)
+"""Then TIMER_BITS bits in words: bit ``queue_offset % TIMER_BITS`` of a message that is done."""
+
 WORKER_SLOTS = 256
 
 WORKER_SLOT = Layout(
@@ -335,7 +360,8 @@ MEMBER_TABLE_AT = GROUP_QUEUE_TABLE_AT + _up(GROUP_QUEUE_SLOTS * GROUP_QUEUE_SLO
 WORKER_TABLE_AT = MEMBER_TABLE_AT + _up(MEMBER_SLOTS * MEMBER_SLOT.size)
 RUNNING_TABLE_AT = WORKER_TABLE_AT + _up(WORKER_SLOTS * WORKER_SLOT.size)
 SCHEDULE_TABLE_AT = RUNNING_TABLE_AT + _up(RUNNING_SLOTS * RUNNING_SLOT.size)
-RUNTIME_SIZE = SCHEDULE_TABLE_AT + _up(SCHEDULE_SLOTS * SCHEDULE_SLOT.size)
+TIMER_AT = SCHEDULE_TABLE_AT + _up(SCHEDULE_SLOTS * SCHEDULE_SLOT.size)
+RUNTIME_SIZE = TIMER_AT + _up(TIMER_HEADER.size + TIMER_BITS // 8)
 
 RUNTIME_TABLES = {
     "header": RUNTIME_HEADER,
@@ -345,6 +371,7 @@ RUNTIME_TABLES = {
     "worker": WORKER_SLOT,
     "running": RUNNING_SLOT,
     "schedule": SCHEDULE_SLOT,
+    "timer": TIMER_HEADER,
 }
 
 RUNTIME_FINGERPRINT = zlib.crc32(

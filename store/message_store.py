@@ -14,13 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from store import commit_log, config_file, layout, query
+from store import commit_log, config_file, layout, query, timer
 from store._kernel import (
     DELAYS,
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
     OPERATION_TOPIC,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     Appender,
     Mapping,
     QueueGrant,
@@ -56,6 +57,7 @@ from store.releaser import Releaser
 from store.retention import FIRST_RUN_AFTER_MS, Retention
 from store.schedule import PERSIST_INTERVAL_MS, Schedule
 from store.shared_state import SharedState, process_start_unique, queue_slot_at
+from store.timer import Timer
 from store.topic_table import TopicTable
 from store.transaction import Transactions
 
@@ -65,7 +67,7 @@ _HOST = bytes((127, 0, 0, 1))
 _BROKER_PORT = 10_911  # RocketMQ's default; part of every offset message id
 _OPEN_TIMEOUT_S = 120.0
 _INDEX_INTERVAL_MS = 200
-_QUEUES_OF_WAITING = {SCHEDULE_TOPIC: len(DELAYS), HALF_TOPIC: 1, OPERATION_TOPIC: 1, GIVEN_UP_TOPIC: 1}
+_QUEUES_OF_WAITING = {SCHEDULE_TOPIC: len(DELAYS), TIMER_TOPIC: 1, HALF_TOPIC: 1, OPERATION_TOPIC: 1, GIVEN_UP_TOPIC: 1}
 
 
 def open_store(
@@ -126,6 +128,19 @@ class MessageStore:
             self.retention.oldest,
             self._delayed_appender,
         )
+        self.timer = Timer(
+            root,
+            state,
+            self.topics,
+            self.log_files,
+            self.consume_queues,
+            self.retention.oldest,
+            self._delayed_appender,
+            lambda message_id: self.message_by_id(message_id, TIMER_TOPIC),
+            self.flusher.wait_until_flushed,
+            config.lock_timeout_ms,
+        )
+        self.retention.before_removal = self.timer.roll_below
         self.transactions = Transactions(
             state,
             self.topics,
@@ -187,6 +202,8 @@ class MessageStore:
             busy_timeout_ms=self.config.page_cache_busy_timeout_ms,
             queue_table_at=layout.QUEUE_TABLE_AT,
             queue_slot_size=layout.QUEUE_SLOT.size,
+            timer_at=layout.TIMER_AT,
+            timer_bits=layout.TIMER_BITS,
             born_host=_HOST + (0).to_bytes(4, "big"),
             store_host=_HOST + _BROKER_PORT.to_bytes(4, "big"),
             unique_prefix=process_start_unique(),
@@ -398,6 +415,7 @@ class MessageStore:
         self.transactions.finish()
         self.persist_offsets()
         self.persist_schedule()
+        self.timer.persist()
         self._close_index()
         self.flusher.write_checkpoint()
         reach(CrashPoint.CLOSE_CHECKPOINTED)
@@ -428,13 +446,21 @@ class MessageStore:
             self.flush_thorough: config.consume_queue_flush_thorough_interval_ms,
             self.persist_offsets: config.offset_persist_interval_ms,
             self.persist_schedule: PERSIST_INTERVAL_MS,
+            self.timer.persist: PERSIST_INTERVAL_MS,
             self.transactions.check: config.transaction_check_interval_ms,
             self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
             self.retention.run: Every(config.clean_resource_interval_ms, FIRST_RUN_AFTER_MS),
         }
         if config.message_index:
             tasks[self.build_index] = _INDEX_INTERVAL_MS
-        return Housekeeper(self.state, self.lock, tasks, self.prepare_next_file, self.schedule.run)
+        return Housekeeper(
+            self.state,
+            self.lock,
+            tasks,
+            self.prepare_next_file,
+            beside={"schedule": self.schedule.run, "timer": self.timer.run},
+            ending=lambda: self.state.signal_arrival(timer.LANE),
+        )
 
     def flush_timed(self) -> None:
         """Flush when enough pages are dirty, and record it."""

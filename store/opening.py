@@ -12,7 +12,18 @@ import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from store import checkpoint, commit_log, config_file, index_file, layout, recovery, schedule, shape, shared_state
+from store import (
+    checkpoint,
+    commit_log,
+    config_file,
+    index_file,
+    layout,
+    recovery,
+    schedule,
+    shape,
+    shared_state,
+    timer_restore,
+)
 from store.appending import repair
 from store.config import StoreConfig
 from store.config_file import StoreSettings
@@ -163,6 +174,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     if leftover is not None and found.same_boot:
         recovered.same_boot = True
         recovered.delivered = schedule.delivered_of(leftover)
+        recovered.timer = timer_restore.done_of(leftover, TopicTable(root, leftover, lock, timeout_ms))
         kept = recovery.progress_of(leftover, TopicTable(root, leftover, lock, timeout_ms), timeout_ms)
         recovered.progress = {**recovery.progress_on_disk(root), **kept}
     else:
@@ -202,6 +214,7 @@ def _build(
     if withdrawn:
         config_file.write_consumer_offsets(root, withdrawn)
     schedule.restore(root, state, topics, log_files, queues, recovered.delivered)
+    timer_restore.restore(root, state, topics, log_files, queues, recovered.timer)
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
     flusher = Flusher(root, state, log_files, queues, topics, config.lock_timeout_ms)
     if not recovered.same_boot:

@@ -156,6 +156,8 @@ class Recovered:
     progress: Progress = field(default_factory=dict)
     delivered: dict[int, int] | None = None
     """By delay level, the next message to deliver, when a process of this boot saw to that."""
+    timer: tuple[int, int, bytes] | None = None
+    """Which messages of the timer are done, when a process of this boot saw to that."""
     last_store_timestamp: int = 0
     doubtful: tuple[Quarantined, ...] = ()
     """Records by a broker whose queue offset is not believed: they are stepped over."""

@@ -149,6 +149,7 @@ class Retention:
         *,
         clock: Clock | None = None,
         pause: Callable[[float], object] = time.sleep,
+        before_removal: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._state = state
         self._log_files = log_files
@@ -160,6 +161,7 @@ class Retention:
         self._config = config
         self._clock = clock or Clock()
         self._pause = pause
+        self.before_removal = before_removal
         self._began = (self._clock.wall_ms(), self._clock.boottime_ms())
         self._is_believed = self._newest_write_ms() >= self._began[0] - config.file_reserved_hours * _HOUR_MS
         self._finished_since: dict[int, int] = {}
@@ -256,6 +258,7 @@ class Retention:
                 self._unlink(base)
 
     def _remove_log_file(self, base: int) -> None:
+        self.before_removal(base + self._log_files.file_bytes)
         self._state.raise_min_offset(base + self._log_files.file_bytes)
         reach(CrashPoint.RETENTION_ADVANCED)
         self._unlink(base)

@@ -30,7 +30,7 @@ from pathlib import Path
 from threading import Event
 
 from store import commit_log, config_file, layout
-from store._kernel import HALF_TOPIC, SCHEDULE_TOPIC, Appender, ReceivedMessage, delay_ms
+from store._kernel import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, Appender, ReceivedMessage, delay_ms
 from store.consume_queue import ConsumeQueues, Entry
 from store.errors import (
     MessageRejected,
@@ -63,6 +63,7 @@ _STEP_BELIEVED_MS = 1_000
 """Store times do not follow a clock that is set back by less."""
 
 _NAME = re.compile(rf"[%|a-zA-Z0-9_-]{{1,{layout.MAX_TOPIC_BYTES}}}")
+_WAITING = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC)
 _QUEUE_ID = re.compile("[0-9]{1,9}")
 
 
@@ -225,11 +226,12 @@ def queue_of(level: int) -> MessageQueue:
 def real_queue(message: ReceivedMessage) -> MessageQueue | None:
     """Return the queue that a delayed message waits for; None for none that may be.
 
-    The half messages of transactions are not delivered (ScheduleMessageService.executeOnTimeup).
+    The half messages of transactions are not delivered (ScheduleMessageService.executeOnTimeup), and nothing is
+    delivered to where messages wait.
     """
     properties = message.properties
     topic, queue_id = properties.get("REAL_TOPIC", ""), properties.get("REAL_QID", "")
-    if topic in (SCHEDULE_TOPIC, HALF_TOPIC) or not (_NAME.fullmatch(topic) and _QUEUE_ID.fullmatch(queue_id)):
+    if topic in _WAITING or not (_NAME.fullmatch(topic) and _QUEUE_ID.fullmatch(queue_id)):
         return None
     return MessageQueue(topic, int(queue_id))
 

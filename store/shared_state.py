@@ -27,6 +27,8 @@ member incarnation          its owner, or who     odd while in use. Whoever find
 member wake_word            atomic                one too many costs a needless look
 running slots               their handler thread  what a dead member's slot says was running when it died
 schedule slots              append mutex          moved on in the append of the copy; the next owner repairs
+bits of the timer             append mutex          set in the append that ends a wait; the next owner repairs. Cleared
+                                                  behind done_to: store/timer_bits.py
 advance_to of                append mutex          moved on in the append that passes a half message; raised by compare
 CID_RMQ_SYS_TRANS                                  and swap over those that are decided
 ==========================  ====================  ==========================================================

@@ -26,13 +26,18 @@ Groups (:mod:`store.group_table`):
 
 Neither is said of a group that a seek moves just now, or whose seek died and waits for the next owner.
 
+Timer (:mod:`store.timer_bits`):
+
+13. ``done_to`` and ``clearing_to`` are multiples of 64, in this order, and not above the max offset of the timer's
+    queue; no bit is set for a message at or above that.
+
 Runtime file (:mod:`store.shared_state`):
 
 10. ``flushed_to <= published_to <= written_to`` whenever the append mutex is free and the stage is idle.
 
 The frontiers are those of the runtime file when it is to be believed (:mod:`store.reading`). In any other store the log
-says what must be there: it ends behind its last record, and each record has its entry; 8 to 10 then hold, because there
-is nothing that they are about.
+says what must be there: it ends behind its last record, and each record has its entry; 8 to 10 and 13 then hold,
+because there is nothing that they are about.
 
 Other processes may append meanwhile. What was published at the start is checked, and bytes above that are a problem
 only if no append explains them, neither one that has returned nor one that is under way or was interrupted.
@@ -68,12 +73,19 @@ from store.reading import (
 )
 from store.record import Record, reason
 from store.shared_state import FILE_NAME, SharedState, queue_slot_at
+from store.timer_bits import QUEUE as TIMER_QUEUE
+from store.timer_bits import WORD, set_bits_to
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 """Tags codes of its entries are delivery times (CommitLog.checkMessageAndReturnSize)."""
 
+TIMER_TOPIC = TIMER_QUEUE.topic
+"""Those of its entries are due times, or hashes where a broker has made them."""
+
 LOWEST_HASH = -(2**31)
 """A tags code below it is no hash but an address in ``consumequeue_ext`` (ConsumeQueueExt.isExtAddr)."""
+
+TIMER_WORDS = (layout.TIMER_HEADER.at["done_to"], layout.TIMER_HEADER.at["clearing_to"])
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _INDEX_HEADER = layout.INDEX_HEADER
@@ -233,6 +245,8 @@ def difference(queue: MessageQueue, queue_offset: int, entry: Entry, record: Rec
     """Say in what an entry differs from the record it points to; empty when it does not."""
     message = record.message
     is_hash = queue.topic != SCHEDULE_TOPIC and entry.tags_code >= LOWEST_HASH
+    if queue.topic == TIMER_TOPIC and entry.tags_code <= layout.MOST_TAGS_CODE:
+        is_hash = False
     differs = {
         "topic": message.topic != queue.topic,
         "queue id": message.queue_id != queue.queue_id,
@@ -353,6 +367,29 @@ def check_frontiers(found: Found) -> Iterator[Problem]:
             yield Problem(10, found.reader.root / FILE_NAME, at, f"{upper} {high} is below {lower} {low}")
 
 
+def check_timer(found: Found) -> Iterator[Problem]:
+    """13: the queue is looked at last, because an append may have moved it meanwhile."""
+    state, slot = found.reader.state, found.slots.get(TIMER_QUEUE)
+    if state is None:
+        return
+    done_to, clearing_to = (state.words.load(layout.TIMER_AT + at) for at in TIMER_WORDS)
+    set_to = set_bits_to(state, done_to)
+    high = 0 if slot is None else _bounds(state, slot).stop
+    if problem := timer_problem(done_to, clearing_to, set_to, high):
+        yield Problem(13, found.reader.root / FILE_NAME, layout.TIMER_AT, problem)
+
+
+def timer_problem(done_to: int, clearing_to: int, set_to: int, max_offset: int) -> str:
+    """Say what is wrong with the timer's bits, the last of which is set below ``set_to``; empty when nothing is."""
+    if done_to % WORD or clearing_to % WORD:
+        return f"done_to {done_to} or clearing_to {clearing_to} is no multiple of {WORD}"
+    if not done_to <= clearing_to <= max_offset:
+        return f"done_to {done_to}, clearing_to {clearing_to} and the max offset {max_offset} are not in this order"
+    if set_to > max_offset:
+        return f"the bit of message {set_to - 1} is set, and the next message is {max_offset}"
+    return ""
+
+
 CHECKS: dict[int, Callable[[Found], Iterator[Problem]]] = {
     1: check_log_is_whole,
     2: check_records_stand_where_they_say,
@@ -366,6 +403,7 @@ CHECKS: dict[int, Callable[[Found], Iterator[Problem]]] = {
     10: check_frontiers,
     11: check_index_chains,
     12: check_index_entries_point_to_their_records,
+    13: check_timer,
 }
 """The check of each invariant; every problem it yields has that number."""
 

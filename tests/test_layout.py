@@ -16,6 +16,7 @@ SHOWN = {
     "store.consume_queue": ("CONSUME_QUEUE_ENTRY",),
     "store.index_file": ("INDEX_HEADER", "INDEX_ENTRY"),
     "store.checkpoint": ("CHECKPOINT", "LOW_WATER"),
+    "store.timer_restore": ("TIMER_SNAPSHOT",),
 }
 """Which layouts the docstring of a module shows."""
 
@@ -35,6 +36,7 @@ TABLE_STARTS = [
     layout.WORKER_TABLE_AT,
     layout.RUNNING_TABLE_AT,
     layout.SCHEDULE_TABLE_AT,
+    layout.TIMER_AT,
 ]
 
 
@@ -65,6 +67,7 @@ def test_tables_of_the_runtime_file_start_on_cache_lines_and_do_not_overlap() ->
         layout.WORKER_SLOTS * layout.WORKER_SLOT.size,
         layout.RUNNING_SLOTS * layout.RUNNING_SLOT.size,
         layout.SCHEDULE_SLOTS * layout.SCHEDULE_SLOT.size,
+        layout.TIMER_HEADER.size + layout.TIMER_BITS // 8,
     ]
     spans = [(0, layout.RUNTIME_HEADER.size)]
     spans += [(start, start + size) for start, size in zip(TABLE_STARTS, sizes, strict=True)]

@@ -60,6 +60,7 @@ PUBLIC = {
     "SubscriptionMismatch",
     "Suspend",
     "TableFull",
+    "TimerFull",
     "Transaction",
     "TransactionDecided",
     "TransactionProducer",

@@ -17,7 +17,7 @@ from store.view import View, offset_by_time
 Offsets: TypeAlias = dict[MessageQueue, int]
 Ranges: TypeAlias = dict[MessageQueue, range]
 
-_OF_THE_STORE = re.compile(r"RMQ_SYS_.*|SCHEDULE_TOPIC_XXXX|TBW102|OFFSET_MOVED_EVENT")
+_OF_THE_STORE = re.compile(r"RMQ_SYS_.*|rmq_sys_wheel_timer|SCHEDULE_TOPIC_XXXX|TBW102|OFFSET_MOVED_EVENT")
 """Topics that are read only by their full names: where messages wait for their time or their transaction."""
 
 

@@ -44,6 +44,8 @@ from store.disk import Usage
 from store.errors import TransactionDecided
 from store.half_messages import HALF_QUEUE, checks_of
 from store.schedule import LEVELS, queue_of
+from store.timer_bits import QUEUE as TIMER_QUEUE
+from store.timer_bits import WORD
 
 TOPIC = "orders"
 QUEUE = MessageQueue(TOPIC, 0)
@@ -316,6 +318,52 @@ def persist_schedule(order: Order, note: Note) -> None:
         note(number + 1)
 
 
+def deliver_timed(order: Order, note: Note) -> None:
+    """Deliver what waits in the timer, as if all of it were due; note when all is delivered."""
+    store = open_store(order.root, housekeeping=False)
+    store.timer.now_ms = lambda: 1 << 42
+    order.arm()
+    while store.timer.look() == 0 or any(True for _ in store.timer.pending()):
+        pass
+    store.timer.look()  # with nothing to deliver, it moves on over what is done
+    note("delivered")
+
+
+def cancel_timed(order: Order, note: Note) -> None:
+    """Cancel every second message that waits in the timer; note the id of each."""
+    store = open_store(order.root, housekeeping=False)
+    appender = appender_of(store)
+    waiting_now = list(store.timer.pending())
+    order.arm()
+    for pending in waiting_now[::2]:
+        assert store.timer.cancel(pending.message_id, appender)
+        note(pending.message_id)
+
+
+def roll_timed(order: Order, note: Note) -> None:
+    """Append everything again that waits in the timer, as before its files are removed."""
+    store = open_store(order.root, housekeeping=False)
+    end = store.state.published_to
+    order.arm()
+    store.timer.roll_below(end)
+    note("rolled")
+
+
+def persist_timer(order: Order, note: Note) -> None:
+    """Deliver sixty-four messages after the other, and write down after each what is done."""
+    store = open_store(order.root, housekeeping=False)
+    appender = appender_of(store)
+    store.timer.now_ms = after_every_delay
+    order.arm()
+    for number in itertools.count():
+        due_ms = after_every_delay()
+        appender.append_batch([Message(TOPIC, body_of(number)) for _ in range(WORD)], due_ms=due_ms)
+        while store.timer.look() == 0 or store.timer.bits.begin < store.topics.max_offset(TIMER_QUEUE):
+            pass
+        store.timer.persist()
+        note(number + 1)
+
+
 def decide(order: Order, note: Note) -> None:
     """Commit every second transaction and roll the others back, by their first half messages; note each."""
     store = open_store(order.root, housekeeping=False)
@@ -446,6 +494,10 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         clean,
         deliver,
         persist_schedule,
+        deliver_timed,
+        cancel_timed,
+        roll_timed,
+        persist_timer,
         decide,
         check,
         relay,

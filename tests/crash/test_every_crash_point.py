@@ -21,10 +21,21 @@ ROLLING = 1_500
 TRANSACTION = range(CrashPoint.HALF_PASSED, CrashPoint.TRANSACTIONS_SETTLED + 1)
 
 
+TIMER = range(CrashPoint.TIMER_CLEARING, CrashPoint.TIMER_DONE_TEMPORARY + 1)
+
+
 OUTBOX = (CrashPoint.OUTBOX_CLAIMED, CrashPoint.OUTBOX_SENT)
 
 
 CRON = (CrashPoint.CRON_CALLED, CrashPoint.CRON_SENT)
+
+
+OTHERS = {
+    **dict.fromkeys(map(CrashPoint, TIMER), "persist_timer"),
+    **dict.fromkeys(OUTBOX, "relay"),
+    **dict.fromkeys(CRON, "tick"),
+}
+"""What reaches a point, by its scenario."""
 
 
 def scenario_of(point: CrashPoint) -> Order:
@@ -44,8 +55,8 @@ def scenario_of(point: CrashPoint) -> Order:
         return replace(order, scenario="write_offsets")
     if point in (CrashPoint.PROGRESS_ADVANCED, CrashPoint.DELAY_OFFSETS_TEMPORARY):
         return replace(order, scenario="persist_schedule")
-    if point in (*OUTBOX, *CRON):
-        return replace(order, scenario="relay" if point in OUTBOX else "tick")
+    if point in OTHERS:
+        return replace(order, scenario=OTHERS[point])
     if point in TRANSACTION or point is CrashPoint.OTHER_QUEUE_PUBLISHED:
         return replace(order, scenario="check" if point in TRANSACTION else "decide")
     if CrashPoint.RECOVERY_PLANNED <= point <= CrashPoint.CLOSE_CHECKPOINTED:

@@ -11,6 +11,8 @@ KILLED_TRANSACTION = "tests/crash/test_killed_transaction.py"
 KILLED_OUTBOX = "tests/crash/test_killed_outbox.py"
 KILLED_CRON = "tests/crash/test_killed_cron.py"
 CRON = "tests/client/test_cron.py"
+KILLED_TIMER = "tests/crash/test_killed_timer.py"
+TIMER = "tests/client/test_timer.py"
 TRANSACTION = "tests/unit/test_transaction.py"
 KILLED_ACKNOWLEDGEMENT = "tests/crash/test_killed_acknowledgement.py"
 KILLED_SEEK = "tests/crash/test_killed_seek.py"
@@ -749,5 +751,79 @@ FAULTS = [
         new="        after = now\n",
         tests=CRON,
         select="within_the_grace",
+    # --- the timer --------------------------------------------------------------------------------
+    Fault(
+        name="the end of a wait counts before it is recorded",
+        file=APPEND,
+        old="    copy_records(section, target)\n",
+        new="    if section.done_at:\n"
+        "        or64(shared + section.done_at, section.done_bit)\n"
+        "    copy_records(section, target)\n",
+        tests=KILLED_TIMER,
+        select="killed_delivery and go_on and 0-record_half_copied",
+    ),
+    Fault(
+        name="an append does not look whether the message of the timer is done",
+        file=APPEND,
+        old="    if section.done_at and is_done(",
+        new="    if False and is_done(",
+        tests=TIMER,
+        select="at_once_one_of_them",
+    ),
+    Fault(
+        name="the end of a wait that a repair completes does not count",
+        file="store/appending.py",
+        old="        state.words.set_bits(state.progress_at, state.progress_to)\n",
+        new="        pass\n",
+        tests=KILLED_TIMER,
+        select="killed_delivery and go_on and records_announced",
+    ),
+    Fault(
+        name="the ends of waits are not looked for in the log",
+        file="store/timer_restore.py",
+        old="            if number in self._known and number >= self._low and self._is_of(number, offset, key):\n",
+        new="            if False:\n",
+        tests=KILLED_TIMER,
+        select="power_cut",
+    ),
+    Fault(
+        name="any record that names a message of the timer is believed to be its end",
+        file="store/timer_restore.py",
+        old="        return offset < end_offset and (key is None or key == own.encode())\n",
+        new="        return True\n",
+        tests=TIMER,
+        select="one_after_the_other",
+    ),
+    Fault(
+        name="bits of the timer are cleared unannounced",
+        file="store/timer_bits.py",
+        old="            self._state.words.store(_CLEARING_TO, target)\n",
+        new="",
+        tests=KILLED_TIMER,
+        select="move_over",
+    ),
+    Fault(
+        name="what is done in the timer is written down before it is on the disk",
+        file="store/timer.py",
+        old="        self._wait_until_flushed(flushed_to)\n",
+        new="",
+        tests=TIMER,
+        select="written_when_it_is_on_the_disk",
+    ),
+    Fault(
+        name="a file is removed before what waits in it is on the disk elsewhere",
+        file="store/timer.py",
+        old="            self._wait_until_flushed(self._state.published_to)\n",
+        new="            pass\n",
+        tests=TIMER,
+        select="retention_removes",
+    ),
+    Fault(
+        name="retention asks nobody before it removes a file",
+        file="store/retention.py",
+        old="        self.before_removal(base + self._log_files.file_bytes)\n",
+        new="",
+        tests=TIMER,
+        select="retention_removes",
     ),
 ]

@@ -20,6 +20,7 @@ from pathlib import Path
 ENTRY = struct.Struct(">qiq")
 PRE_BLANK_ENTRY = (0, 0x7FFFFFFF, 0)
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
 """The tags code of its entries is a delivery time."""
 
 DELAY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -87,6 +88,8 @@ class ReferenceRecord:
         level = int(self.property_map.get("DELAY", "0"))
         if self.topic == SCHEDULE_TOPIC and level > 0:
             return self.store_timestamp + 1000 * DELAY_SECONDS[min(level, 18) - 1]
+        if self.topic == TIMER_TOPIC and "TIMER_DEL_UNIQKEY" not in self.property_map:
+            return int(self.property_map.get("TIMER_OUT_MS", self.tags_code))
         return self.tags_code
 
     @property

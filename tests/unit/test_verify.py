@@ -46,10 +46,17 @@ from tests.support.written import (
 
 FILE_BYTES = SMALL.commit_log_file_bytes
 ENTRY = layout.CONSUME_QUEUE_ENTRY
-OWNERS = ("store.commit_log", "store.consume_queue", "store.index_file", "store.group_table", "store.shared_state")
+OWNERS = (
+    "store.commit_log",
+    "store.consume_queue",
+    "store.index_file",
+    "store.group_table",
+    "store.shared_state",
+    "store.timer_bits",
+)
 """Modules that state invariants, by number, in their docstrings."""
 
-RUNTIME_FILE_ALONE = {8, 9, 10}
+RUNTIME_FILE_ALONE = {8, 9, 10, 13}
 """Invariants that are about nothing in a store without a runtime file to believe."""
 
 
@@ -244,6 +251,14 @@ def publish_more_than_is_written(root: Path) -> None:
     write_word(root, layout.RUNTIME_HEADER.at["written_to"], log_end(root) - 1)
 
 
+def set_the_bit_of_a_message_of_the_timer_that_is_not_there(root: Path) -> None:
+    overwrite(root / shared_state.FILE_NAME, layout.TIMER_AT + layout.TIMER_HEADER.size + 1_000, b"\x10")
+
+
+def move_the_timer_beyond_its_queue(root: Path) -> None:
+    write_word(root, layout.TIMER_AT + layout.TIMER_HEADER.at["clearing_to"], 64)
+
+
 def index_path(root: Path) -> Path:
     return paths(root)[0]
 
@@ -317,6 +332,8 @@ BREAKS = (
     Break(11, let_an_index_entry_follow_itself),
     Break(12, give_an_index_entry_another_hash),
     Break(12, point_an_index_entry_into_a_record),
+    Break(13, set_the_bit_of_a_message_of_the_timer_that_is_not_there),
+    Break(13, move_the_timer_beyond_its_queue),
 )
 
 
@@ -512,6 +529,24 @@ def test_what_an_interrupted_delivery_left_is_no_problem(tmp_path: Path) -> None
         appender_of(store).append(Message(ORDERS, b"later"), delay_level=1)
     die_at(CrashPoint.PROGRESS_ADVANCED, lambda: deliver_all(root))
     assert verify.verify(root) == []
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", [CrashPoint.PROGRESS_ADVANCED, CrashPoint.TIMER_CLEARING, CrashPoint.TIMER_CLEARED])
+def test_what_an_interrupted_end_of_a_wait_left_is_no_problem(tmp_path: Path, point: CrashPoint) -> None:
+    root = written_up_to_a_roll(tmp_path / "store")
+    with open_store(root, housekeeping=False) as store:
+        appender_of(store).append_batch([Message(ORDERS, b"later") for _ in range(64)], due_ms=1 << 41)
+    assert verify.verify(root) == []
+    die_at(point, lambda: end_waits(root))
+    assert verify.verify(root) == []
+
+
+def end_waits(root: Path) -> None:
+    store = open_store(root, housekeeping=False)
+    store.timer.now_ms = lambda: 1 << 42
+    store.timer.look()
+    store.timer.look()
 
 
 def deliver_all(root: Path) -> None:
