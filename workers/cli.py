@@ -10,6 +10,7 @@ is also a variable, ``RMQ_RUN_PROCESSES`` for ``rmq run --processes``.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import sys
 from pathlib import Path
@@ -339,6 +340,7 @@ def store_broker_conf(root: Path) -> None:
 @click.option("--sharding-key", help="Messages with the same one keep their order.")
 @click.option("--property", "properties", type=name_and_value, multiple=True, help="May be repeated.")
 @click.option("--delay-level", type=click.IntRange(0, 18), default=0, help="1 to 18: 1s 5s 10s 30s 1m 2m ... 2h.")
+@click.option("--delay", type=duration, help="For how long nobody gets it: 30s, 500ms, 2h or 3d.")
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Send it this often.")
 @with_store
 @with_output
@@ -350,6 +352,7 @@ def send(
     sharding_key: str | None,
     properties: tuple[tuple[str, str], ...],
     delay_level: int,
+    delay: float | None,
     count: int,
     root: Path,
     output: str,
@@ -358,9 +361,12 @@ def send(
     """Send BODY to TOPIC; without BODY, or with -, standard input. The store is made if there is none."""
     from rmqclient import Message, Producer
 
+    if delay_level and delay is not None:
+        raise click.UsageError("--delay and --delay-level: give one of them")
+    later = None if delay is None else datetime.timedelta(seconds=delay)
     to_send = Message(topic_name, _body(body), tags=tags, keys=keys, properties=dict(properties))
     with opening(root, lambda: Producer(root, group="rmq-cli")) as producer:
-        results = [producer.send(to_send, sharding_key, delay_level=delay_level) for _ in range(count)]
+        results = [producer.send(to_send, sharding_key, delay_level=delay_level, delay=later) for _ in range(count)]
     write([status.sent_row(result) for result in results], output=output, query=query)
 
 

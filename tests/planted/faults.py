@@ -722,6 +722,7 @@ FAULTS = [
         tests=KILLED_OUTBOX,
         select="sqlite and killed_relay",
     ),
+    # --- schedules of applications ----------------------------------------------------------------
     Fault(
         name="a sender of a schedule does not look whether its tick has a message",
         file="rmqclient/cron_sender.py",
@@ -751,6 +752,7 @@ FAULTS = [
         new="        after = now\n",
         tests=CRON,
         select="within_the_grace",
+    ),
     # --- the timer --------------------------------------------------------------------------------
     Fault(
         name="the end of a wait counts before it is recorded",
@@ -825,5 +827,13 @@ FAULTS = [
         new="",
         tests=TIMER,
         select="retention_removes",
+    ),
+    Fault(
+        name="the timer delivers what is due a moment later",
+        file="store/timer.py",
+        old="self._heap.pop_due(self.now_ms(), _SLICE)",
+        new="self._heap.pop_due(self.now_ms() + 20, _SLICE)",
+        tests="tests/torture/test_delays.py",
+        select="random_kills",
     ),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.torture import (
     archives,
     checker,
+    delays,
     disk_full,
     failed_flush,
     failures,
@@ -26,6 +27,7 @@ RIGS: dict[str, Rig] = {
     for rig in (
         kills.RIG,
         transactions.RIG,
+        delays.RIG,
         images.RIG,
         power.RIG,
         failed_flush.RIG,
