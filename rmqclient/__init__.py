@@ -15,12 +15,11 @@
 
 Run the handlers with ``rmq run module:app --processes 2``.
 
-Reading order: ``message``, ``names``, ``codecs``, ``producer``, ``request``, ``reply``; ``retry``, ``app``,
-``filters``, ``allocation``, ``running``, ``group``, ``process_queue``, ``delivery``, ``concurrent_delivery``,
-``batch_delivery``, ``suspension``, ``orderly_delivery``, ``key_ordered_delivery``, ``rebalance``, ``retry_topic``,
-``start_position``, ``broadcast``, ``push_consumer``; ``pull_consumer``; ``table_updates``, ``table``, ``app_table``;
-``transaction_producer``;
-``handler_transfer``, ``worker_table``, ``admin``.
+Reading order: ``message``, ``names``, ``codecs``, ``producer``, ``request``, ``reply``; ``cron``, ``cron_sender``;
+``retry``, ``app``, ``filters``, ``allocation``, ``running``, ``group``, ``process_queue``, ``delivery``,
+``concurrent_delivery``, ``batch_delivery``, ``suspension``, ``orderly_delivery``, ``key_ordered_delivery``,
+``rebalance``, ``retry_topic``, ``start_position``, ``broadcast``, ``push_consumer``; ``pull_consumer``;
+``table_updates``, ``table``, ``app_table``; ``transaction_producer``; ``handler_transfer``, ``worker_table``, ``admin``.
 """
 
 from __future__ import annotations

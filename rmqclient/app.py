@@ -1,4 +1,4 @@
-"""App: the handlers of one application, and the store they take their messages from.
+"""App: the handlers and schedules of one application, and the store they take their messages from.
 
 ::
 
@@ -7,12 +7,16 @@
     @app.handler("orders", group="billing", tags="paid || refunded", threads=4)
     def bill(order: Order) -> None: ...
 
+    @app.schedule("*/5 * * * *", topic="reports")
+    def report() -> dict[str, int]: ...
+
 Registration checks everything that can be checked without a store, at once, so that a mistake is a traceback of the
 line that made it. No store is touched before somebody runs the handlers.
 """
 
 from __future__ import annotations
 
+import datetime
 import inspect
 import os
 from collections.abc import Callable
@@ -22,6 +26,7 @@ from typing import Any, Literal, TypeVar
 
 from rmqclient.allocation import Strategy, check_name, needs_settings
 from rmqclient.app_table import AppTable
+from rmqclient.cron import MISFIRE_GRACE, Cron, make_cron
 from rmqclient.filters import MessageFilter
 from rmqclient.handler import Handler, Start
 from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic, function_name
@@ -45,7 +50,7 @@ _EXPECTED = "write it as `def handle(message)` or `async def handle(message)`"
 
 
 class App:
-    """A registry of handlers. Making one touches no store.
+    """A registry of handlers and schedules. Making one touches no store.
 
     ``root`` is the directory of the store; without it the environment variable ``RMQ_STORE`` names the directory.
     ``config`` matters to a store that is made by this application; None takes what the directory was made with.
@@ -54,6 +59,7 @@ class App:
     def __init__(self, root: str | os.PathLike[str] | None = None, *, config: StoreConfig | None = None) -> None:
         self.config = config
         self.handlers: list[Handler] = []
+        self.crons: list[Cron] = []
         self._root = None if root is None else _absolute(os.fspath(root))
 
     @property
@@ -170,6 +176,54 @@ class App:
         Raises InvalidName, and HandlerError for a ``value_type`` that no body can be decoded into.
         """
         return AppTable(partial(_root_or_variable, self._root), topic, value_type)
+
+    def schedule(
+        self,
+        crontab: str | None = None,
+        *,
+        topic: str,
+        every: datetime.timedelta | None = None,
+        timezone: str = "UTC",
+        name: str | None = None,
+        misfire_grace: datetime.timedelta = MISFIRE_GRACE,
+        coalesce: bool = True,
+    ) -> Callable[[Function], Function]:
+        """Send what the decorated function returns to ``topic`` at planned times; the function itself is unchanged.
+
+        However many workers run this application, each time has one message, whoever of them is killed or started
+        again. The function returns the body, or a Message of this topic, or None for no message. It takes nothing, or
+        the planned time, and may be called more than once for a time of which no message came: let it make a message,
+        and let a handler do the work.
+
+        The times are those of ``crontab``, five fields as ``crontab(5)`` has them, in ``timezone``, or every so many
+        whole seconds, counted from 1970 in UTC. ``name``, by default that of the function, and the topic identify the
+        schedule among all applications of the store.
+
+        Times that passed while nobody ran have their message sent late, by ``misfire_grace`` at most: the latest of
+        them, or with ``coalesce=False`` all. So a schedule that is new sends at once what its last time within the
+        grace would have been.
+
+        Raises InvalidName for the topic or the name, and HandlerError for anything else that cannot be, and for a
+        second schedule of that topic and name.
+        """
+
+        def register(function: Function) -> Function:
+            cron = make_cron(
+                function,
+                crontab=crontab,
+                every=every,
+                topic=topic,
+                name=name,
+                timezone=timezone,
+                misfire_grace=misfire_grace,
+                coalesce=coalesce,
+            )
+            if any((cron.topic, cron.name) == (old.topic, old.name) for old in self.crons):
+                raise HandlerError(f"topic {topic!r} has a schedule {cron.name!r} already: give another name=")
+            self.crons.append(cron)
+            return function
+
+        return register
 
     def _check_alone(self, new: Handler) -> None:
         for old in self.handlers:

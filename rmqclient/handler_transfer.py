@@ -41,6 +41,7 @@ from typing import Any
 
 from rmqclient.app import App
 from rmqclient.codecs import payload_annotation, python_function
+from rmqclient.cron import Cron
 from rmqclient.handler import Handler
 from rmqclient.names import function_name
 from rmqclient.retry import RetryPolicy
@@ -98,8 +99,19 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True)
+class CronParcel:
+    """One schedule of a transfer."""
+
+    cron: Cron
+    """With :func:`_on_its_way` in the place of its function."""
+
+    reference: str | None
+    """As that of a :class:`Parcel`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
-    """Handlers on their way to a worker; picklable. Made by :func:`transfer`, used by :func:`load`."""
+    """Handlers and schedules on their way to a worker; picklable. Made by :func:`transfer`, used by :func:`load`."""
 
     python: str
     """The Python that made it, as its byte code is marked: ``cpython-311``."""
@@ -111,23 +123,34 @@ class Transfer:
     """dill of the functions that travel by value, in order, each with its parameter's annotation, and of the retry
     policies that do; empty without any."""
 
+    crons: tuple[CronParcel, ...] = ()
+    """In the order of the schedules; their functions come behind those of the handlers."""
+
 
 def transfer(app_or_handlers: App | Sequence[Handler]) -> Transfer:
-    """Pack handlers for another process of this Python.
+    """Pack handlers, and the schedules of an application, for another process of this Python.
 
     Warns when the copies take more than 1 MiB, and names the largest captured variable.
 
     Raises HandlerError for a handler that cannot travel; it names the captured variable that is in the way.
     """
     handlers = app_or_handlers.handlers if isinstance(app_or_handlers, App) else app_or_handlers
+    crons = app_or_handlers.crons if isinstance(app_or_handlers, App) else []
     parcels = tuple(_parcel(each) for each in handlers)
-    copied = [each.function for each, parcel in zip(handlers, parcels, strict=True) if parcel.reference is None]
+    cron_parcels = tuple(CronParcel(replace(each, function=_on_its_way), reference(each.function)) for each in crons)
+    functions = [each.function for each in handlers] + [each.function for each in crons]
+    copied = [each for each in functions if reference(each) is None]
     policies = [each.retry for each, parcel in zip(handlers, parcels, strict=True) if parcel.copies_retry]
-    return Transfer(_PYTHON, parcels, _dump_copies(copied, policies) if copied or policies else b"")
+    return Transfer(_PYTHON, parcels, _dump_copies(copied, policies) if copied or policies else b"", cron_parcels)
 
 
 def load(transfer: Transfer) -> list[Handler]:
-    """Return the handlers, in the process that shall run them.
+    """Return the handlers alone; see :func:`load_all`."""
+    return load_all(transfer)[0]
+
+
+def load_all(transfer: Transfer) -> tuple[list[Handler], list[Cron]]:
+    """Return the handlers and the schedules, in the process that shall run them.
 
     Raises HandlerError for a transfer by another version of Python and for a name that is not there, and whatever the
     application's modules raise while they are imported.
@@ -138,7 +161,7 @@ def load(transfer: Transfer) -> list[Handler]:
             "with the same Python"
         )
     copies, policies = _load_copies(transfer.values)
-    return [
+    handlers = [
         replace(
             each.handler,
             function=next(copies) if each.reference is None else _find(each.reference),
@@ -146,6 +169,11 @@ def load(transfer: Transfer) -> list[Handler]:
         )
         for each in transfer.parcels
     ]
+    crons = [
+        replace(each.cron, function=next(copies) if each.reference is None else _find(each.reference))
+        for each in transfer.crons
+    ]
+    return handlers, crons
 
 
 def _parcel(handler: Handler) -> Parcel:
@@ -346,7 +374,7 @@ def _load_copies(values: bytes) -> tuple[Iterator[Callable[..., Any]], Iterator[
 def _annotate(function: Callable[..., Any], annotation: Any) -> None:
     inner = python_function(function)
     if inner is not None and annotation is not Any:
-        first = next(iter(inspect.signature(function).parameters))
+        first = next(iter(inspect.signature(function).parameters))  # there is one: it is annotated
         inner.__annotations__ = {**inner.__annotations__, first: annotation}
 
 

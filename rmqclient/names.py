@@ -61,6 +61,11 @@ def check_group(group: str) -> str:
     return _check("group", group)
 
 
+def check_schedule(name: str) -> str:
+    """Return ``name`` when a schedule may have it. Raises InvalidName, which says what is wrong and what to do."""
+    return _check("schedule", name)
+
+
 def function_name(function: Callable[..., Any]) -> str:
     """Return ``module:qualname``, of the function inside of a ``partial`` and of the class of a callable object."""
     named = getattr(function, "func", function)

@@ -1,7 +1,7 @@
-"""Push consumer: runs every handler of an application in one process.
+"""Push consumer: runs every handler of an application, and its schedules, in one process.
 
 Each handler is a member of its group. One thread renews leases, sees to the rebalance and sleeps on the wake word of
-its first member in between; the handlers' own threads deliver.
+its first member in between; the handlers' own threads deliver. Each schedule has a thread.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from rmqclient.batch_delivery import BatchDelivery
 from rmqclient.broadcast import BroadcastDelivery, group_of_member
 from rmqclient.concurrent_delivery import ConcurrentDelivery
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.cron import Cron
+from rmqclient.cron_sender import CronSender
 from rmqclient.delivery import Delivery
 from rmqclient.filters import MessageFilter
 from rmqclient.group import Member, MemberTable, check_client_id, default_client_id
 from rmqclient.handler import Handler
 from rmqclient.key_ordered_delivery import KeyOrderedDelivery
 from rmqclient.orderly_delivery import OrderlyDelivery
+from rmqclient.producer import Producer
 from rmqclient.rebalance import Rebalancer
 from rmqclient.retry_topic import RetryTopic
 from rmqclient.start_position import begin
@@ -83,9 +86,9 @@ def way_of(handler: Handler) -> type[Delivery]:
 class PushConsumer:
     """Every handler of one process. Not started by its constructor; :meth:`close` leaves the groups.
 
-    ``client_id`` names this process among the members of its groups; a random one by default. Broadcast handlers keep
-    their offsets under ``member_name``, which is the ``client_id`` if one is given, and must be the same after a
-    restart.
+    ``crons`` are the schedules of the application; they send while the consumer takes messages. ``client_id`` names
+    this process among the members of its groups; a random one by default. Broadcast handlers keep their offsets under
+    ``member_name``, which is the ``client_id`` if one is given, and must be the same after a restart.
     """
 
     def __init__(
@@ -96,8 +99,12 @@ class PushConsumer:
         client_id: str | None = None,
         member_name: str | None = None,
         config: ConsumerConfig | None = None,
+        crons: Sequence[Cron] = (),
     ) -> None:
         self._store = store
+        self._crons = crons
+        self._cron_threads: list[threading.Thread] = []
+        self._sending_ended = threading.Event()
         self._member_name = member_name or client_id
         self._handlers = handlers
         self._config = config or ConsumerConfig()
@@ -130,6 +137,7 @@ class PushConsumer:
         for subscription in self.subscriptions:
             subscription.delivery.start()
         self._coordinator.start()
+        self._start_crons()
 
     def _join(self) -> None:
         table = MemberTable(self._store)
@@ -142,17 +150,35 @@ class PushConsumer:
             self._retry_topics.append(retry_topic)
         self._wake_at = table.wake_at or _MEMBERSHIP_WORD
 
+    def _start_crons(self) -> None:
+        if not self._crons:
+            return
+        producer = Producer(self._store, group="RMQ_CRON")
+        for cron in self._crons:
+            sender = CronSender(self._store, producer, cron)
+            name = f"rmq-cron-{cron.name}"
+            thread = threading.Thread(target=sender.run, args=(self._sending_ended,), name=name, daemon=True)
+            self._cron_threads.append(thread)
+            thread.start()
+
     def stop_taking(self) -> None:
-        """Begin no further message; running ones go on."""
+        """Begin no further message, and none of a schedule; running ones go on."""
+        self._sending_ended.set()
         for subscription in self.subscriptions:
             subscription.delivery.stop_taking()
 
     def drain(self, timeout_s: float) -> int:
-        """Wait for the running handlers; return how many still run when the time is up. Leases are kept meanwhile."""
+        """Wait for the running handlers; return how many still run when the time is up. Leases are kept meanwhile.
+
+        A function of a schedule that is being called counts, too.
+        """
         deadline = time.monotonic() + timeout_s
-        return sum(
+        left = sum(
             subscription.delivery.join(max(0.0, deadline - time.monotonic())) for subscription in self.subscriptions
         )
+        for thread in self._cron_threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return left + sum(thread.is_alive() for thread in self._cron_threads)
 
     def close(self) -> None:
         """Leave the groups; other members take the queues over at once. Closing twice does nothing.

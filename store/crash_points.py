@@ -76,6 +76,8 @@ class CrashPoint(enum.IntEnum):
     INBOX_MARKED = 101  #: a message is in the inbox, its handler's own changes are not made, nothing is committed
     INBOX_HANDLED = 102  #: both are made, nothing is committed
     INBOX_COMMITTED = 103  #: both are committed, the message is not acknowledged
+    CRON_CALLED = 82  #: the message of a tick is made, and not sent
+    CRON_SENT = 83  #: it is sent, the lock of its schedule held
 
     RETENTION_ADVANCED = 60  #: the log's minimum is above a file that is still there
     RETENTION_FILE_REMOVED = 61  #: the file is gone, the minimum of the queues is not raised

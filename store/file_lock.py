@@ -18,6 +18,8 @@ so nobody cleans up after anybody::
     4096 + slot  MEMBER_BYTES      exclusive, for life   a member of a group; its release is the death notice
     8192 + slot  WORKER_BYTES      exclusive, for life   a worker; its release is the death notice
     12288 + n    ONCE_BYTES        exclusive, short      whoever sends with a key that has this number
+    65536 + n    CRON_BYTES        exclusive, short      whoever sends the messages of a schedule; n is a hash of its
+                                                         name
 
 The kind of lock is the open file description lock (``F_OFD_SETLK``), because the other two kinds each fail here:
 
@@ -69,6 +71,8 @@ MEMBER_BYTES = 4096
 WORKER_BYTES = 8192
 ONCE_BYTES = 12_288
 ONCE_STRIPES = 1_024
+CRON_BYTES = 65_536
+CRON_STRIPES = 4_096
 
 CONTENT = b"lock"
 """What the file holds. RocketMQ writes it in ``DefaultMessageStore.start``; nobody reads it."""
@@ -223,6 +227,8 @@ def byte_name(byte: int) -> str:
         return f"worker slot {byte - WORKER_BYTES}"
     if ONCE_BYTES <= byte < ONCE_BYTES + ONCE_STRIPES:
         return f"the keys of number {byte - ONCE_BYTES}"
+    if CRON_BYTES <= byte < CRON_BYTES + CRON_STRIPES:
+        return f"schedule {byte - CRON_BYTES}"
     return _NAMES.get(byte, f"byte {byte}")
 
 

@@ -10,6 +10,7 @@ is also a variable, ``RMQ_RUN_PROCESSES`` for ``rmq run --processes``.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ from workers.opening import StoreCannotBeOpened, one_line, opening
 from workers.output import write
 from workers.parameters import DIRECTORY, duration, moment, name_and_value, start, with_output, with_store
 from workers.pipeline_commands import pipeline
+from workers.schedule_commands import schedule
 from workers.table_command import topic_table
 from workers.transaction_commands import tx
 
@@ -103,6 +105,7 @@ def rmq() -> None:
 
 rmq.add_command(dlq)
 rmq.add_command(pipeline)
+rmq.add_command(schedule)
 rmq.add_command(tx)
 
 
@@ -135,7 +138,7 @@ def run(
     member_name: str,
     log_level: str,
 ) -> None:
-    """Run the handlers of TARGET in worker processes.
+    """Run the handlers and schedules of TARGET in worker processes.
 
     TARGET is module:attribute, with the working directory on the path, or file.py:attribute.
 
@@ -168,7 +171,7 @@ def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: 
     boot = worker.Boot(
         root=root,
         config=app.config,
-        transfer=handler_transfer.transfer(app.handlers),
+        transfer=handler_transfer.transfer(app),
         slot=0,
         drain_timeout_s=limits.drain_timeout_s,
         log_level=log_level,
@@ -179,7 +182,8 @@ def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: 
         opening(root, lambda: admin.open_store(root, app.config)) as store,
     ):
         durability = store.config.durability.value
-        click.echo(status.banner(store.root, app.handlers, processes=processes, durability=durability), err=True)
+        banner = status.banner(store.root, app.handlers, processes=processes, durability=durability, crons=app.crons)
+        click.echo(banner, err=True)
         signal_pipe.install()  # from here until the store is closed no signal interrupts anything
         admin.prefer_as_housekeeper(store)
         return supervisor.Supervisor(
@@ -347,6 +351,7 @@ def store_broker_conf(root: Path) -> None:
 @click.option("--property", "properties", type=name_and_value, multiple=True, help="May be repeated.")
 @click.option("--delay-level", type=click.IntRange(0, 18), default=0, help="1 to 18: 1s 5s 10s 30s 1m 2m ... 2h.")
 @click.option("--compress", type=click.Choice(["lz4", "zstd", "zlib"]), help="Store it compressed, if that is smaller.")
+@click.option("--delay", type=duration, help="For how long nobody gets it: 30s, 500ms, 2h or 3d.")
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Send it this often.")
 @with_store
 @with_output
@@ -359,6 +364,7 @@ def send(
     properties: tuple[tuple[str, str], ...],
     delay_level: int,
     compress: str | None,
+    delay: float | None,
     count: int,
     root: Path,
     output: str,
@@ -367,12 +373,15 @@ def send(
     """Send BODY to TOPIC; without BODY, or with -, standard input. The store is made if there is none."""
     from rmqclient import Compression, Message, Producer
 
+    if delay_level and delay is not None:
+        raise click.UsageError("--delay and --delay-level: give one of them")
+    later = None if delay is None else datetime.timedelta(seconds=delay)
     compression = None if compress is None else Compression[compress.upper()]
     to_send = Message(topic_name, _body(body), tags=tags, keys=keys, properties=dict(properties))
     with opening(
         root, lambda: Producer(root, group="rmq-cli", compression=compression, compress_over_bytes=0)
     ) as producer:
-        results = [producer.send(to_send, sharding_key, delay_level=delay_level) for _ in range(count)]
+        results = [producer.send(to_send, sharding_key, delay_level=delay_level, delay=later) for _ in range(count)]
     write([status.sent_row(result) for result in results], output=output, query=query)
 
 

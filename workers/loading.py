@@ -32,14 +32,14 @@ def load_app(target: str) -> App:
     """Import what ``target`` names.
 
     Raises :class:`TargetError` when the module cannot be found or fails, when the attribute is not there or is no App,
-    and when the App has no handler. Puts a directory at the head of ``sys.path``.
+    and when the App has neither handler nor schedule. Puts a directory at the head of ``sys.path``.
     """
     place, _, attribute = target.partition(":")
     module = _import_file(Path(place)) if _is_file_name(place) else _import_module(place, Path.cwd())
     app = _attribute(module, attribute) if attribute else _only_app(module)
     if not isinstance(app, App):
         raise TargetError(f"{target} is a {type(app).__name__}, not an App{_apps_hint(module)}")
-    if not app.handlers:
+    if not app.handlers and not app.crons:
         raise TargetError(f"{target} has no handler: decorate a function with @app.handler(topic, group=...)")
     return app
 

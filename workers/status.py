@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmqclient import ReceivedMessage, SendResult
     from rmqclient.admin import CleanInfo, GroupInfo, QueueLag, SeekInfo, TopicInfo
+    from rmqclient.cron import Cron
     from rmqclient.dead_letters import DeadLetter, GroupLetters
     from rmqclient.handler import Handler
     from rmqclient.worker_table import WorkerStatus
@@ -23,13 +24,18 @@ Row = Mapping[str, Any]
 _BANNER_HANDLERS = 5
 
 
-def banner(root: Path, handlers: Sequence[Handler], *, processes: int, durability: str) -> str:
+def banner(
+    root: Path, handlers: Sequence[Handler], *, processes: int, durability: str, crons: Sequence[Cron] = ()
+) -> str:
     """Under ten lines: where the data is, what runs, and how much a send promises."""
     lines = [f"store       {root}  (durability: {durability})", f"workers     {processes}"]
     for number, handler in enumerate(handlers[:_BANNER_HANDLERS]):
         lines.append(f"{'' if number else 'handlers':<12}{_handler_line(handler)}")
     if len(handlers) > _BANNER_HANDLERS:
         lines.append(f"{'':<12}and {len(handlers) - _BANNER_HANDLERS} more")
+    if crons:
+        more = f" and {len(crons) - 1} more" if len(crons) > 1 else ""
+        lines.append(f"schedules   {crons[0].name} -> {crons[0].topic}  {crons[0].when}{more}")
     lines.append("Ctrl-C stops after the messages in flight")
     return "\n".join(lines)
 

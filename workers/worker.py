@@ -41,6 +41,7 @@ from workers.exit_codes import WorkerExit
 
 if TYPE_CHECKING:
     from rmqclient import StoreConfig
+    from rmqclient.cron import Cron
     from rmqclient.handler import Handler
     from rmqclient.handler_transfer import Transfer
 
@@ -94,12 +95,13 @@ def configure_logging(level: str) -> None:
 
 
 def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
-    handlers = _load_handlers(boot.transfer)
-    if handlers is None:
+    loaded = _load(boot.transfer)
+    if loaded is None:
         return WorkerExit.CANNOT_BOOT
+    handlers, crons = loaded
     try:
         with admin.open_store(boot.root, boot.config, create=False, housekeeping=False) as store:
-            consumer = PushConsumer(store, handlers, member_name=boot.member_name)
+            consumer = PushConsumer(store, handlers, member_name=boot.member_name, crons=crons)
             slot = WorkerTable(store).attach(boot.slot)
             with Heartbeat(slot, consumer) as heartbeat:
                 return _deliver(consumer, heartbeat, stop, boot.drain_timeout_s)
@@ -114,10 +116,10 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
         return WorkerExit.FAILED
 
 
-def _load_handlers(transfer: Transfer) -> list[Handler] | None:
+def _load(transfer: Transfer) -> tuple[list[Handler], list[Cron]] | None:
     """None, with the reason logged, when the application cannot be imported here."""
     try:
-        return handler_transfer.load(transfer)
+        return handler_transfer.load_all(transfer)
     except QueueError as error:
         _log.error("handlers cannot be loaded: %s", error)
     except (Exception, SystemExit):  # noqa: BLE001 - whatever the application's modules raise while they are imported

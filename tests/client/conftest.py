@@ -33,8 +33,8 @@ def producer(store: MessageStore) -> Iterator[Producer]:
 
 @contextmanager
 def consuming(store: MessageStore, app: App, config: ConsumerConfig = QUICK) -> Iterator[PushConsumer]:
-    """Run an application's handlers in this process."""
-    consumer = PushConsumer(store, app.handlers, config=config)
+    """Run an application's handlers and schedules in this process."""
+    consumer = PushConsumer(store, app.handlers, config=config, crons=app.crons)
     consumer.start()
     try:
         yield consumer

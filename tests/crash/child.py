@@ -7,6 +7,7 @@ returned, so that a kill cannot take back what was said. Everything else the tes
 from __future__ import annotations
 
 import contextlib
+import datetime
 import importlib
 import itertools
 import json
@@ -24,6 +25,7 @@ from types import FrameType
 from typing import Any, cast
 
 from rmqclient import App, Producer, RetryPolicy
+from rmqclient.cron_sender import CronSender
 from rmqclient.database import Connection, execute, is_sqlite
 from rmqclient.inbox import Inbox
 from rmqclient.outbox import Outbox, Relay
@@ -57,6 +59,11 @@ PRICES = 70
 GROUP = "billing"
 WANTED = "wanted"
 SPAN = 2_000
+
+NOON = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
+A_MINUTE = datetime.timedelta(minutes=1)
+MINUTES = 6
+"""For which a schedule is looked at."""
 
 SMALL = StoreConfig(
     commit_log_file_bytes=36_864,
@@ -477,6 +484,35 @@ def bookkeeping(root: Path, connect: Callable[[], Connection], note: Note, faili
     return app
 
 
+def tick(order: Order, note: Note) -> None:
+    """Send the messages of a schedule, one a minute, as time passes quickly; note each minute."""
+    look_at = minutes_of(open_store(order.root, housekeeping=False))
+    order.arm()
+    for minute in range(MINUTES):
+        look_at(minute)
+        note(minute)
+
+
+def minutes_of(store: MessageStore) -> Callable[[int], float]:
+    """Return what looks at a schedule as it is at the so many-th minute."""
+    app, clock = App(), [NOON]
+    app.schedule("* * * * *", topic=TOPIC, name="minute", misfire_grace=MINUTES * A_MINUTE, coalesce=False)(
+        body_of_tick
+    )
+    sender = CronSender(store, Producer(store), app.crons[0], lambda: clock[0])
+
+    def look_at(minute: int) -> float:
+        clock[0] = NOON + minute * A_MINUTE
+        return sender.look()
+
+    return look_at
+
+
+def body_of_tick(tick: datetime.datetime) -> bytes:
+    """Return what the message of a minute holds."""
+    return body_of((tick - NOON) // A_MINUTE)
+
+
 def connector_beside(root: Path) -> Callable[[], Connection]:
     """Return what opens the database of an outbox: what a file beside the store names, or an SQLite one there."""
     name = root.with_name("database")
@@ -553,6 +589,7 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         relay,
         send_once,
         handle_once,
+        tick,
     )
 }
 

@@ -30,7 +30,9 @@ ROLLING = 1_500
 TRANSACTION = range(CrashPoint.HALF_PASSED, CrashPoint.TRANSACTIONS_SETTLED + 1)
 TIMER = range(CrashPoint.TIMER_CLEARING, CrashPoint.TIMER_DONE_TEMPORARY + 1)
 OUTBOX = (CrashPoint.OUTBOX_CLAIMED, CrashPoint.OUTBOX_SENT)
+CRON = (CrashPoint.CRON_CALLED, CrashPoint.CRON_SENT)
 INBOX = (CrashPoint.INBOX_MARKED, CrashPoint.INBOX_HANDLED, CrashPoint.INBOX_COMMITTED)
+COMPACTION = range(CrashPoint.COMPACTION_HALF_WRITTEN, CrashPoint.COMPACT_TOPIC_NAMED + 1)
 
 ONE_ROUND = {
     **dict.fromkeys(OUTBOX, "relay"),
@@ -39,6 +41,8 @@ ONE_ROUND = {
 }
 BY_NAME = {
     **dict.fromkeys(TIMER, "persist_timer"),
+    **dict.fromkeys(CRON, "tick"),
+    **dict.fromkeys(COMPACTION, "compact"),
     **dict.fromkeys(TRANSACTION, "check"),
     CrashPoint.OTHER_QUEUE_PUBLISHED: "decide",
     CrashPoint.FLUSH_SYNCED: "append_durably",
@@ -50,13 +54,9 @@ BY_NAME = {
 """The scenario that reaches a point."""
 
 
-_BY_NAME = {"COMPACTION": "compact", "COMPACT": "compact"}
-"""Scenario of the points whose names begin so."""
-
-
 def scenario_of(point: CrashPoint) -> Order:
     """Return what reaches a point; where the store and the notes are is left open."""
-    order = Order(scenario=_BY_NAME.get(point.name.partition("_")[0], "append"), root="", notes="", point=point.name)
+    order = Order(scenario="append", root="", notes="", point=point.name)
     if point is CrashPoint.BLANK_WRITTEN or point is CrashPoint.FILE_ALLOCATED:
         return replace(order, body_bytes=ROLLING)
     if CrashPoint.ACK_LOCKED <= point <= CrashPoint.ACK_FINISHED:

@@ -11,6 +11,8 @@ KILLED_TRANSACTION = "tests/crash/test_killed_transaction.py"
 KILLED_INBOX = "tests/crash/test_killed_inbox.py"
 KILLED_ONCE = "tests/crash/test_killed_once.py"
 KILLED_OUTBOX = "tests/crash/test_killed_outbox.py"
+KILLED_CRON = "tests/crash/test_killed_cron.py"
+CRON = "tests/client/test_cron.py"
 KILLED_TIMER = "tests/crash/test_killed_timer.py"
 TIMER = "tests/client/test_timer.py"
 TRANSACTION = "tests/unit/test_transaction.py"
@@ -785,6 +787,37 @@ FAULTS = [
         tests=KILLED_INBOX,
         select="sqlite and killed_handler",
     ),
+    # --- schedules of applications ----------------------------------------------------------------
+    Fault(
+        name="a sender of a schedule does not look whether its tick has a message",
+        file="rmqclient/cron_sender.py",
+        old="            if self._store.messages_by_key(self._cron.topic, self._cron.key(tick), limit=1):\n",
+        new="            if False:\n",
+        tests=KILLED_CRON,
+    ),
+    Fault(
+        name="a sender of a schedule looks before it settles an interrupted append",
+        file="rmqclient/cron_sender.py",
+        old="            self._store.settle_appends()\n",
+        new="",
+        tests=KILLED_CRON,
+    ),
+    Fault(
+        name="senders of a schedule look and send side by side",
+        file="rmqclient/cron_sender.py",
+        old="        with self._alone():\n",
+        new="        if True:\n",
+        tests=CRON,
+        select="threads",
+    ),
+    Fault(
+        name="a sender that starts knows of no tick before",
+        file="rmqclient/cron_sender.py",
+        old="        after = now - self._cron.misfire_grace\n",
+        new="        after = now\n",
+        tests=CRON,
+        select="within_the_grace",
+    ),
     # --- the timer --------------------------------------------------------------------------------
     Fault(
         name="the end of a wait counts before it is recorded",
@@ -951,5 +984,13 @@ FAULTS = [
         new="            unique_count = 1\n",
         tests="tests/unit/test_inner_batch.py",
         select="found_by_its_id",
+    ),
+    Fault(
+        name="the timer delivers what is due a moment later",
+        file="store/timer.py",
+        old="self._heap.pop_due(self.now_ms(), _SLICE)",
+        new="self._heap.pop_due(self.now_ms() + 20, _SLICE)",
+        tests="tests/torture/test_delays.py",
+        select="random_kills",
     ),
 ]

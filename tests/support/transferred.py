@@ -18,6 +18,11 @@ from rmqclient.handler_transfer import Transfer, load
 from tests.support.received import received
 
 
+def report() -> bytes:
+    """Make a message of a schedule."""
+    return b"report"
+
+
 @dataclass(frozen=True)
 class Answer:
     """What one handler returned, and where it ran."""

@@ -19,6 +19,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ import pytest
 
 from rmqclient import Producer, handler_transfer
 from rmqclient.app import App
-from rmqclient.handler_transfer import captured, load, reference, transfer
+from rmqclient.handler_transfer import captured, load, load_all, reference, transfer
 from rmqclient.retry import Outcome, RetryPolicy
 from store.errors import HandlerError
 from tests.support import transferred
@@ -158,6 +159,23 @@ def test_handlers_can_be_given_without_their_app() -> None:
     handlers = app_of(transferred.remember).handlers
     assert load(transfer(handlers)) == handlers
     assert load(transfer([])) == []
+
+
+def test_schedules_travel_with_the_handlers_and_share_what_they_captured() -> None:
+    calls: list[bytes] = []
+    app = app_of(counting(calls))
+    app.schedule("* * * * *", topic="reports")(transferred.report)
+    app.schedule("0 6 * * 1", topic="reports", name="count", timezone="Europe/Berlin")(lambda: f"{len(calls)}")
+    packed = transfer(app)
+    assert [each.reference for each in packed.crons] == ["tests.support.transferred:report", None]
+    (handler,), crons = load_all(pickle.loads(pickle.dumps(packed)))
+    assert crons[0] == app.crons[0]
+    assert dataclasses.replace(crons[1], function=app.crons[1].function) == app.crons[1]
+    handler.function(b"x")
+    made = crons[1].message(datetime(2026, 11, 23, 5, tzinfo=UTC))
+    assert made is not None
+    assert made.body == b"1"
+    assert calls == []
 
 
 def test_a_transfer_can_be_pickled() -> None:
