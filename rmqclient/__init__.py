@@ -19,7 +19,8 @@ Reading order: ``message``, ``names``, ``codecs``, ``producer``, ``request``, ``
 ``retry``, ``app``, ``filters``, ``allocation``, ``running``, ``group``, ``process_queue``, ``delivery``,
 ``concurrent_delivery``, ``batch_delivery``, ``suspension``, ``orderly_delivery``, ``key_ordered_delivery``,
 ``rebalance``, ``retry_topic``, ``start_position``, ``broadcast``, ``push_consumer``; ``pull_consumer``;
-``table_updates``, ``table``, ``app_table``; ``transaction_producer``; ``handler_transfer``, ``worker_table``, ``admin``.
+``table_updates``, ``table``, ``app_table``; ``transaction_producer``; ``handler_transfer``, ``worker_table``,
+``admin``.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ ONE_ROUND = {
     **dict.fromkeys(INBOX, "handle_once"),
     CrashPoint.ONCE_NOT_FOUND: "send_once",
 }
-BY_NAME = {
+BY_NAME: dict[int, str] = {
     **dict.fromkeys(TIMER, "persist_timer"),
     **dict.fromkeys(CRON, "tick"),
     **dict.fromkeys(COMPACTION, "compact"),
