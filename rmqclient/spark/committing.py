@@ -232,8 +232,8 @@ def _make_topics(store: MessageStore, parts: tuple[StagedPart, ...]) -> None:
         queues = store.topics.create(topic, store.config.default_queue_count)
         if store.topics.is_compact(topic):
             raise MessageRejected(
-                f"topic {topic!r} is compact, and rows may have no key, or another queue than that of their key: nothing "
-                "was written; send them with a producer"
+                f"topic {topic!r} is compact, and rows may have no key, or another queue than that of their key: "
+                "nothing was written; send them with a producer"
             )
         if len(queues) < needed:
             raise MessageRejected(
