@@ -126,8 +126,6 @@ def append_run(Appender appender not None, content, Py_ssize_t position, uint64_
         at = run + RUN_HEADER_SIZE + run[RUN_TOPIC_SIZE]
         end = run + get_i32(run + RUN_SIZE)
         route = appender._route(run[RUN_HEADER_SIZE:RUN_HEADER_SIZE + run[RUN_TOPIC_SIZE]].decode())
-        if route.compact:
-            raise MessageRejected(f"topic {route.topic!r} is compact, and staged records were not distributed by their keys")
         number = route.number_of(get_i32(run + RUN_QUEUE_ID))
         if landed is not None:
             part = landed.part_of(prefix)

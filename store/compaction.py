@@ -99,6 +99,10 @@ class Compaction:
             return None
         return CompactedQueue(self._root, queue, lambda: self.log_low(queue))
 
+    def look(self, queue: MessageQueue, queue_offset: int) -> tuple[int, ReceivedMessage | None, int]:
+        """Look once into the compacted file of a compact topic's queue; see :meth:`CompactedQueue.__call__`."""
+        return CompactedQueue(self._root, queue, lambda: self.log_low(queue))(queue_offset)
+
     def oldest(self, queue: MessageQueue, log_low: int) -> int:
         """Return the queue offset of the oldest message in the compacted file, ``log_low`` when none is older."""
         if log_low == 0 or not self._topics.is_compact(queue.topic):

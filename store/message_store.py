@@ -330,8 +330,7 @@ class MessageStore:
         """Return a message from below the begin of the log, None when it is to be looked for there."""
         if not self.topics.is_compact(queue.topic) or queue_offset >= self.compaction.log_low(queue):
             return None
-        compacted = self.compaction.reader(queue)
-        found_at, found, _ = compacted(queue_offset) if compacted is not None else (queue_offset, None, 0)
+        found_at, found, _ = self.compaction.look(queue, queue_offset)
         if found_at > queue_offset or found is None:
             raise MessageExpired(f"message {queue_offset} of {queue} was compacted: a later one has its key")
         return found

@@ -230,6 +230,11 @@ def _make_topics(store: MessageStore, parts: tuple[StagedPart, ...]) -> None:
     for topic in sorted({topic for part in parts for topic in part.queue_counts}):
         needed = max(part.queue_counts.get(topic, 0) for part in parts)
         queues = store.topics.create(topic, store.config.default_queue_count)
+        if store.topics.is_compact(topic):
+            raise MessageRejected(
+                f"topic {topic!r} is compact, and rows may have no key, or another queue than that of their key: "
+                "nothing was written; send them with a producer"
+            )
         if len(queues) < needed:
             raise MessageRejected(
                 f"topic {topic!r} was made with {len(queues)} queues while rows for {needed} were staged: nothing was "

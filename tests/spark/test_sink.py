@@ -203,6 +203,16 @@ def test_a_key_chooses_the_queue_as_a_producer_does_and_rows_without_one_take_tu
     assert turns == sorted((number, (part + number) % 4) for part in (1, 2) for number in range(8))
 
 
+def test_a_compact_topic_is_refused_before_a_row_is_written(tmp_path: Path) -> None:
+    with Producer(tmp_path / "s") as producer:
+        producer.create_topic("out", 2, cleanup_policy="compact")
+    with pytest.raises(MessageRejected, match="'out' is compact"):
+        write(tmp_path / "s", numbered(3), topic="out")
+    with pytest.raises(MessageRejected, match="'out' is compact"):
+        stream(tmp_path / "s", 0, numbered(3))
+    assert rows_of(tmp_path / "s") == []
+
+
 @pytest.mark.guarantee("G25")
 def test_rows_of_a_part_stand_in_their_order_in_each_queue(tmp_path: Path) -> None:
     rows = [{"value": b"%d" % n, "topic": f"t{n % 3}", "key": f"k{n % 11}"} for n in range(5_000)]

@@ -70,7 +70,7 @@ class _Run:
         self._reader = _Reader()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._check_at = blocks * BLOCK // _CHECKS
-        self._sender_kills = min(_SENDER_KILLS, 4 + blocks // 20)
+        self._sender_kills = min(_SENDER_KILLS, 2 + blocks // 30)
 
     def run(self) -> Result:
         try:
@@ -129,7 +129,7 @@ class _Run:
             elif child.returncode == 0:
                 return True
             self._counted[f"kills of {'senders' if role == 'send' else 'cleaners'}"] += 1
-            self._counted["of them at a step of a pass or of retention"] += at_a_step
+            self._counted["cleaners killed at a step of a pass or of retention"] += at_a_step
         return False
 
     def _clean_up(self) -> None:
