@@ -114,7 +114,7 @@ class Compaction:
     def log_low(self, queue: MessageQueue) -> int:
         """Return the queue offset of the oldest message that the log still has."""
         log_begin = self._state.min_offset
-        known_begin, low = self._lows.get(queue, (0, 0))
+        known_begin, low = self._lows.get(queue, (-1, 0))
         if known_begin != log_begin:
             low = self._consume_queues[queue].oldest(low, self._topics.max_offset(queue), log_begin)
             self._lows[queue] = log_begin, low

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from rmqclient import App, Message, MessageRejected, Producer, ReceivedMessage
+from rmqclient import App, Message, MessageRejected, Producer, ReceivedMessage, RetryPolicy, TransactionProducer
+from rmqclient.dead_letters import Selection, replay, select
 from store import MessageQueue, MessageStore, retention
 from store.disk import Usage
 from tests.client.conftest import consuming, wait_for
@@ -62,6 +63,35 @@ def test_a_handler_gets_of_the_compacted_messages_those_with_its_tag(compacted: 
     with consuming(compacted, app):
         wait_for(lambda: len(got) == KEYS // 2, "the messages with the tag")
     assert sorted(got) == list(range(4_961, 5_000, 2))
+
+
+def test_a_transaction_needs_a_key_and_goes_to_the_queue_of_the_key(store: MessageStore) -> None:
+    with TransactionProducer(store, group="checkout") as producer:
+        producer.create_topic(TOPIC, 5, cleanup_policy="compact")
+        with pytest.raises(MessageRejected, match="this one has no key"):
+            producer.transaction(Message(TOPIC, b"1"))
+        for key in ("a", "b", "c", "d"):
+            home = producer.send(Message(TOPIC, b"1", keys=[key])).queue
+            end = store.topics.max_offset(home)
+            with producer.transaction(Message(TOPIC, b"2", keys=[key])):
+                pass
+            assert store.message_at(home, end).body == b"2"
+
+
+def test_a_dead_letter_is_sent_again_to_the_queue_of_its_key(store: MessageStore) -> None:
+    producer = Producer(store)
+    producer.create_topic(TOPIC, 5, cleanup_policy="compact")
+    app = App()
+
+    @app.handler(TOPIC, group="readers", retry=RetryPolicy(max_retries=0))
+    def fail(message: ReceivedMessage) -> None:
+        raise ValueError(message.keys)
+
+    homes = {key: producer.send(Message(TOPIC, b"1", keys=[key])).queue for key in ("a", "b", "c", "d")}
+    with consuming(store, app):
+        wait_for(lambda: len(list(select(store, "readers", Selection()))) == 4, "the dead letters")
+    sent = {letter.message.keys[0]: result.queue for letter, result in replay(store, "readers", Selection())}
+    assert sent == homes
 
 
 def test_a_delayed_message_needs_a_key_too(store: MessageStore) -> None:

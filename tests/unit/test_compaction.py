@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -348,6 +349,28 @@ def test_a_commit_log_file_waits_for_the_compaction_of_what_it_holds(
     assert [value for _, _, value in pulled(store)] == [b"1", b"2", b"3"]
     assert clean(store) > 0
     assert [value for _, _, value in pulled(store)] == [b"2", b"3"]
+
+
+@pytest.mark.guarantee("G41")
+def test_a_pass_without_room_leaves_the_file_that_was_there(
+    root: Path, store: MessageStore, producer: Producer
+) -> None:
+    send(producer, *((f"k{number}", b"1") for number in range(20)))
+    compact(store)
+    before = path_of(root, QUEUE).read_bytes()
+    send(producer, ("a", b"2"))
+    store.flush_thorough()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for most_bytes in (0, 5_000, len(before) + 100):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+        try:
+            with pytest.raises(StoreFull):
+                store.compaction.compact(QUEUE)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert path_of(root, QUEUE).read_bytes() == before
+        assert [path.name for path in path_of(root, QUEUE).parent.iterdir()] == ["compacted"]
+    assert compact(store) == 21
 
 
 def test_the_housekeeper_compacts_a_queue_when_half_of_it_is_new(
