@@ -81,7 +81,7 @@ class Producer:
         too, and can be cancelled: :meth:`cancel`. A time that has passed is at once.
 
         Raises ValueError for another ``delay_level``, a negative or longer ``delay``, a ``deliver_at`` without a time
-        zone, or more than one of them; TimerFull when some ten million messages wait; MessageRejected, InvalidName,
+        zone, or more than one of them; TimerFull when 16 million messages wait; MessageRejected, InvalidName,
         StoreFull, StoreBusy, StorePoisoned, StoreClosed, LimitReached, DiskFailed, NotFlushed, StoreUnusable; nothing
         was written unless the error's ``stored`` says so.
         """

@@ -369,6 +369,10 @@ class MessageStore:
         """Write ``delayOffset.json``. Raises StoreFull, StorePoisoned, NotFlushed."""
         self.schedule.persist(self.flusher.wait_until_flushed)
 
+    def persist_timer(self) -> None:
+        """Write ``timer.done``. Raises StoreFull, StorePoisoned, NotFlushed."""
+        self.timer.persist()
+
     def _delayed_appender(self) -> Appender:
         """What delivers messages that waited, to topics that are there and to those of which only messages wait."""
         return self.appender(self.topics.queues, lambda body: bytes(str(body), "utf-8"), prepare=False)
@@ -415,7 +419,7 @@ class MessageStore:
         self.transactions.finish()
         self.persist_offsets()
         self.persist_schedule()
-        self.timer.persist()
+        self.persist_timer()
         self._close_index()
         self.flusher.write_checkpoint()
         reach(CrashPoint.CLOSE_CHECKPOINTED)
@@ -446,7 +450,7 @@ class MessageStore:
             self.flush_thorough: config.consume_queue_flush_thorough_interval_ms,
             self.persist_offsets: config.offset_persist_interval_ms,
             self.persist_schedule: PERSIST_INTERVAL_MS,
-            self.timer.persist: PERSIST_INTERVAL_MS,
+            self.persist_timer: PERSIST_INTERVAL_MS,
             self.transactions.check: config.transaction_check_interval_ms,
             self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
             self.retention.run: Every(config.clean_resource_interval_ms, FIRST_RUN_AFTER_MS),
@@ -458,8 +462,8 @@ class MessageStore:
             self.lock,
             tasks,
             self.prepare_next_file,
-            beside={"schedule": self.schedule.run, "timer": self.timer.run},
-            ending=lambda: self.state.signal_arrival(timer.LANE),
+            {"schedule": self.schedule.run, "timer": self.timer.run},
+            lambda: self.state.signal_arrival(timer.LANE),
         )
 
     def flush_timed(self) -> None:

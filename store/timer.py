@@ -289,18 +289,26 @@ class Timer:
     def _roll(self, numbers: range) -> int:
         """Append those of some messages that wait again; return how many did."""
         rolled = 0
-        for number in numbers:
-            message = None if self.bits.is_done(number) else self.message(number)
+        for number in self._waiting(numbers):
+            message = self.message(number)
             if message is not None and message.tags_code > layout.MOST_TAGS_CODE:
                 roll_timed(self._appending(), message)
                 rolled += 1
         return rolled
 
+    def _waiting(self, numbers: range) -> Iterator[int]:
+        start = numbers.start
+        while start < numbers.stop:
+            stop = min(numbers.stop, self._part_end(start))
+            if not self.bits.are_done(start, stop):
+                yield from (number for number in range(start, stop) if not self.bits.is_done(number))
+            start = stop
+
     def _make_room(self) -> None:
         """Roll the oldest messages, where few of them wait, so that the bits below can be used again."""
         start = self.bits.begin
         numbers = range(start, min(start + _ROLLED_AT_ONCE, self._topics.max_offset(QUEUE)))
-        waiting = sum(not self.bits.is_done(number) for number in numbers)
+        waiting = sum(1 for _ in self._waiting(numbers))
         if waiting <= len(numbers) // 4 * 3:  # else little is won
             with contextlib.suppress(TimerFull):  # then what is due makes room
                 self._roll(numbers)
@@ -336,6 +344,8 @@ class Timer:
         seen = -1
         while (message := self._find(message_id)) is not None and message.queue_offset != seen:
             seen = message.queue_offset
+            if message.tags_code <= layout.MOST_TAGS_CODE:
+                break  # the id of an operation
             if not self.bits.is_done(seen) and cancel_timed(appender, message) is not None:
                 return True
         return False  # if it was rolled meanwhile, the next look finds the new one

@@ -16,6 +16,7 @@ import pytest
 from rmqclient import InvalidName, Message, MessageQueue, MessageRejected, Producer, StoreConfig, TimerFull
 from rmqclient.names import check_topic
 from store import TIMER_TOPIC, MessageStore, java_hash, layout, open_store
+from store._kernel import cancel_timed, deliver_timed, roll_timed
 from store.disk import Usage
 from store.errors import NotFlushed
 from store.timer_bits import QUEUE
@@ -94,6 +95,7 @@ def test_a_cancelled_message_is_never_delivered(store: MessageStore, producer: P
     assert producer.cancel(first.message_id)
     assert not producer.cancel(first.message_id)
     assert not producer.cancel("7F00000100000000000000000000FFFF")
+    assert not producer.cancel(store.message_at(QUEUE, 2).message_id)  # that of the operation
     assert [waiting.message_id for waiting in store.timer.pending()] == [second.message_id]
     deliver_until(store, 2**62)
     assert delivered(store, "flights") == [b"second"]
@@ -421,3 +423,25 @@ def test_what_a_file_says_that_is_damaged_or_ahead_of_the_log_is_not_believed(
     with open_store(root, housekeeping=False) as rebooted:
         deliver_until(rebooted, 2**62)
         assert bodies_everywhere(rebooted, "flights") == sent
+
+
+@pytest.mark.guarantee("G33")
+@pytest.mark.guarantee("G34")
+def test_an_append_does_nothing_for_a_message_that_is_done_already(store: MessageStore, producer: Producer) -> None:
+    """Whoever ends a wait has looked before; in between somebody else may have ended it, and the bits have moved on."""
+    producer.create_topic("flights", 1)
+    for _ in range(65):
+        producer.send(Message("flights", b""), delay=HOUR)
+    first, last = store.timer.message(0), store.timer.message(64)
+    assert first is not None
+    assert last is not None
+    deliver_until(store, 2**62)
+    store.timer.bits.advance()
+    assert store.timer.bits.done_to == 64
+    end = store.state.published_to
+    appender = store.appender(store.topics.queues, lambda _: b"")
+    for message in (first, last):
+        assert deliver_timed(appender, message, "flights", 0) is None
+        assert roll_timed(appender, message) is None
+        assert cancel_timed(appender, message) is None
+    assert store.state.published_to == end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from store import Message, MessageStore, open_store
+from store import Message, MessageStore, crash_points, layout, open_store
 from store.crash_points import CrashPoint
 from store.timer_bits import QUEUE
 from tests.crash.child import SMALL, TOPIC, Order, after_every_delay, appender_of, body_of
@@ -259,3 +260,45 @@ def test_after_a_power_cut_each_message_ends_once(timed: MessageStore, root: Pat
 @pytest.mark.crash
 def test_nothing_is_due_before_its_time_in_these_tests() -> None:
     assert after_every_delay() < DUE
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G33")
+def test_an_append_that_was_cut_short_marks_no_message_one_turn_later(
+    root: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given so few bits that they are soon used again, and a process that dies when it has set the last one of a word
+    abandon(store)
+    monkeypatch.setattr(layout, "TIMER_BITS", 128)
+    survivor = open_store(root, housekeeping=False)
+    appender = appender_of(survivor)
+    appender.append_batch([Message(TOPIC, b"first turn") for _ in range(64)], due_ms=DUE)
+    child = os.fork()
+    if child == 0:
+        deliver_until_killed(root, 63)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+
+    # When its bits are cleared, before anybody appends
+    survivor.timer.bits.advance()
+    assert survivor.timer.bits.done_to == 64
+
+    # Then the messages that get them are delivered
+    appender.append_batch([Message(TOPIC, b"rest of it") for _ in range(64)], due_ms=DUE)
+    deliver_all(survivor)
+    survivor.timer.bits.advance()
+    appender.append_batch([Message(TOPIC, b"next turn") for _ in range(64)], due_ms=DUE)
+    deliver_all(survivor)
+    assert Counter(delivered(survivor)) == {b"first turn": 64, b"rest of it": 64, b"next turn": 64}
+    survivor.close()
+
+
+def deliver_until_killed(root: Path, survive: int) -> None:
+    """Deliver what waits, for a forked child, and die when the bit of one more message is set."""
+    try:
+        store = open_store(root, housekeeping=False)
+        store.timer.now_ms = long_after_due
+        crash_points.arm(CrashPoint.PROGRESS_ADVANCED, passes=survive)
+        store.timer.look()
+    finally:
+        os._exit(1)

@@ -770,7 +770,7 @@ FAULTS = [
         old="    if section.done_at and is_done(",
         new="    if False and is_done(",
         tests=TIMER,
-        select="at_once_one_of_them",
+        select="done_already",
     ),
     Fault(
         name="the end of a wait that a repair completes does not count",
@@ -803,6 +803,14 @@ FAULTS = [
         new="",
         tests=KILLED_TIMER,
         select="move_over",
+    ),
+    Fault(
+        name="bits of the timer are cleared before a cut-short append has set its own",
+        file="store/timer_bits.py",
+        old="            repair(self._state, self._log_files, self._consume_queues, self._topics)\n",
+        new="",
+        tests=KILLED_TIMER,
+        select="one_turn_later",
     ),
     Fault(
         name="what is done in the timer is written down before it is on the disk",
