@@ -175,10 +175,10 @@ def _send_nothing_now_and_then() -> None:
     last: list[SendResult] = []
 
     def lazy(
-        self: Producer, messages: Sequence[Message], sharding_key: str | None = None, *, delay_level: int = 0
+        self: Producer, messages: Sequence[Message], sharding_key: str | None = None, **delay: Any
     ) -> list[SendResult]:
         if next(turn) % _ONE_IN:
-            last[:] = send(self, messages, sharding_key, delay_level=delay_level)
+            last[:] = send(self, messages, sharding_key, **delay)
         return last
 
     Producer.send_batch = lazy  # type: ignore[method-assign, assignment]
@@ -188,11 +188,11 @@ def _send_twice_now_and_then() -> None:
     send, turn = Producer.send_batch, itertools.count(1)
 
     def eager(
-        self: Producer, messages: Sequence[Message], sharding_key: str | None = None, *, delay_level: int = 0
+        self: Producer, messages: Sequence[Message], sharding_key: str | None = None, **delay: Any
     ) -> list[SendResult]:
         if next(turn) % _ONE_IN == 0:
-            send(self, messages, sharding_key, delay_level=delay_level)
-        return send(self, messages, sharding_key, delay_level=delay_level)
+            send(self, messages, sharding_key, **delay)
+        return send(self, messages, sharding_key, **delay)
 
     Producer.send_batch = eager  # type: ignore[method-assign, assignment]
 
@@ -201,11 +201,11 @@ def _send_something_else_now_and_then() -> None:
     send, turn = Producer.send_batch, itertools.count(1)
 
     def careless(
-        self: Producer, messages: Sequence[Message], sharding_key: str | None = None, *, delay_level: int = 0
+        self: Producer, messages: Sequence[Message], sharding_key: str | None = None, **delay: Any
     ) -> list[SendResult]:
         if next(turn) % _ONE_IN == 0:
             messages = [Message(messages[0].topic, bytes(str(messages[0].body), "ascii")), *messages[1:]]
-        return send(self, messages, sharding_key, delay_level=delay_level)
+        return send(self, messages, sharding_key, **delay)
 
     Producer.send_batch = careless  # type: ignore[method-assign, assignment]
 

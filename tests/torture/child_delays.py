@@ -49,6 +49,9 @@ SLICE = 20
 """Messages that are sent before a producer looks whether it is ahead of its pace."""
 CANCELLED = 0.02
 LATEST_CANCEL_S = 5.0
+WORK_EVERY = 100
+"""Every so many messages take the handler some time."""
+WORK_S = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +107,8 @@ def consume(root: Path, evidence: Path) -> None:
     @app.handler(TOPIC, group=GROUP, retry=RetryPolicy(max_retries=1_000, delay_levels=(1,)))
     def handle(message: ReceivedMessage) -> None:
         say(b"%d %s" % (now_ms(), message.body))
+        if parts_of(message.body)[1] % WORK_EVERY == 0:
+            time.sleep(WORK_S)  # so that kills meet a message in its handler
 
     PushConsumer(open_store(root, CONFIG, housekeeping=False), app.handlers, config=CONSUMER).start()
     while True:
