@@ -33,8 +33,11 @@ class Compressor:
         """Return the message with the body to store, which is encoded first. Raises MessageRejected.
 
         A longer body than ``max_body_bytes`` stays as it is, and so does what is no message: the append refuses them.
+        So does one that is made already, by :meth:`Message.with_body`.
         """
         if not isinstance(message, Message):
+            return message
+        if message.sys_flag:
             return message
         message = encoded(message)
         body = message.body

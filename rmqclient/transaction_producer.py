@@ -306,7 +306,7 @@ class _Checker:
 
     def _ask(self, half: ReceivedMessage) -> None:
         try:
-            decision = self._check(half.as_delivered())
+            decision = self._check(half.as_delivered().limited_to(self._store.config.max_opened_body_bytes))
         except Exception:  # noqa: BLE001 - it is the application's
             _log.exception("check of producer group %r failed for message %s", self._group, half.message_id)
             return

@@ -584,7 +584,8 @@ cdef ReceivedMessage received(bytes buffer, Py_ssize_t position, Frame *frame, o
     return message
 
 
-def _again(bytes record not None, object queue, int attempt, bint delivered, int64_t max_opened_body_bytes):
+def _again(bytes record not None, object queue, int attempt, bint delivered=False,
+           int64_t max_opened_body_bytes=DEFAULT_LIMIT):
     cdef Frame frame
     cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(record)
     cdef int found = IS_SHORT

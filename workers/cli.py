@@ -336,6 +336,7 @@ def store_broker_conf(root: Path) -> None:
 @click.option("--sharding-key", help="Messages with the same one keep their order.")
 @click.option("--property", "properties", type=name_and_value, multiple=True, help="May be repeated.")
 @click.option("--delay-level", type=click.IntRange(0, 18), default=0, help="1 to 18: 1s 5s 10s 30s 1m 2m ... 2h.")
+@click.option("--compress", type=click.Choice(["lz4", "zstd", "zlib"]), help="Store it compressed, if that is smaller.")
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Send it this often.")
 @with_store
 @with_output
@@ -347,16 +348,20 @@ def send(
     sharding_key: str | None,
     properties: tuple[tuple[str, str], ...],
     delay_level: int,
+    compress: str | None,
     count: int,
     root: Path,
     output: str,
     query: str | None,
 ) -> None:
     """Send BODY to TOPIC; without BODY, or with -, standard input. The store is made if there is none."""
-    from rmqclient import Message, Producer
+    from rmqclient import Compression, Message, Producer
 
+    compression = None if compress is None else Compression[compress.upper()]
     to_send = Message(topic_name, _body(body), tags=tags, keys=keys, properties=dict(properties))
-    with opening(root, lambda: Producer(root, group="rmq-cli")) as producer:
+    with opening(
+        root, lambda: Producer(root, group="rmq-cli", compression=compression, compress_over_bytes=0)
+    ) as producer:
         results = [producer.send(to_send, sharding_key, delay_level=delay_level) for _ in range(count)]
     write([status.sent_row(result) for result in results], output=output, query=query)
 

@@ -227,6 +227,16 @@ def test_what_is_refused_uncompressed_is_refused_compressed(store: MessageStore)
     assert store.state.published_to == 0
 
 
+def test_what_is_compressed_already_is_not_compressed_again(store: MessageStore) -> None:
+    packed = bodies.compress(LONG * 100, Compression.LZ4, 0)
+    with Producer(store, compression=Compression.ZSTD, compress_over_bytes=0) as producer:
+        send_stored(producer, packed, Compression.LZ4.value)
+
+    (message,) = messages(store, "flights")
+    check_stored(message, LONG * 100, Compression.LZ4)
+    assert message.stored_body == packed
+
+
 def test_a_message_of_a_transaction_is_compressed_from_its_half_message_on(store: MessageStore) -> None:
     with TransactionProducer(store, group="bookings", compression=Compression.LZ4) as producer:
         with producer.transaction(Message("flights", LONG)):

@@ -25,6 +25,7 @@ RETRY = "tests/client/test_retry.py"
 RETRY_RECORDS = "tests/unit/test_retry.py"
 FLIPS = "tests/torture/test_flips.py"
 IMAGES = "tests/images/test_images.py"
+COMPRESSION = "tests/client/test_compression.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -751,5 +752,29 @@ FAULTS = [
         new="            unique_count = 1\n",
         tests="tests/unit/test_inner_batch.py",
         select="found_by_its_id",
+    # --- bodies that are compressed ---------------------------------------------------------------
+    Fault(
+        name="a body is opened as far as it goes",
+        file="store/bodies.py",
+        old="    opened = opener.decompress(body, limit + 1)\n",
+        new="    opened = opener.decompress(body)\n",
+        tests=COMPRESSION,
+        select="bombs",
+    ),
+    Fault(
+        name="a limit on bodies counts what is left of them",
+        file="rmqclient/compressor.py",
+        old="self._over_bytes <= len(body) <= max_body_bytes",
+        new="self._over_bytes <= len(body)",
+        tests=COMPRESSION,
+        select="as_it_is_sent",
+    ),
+    Fault(
+        name="opened bodies are kept until the last one of a take is finished",
+        file=GRANT,
+        old="        message.opened = None  # who took it with others holds it until all of them are finished\n",
+        new="",
+        tests=COMPRESSION,
+        select="bombs or no_longer_keeps",
     ),
 ]

@@ -39,6 +39,7 @@ from rmqclient.filters.tag import parse_tags
 from rmqclient.message import ReceivedMessage
 from store import TagSet, checkpoint, commit_log, config_file, index_file, layout, open_store, recovery, shared_state
 from store._kernel import decode
+from store.bodies import Compression, compress, open_body
 from store.config_file import TopicConfig
 from store.consume_queue import ConsumeQueue
 from store.errors import BodyUnreadable, ConfigMismatch, StoreCorrupt
@@ -181,6 +182,7 @@ class Parsers:
             Parser("runtime file", self.runtime, 20, (ConfigMismatch,)),
             Parser("tag filter", self.tags, 1_000, (ValueError,)),
             Parser("body", self.body, 1_000, (ValueError, msgspec.DecodeError)),
+            Parser("compressed body", self.compressed_body, 1_000, (BodyUnreadable,)),
         ]
 
     def record(self, rng: random.Random) -> None:
@@ -218,6 +220,14 @@ class Parsers:
             theirs = (expected.topic, expected.queue_id, expected.queue_offset, expected.commit_log_offset)
             assert ours == (*theirs, expected.body, expected.size), content.hex()
             assert (found.store_timestamp, found.flag) == (expected.store_timestamp, expected.flag), content.hex()
+
+    def compressed_body(self, rng: random.Random) -> None:
+        """What opens to something else than was compressed opens within its limit."""
+        compression = rng.choice(list(Compression))
+        packed = bytearray(compress(bytes(rng.randrange(100_000)) + rng.randbytes(50), compression))
+        mutate(packed, rng)
+        limit = rng.choice((10, 100_000, 1 << 20))
+        assert len(open_body(bytes(packed), compression.value, limit)) <= limit
 
     def pickled(self, rng: random.Random) -> None:
         """What workers send each other."""

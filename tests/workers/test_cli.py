@@ -137,6 +137,18 @@ def test_a_message_that_is_sent_can_be_read_and_counted(tmp_path: Path) -> None:
     assert lines.stdout
 
 
+@pytest.mark.parametrize("compression", ["lz4", "zstd", "zlib"])
+def test_a_body_can_be_sent_compressed_and_is_shown_as_it_was(tmp_path: Path, compression: str) -> None:
+    store = str(tmp_path / "store")
+    text = "UA1545 is late. " * 100
+    (sent,) = rows(run("send", "flights", text, "--compress", compression, "-o", "json", "--store", store))
+
+    (shown,) = rows(run("tail", "flights", "--from", "earliest", "--no-follow", "-o", "json", "--store", store))
+    assert shown["body"] == text
+    with open_store(store) as opened:
+        assert len(opened.read(sent["commit_log_offset"]).stored_body) < 200
+
+
 def test_times_as_people_write_them() -> None:
     assert moment("2026-01-31T12:00+01:00") == 1_769_857_200_000
     assert start("2026-01-31T11:00Z") == 1_769_857_200_000

@@ -29,6 +29,9 @@ public final class Interop {
             case "answer": // NAMESRV GROUP EXPECTED: answers for transactions that others have begun
                 Answering.run(rest.get(0), rest.get(1), Integer.parseInt(rest.get(2)));
                 break;
+            case "send-compressed": // NAMESRV TOPIC TYPE...: a long message with each way of compressing
+                Compressing.run(rest.get(0), rest.get(1), rest.subList(2, rest.size()));
+                break;
             default:
                 throw new IllegalArgumentException("no such command: " + arguments[0]);
         }
