@@ -752,6 +752,7 @@ FAULTS = [
         new="            unique_count = 1\n",
         tests="tests/unit/test_inner_batch.py",
         select="found_by_its_id",
+    ),
     # --- bodies that are compressed ---------------------------------------------------------------
     Fault(
         name="a body is opened as far as it goes",
