@@ -535,7 +535,7 @@ cdef class QueueGrant:
         try:
             messages = inner_messages(batch)
         except QueueError as error:
-            batch.unopened = error
+            batch.unopened = error.with_traceback(None)
             self.has_unopened = True
             return batch
         for message in messages:

@@ -597,7 +597,7 @@ cdef class ReceivedMessage:
 
     def check_opened(self):
         if self.unopened is not None:
-            raise self.unopened
+            raise type(self.unopened)(*self.unopened.args)  # which collects the frames that it comes through
 
     def as_delivered(self):
         return _again(self.record(), self.queue, self.delivery_attempt, True, self.max_opened_body_bytes)

@@ -13,9 +13,9 @@ from rmqclient import App, Message, Producer, PullConsumer, PullStatus, Received
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.message import SendResult
 from rmqclient.push_consumer import PushConsumer
-from store import MessageQueue, MessageStore, StoreConfig
+from store import Durability, MessageQueue, MessageStore, StoreConfig
 from store.bodies import Compression, compress, open_body
-from store.errors import BodyUnreadable, MessageRejected
+from store.errors import BodyUnreadable, MessageRejected, StoreClosed
 from store.inner_batch import inner_messages, is_batch, opened
 from tests.client.conftest import QUICK, SOON, consuming, wait_for
 from tests.client.test_delivery import is_finished
@@ -274,6 +274,31 @@ def test_the_level_is_that_of_the_compression(store: MessageStore, producer: Pro
 def test_with_an_empty_batch_nothing_is_sent(store: MessageStore, producer: Producer) -> None:
     assert producer.send_batch([], compression=Compression.LZ4) == []
     assert store.state.published_to == 0
+
+
+@pytest.mark.guarantee("G2")
+def test_with_sync_durability_a_batch_is_on_the_disk_when_its_send_returns(store: MessageStore) -> None:
+    with Producer(store, config=StoreConfig(durability=Durability.SYNC)) as producer:
+        sent = producer.send_batch([Message("t", b"1"), Message("t", b"2")], compression=Compression.ZSTD)
+    assert store.state.flushed_to >= sent[-1].commit_log_end
+    with pytest.raises(StoreClosed):
+        producer.send_batch([Message("t", b"3")], compression=Compression.ZSTD)
+
+
+def test_a_body_that_is_compressed_already_is_refused(producer: Producer) -> None:
+    packed = Message("t", b"x").with_body(compress(b"x", Compression.ZSTD), Compression.ZSTD.value)
+    with pytest.raises(MessageRejected, match="compressed already"):
+        producer.send_batch([packed], compression=Compression.ZSTD)
+
+
+def test_a_producer_that_compresses_bodies_does_not_compress_a_batch_twice(store: MessageStore) -> None:
+    body = b'{"flight": 1545}' * 500
+    with Producer(store, compression=Compression.ZLIB, compress_over_bytes=1) as producer:
+        producer.create_topic("t", 1)
+        producer.send_batch([Message("t", body)] * 3, compression=Compression.LZ4)
+    whole = store.message_at(QUEUE, 0)
+    assert whole.sys_flag == 0xC0 | Compression.LZ4.value
+    assert [message.body for message in opened(whole)] == [body] * 3
 
 
 # --- batches that cannot be opened ----------------------------------------------------------------

@@ -985,6 +985,15 @@ FAULTS = [
         tests="tests/unit/test_inner_batch.py",
         select="found_by_its_id",
     ),
+    # --- bodies that are compressed ---------------------------------------------------------------
+    Fault(
+        name="a body is opened as far as it goes",
+        file="store/bodies.py",
+        old="    opened = opener.decompress(body, limit + 1)\n",
+        new="    opened = opener.decompress(body)\n",
+        tests=COMPRESSION,
+        select="bombs",
+    ),
     Fault(
         name="the timer delivers what is due a moment later",
         file="store/timer.py",
