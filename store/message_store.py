@@ -210,6 +210,8 @@ class MessageStore:
             own = _QUEUES_OF_WAITING.get(topic)
             queues = self.topics.create(topic, own) if own else make_topic(topic)
             slots = [self.topics.slot(queue) for queue in queues]
+            if topic == TIMER_TOPIC:  # whoever delivers could not ask to be woken while there was no such queue
+                self.state.signal_arrival(timer.LANE)
             return Route(topic, list(queues), slots, self.topics.is_compact(topic))
 
         appender = Appender(

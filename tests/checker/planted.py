@@ -114,7 +114,7 @@ def _drop_the_fence() -> None:
 
         return _ChangedGrant(granted, acknowledge, offsets)
 
-    MessageStore.grant = unfenced  # type: ignore[method-assign, assignment]
+    MessageStore.grant = unfenced  # type: ignore[method-assign]
 
 
 def _forget_an_acknowledgement() -> None:
@@ -128,7 +128,7 @@ def _forget_an_acknowledgement() -> None:
 
         return _ChangedGrant(granted, acknowledge, granted.acknowledge_offsets)
 
-    MessageStore.grant = forgetful  # type: ignore[method-assign, assignment]
+    MessageStore.grant = forgetful  # type: ignore[method-assign]
 
 
 def _begin_behind_the_committed_offset() -> None:
@@ -141,7 +141,7 @@ def _begin_behind_the_committed_offset() -> None:
         granted.acknowledge_offsets(skipped)
         return _Pretending(granted, committed)
 
-    MessageStore.grant = hasty  # type: ignore[method-assign, assignment]
+    MessageStore.grant = hasty  # type: ignore[method-assign]
 
 
 class _Pretending(_ChangedGrant):
@@ -163,7 +163,7 @@ def _set_the_committed_offset_back() -> None:
                 slot.restore(slot.committed_offset - 100, 0, slot.load("epoch"))
         return grant(self, slot, epoch, *filters)
 
-    MessageStore.grant = nostalgic  # type: ignore[method-assign, assignment]
+    MessageStore.grant = nostalgic  # type: ignore[method-assign]
 
 
 def _take_queues_that_are_not_free() -> None:
@@ -181,7 +181,7 @@ def _send_nothing_now_and_then() -> None:
             last[:] = send(self, messages, sharding_key, **delay)
         return last
 
-    Producer.send_batch = lazy  # type: ignore[method-assign, assignment]
+    Producer.send_batch = lazy  # type: ignore[method-assign]
 
 
 def _send_twice_now_and_then() -> None:
@@ -194,7 +194,7 @@ def _send_twice_now_and_then() -> None:
             send(self, messages, sharding_key, **delay)
         return send(self, messages, sharding_key, **delay)
 
-    Producer.send_batch = eager  # type: ignore[method-assign, assignment]
+    Producer.send_batch = eager  # type: ignore[method-assign]
 
 
 def _send_something_else_now_and_then() -> None:
@@ -207,7 +207,7 @@ def _send_something_else_now_and_then() -> None:
             messages = [Message(messages[0].topic, bytes(str(messages[0].body), "ascii")), *messages[1:]]
         return send(self, messages, sharding_key, **delay)
 
-    Producer.send_batch = careless  # type: ignore[method-assign, assignment]
+    Producer.send_batch = careless  # type: ignore[method-assign]
 
 
 def _keep_a_descriptor() -> None:

@@ -15,10 +15,11 @@ import pytest
 
 from rmqclient import InvalidName, Message, MessageQueue, MessageRejected, Producer, StoreConfig, TimerFull
 from rmqclient.names import check_topic
-from store import TIMER_TOPIC, MessageStore, java_hash, layout, open_store
+from store import TIMER_TOPIC, MessageStore, java_hash, layout, open_store, shared_state
 from store._kernel import cancel_timed, deliver_timed, roll_timed
 from store.disk import Usage
 from store.errors import NotFlushed
+from store.timer import LANE
 from store.timer_bits import QUEUE
 from store.timer_restore import read_snapshot, write_snapshot
 from tests.client.conftest import wait_for
@@ -68,6 +69,15 @@ def test_a_message_with_a_delay_waits_in_the_timer_until_it_is_due(store: Messag
     copy = store.message_at(MessageQueue("flights", 0), 0)
     assert (copy.message_id, copy.tags, copy.keys) == (result.message_id, "a", ("k",))
     assert list(store.timer.pending()) == []
+
+
+def test_the_first_message_of_a_store_wakes_who_delivers_though_there_was_no_queue_to_wait_for(
+    store: MessageStore, producer: Producer
+) -> None:
+    lane = shared_state.arrival_lane_at(LANE)
+    before = store.state.words.load32(lane)
+    producer.send(Message("flights", b"1"), delay=HOUR)
+    assert store.state.words.load32(lane) == before + 1
 
 
 def test_messages_come_in_the_order_in_which_they_are_due(store: MessageStore, producer: Producer) -> None:

@@ -473,8 +473,8 @@ def compacted_bytes(root: Path, store: MessageStore, producer: Producer) -> byte
     ("place", "invariant", "readable"),
     [
         ("first header", None, [0, 1, 2, 3]),
-        ("record", 14, [0, 2, 3]),
-        ("entry", 13, [0, 2, 3]),
+        ("record", 15, [0, 2, 3]),
+        ("entry", 14, [0, 2, 3]),
     ],
 )
 @pytest.mark.guarantee("G41")
@@ -512,7 +512,7 @@ def test_a_file_of_which_nothing_can_be_read_stops_compaction_and_retention(
     size = layout.COMPACTED_HEADER.size
     content[:size] = content[-size:] = bytes(size)
     path_of(root, QUEUE).write_bytes(content)
-    assert {problem.invariant for problem in verify(root)} == {13}
+    assert {problem.invariant for problem in verify(root)} == {14}
     with pytest.raises(StoreCorrupt, match="neither of its two headers"):
         pulled(store)
     send(producer, ("a", b"5"))
@@ -526,7 +526,7 @@ def test_two_records_of_one_key_are_a_problem(root: Path, store: MessageStore, p
         writer.add(store.message_at(QUEUE, 0), 0)
         writer.add(store.message_at(QUEUE, 1), 0)
         writer.finish(2, 0)
-    assert [problem.invariant for problem in verify(root)] == [15]
+    assert [problem.invariant for problem in verify(root)] == [16]
 
 
 def test_settings_that_cannot_be_are_refused() -> None:

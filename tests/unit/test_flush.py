@@ -222,19 +222,19 @@ def test_each_task_of_the_housekeeper_has_its_interval(tmp_path: Path, monkeypat
         assert state
         assert lock
         assert do
-        tasks.update({task.__name__: every for task, every in given.items()})
+        tasks.update({task.__qualname__: every for task, every in given.items()})
 
     monkeypatch.setattr(Housekeeper, "__init__", look)
     monkeypatch.setattr(Housekeeper, "close", lambda _: None)
     with open_store(tmp_path / "another"):
         pass
     assert tasks.items() >= {
-        ("flush_timed", 500),
-        ("flush_log", 10_000),
-        ("flush_queues_timed", 1_000),
-        ("flush_thorough", 60_000),
-        ("look", Every(1_000, 0)),
-        ("run", Every(10_000, 60_000)),
+        ("MessageStore.flush_timed", 500),
+        ("MessageStore.flush_log", 10_000),
+        ("MessageStore.flush_queues_timed", 1_000),
+        ("MessageStore.flush_thorough", 60_000),
+        ("Disk.look", Every(1_000, 0)),
+        ("Retention.run", Every(10_000, 60_000)),
     }
 
 
