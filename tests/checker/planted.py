@@ -114,7 +114,7 @@ def _drop_the_fence() -> None:
 
         return _ChangedGrant(granted, acknowledge, offsets)
 
-    MessageStore.grant = unfenced  # type: ignore[method-assign]
+    MessageStore.grant = unfenced  # type: ignore[method-assign, assignment]
 
 
 def _forget_an_acknowledgement() -> None:
@@ -128,7 +128,7 @@ def _forget_an_acknowledgement() -> None:
 
         return _ChangedGrant(granted, acknowledge, granted.acknowledge_offsets)
 
-    MessageStore.grant = forgetful  # type: ignore[method-assign]
+    MessageStore.grant = forgetful  # type: ignore[method-assign, assignment]
 
 
 def _begin_behind_the_committed_offset() -> None:
@@ -141,7 +141,7 @@ def _begin_behind_the_committed_offset() -> None:
         granted.acknowledge_offsets(skipped)
         return _Pretending(granted, committed)
 
-    MessageStore.grant = hasty  # type: ignore[method-assign]
+    MessageStore.grant = hasty  # type: ignore[method-assign, assignment]
 
 
 class _Pretending(_ChangedGrant):
@@ -163,7 +163,7 @@ def _set_the_committed_offset_back() -> None:
                 slot.restore(slot.committed_offset - 100, 0, slot.load("epoch"))
         return grant(self, slot, epoch, *filters)
 
-    MessageStore.grant = nostalgic  # type: ignore[method-assign]
+    MessageStore.grant = nostalgic  # type: ignore[method-assign, assignment]
 
 
 def _take_queues_that_are_not_free() -> None:
