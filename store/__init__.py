@@ -9,7 +9,7 @@ Reading order, each file uses only what stands above it:
 - ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``, ``query``,
   ``compaction``, ``retention``, ``schedule``, ``timer``, ``timer_bits``, ``timer_restore``, ``half_messages``,
   ``transaction``, ``once``, ``write_buffer``
-- ``opening``, ``dump``, ``verify``, ``broker_conf``
+- ``opening``, ``dump``, ``compacted_checks``, ``verify``, ``broker_conf``
 - ``message_store``
 - ``repair``, ``__main__``
 """

@@ -58,11 +58,11 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
 
-from store import layout
-from store._kernel import FOUND, key_and_body_size
+from store import compacted_checks, layout
+from store._kernel import FOUND
 from store.appending import IDLE
 from store.commit_log import describe
-from store.compacted_file import CompactedFile, compacted_queues, directory_of, open_compacted
+from store.compacted_file import directory_of
 from store.consume_queue import ConsumeQueue, Entry
 from store.errors import StoreCorrupt
 from store.group_table import GroupQueueSlot, GroupTable
@@ -403,60 +403,18 @@ def timer_problem(done_to: int, clearing_to: int, set_to: int, max_offset: int) 
 
 def check_compacted_entries(found: Found) -> Iterator[Problem]:
     """14: of each file, header and entries."""
-    for queue in compacted_queues(found.reader.root):
-        try:
-            file = open_compacted(found.reader.root, queue)
-        except StoreCorrupt as error:
-            yield Problem(14, error.path, error.position, error.reason)
-            continue
-        if file is not None:
-            yield from _entry_problems(file)
-            end = found.entries.get(queue, range(file.compacted_to)).stop
-            if file.compacted_to > end:
-                position = layout.COMPACTED_HEADER.at["compacted_to"]
-                yield Problem(14, file.path, position, f"compacted_to is {file.compacted_to}, the queue ends at {end}")
-
-
-def _entry_problems(file: CompactedFile) -> Iterator[Problem]:
-    before = -1
-    for number, entry, _ in file.messages():
-        if entry is None:
-            yield Problem(14, file.path, file.position(number), f"entry {number} is damaged")
-        elif not before < entry.queue_offset < file.compacted_to:
-            words = f"entry {number} has queue offset {entry.queue_offset}, after {before}"
-            yield Problem(14, file.path, file.position(number), words)
-        before = before if entry is None else entry.queue_offset
+    ends = {queue: bounds.stop for queue, bounds in found.entries.items()}
+    return (Problem(14, *told) for told in compacted_checks.entry_problems(found.reader.root, ends))
 
 
 def check_compacted_records(found: Found) -> Iterator[Problem]:
     """15: of each file, the records of its whole entries."""
-    for file in _compacted_files(found):
-        for number, entry, message in file.messages():
-            if entry is not None and message is None:
-                words = f"entry {number} points to no whole record of message {entry.queue_offset} of {file.queue}"
-                yield Problem(15, file.path, entry.position, words)
+    return (Problem(15, *told) for told in compacted_checks.record_problems(found.reader.root))
 
 
 def check_compacted_keys(found: Found) -> Iterator[Problem]:
     """16: of each file, over its whole records."""
-    for file in _compacted_files(found):
-        seen: dict[bytes | None, int] = {}
-        for _, entry, message in file.messages():
-            if entry is not None and message is not None:
-                key, _ = key_and_body_size(message)
-                if key is None or key in seen:
-                    words = (
-                        "a record has no key" if key is None else f"key {key!r} has messages {seen[key]} and {entry[0]}"
-                    )
-                    yield Problem(16, file.path, entry.position, words)
-                seen[key] = entry.queue_offset
-
-
-def _compacted_files(found: Found) -> Iterator[CompactedFile]:
-    for queue in compacted_queues(found.reader.root):
-        with suppress(StoreCorrupt):
-            if (file := open_compacted(found.reader.root, queue)) is not None:
-                yield file
+    return (Problem(16, *told) for told in compacted_checks.key_problems(found.reader.root))
 
 
 CHECKS: dict[int, Callable[[Found], Iterator[Problem]]] = {

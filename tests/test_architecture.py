@@ -43,7 +43,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "staged",
         "write_buffer",
     ),
-    ("opening", "verify", "dump", "broker_conf", "view"),
+    ("opening", "compacted_checks", "verify", "dump", "broker_conf", "view"),
     ("message_store",),
     ("repair", "__main__"),
 )
@@ -67,6 +67,7 @@ SAME_LEVEL: dict[str, set[str]] = {
     "timer_bits": {"appending"},
     "timer_restore": {"timer_bits"},
     "topic_table": {"compacted_file"},
+    "verify": {"compacted_checks"},
     "transaction": {"half_messages", "schedule"},
     "shared_state": {"mapped_file"},
     "__main__": {"repair"},
