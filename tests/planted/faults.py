@@ -901,6 +901,14 @@ FAULTS = [
         tests=TIMER,
         select="retention_removes",
     ),
+    Fault(
+        name="the timer delivers what is due a moment later",
+        file="store/timer.py",
+        old="self._heap.pop_due(self.now_ms(), _SLICE)",
+        new="self._heap.pop_due(self.now_ms() + 20, _SLICE)",
+        tests="tests/torture/test_delays.py",
+        select="random_kills",
+    ),
     # --- tables -----------------------------------------------------------------------------------
     Fault(
         name="an older message of another queue replaces a newer one",
@@ -984,22 +992,5 @@ FAULTS = [
         new="            unique_count = 1\n",
         tests="tests/unit/test_inner_batch.py",
         select="found_by_its_id",
-    ),
-    # --- bodies that are compressed ---------------------------------------------------------------
-    Fault(
-        name="a body is opened as far as it goes",
-        file="store/bodies.py",
-        old="    opened = opener.decompress(body, limit + 1)\n",
-        new="    opened = opener.decompress(body)\n",
-        tests=COMPRESSION,
-        select="bombs",
-    ),
-    Fault(
-        name="the timer delivers what is due a moment later",
-        file="store/timer.py",
-        old="self._heap.pop_due(self.now_ms(), _SLICE)",
-        new="self._heap.pop_due(self.now_ms() + 20, _SLICE)",
-        tests="tests/torture/test_delays.py",
-        select="random_kills",
     ),
 ]
