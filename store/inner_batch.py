@@ -11,9 +11,9 @@ TAGS          the tag, which all of them have
 UNIQ_KEY      that of the first message; the others' follow, each counted up by one in its last four digits
 ============  =====================================================================================================
 
-``0x40`` NEED_UNWRAP is not set here, and not looked at. For it RocketMQ 5's client opens the batch, but counts its messages
-on from the queue offset of the record (MessageDecoder.decodeMessage): its group gets ahead of the queue and misses what
-comes next. Without it that client has one message whose body is the messages below, as the client of 4.9.
+``0x40`` NEED_UNWRAP is not set here, and not looked at. For it RocketMQ 5's client opens the batch, but counts its
+messages on from the queue offset of the record (MessageDecoder.decodeMessage): its group gets ahead of the queue and
+misses what comes next. Without it that client has one message whose body is the messages below, as the client of 4.9.
 
 The body, opened, is messages back to back (MessageDecoder.encodeMessage), numbers big-endian::
 
