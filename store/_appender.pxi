@@ -216,7 +216,7 @@ cdef class Appender:
                     f"{count} messages take {len(packed)} bytes compressed; the limit of a record is {self.max_body_bytes} "
                     "(max_body_bytes): send a smaller batch")
             outer = Message(first.topic, packed, tags=first.tags, keys=keys_of(batch), properties={"INNER_NUM": str(count)})
-            outer.sys_flag = <int>sys_flag | SYS_FLAG_UNWRAPPED
+            outer.sys_flag = <int>sys_flag | SYS_FLAG_INNER_BATCH
             self._stage(plan, outer, route, number, sharding_key, now, results[0])
             self._check_file_size(plan)
             self._commit(plan, route.slots[number], now, &section)

@@ -1,7 +1,7 @@
 # --- inner batches: many messages in the body of one record, as store/inner_batch.py describes it ------------------------
 
 cdef enum:
-    SYS_FLAG_UNWRAPPED = 0xC0    # INNER_BATCH and NEED_UNWRAP
+    SYS_FLAG_UNWRAPPED = 0xC0    # INNER_BATCH, and NEED_UNWRAP, which only others set
     SYS_FLAG_INNER_BATCH = 0x80
     SYS_FLAG_COMPRESSION = 0x701
     INNER_FLAG = 12

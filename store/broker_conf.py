@@ -11,6 +11,8 @@ maxHashSlotNum, maxIndexNum the same for index files, of which a broker does not
 brokerClusterName,          the names that a broker left in ``topics.json``: it keeps a topic for each
 brokerName
 listenPort                  the port in every offset message id that was given here
+timerWheelEnable            ``false``, for RocketMQ 5 alone, whose timer would deliver again what was delivered here
+enableCompaction            ``false``, the same: it would serve compact topics from files of its own, which are empty
 ==========================  =====================================================================================
 
 It is a Java properties file in ISO 8859-1 (BrokerStartup); see ``docs/interop.md`` for handing a directory over.
@@ -62,6 +64,8 @@ def broker_conf(root: Path) -> str:
         "maxHashSlotNum": settings.index_slots,
         "maxIndexNum": settings.index_entries,
         "fileReservedTime": _RESERVED_HOURS,
+        "timerWheelEnable": "false",
+        "enableCompaction": "false",
     }
     return "".join(f"{name}={_escaped(str(value))}\n" for name, value in lines.items())
 

@@ -4,12 +4,16 @@ The record is an ordinary one with one consume queue entry and one queue offset,
 RocketMQ 4.9's; what makes it a batch is in its system flag and one property:
 
 ============  =====================================================================================================
-system flag   ``0x80`` INNER_BATCH, ``0x40`` NEED_UNWRAP, and how the body is compressed (:mod:`store.bodies`)
+system flag   ``0x80`` INNER_BATCH, and how the body is compressed (:mod:`store.bodies`)
 INNER_NUM     how many messages there are
 KEYS          every key of every message, once
 TAGS          the tag, which all of them have
 UNIQ_KEY      that of the first message; the others' follow, each counted up by one in its last four digits
 ============  =====================================================================================================
+
+``0x40`` NEED_UNWRAP is not set here, and not looked at. For it RocketMQ 5's client opens the batch, but counts its
+messages on from the queue offset of the record (MessageDecoder.decodeMessage): its group gets ahead of the queue and
+misses what comes next. Without it that client has one message whose body is the messages below, as the client of 4.9.
 
 The body, opened, is messages back to back (MessageDecoder.encodeMessage), numbers big-endian::
 

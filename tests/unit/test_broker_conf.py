@@ -40,6 +40,11 @@ def test_a_store_of_ours_is_opened_with_its_own_sizes_and_rocketmqs_usual_names(
     assert (found["brokerClusterName"], found["brokerName"]) == ("DefaultCluster", "broker-a")
 
 
+def test_what_rocketmq_5_would_do_with_files_of_its_own_is_switched_off(tmp_path: Path) -> None:
+    found = properties(broker_conf(written_store(tmp_path / "store")))
+    assert found["timerWheelEnable"] == found["enableCompaction"] == "false"
+
+
 def test_the_port_is_the_one_that_offset_message_ids_name(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", SMALL) as store:
         sent = appender_of(store).append(Message("orders", b"x"))

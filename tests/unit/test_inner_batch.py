@@ -31,7 +31,9 @@ from store.inner_batch import MAX_INNER_MESSAGES, inner_messages, is_batch, open
 from store.query import END_OF_TIME
 from tests.support import reference
 
-FLAGS = 0xC0
+FLAGS = 0x80
+NEED_UNWRAP = 0x40
+"""What RocketMQ 5's producer sets, too."""
 LIMIT = 1 << 20
 CONFIG = StoreConfig(commit_log_file_bytes=1 << 20, max_body_bytes=1 << 18, max_opened_body_bytes=LIMIT)
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -83,13 +85,16 @@ def batch(content: bytes, sys_flag: int = FLAGS, **fields: object) -> ReceivedMe
 
 @QUICK
 @given(
-    messages=st.lists(INNER, min_size=1, max_size=20), closed=st.booleans(), compression=st.sampled_from(Compression)
+    messages=st.lists(INNER, min_size=1, max_size=20),
+    closed=st.booleans(),
+    compression=st.sampled_from(Compression),
+    flags=st.sampled_from([FLAGS, FLAGS | NEED_UNWRAP]),
 )
 def test_what_is_in_a_batch_comes_out_as_records_that_are_valid_in_the_place_of_the_batch(
-    messages: list[tuple[bytes, int, dict[str, str]]], closed: bool, compression: Compression
+    messages: list[tuple[bytes, int, dict[str, str]]], closed: bool, compression: Compression, flags: int
 ) -> None:
     content = compress(content_of(messages, closed=closed), compression)
-    whole = batch(content, FLAGS | compression.value, queue_offset=7, queue_id=3)
+    whole = batch(content, flags | compression.value, queue_offset=7, queue_id=3)
     for number, (message, (body, flag, properties)) in enumerate(zip(opened(whole), messages, strict=True)):
         again = record.decode(message.record(), 0, message.commit_log_offset)
         assert isinstance(again, record.Record)

@@ -32,6 +32,9 @@ public final class Interop {
             case "send-compressed": // NAMESRV TOPIC TYPE...: a long message with each way of compressing
                 Compressing.run(rest.get(0), rest.get(1), rest.subList(2, rest.size()));
                 break;
+            case "send": // NAMESRV BODY TOPIC:QUEUE_ID:KEY...: messages with this body, each to its queue
+                Sending.run(rest.get(0), rest.get(1), rest.subList(2, rest.size()));
+                break;
             default:
                 throw new IllegalArgumentException("no such command: " + arguments[0]);
         }
