@@ -516,6 +516,7 @@ cdef class Appender:
         cdef Frame frame
         put_i16(end + CRC_PROPERTY_SIZE - properties_size - 2, <int>properties_size)
         put_i32(start, <int32_t>total)
+        put_crc_property(end, 0)  # what stood in this memory before could be taken for a tag
         frame_of(start, total, get_i64(start + R_COMMIT_LOG_OFFSET), &frame)
         plan.sizes[plan.count] = <int32_t>total
         plan.tags_codes[plan.count] = tags_code_of(start, &frame)

@@ -33,9 +33,11 @@ cdef class Mapping:
         return self.size
 
     def read_no_further(self):
-        """Let the first touch of a page bring in that page only, and not 128 KiB around it, which may be all zeros."""
-        if madvise(self.address, self.size, MADV_RANDOM):
-            raise OSError(errno, os.strerror(errno))
+        """Let the first touch of a page bring in that page only, and not 128 KiB around it, which may be all zeros.
+
+        A kernel that refuses this advice costs memory, and nothing else.
+        """
+        madvise(self.address, self.size, MADV_RANDOM)
 
     def populate(self):
         """Make every page of the file now, in one call instead of a fault for each."""
