@@ -357,10 +357,11 @@ def keep_aside(file: CompactedFile) -> Path:
 
 def make_durable_directory(path: Path, root: Path) -> None:
     """Make a directory inside of ``root`` with those above it, names on the disk."""
-    missing = [each for each in (path, *path.parents) if each.is_relative_to(root) and not each.is_dir()]
-    make_directory(path)
-    for each in missing:
-        sync_directory(each.parent)
+    with told_by_system(f"{path} cannot be made"):
+        missing = [each for each in (path, *path.parents) if each.is_relative_to(root) and not each.is_dir()]
+        make_directory(path)
+        for each in missing:
+            sync_directory(each.parent)
 
 
 def _private(name: str, flags: int) -> int:

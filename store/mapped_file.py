@@ -79,8 +79,13 @@ FileIdentity: TypeAlias = tuple[int, int]
 
 
 def identity_of(path: str) -> FileIdentity:
-    """Return which file is at a path. Raises FileNotFoundError."""
-    status = os.lstat(path)
+    """Return which file is at a path. Raises FileNotFoundError, LimitReached, DiskFailed, StoreUnusable."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise of_system(error, f"{path} cannot be looked at") from error
     return status.st_dev, status.st_ino
 
 

@@ -18,7 +18,7 @@ from store import config_file, layout
 from store.compacted_file import DIRECTORY, directory_of, make_durable_directory
 from store.config_file import TopicConfig
 from store.crash_points import CrashPoint, reach
-from store.errors import ConfigMismatch, TableFull, UnknownTopic
+from store.errors import ConfigMismatch, TableFull, UnknownTopic, told_by_system
 from store.file_lock import TOPIC_BYTE, LockFile
 from store.message_queue import MessageQueue
 from store.shared_state import SharedState, queue_slot_at
@@ -120,18 +120,21 @@ class TopicTable:
     def _read_policies(self) -> None:
         for name, config in config_file.read_topics(self._root).items():
             self._compact[name] = config.cleanup_policy == "compact"
-        with contextlib.suppress(FileNotFoundError):
-            self._compact |= {path.name: True for path in (self._root / DIRECTORY).iterdir()}
+        directory = self._root / DIRECTORY
+        with told_by_system(f"{directory} cannot be looked at"), contextlib.suppress(FileNotFoundError):
+            self._compact |= {path.name: True for path in directory.iterdir()}
 
     def _settle_policy(self, topic: str, config: TopicConfig, asked: str | None) -> None:
         directory = directory_of(self._root, topic)
-        policy = "compact" if directory.is_dir() else config.cleanup_policy
+        with told_by_system(f"{directory} cannot be looked at"):
+            is_there = directory.is_dir()
+        policy = "compact" if is_there else config.cleanup_policy
         if asked not in (None, policy):
             raise ConfigMismatch(
                 f"topic {topic!r} was made with cleanup_policy={policy!r}, asked for {asked!r}: make another topic and "
                 "send its messages there"
             )
-        if policy == "compact" and not directory.is_dir():
+        if policy == "compact" and not is_there:
             reach(CrashPoint.COMPACT_TOPIC_NAMED)
             make_durable_directory(directory, self._root)
         self._compact[topic] = policy == "compact"

@@ -25,7 +25,7 @@ _MAKE = {
     "few inodes": ("mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=4", "-N", "2048"),
     "xfs": ("mkfs.xfs", "-q", "-f"),
 }
-_SIZES = {"ext4": 64 * _MIB, "few inodes": 64 * _MIB, "xfs": 320 * _MIB}
+_SIZES = dict.fromkeys(("ext4", "few inodes"), ROOM_FOR_A_STORE + 32 * _MIB) | {"xfs": 320 * _MIB}
 
 
 class CannotMount(Exception):
