@@ -11,7 +11,7 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 LOG := $(VENV)/install.log
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14
-KERNEL_SOURCES := store/_kernel.pyx $(wildcard store/*.pxi store/*.h)
+KERNEL_SOURCES := $(wildcard store/kernel/*.pyx store/kernel/*.h store/kernel/*.pxi store/kernel/*/*.pxi)
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 
 INTEROP := tests/interop
@@ -29,7 +29,7 @@ demo: $(STAMP) ## run the example that analyses a year of flights
 	@$(PYTHON) -m examples.flights
 
 demo-spark: $(STAMP) java ## run the example that hands the year of flights to Spark; needs Java 17 or newer
-	@$(PYTHON) -m examples.flights.pipeline
+	@$(PYTHON) -m examples.flights.weather.__main__
 
 test: $(STAMP) java ## run the tests; ARGS="-m 'not slow'" is handed to pytest
 	@$(PYTHON) -m pytest -q $(ARGS)
@@ -59,8 +59,8 @@ lint: $(STAMP) ## check style, formatting, types, the kernel's stub and its warn
 	$(PYTHON) -m ruff format --check --quiet || failed=1
 	$(PYTHON) -m mypy || failed=1
 	$(PYTHON) -m mypy.stubtest --mypy-config-file pyproject.toml \
-	    --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist store._kernel || failed=1
-	$(PYTHON) -m cython -Wextra -Werror -o $(VENV)/kernel-lint.c store/_kernel.pyx || failed=1
+	    --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist rmqclient.store.kernel._kernel || failed=1
+	$(PYTHON) -m cython -Wextra -Werror -o $(VENV)/kernel-lint.c store/kernel/_kernel.pyx || failed=1
 	exit $$failed
 
 torture: $(STAMP) ## run every rig at full size, for hours; ARGS="kills --rounds 100" for less
@@ -72,10 +72,10 @@ bench: $(STAMP) ## run the benchmarks
 clean: ## remove everything that make has made
 	@rm -rf $(VENV) build dist demo-output *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf $(INTEROP)/target
-	rm -f store/_kernel.c store/_kernel*.so
+	rm -f store/kernel/_kernel.c store/kernel/_kernel*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(if $(wildcard store/_kernel*.so),,no-kernel)
+$(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(if $(wildcard store/kernel/_kernel*.so),,no-kernel)
 	@missing() { echo "install: missing: $$1" >&2; exit 1; }
 	pip() {
 	    $(PYTHON) -m pip --quiet --disable-pip-version-check --retries 1 "$$@" > $(LOG) 2>&1 && return

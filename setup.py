@@ -6,14 +6,12 @@ from Cython.Build import cythonize
 from Cython.Compiler.Options import extra_warnings
 from setuptools import Extension, setup
 
+PARTS = Path("rmqclient", "store", "kernel")  # by the name under which it is installed
+
 KERNEL = Extension(
-    "store._kernel",
-    sources=["store/_kernel.pyx"],
-    depends=[  # for an sdist
-        *sorted(map(str, Path("store").glob("*.pxi"))),
-        "store/_crc32.h",
-        "store/_shared_memory.h",
-    ],
+    "rmqclient.store.kernel._kernel",
+    sources=[str(PARTS / "_kernel.pyx")],
+    depends=sorted(str(path) for pattern in ("*.pxi", "*.h") for path in PARTS.rglob(pattern)),  # for an sdist
     extra_compile_args=["-O3", "-pthread"],
     extra_link_args=["-pthread"],
 )

@@ -9,25 +9,12 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import (
-    append,
-    compression,
-    consume,
-    key_order,
-    latency,
-    once,
-    rebalance,
-    report,
-    request,
-    scale,
-    spark,
-    start,
-    sync,
-    table,
-    tag_filter,
-)
+from benchmarks import report, spark
+from benchmarks.consuming import consume, key_order, latency, rebalance, request, table, tag_filter
 from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
+from benchmarks.sending import append, compression, once, sync
+from benchmarks.starting import scale, start
 
 BENCHMARKS: dict[str, Benchmark[Any]] = {
     module.BENCHMARK.name: module.BENCHMARK
@@ -62,7 +49,7 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 def main(names: tuple[str, ...], *, quick: bool, directory: Path | None, results: Path, page: Path) -> None:
     """Run the benchmarks of these names; all without a name.
 
-    The name render writes docs/benchmarks.md from the results of the last full runs.
+    The name render writes docs/results/benchmarks.md from the results of the last full runs.
     """
     console = Console()
     if quick:

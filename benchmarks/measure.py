@@ -34,7 +34,7 @@ _CHUNK = bytes(1 << 20)
 class Size(enum.Enum):
     """How long a benchmark runs."""
 
-    FULL = "full"  #: for docs/benchmarks.md
+    FULL = "full"  #: for docs/results/benchmarks.md
     QUICK = "quick"  #: some seconds, to see whether a change is worth the full run
     SMALLEST = "smallest"  #: as little as shows that it works
 

@@ -16,7 +16,7 @@ from benchmarks.machine import REPOSITORY, Machine, commit, this_machine
 from benchmarks.measure import Benchmark, Figure, P, Samples, Size, Target, Unit
 
 RESULTS = REPOSITORY / "benchmarks" / "results"
-PAGE = REPOSITORY / "docs" / "benchmarks.md"
+PAGE = REPOSITORY / "docs" / "results" / "benchmarks.md"
 
 _HEAD = """\
 # Benchmarks

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 from benchmarks.child import Begin
 from benchmarks.measure import Span
 from rmqclient import App, Message, Producer, SendResult, admin
-from rmqclient.push_consumer import PushConsumer
-from store import open_store
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.store import open_store
 
 TOPIC = "benchmark"
 TAG = "created"

@@ -26,18 +26,17 @@ Reading order: ``message``, ``names``, ``codecs``, ``producer``, ``request``, ``
 from __future__ import annotations
 
 from rmqclient.app import App
+from rmqclient.consuming.pull_consumer import PullConsumer, PullResult, PullStatus
+from rmqclient.delivery.suspension import Suspend
+from rmqclient.failures.retry import RetryPolicy
 from rmqclient.message import Message, ReceivedMessage, SendResult
-from rmqclient.producer import Producer
-from rmqclient.pull_consumer import PullConsumer, PullResult, PullStatus
-from rmqclient.reply import seconds_left
-from rmqclient.request import RequestFuture
-from rmqclient.retry import RetryPolicy
-from rmqclient.suspension import Suspend
-from rmqclient.table import Table
-from rmqclient.transaction_producer import Decision, Transaction, TransactionProducer, TransactionResult
-from store import Durability, MessageQueue, StoreConfig
-from store.bodies import Compression
-from store.errors import (
+from rmqclient.sending.producer import Producer
+from rmqclient.sending.reply import seconds_left
+from rmqclient.sending.request import RequestFuture
+from rmqclient.sending.transaction_producer import Decision, Transaction, TransactionProducer, TransactionResult
+from rmqclient.store import Durability, MessageQueue, StoreConfig
+from rmqclient.store.bodies import Compression
+from rmqclient.store.errors import (
     AllocationError,
     ArchiveBusy,
     ArchiveCorrupt,
@@ -83,6 +82,7 @@ from store.errors import (
     UnknownGroup,
     UnknownTopic,
 )
+from rmqclient.tables.table import Table
 
 __all__ = [
     "AllocationError",

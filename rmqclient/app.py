@@ -25,15 +25,15 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from rmqclient.allocation import Strategy, check_name, needs_settings
-from rmqclient.app_table import AppTable
-from rmqclient.cron import MISFIRE_GRACE, Cron, make_cron
+from rmqclient.consuming.start_position import check_start
+from rmqclient.failures.retry import RetryPolicy
 from rmqclient.filters import MessageFilter
 from rmqclient.handler import Handler, Start
 from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic, function_name
-from rmqclient.retry import RetryPolicy
-from rmqclient.start_position import check_start
-from store import StoreConfig
-from store.errors import HandlerError
+from rmqclient.schedules.cron import MISFIRE_GRACE, Cron, make_cron
+from rmqclient.store import StoreConfig
+from rmqclient.store.errors import HandlerError
+from rmqclient.tables.app_table import AppTable
 
 ROOT_VARIABLE = "RMQ_STORE"
 MAX_THREADS = 1_000
@@ -110,11 +110,12 @@ class App:
 
         ``start`` is where a group begins that never consumed the topic: at the oldest message, at the end of every
         queue as it is when the group's first member joins, or at a time, given with its zone
-        (:mod:`rmqclient.start_position`) [consumeFromWhere]. A group that has consumed goes on where it was.
+        (:mod:`rmqclient.consuming.start_position`) [consumeFromWhere]. A group that has consumed goes on where it was.
 
         ``broadcast=True`` gives every process every message, once: a message whose handler raises is logged and
         dropped. It has no order beyond what ``threads=1`` gives, no retry, no batches, and every process takes every
-        queue. See :mod:`rmqclient.broadcast` for the names under which offsets are kept [MessageModel.BROADCASTING].
+        queue. See :mod:`rmqclient.consuming.broadcast` for the names under which offsets are kept
+        [MessageModel.BROADCASTING].
 
         ``replies=True`` sends what the function returns as the reply to a message that is a request
         (:meth:`rmqclient.Producer.request`), before the message is acknowledged; what it returns for another message is

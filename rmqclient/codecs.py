@@ -28,7 +28,7 @@ from types import FunctionType, MethodType, SimpleNamespace
 from typing import Annotated, Any, NewType, get_args, get_origin, get_type_hints
 
 from rmqclient.message import Message, ReceivedMessage
-from store.errors import HandlerError, MessageRejected
+from rmqclient.store.errors import HandlerError, MessageRejected
 
 Decoder = Callable[[ReceivedMessage], object]
 BatchDecoder = Callable[[list[ReceivedMessage]], list[Any]]

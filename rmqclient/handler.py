@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from rmqclient.allocation import Strategy, name_of
-from rmqclient.retry import RetryPolicy
+from rmqclient.failures.retry import RetryPolicy
 
 Start: TypeAlias = Literal["earliest", "latest"] | datetime.datetime
 """Where a new group begins in a queue."""

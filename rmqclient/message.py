@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from store import Message, ReceivedMessage, SendResult
+from rmqclient.store import Message, ReceivedMessage, SendResult
 
 __all__ = ["Message", "ReceivedMessage", "SendResult"]

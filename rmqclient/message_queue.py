@@ -6,6 +6,6 @@ Wherever members must agree on an order of queues it is ``sort_key``: topic, bro
 
 from __future__ import annotations
 
-from store import MessageQueue
+from rmqclient.store import MessageQueue
 
 __all__ = ["MessageQueue"]

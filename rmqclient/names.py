@@ -16,8 +16,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from store import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from store.errors import InvalidName
+from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqclient.store.errors import InvalidName
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"

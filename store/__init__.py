@@ -16,8 +16,10 @@ Reading order, each file uses only what stands above it:
 
 from __future__ import annotations
 
-from store import _kernel, layout
-from store._kernel import (
+from rmqclient.store import layout
+from rmqclient.store.config import Durability, StoreConfig
+from rmqclient.store.kernel import _kernel
+from rmqclient.store.kernel._kernel import (
     HALF_TOPIC,
     OPERATION_TOPIC,
     RESERVED_PROPERTIES,
@@ -38,9 +40,8 @@ from store._kernel import (
     java_hash,
     running_in,
 )
-from store.config import Durability, StoreConfig
-from store.message_queue import MessageQueue
-from store.message_store import MessageStore, open_store
+from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.message_store import MessageStore, open_store
 
 __all__ = [
     "HALF_TOPIC",
@@ -71,7 +72,7 @@ __all__ = [
 
 
 def _declared() -> dict[str, int]:
-    """Return what the kernel was built with, as :mod:`store.layout` declares it."""
+    """Return what the kernel was built with, as :mod:`rmqclient.store.layout` declares it."""
     tables = {
         "record": layout.RECORD_HEADER,
         "entry": layout.CONSUME_QUEUE_ENTRY,
@@ -96,4 +97,6 @@ def _declared() -> dict[str, int]:
 
 
 if _declared() != _kernel.LAYOUT:
-    raise ImportError("store._kernel was built for another layout: run `make install` to build it again")
+    raise ImportError(
+        "rmqclient.store.kernel._kernel was built for another layout: run `make install` to build it again"
+    )

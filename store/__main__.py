@@ -1,4 +1,4 @@
-"""``python -m store``: look at a store directory without taking part in it, or repair it while nobody does.
+"""``python -m rmqclient.store``: look at a store directory without taking part in it, or repair it while nobody does.
 
 Exit codes: 0 all is well, 2 the command line is wrong, 3 the store cannot be opened or read, or others have it open,
 6 the check failed: damaged bytes, or an invariant that does not hold.
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import orjson
 
-from store.dump import dump, dump_file
-from store.errors import StoreError
-from store.repair import planned, repair
-from store.verify import Problem, verify
+from rmqclient.store.errors import StoreError
+from rmqclient.store.inspect.dump import dump, dump_file
+from rmqclient.store.inspect.verify import Problem, verify
+from rmqclient.store.repair import planned, repair
 
 OK = 0
 STORE_CANNOT_BE_OPENED = 3
@@ -86,7 +86,9 @@ def _note(text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m store", description="Look at a store directory, or repair it.")
+    parser = argparse.ArgumentParser(
+        prog="python -m rmqclient.store", description="Look at a store directory, or repair it."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     dump_command = commands.add_parser("dump", help="print every record of the commit log, or what one file holds")
     _describe(
@@ -102,8 +104,8 @@ def _parser() -> argparse.ArgumentParser:
     verify_command = commands.add_parser("verify", help="check the numbered invariants")
     _describe(
         verify_command,
-        "Check the numbered invariants of store/verify.py. Each problem is one line: number of the invariant, file, "
-        f"byte, reason. {_READ_ONLY}",
+        "Check the numbered invariants of store/inspect/verify.py. Each problem is one line: number of the "
+        f"invariant, file, byte, reason. {_READ_ONLY}",
         failed="an invariant does not hold",
     )
     verify_command.add_argument(

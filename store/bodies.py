@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from store.errors import BodyUnreadable, NotInstalled
+from rmqclient.store.errors import BodyUnreadable, NotInstalled
 
 COMPRESSED = 0x1
 TYPE_MASK = 0x700

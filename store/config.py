@@ -1,7 +1,7 @@
 """Settings of one store. The unit of a number is in its name.
 
 Settings marked **fixed** are written to ``<root>/store.json`` when the directory is made; opening it
-with other values raises :class:`store.errors.ConfigMismatch`. RocketMQ's name is in brackets.
+with other values raises :class:`rmqclient.store.errors.ConfigMismatch`. RocketMQ's name is in brackets.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-from store import bodies, layout
+from rmqclient.store import bodies, layout
 
 _KIB = 1024
 _MIB = 1024 * _KIB

@@ -10,7 +10,7 @@ import enum
 import os
 import signal
 
-from store import _kernel
+from rmqclient.store.kernel import _kernel
 
 
 @enum.unique

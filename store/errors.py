@@ -168,7 +168,7 @@ class DataLost(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """Bytes on disk do not follow the format in :mod:`store.layout`."""
+    """Bytes on disk do not follow the format in :mod:`rmqclient.store.layout`."""
 
     def __init__(self, path: Path, position: int, reason: str) -> None:
         super().__init__(f"{path}, byte {position}: {reason}")

@@ -231,7 +231,7 @@ RUNTIME_HEADER = Layout(
     Field("poisoned", "Q", "errno of the first failed flush, 0 while all is well"),
     Field("flush_word", "I", "futex: +1 after each flush"),
     Field("flush_waiters", "I", "1 when a SYNC sender sleeps; cleared by the waker"),
-    Field("disk_full", "Q", "1 while the disk is too full for appends; see store/disk.py"),
+    Field("disk_full", "Q", "1 while the disk is too full for appends; see store/settings/disk.py"),
     Field("_pad4", "32s", ""),
     Field("flush_mutex", "64s", "robust, process-shared; its holder is the flush leader"),
     Field("min_offset", "Q", "first byte of the oldest commit log file"),

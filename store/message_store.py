@@ -1,7 +1,7 @@
 """Message store: wires the parts. Open, append, read, take, close.
 
-:mod:`store.opening` says what opening does. Closing: the last process flushes, writes the checkpoint and
-``consumerOffset.json``, brings the index up to date, and removes ``abort``.
+:mod:`rmqclient.store.recovery.opening` says what opening does. Closing: the last process flushes, writes the checkpoint
+and ``consumerOffset.json``, brings the index up to date, and removes ``abort``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from store import commit_log, config_file, layout, query, timer
-from store._kernel import (
+from rmqclient.store import layout
+from rmqclient.store.append.appending import IDLE, AppendFiles, repair
+from rmqclient.store.append.preparer import Preparer
+from rmqclient.store.append.releaser import Releaser
+from rmqclient.store.config import StoreConfig
+from rmqclient.store.crash_points import CrashPoint, reach
+from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt, StoreFull, told_by_system
+from rmqclient.store.files.file_lock import BROKER_BYTE, GATE_BYTE, TOPIC_BYTE, LockFile
+from rmqclient.store.files.file_queue import MappingCache
+from rmqclient.store.files.file_system import check_file_system
+from rmqclient.store.files.mapped_file import map_file
+from rmqclient.store.kernel._kernel import (
     DELAYS,
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -29,39 +39,26 @@ from store._kernel import (
     Route,
     TagSet,
 )
-from store.appending import IDLE, AppendFiles, repair
-from store.compaction import Compaction
-from store.config import StoreConfig
-from store.crash_points import CrashPoint, reach
-from store.disk import LOOK_INTERVAL_MS, Disk
-from store.dispatch import IndexDispatch
-from store.errors import (
-    MessageExpired,
-    StoreClosed,
-    StoreCorrupt,
-    StoreFull,
-    told_by_system,
-)
-from store.file_lock import BROKER_BYTE, GATE_BYTE, TOPIC_BYTE, LockFile
-from store.file_queue import MappingCache
-from store.file_system import check_file_system
-from store.flush import Flusher
-from store.group_table import GroupQueueSlot, GroupTable
-from store.housekeeper import Every, Housekeeper
-from store.index_file import IndexFiles
-from store.mapped_file import map_file
-from store.message_queue import MessageQueue
-from store.once import Once
-from store.opening import enter, files_of, make_root, settle_config
-from store.preparer import Preparer
-from store.recovery import ABORT
-from store.releaser import Releaser
-from store.retention import FIRST_RUN_AFTER_MS, Retention
-from store.schedule import PERSIST_INTERVAL_MS, Schedule
-from store.shared_state import SharedState, process_start_unique, queue_slot_at
-from store.timer import Timer
-from store.topic_table import TopicTable
-from store.transaction import Transactions
+from rmqclient.store.log import commit_log, query
+from rmqclient.store.log.dispatch import IndexDispatch
+from rmqclient.store.log.index_file import IndexFiles
+from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.recovery.opening import enter, files_of, make_root, settle_config
+from rmqclient.store.recovery.recovery import ABORT
+from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
+from rmqclient.store.runtime.shared_state import SharedState, process_start_unique, queue_slot_at
+from rmqclient.store.settings import config_file
+from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
+from rmqclient.store.settings.topic_table import TopicTable
+from rmqclient.store.upkeep.compaction import Compaction
+from rmqclient.store.upkeep.flush import Flusher
+from rmqclient.store.upkeep.housekeeper import Every, Housekeeper
+from rmqclient.store.upkeep.retention import FIRST_RUN_AFTER_MS, Retention
+from rmqclient.store.waiting import timer
+from rmqclient.store.waiting.once import Once
+from rmqclient.store.waiting.schedule import PERSIST_INTERVAL_MS, Schedule
+from rmqclient.store.waiting.timer import Timer
+from rmqclient.store.waiting.transaction import Transactions
 
 _log = logging.getLogger(__name__)
 

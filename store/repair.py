@@ -9,19 +9,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from store import recovery, shape
-from store.appending import IDLE, RECORDED
-from store.errors import StoreInUse
-from store.file_lock import BROKER_BYTE, LockFile
-from store.message_store import open_store
-from store.reading import open_reader
-from store.shared_state import SharedState
+from rmqclient.store.append.appending import IDLE, RECORDED
+from rmqclient.store.errors import StoreInUse
+from rmqclient.store.files.file_lock import BROKER_BYTE, LockFile
+from rmqclient.store.inspect.reading import open_reader
+from rmqclient.store.log import shape
+from rmqclient.store.message_store import open_store
+from rmqclient.store.recovery import recovery
+from rmqclient.store.runtime.shared_state import SharedState
 
 
 def planned(root: Path) -> list[str]:
     """Return in words, one step a line, what the next opening of the store in ``root`` does. Nothing is changed.
 
-    Raises StoreInUse when a process has it open, and as :func:`store.reading.open_reader`.
+    Raises StoreInUse when a process has it open, and as :func:`rmqclient.store.inspect.reading.open_reader`.
     """
     check_nobody_has_it_open(root)
     reader = open_reader(root)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-STORE = Path(__file__).parents[1] / "store"
+KERNEL = Path(__file__).parents[1] / "store" / "kernel"
 
 # How long one example takes says nothing on a machine that others use too.
 settings.register_profile("repository", deadline=None, print_blob=True)
@@ -26,20 +26,20 @@ settings.register_profile(
 
 def pytest_configure() -> None:
     """Stop the run when the kernel is not the one that its sources would give."""
-    if problem := kernel_problem(STORE):
+    if problem := kernel_problem(KERNEL):
         raise pytest.UsageError(f"{problem}: run `make install`")
 
 
-def kernel_problem(store: Path) -> str | None:
-    """Return what is wrong with the compiled kernel in ``store``, or None when it is newer than its sources."""
-    kernel = next((path for suffix in EXTENSION_SUFFIXES if (path := store / f"_kernel{suffix}").exists()), None)
+def kernel_problem(folder: Path) -> str | None:
+    """Return what is wrong with the compiled kernel in ``folder``, or None when it is newer than its sources."""
+    kernel = next((path for suffix in EXTENSION_SUFFIXES if (path := folder / f"_kernel{suffix}").exists()), None)
     if kernel is None:
-        return "store/_kernel is not compiled for this Python"
+        return "store/kernel/_kernel is not compiled for this Python"
     built = kernel.stat().st_mtime_ns
-    stale = sorted(path.name for path in kernel_sources(store) if path.stat().st_mtime_ns > built)
-    return f"store/{kernel.name} is older than {', '.join(stale)}" if stale else None
+    stale = sorted(path.name for path in kernel_sources(folder) if path.stat().st_mtime_ns > built)
+    return f"store/kernel/{kernel.name} is older than {', '.join(stale)}" if stale else None
 
 
-def kernel_sources(store: Path) -> list[Path]:
+def kernel_sources(folder: Path) -> list[Path]:
     """Return the files that the kernel is compiled from."""
-    return [*store.glob("_kernel.pyx"), *store.glob("*.pxi"), *store.glob("*.h")]
+    return [*folder.glob("_kernel.pyx"), *folder.rglob("*.pxi"), *folder.glob("*.h")]

@@ -1,12 +1,14 @@
-"""Imports go one way, every package is published, and docs/architecture.md is a map of what is there."""
+"""Rooms: what lies in a folder, what it may import, and that no import goes in a circle."""
 
 from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,150 +16,150 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 MAY_IMPORT: dict[str, set[str]] = {"store": set(), "rmqclient": {"store"}, "workers": {"rmqclient"}}
+"""The packages, by the folder at the top that holds them, and the packages below each."""
 
-LEVELS: tuple[tuple[str, ...], ...] = (
-    ("errors", "layout", "bodies", "config", "crash_points", "file_system", "message_queue", "_kernel"),
-    ("record", "inner_batch", "mapped_file", "cold_reads", "file_lock", "shared_state", "config_file"),
-    ("file_queue", "compacted_file", "topic_table", "group_table", "disk"),
-    ("commit_log", "consume_queue", "index_file", "checkpoint", "releaser"),
-    (
-        "dispatch",
-        "flush",
-        "log_scan",
-        "recovery",
-        "preparer",
-        "housekeeper",
-        "appending",
-        "reading",
-        "query",
-        "compaction",
-        "retention",
-        "schedule",
-        "timer",
-        "timer_bits",
-        "timer_restore",
-        "half_messages",
-        "once",
-        "transaction",
-        "shape",
-        "staged",
-        "write_buffer",
-    ),
-    ("opening", "compacted_checks", "verify", "dump", "broker_conf", "view"),
-    ("message_store",),
-    ("repair", "__main__"),
-)
-"""The files of the store. One imports from the levels above its own."""
-
-SAME_LEVEL: dict[str, set[str]] = {
-    "_kernel": {"bodies", "errors"},
-    "bodies": {"errors"},
-    "cold_reads": {"mapped_file"},
-    "config": {"bodies", "layout"},
-    "config_file": {"mapped_file"},
-    "crash_points": {"_kernel"},
-    "file_system": {"errors"},
-    "log_scan": {"dispatch", "shape"},
-    "reading": {"dispatch", "log_scan", "recovery", "shape"},
-    "recovery": {"appending", "dispatch", "log_scan", "shape"},
-    "once": {"query", "retention"},
-    "retention": {"compaction"},
-    "schedule": {"query"},
-    "timer": {"schedule", "timer_bits", "timer_restore"},
-    "timer_bits": {"appending"},
-    "timer_restore": {"timer_bits"},
-    "topic_table": {"compacted_file"},
-    "verify": {"compacted_checks"},
-    "transaction": {"half_messages", "schedule"},
-    "shared_state": {"mapped_file"},
-    "__main__": {"repair"},
+FILES_AT_MOST = 12
+MORE_FILES: dict[str, str] = {
+    "docs/decisions": "a numbered series",
+    "tests/torture/results": "one recorded result for each rig",
 }
-"""What a file may import besides, from its own level."""
-
-LEVEL_OF = {module: number for number, modules in enumerate(LEVELS) for module in modules}
+"""Folders that may hold more, and why."""
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_a_package_imports_only_what_lies_below_it(package: str) -> None:
-    for path in modules_of(package):
+    for path in sources_of(package):
         for name in imported_names(path):
-            top, *rest = name.split(".")
-            if top in MAY_IMPORT and top != package:
-                assert top in MAY_IMPORT[package], f"{shown(path)}: {package} must not import {name}"
-                assert not any(is_private(part) for part in rest), f"{shown(path)}: {name} is private to {top}"
+            owner = owner_of(name)
+            if owner not in {None, package}:
+                assert owner in MAY_IMPORT[package], f"{shown(path)}: {package} must not import {name}"
+                private = [part for part in name.split(".") if is_private(part)]
+                assert not private, f"{shown(path)}: {name} is private to {owner}"
+
+
+def test_nothing_is_imported_by_the_short_name_of_a_folder() -> None:
+    for path in every_source():
+        short = {name for name in imported_names(path) if name.split(".")[0] in {"store", "workers"}}
+        assert not short, (
+            f"{shown(path)} imports {short}: the installed names are rmqclient.store and rmqclient.workers"
+        )
 
 
 def test_no_package_imports_the_tests_examples_or_benchmarks() -> None:
     for package in MAY_IMPORT:
-        for path in modules_of(package):
+        for path in sources_of(package):
             outside = {name.split(".")[0] for name in imported_names(path)} & {"tests", "examples", "benchmarks"}
             assert not outside, f"{shown(path)} imports {outside}"
 
 
-def test_every_file_of_the_store_has_a_level() -> None:
-    assert {path.stem for path in modules_of("store") if path.stem != "__init__"} == set(LEVEL_OF)
+def test_imports_between_folders_form_no_circle() -> None:
+    rooms: dict[str, set[str]] = {}
+    for room, used in imports_between(room_of).items():
+        rooms[room] = used - {room}
+    no_circle(rooms)
 
 
-@pytest.mark.parametrize("module", LEVEL_OF)
-def test_a_file_of_the_store_imports_only_from_levels_above_it(module: str) -> None:
-    for used in store_imports(module):
-        assert used in LEVEL_OF, f"store/{module} imports store.{used}, which is no file with a level"
-        if used not in SAME_LEVEL.get(module, set()):
-            assert LEVEL_OF[used] < LEVEL_OF[module], f"store/{module} must not import store.{used}"
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports_between_files_form_no_circle(package: str) -> None:
+    files = imports_between(shown)
+    no_circle({file: used - {file} for file, used in files.items() if file.split("/")[0] == package})
 
 
-def test_every_exception_inside_a_level_is_used_and_stays_inside_it() -> None:
-    for module, others in SAME_LEVEL.items():
-        assert {LEVEL_OF[other] for other in others} == {LEVEL_OF[module]}
-        assert others <= store_imports(module), f"store/{module} no longer imports {others - store_imports(module)}"
+def test_a_folder_holds_a_dozen_files_at_most() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("this is no checkout of git: what belongs to the tree is not known")
+    count = Counter(str(Path(name).parent) for name in listed.stdout.splitlines())
+    crowded = {folder: files for folder, files in count.items() if files > FILES_AT_MOST and folder not in MORE_FILES}
+    assert crowded == {}
 
 
-def test_imports_inside_the_store_form_no_circle() -> None:
-    modules = [path.stem for path in modules_of("store") if path.stem != "__init__"]
-    TopologicalSorter({module: store_imports(module) for module in modules}).prepare()
+def test_every_package_says_what_lives_there() -> None:
+    for package in MAY_IMPORT:
+        for path in (ROOT / package).rglob("__init__.py"):
+            assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{shown(path)} says nothing"
 
 
 def test_every_package_on_disk_is_published() -> None:
     published = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
-    on_disk = {shown(path.parent).replace("/", ".") for top in MAY_IMPORT for path in (ROOT / top).rglob("__init__.py")}
+    on_disk = {installed_name(path.parent) for top in MAY_IMPORT for path in (ROOT / top).rglob("__init__.py")}
     assert set(published) == on_disk
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
-def test_every_package_says_that_it_is_typed(package: str) -> None:
-    assert (ROOT / package / "py.typed").is_file()
+@pytest.mark.parametrize("link", ["store", "workers"])
+def test_a_folder_at_the_top_is_linked_into_the_package(link: str) -> None:
+    assert (ROOT / "rmqclient" / link).resolve() == ROOT / link
 
 
-def test_the_architecture_page_names_every_module() -> None:
-    modules = {shown(path) for package in MAY_IMPORT for path in modules_of(package) if path.stem != "__init__"}
-    assert modules - modules_on_the_architecture_page() == set()
+def no_circle(graph: dict[str, set[str]]) -> None:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"imports in a circle: {' <- '.join(error.args[1])}")
 
 
-def test_every_module_on_the_architecture_page_exists() -> None:
-    assert {name for name in modules_on_the_architecture_page() if not (ROOT / name).is_file()} == set()
+def imports_between(unit_of: object) -> dict[str, set[str]]:
+    """Return which units of the packages import which: a unit is what ``unit_of`` says of a path."""
+    assert callable(unit_of)
+    found: dict[str, set[str]] = {}
+    for package in MAY_IMPORT:
+        for path in sources_of(package):
+            used = {file for name in imported_names(path) if (file := file_of(name)) is not None}
+            found.setdefault(unit_of(path), set()).update(unit_of(file) for file in used)
+    return found
 
 
-def modules_on_the_architecture_page() -> set[str]:
-    """Return the modules that docs/architecture.md names, each by its path from the top: ``store/record.py``."""
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    return set(re.findall(rf"\b(?:{'|'.join(MAY_IMPORT)})(?:/\w+)+\.pyx?\b", page))
+def room_of(path: Path) -> str:
+    """Return the folder of a file; the files at the top of a package are rooms of their own."""
+    folder = path.parent
+    if folder.parent == ROOT:
+        return shown(path)
+    kernel = ROOT / "store" / "kernel"
+    return shown(kernel if folder.is_relative_to(kernel) else folder)
 
 
-def modules_of(package: str) -> list[Path]:
-    return sorted(path for pattern in ("*.py", "*.pyx") for path in (ROOT / package).rglob(pattern))
+def sources_of(package: str) -> list[Path]:
+    return sorted(path for pattern in ("*.py", "*.pyx", "*.pxi") for path in (ROOT / package).rglob(pattern))
 
 
-def store_imports(module: str) -> set[str]:
-    """Return the files of the store that one of them imports; "__init__" stands for the package itself."""
-    path = next(path for suffix in ("py", "pyx") if (path := ROOT / "store" / f"{module}.{suffix}").exists())
-    parts = [name.split(".") for name in imported_names(path)]
-    return {name[1] if len(name) > 1 else "__init__" for name in parts if name[0] == "store"}
+def every_source() -> Iterator[Path]:
+    for top in (*MAY_IMPORT, "tests", "examples", "benchmarks"):
+        yield from sources_of(top)
+
+
+def owner_of(name: str) -> str | None:
+    """Return the folder at the top that a dotted name belongs to; None for what is not ours."""
+    first, *rest = name.split(".")
+    if first != "rmqclient":
+        return None
+    return rest[0] if rest and rest[0] in {"store", "workers"} else "rmqclient"
+
+
+def file_of(name: str) -> Path | None:
+    """Return the file that an imported name stands in: of the module, or of the package that offers it."""
+    parts = name.split(".")
+    if parts[0] != "rmqclient":
+        return None
+    if parts[1:2] and parts[1] in {"store", "workers"}:
+        parts = parts[1:]
+    while parts:
+        stem = ROOT.joinpath(*parts)
+        for path in (stem.with_suffix(".py"), stem.with_suffix(".pyx"), stem / "__init__.py"):
+            if path.is_file():
+                return path
+        parts.pop()
+    return None
+
+
+def installed_name(folder: Path) -> str:
+    name = shown(folder).replace("/", ".")
+    return name if name.split(".")[0] == "rmqclient" else f"rmqclient.{name}"
 
 
 def imported_names(path: Path) -> set[str]:
-    """Return everything a file imports, in full: ``from store import layout`` gives ``store.layout``."""
+    """Return everything a file imports, in full: ``from os import path`` gives ``os.path``."""
     text = path.read_text(encoding="utf-8")
-    return set(cython_imports(text) if path.suffix == ".pyx" else python_imports(path, text))
+    return set(python_imports(path, text) if path.suffix == ".py" else cython_imports(text))
 
 
 def python_imports(path: Path, text: str) -> Iterator[str]:

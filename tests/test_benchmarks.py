@@ -10,7 +10,7 @@ from benchmarks import report
 from benchmarks.__main__ import BENCHMARKS, render
 from benchmarks.measure import Size
 from rmqclient.spark.java import java_home
-from store.errors import SparkUnavailable
+from rmqclient.store.errors import SparkUnavailable
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

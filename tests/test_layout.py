@@ -9,14 +9,14 @@ from itertools import pairwise
 
 import pytest
 
-from store import layout
+from rmqclient.store import layout
 
 SHOWN = {
-    "store.record": ("RECORD_HEADER", "BLANK_RECORD"),
-    "store.consume_queue": ("CONSUME_QUEUE_ENTRY",),
-    "store.index_file": ("INDEX_HEADER", "INDEX_ENTRY"),
-    "store.checkpoint": ("CHECKPOINT", "LOW_WATER"),
-    "store.timer_restore": ("TIMER_SNAPSHOT",),
+    "rmqclient.store.log.record": ("RECORD_HEADER", "BLANK_RECORD"),
+    "rmqclient.store.log.consume_queue": ("CONSUME_QUEUE_ENTRY",),
+    "rmqclient.store.log.index_file": ("INDEX_HEADER", "INDEX_ENTRY"),
+    "rmqclient.store.settings.checkpoint": ("CHECKPOINT", "LOW_WATER"),
+    "rmqclient.store.waiting.timer_restore": ("TIMER_SNAPSHOT",),
 }
 """Which layouts the docstring of a module shows."""
 

@@ -1,8 +1,8 @@
-"""``python -m workers`` is the command ``rmq``."""
+"""``python -m rmqclient.workers`` is the command ``rmq``."""
 
 from __future__ import annotations
 
-from workers.cli import main
+from rmqclient.workers.cli import main
 
 if __name__ == "__main__":
     main()

@@ -18,24 +18,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workers import status
-from workers.archive_command import store_archive
-from workers.assignment_command import assignment
-from workers.dead_letter_commands import dlq
-from workers.exit_codes import ExitCode
-from workers.group_commands import group
-from workers.group_info_command import group_info
-from workers.opening import StoreCannotBeOpened, one_line, opening
-from workers.output import write
-from workers.parameters import DIRECTORY, duration, moment, name_and_value, start, with_output, with_store
-from workers.pipeline_commands import pipeline
-from workers.schedule_commands import schedule
-from workers.table_command import topic_table
-from workers.transaction_commands import tx
+from rmqclient.workers.commands.archive import store_archive
+from rmqclient.workers.commands.assignment import assignment
+from rmqclient.workers.commands.dead_letters import dlq
+from rmqclient.workers.commands.group import group
+from rmqclient.workers.commands.group_info import group_info
+from rmqclient.workers.commands.pipeline import pipeline
+from rmqclient.workers.commands.schedule import schedule
+from rmqclient.workers.commands.table import topic_table
+from rmqclient.workers.commands.transaction import tx
+from rmqclient.workers.console import status
+from rmqclient.workers.console.opening import StoreCannotBeOpened, one_line, opening
+from rmqclient.workers.console.output import write
+from rmqclient.workers.console.parameters import (
+    DIRECTORY,
+    duration,
+    moment,
+    name_and_value,
+    start,
+    with_output,
+    with_store,
+)
+from rmqclient.workers.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from rmqclient import App
-    from workers.worker_life import Limits
+    from rmqclient.workers.processes.worker_life import Limits
 
 EPILOG = """\b
 Exit codes:
@@ -79,7 +87,7 @@ class _OneLineErrors(click.Group):
 
 def _exit_code_of(error: Exception) -> ExitCode | None:
     from rmqclient import HandlerError, InvalidName, QueueError
-    from workers.loading import TargetError
+    from rmqclient.workers.loading import TargetError
 
     if isinstance(error, StoreCannotBeOpened):
         return ExitCode.STORE_CANNOT_BE_OPENED
@@ -89,7 +97,7 @@ def _exit_code_of(error: Exception) -> ExitCode | None:
 
 
 def main() -> None:
-    """Run the command line; leaves by ``SystemExit`` with an :class:`~workers.exit_codes.ExitCode`."""
+    """Run the command line; leaves by ``SystemExit`` with an :class:`~rmqclient.workers.exit_codes.ExitCode`."""
     rmq(prog_name="rmq")
 
 
@@ -145,9 +153,9 @@ def run(
     TERM and the first Ctrl-C let the messages in flight finish; the second Ctrl-C kills the workers. A worker that dies
     or hangs is replaced. TTIN and TTOU add and remove a worker.
     """
-    from workers.loading import load_app
-    from workers.worker import configure_logging
-    from workers.worker_life import Limits
+    from rmqclient.workers.loading import load_app
+    from rmqclient.workers.processes.worker import configure_logging
+    from rmqclient.workers.processes.worker_life import Limits
 
     configure_logging(log_level.upper())
     app = load_app(target)
@@ -160,12 +168,13 @@ def run(
 
 
 def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: str, member_name: str) -> ExitCode:
-    from rmqclient import admin, handler_transfer
+    from rmqclient import admin
+    from rmqclient.groups.worker_table import WorkerTable
     from rmqclient.names import check_member
-    from rmqclient.worker_table import WorkerTable
-    from workers import supervisor, worker
-    from workers.child import start_fork_server
-    from workers.signals import SignalPipe
+    from rmqclient.workers import handler_transfer
+    from rmqclient.workers.processes import supervisor, worker
+    from rmqclient.workers.processes.child import start_fork_server
+    from rmqclient.workers.processes.signals import SignalPipe
 
     check_member(f"{member_name}-1")
     boot = worker.Boot(
@@ -318,7 +327,7 @@ def worker() -> None:
 def worker_ls(root: Path, output: str, query: str | None) -> None:
     """All workers of all supervisors: state, age of the last beat and of the oldest message in flight."""
     from rmqclient import admin
-    from rmqclient.worker_table import WorkerTable
+    from rmqclient.groups.worker_table import WorkerTable
 
     with opening(root, lambda: admin.open_store(root, create=False)) as store:
         write([status.worker_row(row) for row in WorkerTable(store).all()], output=output, query=query)

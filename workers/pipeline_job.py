@@ -2,7 +2,7 @@
 
 ::
 
-    spark-submit .../workers/pipeline_job.py archive orders --store ./store --to ./archive
+    spark-submit .../rmqclient/workers/pipeline_job.py archive orders --store ./store --to ./archive
 
 The arguments are those of ``rmq pipeline``, which prints this line.
 """
@@ -17,9 +17,9 @@ from pathlib import Path
 
 def main() -> None:
     """Run one pipeline; leaves by ``SystemExit``."""
-    sys.path[0] = str(Path(__file__).parents[1])  # the directory above, from which packages are imported
-    from workers.cli import rmq
-    from workers.pipeline_commands import BY_SPARK_SUBMIT
+    sys.path[0] = str(Path(__file__).parents[2])  # the directory above, from which packages are imported
+    from rmqclient.workers.cli import rmq
+    from rmqclient.workers.commands.pipeline import BY_SPARK_SUBMIT
 
     rmq(["pipeline", *sys.argv[1:]], prog_name="rmq", obj=BY_SPARK_SUBMIT)
 

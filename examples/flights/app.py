@@ -23,7 +23,7 @@ import msgspec
 from examples.flights.dataset import Flight
 from examples.flights.results import Results
 from rmqclient import App, ReceivedMessage
-from store import java_hash
+from rmqclient.store import java_hash
 
 TOPIC = "flights"
 QUEUES = 4

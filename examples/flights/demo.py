@@ -17,16 +17,17 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from examples.flights import report, stage
+from examples.flights import stage
 from examples.flights.app import GROUPS, QUEUES, TOPIC
-from examples.flights.chart import draw
 from examples.flights.dataset import FLIGHTS, flights
+from examples.flights.outcome import report
+from examples.flights.outcome.chart import draw
+from examples.flights.outcome.tally import computed, stored
 from examples.flights.progress import Display, display
 from examples.flights.stage import DemoFailed, Processes, Takeover
-from examples.flights.tally import computed, stored
 from rmqclient import QueueError, admin
-from rmqclient.worker_table import WorkerTable
-from store import MessageStore
+from rmqclient.groups.worker_table import WorkerTable
+from rmqclient.store import MessageStore
 
 OUTPUT = Path("demo-output")
 FEWEST_FLIGHTS = 1_000

@@ -19,8 +19,8 @@ from typing import IO, Self
 
 from examples.flights.app import GROUPS, QUEUES, TOPIC
 from rmqclient import admin
-from rmqclient.worker_table import WorkerState, WorkerTable
-from store import MessageStore
+from rmqclient.groups.worker_table import WorkerState, WorkerTable
+from rmqclient.store import MessageStore
 
 REPOSITORY = Path(__file__).parents[2]
 STALL_LIMIT_S = 60.0
@@ -102,7 +102,16 @@ class Processes:
 @contextmanager
 def workers_running(store: Path, results: Path, log: Path, *, processes: int) -> Iterator[subprocess.Popen[bytes]]:
     """Run the application under a supervisor, which is told to stop at the end and is waited for."""
-    command = ["-m", "workers", "run", "examples.flights.app:app", "--processes", str(processes), "--store", str(store)]
+    command = [
+        "-m",
+        "rmqclient.workers",
+        "run",
+        "examples.flights.app:app",
+        "--processes",
+        str(processes),
+        "--store",
+        str(store),
+    ]
     environment = {**os.environ, "FLIGHTS_RESULTS": str(results)}
     with log.open("wb") as output, _process(command, output, environment) as supervisor:
         try:

@@ -34,7 +34,7 @@ from rmqclient.allocation.sticky import sticky
 from rmqclient.allocation.strategy import Allocation, Strategy, in_order_of_members, in_order_of_queues
 from rmqclient.message_queue import MessageQueue
 from rmqclient.names import function_name
-from store.errors import AllocationError
+from rmqclient.store.errors import AllocationError
 
 __all__ = [
     "STRATEGIES",

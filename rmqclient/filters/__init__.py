@@ -22,8 +22,8 @@ from rmqclient.filters.sql92 import Sql92
 from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import RETRY_PREFIX
-from store import TagSet
-from store.errors import BodyUnreadable, NotInstalled
+from rmqclient.store import TagSet
+from rmqclient.store.errors import BodyUnreadable, NotInstalled
 
 
 @dataclass(slots=True)

@@ -50,7 +50,7 @@ from rmqclient.filters.sql92_tree import (
     depth_of,
     kind_of,
 )
-from store.errors import FilterError
+from rmqclient.store.errors import FilterError
 
 MAX_CHARACTERS = 4_096
 MAX_DEPTH = 40

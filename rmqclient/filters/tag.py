@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from store import java_hash
+from rmqclient.store import java_hash
 
 EVERYTHING = "*"
 MAX_EXPRESSION_CHARACTERS = 4_096

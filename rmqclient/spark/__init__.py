@@ -13,6 +13,6 @@ this package can be imported without them.
 
 from __future__ import annotations
 
-from rmqclient.spark.tuned_session import register, session
+from rmqclient.spark.session import register, session
 
 __all__ = ["register", "session"]

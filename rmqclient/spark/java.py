@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqclient.spark.scripts import script
-from store.errors import SparkUnavailable
+from rmqclient.store.errors import SparkUnavailable
 
 OLDEST_VERSION = 17
 """The oldest that Spark 4 runs on."""

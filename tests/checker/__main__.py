@@ -18,11 +18,11 @@ from pathlib import Path
 
 import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
 
-from tests.checker.checks import judge
-from tests.checker.evidence import collect
-from tests.checker.phases import run
 from tests.checker.plan import Plan, fresh_seed, known_modes
 from tests.checker.planted import PLANTED
+from tests.checker.rules.checks import judge
+from tests.checker.rules.evidence import collect
+from tests.checker.running.phases import run
 from tests.support import wall_clock
 
 SCALED_LEASE_MS, TRUE_LEASE_MS = 500, 20_000

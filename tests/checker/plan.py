@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.retry import RetryPolicy
-from store import StoreConfig
+from rmqclient.failures.retry import RetryPolicy
+from rmqclient.store import StoreConfig
 
 SEQUENCE_BITS: Final = 40
 HEADER: Final = struct.Struct("<QIIHH")
@@ -58,9 +58,9 @@ class Mode(enum.Enum):
 
 
 _NEEDS = {
-    Mode.ORDERED: "rmqclient.orderly_delivery",
-    Mode.KEYED: "rmqclient.key_ordered_delivery",
-    Mode.POISON: "rmqclient.dead_letters",
+    Mode.ORDERED: "rmqclient.delivery.orderly",
+    Mode.KEYED: "rmqclient.delivery.key_ordered",
+    Mode.POISON: "rmqclient.failures.dead_letters",
 }
 
 

@@ -11,14 +11,14 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import rmqclient.delivery
-from rmqclient.group import Member
+import rmqclient.delivery.delivery
+from rmqclient.delivery.process_queue import ProcessQueue
+from rmqclient.groups.members import Member
 from rmqclient.handler import Handler
 from rmqclient.message import Message, SendResult
-from rmqclient.process_queue import ProcessQueue
-from rmqclient.producer import Producer
-from store import MessageStore
-from store.group_table import GroupQueueSlot
+from rmqclient.sending.producer import Producer
+from rmqclient.store import MessageStore
+from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 _ONE_IN = 50
 
@@ -50,7 +50,7 @@ def _drop_a_message() -> None:
 
 
 def _handle_twice() -> None:
-    calling = rmqclient.delivery.calling
+    calling = rmqclient.delivery.delivery.calling
 
     def twice(handler: Handler) -> Callable[[Any], Any]:
         call = calling(handler)
@@ -62,11 +62,11 @@ def _handle_twice() -> None:
 
         return both
 
-    rmqclient.delivery.calling = twice
+    rmqclient.delivery.delivery.calling = twice
 
 
 def _die_in_a_handler() -> None:
-    calling = rmqclient.delivery.calling
+    calling = rmqclient.delivery.delivery.calling
 
     def deadly(handler: Handler) -> Callable[[Any], Any]:
         call = calling(handler)
@@ -78,7 +78,7 @@ def _die_in_a_handler() -> None:
 
         return once_too_often
 
-    rmqclient.delivery.calling = deadly
+    rmqclient.delivery.delivery.calling = deadly
 
 
 class _ChangedGrant:

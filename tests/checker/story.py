@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tests.checker.checks import judge
-from tests.checker.evidence import Evidence, from_records
-from tests.checker.final_read import Log
 from tests.checker.history import DTYPE, Kind
-from tests.checker.phases import Outcome
 from tests.checker.plan import SEQUENCE_BITS, Mode, Plan
+from tests.checker.rules.checks import judge
+from tests.checker.rules.evidence import Evidence, from_records
+from tests.checker.rules.final_read import Log
+from tests.checker.running.phases import Outcome
 
 NEMESIS, PRODUCER, OTHER_PRODUCER, WORKER, OTHER_WORKER = range(5)
 _MS = 1_000_000

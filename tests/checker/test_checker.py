@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.checker.checks import RULES
 from tests.checker.history import History, Kind, now, read
 from tests.checker.plan import MAX_RETRIES, Mode
+from tests.checker.rules.checks import RULES
 from tests.checker.story import (
     LEASE_MS,
     NEMESIS,

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rmqclient.message import Message
-from rmqclient.producer import Producer
-from tests.checker.final_read import read_store
+from rmqclient.sending.producer import Producer
 from tests.checker.plan import SEQUENCE_BITS, Mode, Plan, fresh_seed, known_modes
+from tests.checker.rules.final_read import read_store
 
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("RMQ_TEST_SEED", fresh_seed()))

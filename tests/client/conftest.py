@@ -11,8 +11,8 @@ import pytest
 
 from rmqclient import App, Producer, RetryPolicy
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.push_consumer import PushConsumer
-from store import MessageStore, open_store
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.store import MessageStore, open_store
 
 QUICK = ConsumerConfig(local_retry_ms=20)
 SOON = RetryPolicy(delay_levels=(1,))

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from rmqclient import App, Durability, LimitReached, Message, NotFlushed, Producer, QueueError, StoreConfig, StoreFull
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.message import ReceivedMessage
-from rmqclient.push_consumer import PushConsumer
-from store import open_store
+from rmqclient.store import open_store
 
 SMALL = StoreConfig(
     commit_log_file_bytes=65_536, max_body_bytes=8_192, consume_queue_file_entries=16, max_mapped_files=8

@@ -14,8 +14,9 @@ import pytest
 
 from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage, StoreConfig
 from rmqclient.admin import prefer_as_housekeeper
-from store import MessageStore, checkpoint, config_file, message_store, open_store
-from store.disk import Disk, Usage
+from rmqclient.store import MessageStore, message_store, open_store
+from rmqclient.store.settings import checkpoint, config_file
+from rmqclient.store.settings.disk import Disk, Usage
 from tests.client.conftest import QUICK as QUICK_CONSUMER
 from tests.client.conftest import consuming, wait_for
 from tests.support.wall_clock import WallClock
@@ -47,7 +48,7 @@ def test_one_of_several_openers_is_the_housekeeper_and_another_takes_over(tmp_pa
 
 def test_the_role_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     code = (
-        "import sys, signal, time; from store import open_store; s = open_store(sys.argv[1])\n"
+        "import sys, signal, time; from rmqclient.store import open_store; s = open_store(sys.argv[1])\n"
         "while not s.housekeeper.has_role: time.sleep(0.01)\n"
         "print('has it', flush=True); signal.pause()"
     )
@@ -67,7 +68,7 @@ def test_a_wall_clock_that_is_set_does_not_stop_the_flushes(tmp_path: Path, hour
     clock = WallClock(tmp_path)
     code = (
         "import sys, time; from rmqclient import Message, Producer; from tests.client.test_housekeeping import QUICK\n"
-        "from store import open_store\n"
+        "from rmqclient.store import open_store\n"
         "with open_store(sys.argv[1], QUICK) as store, Producer(store) as producer:\n"
         "    for _ in sys.stdin:\n"
         "        end = producer.send(Message('orders', b'')).commit_log_end\n"

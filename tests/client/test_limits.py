@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.limited import SCENARIOS
-from tests.support import reference
+from tests.support.oracle import reference
 
 TOP = Path(__file__).parents[2]
 

@@ -21,8 +21,8 @@ from rmqclient import (
     UnknownTopic,
     admin,
 )
-from store import layout, open_store
-from tests.support import reference
+from rmqclient.store import layout, open_store
+from tests.support.oracle import reference
 
 SMALL = StoreConfig(commit_log_file_bytes=1 << 20, consume_queue_file_entries=100, max_body_bytes=100_000)
 

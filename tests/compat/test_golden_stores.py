@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import reference
-from tests.support.reference import ReferenceRecord
+from tests.support.oracle import reference
+from tests.support.oracle.reference import ReferenceRecord
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -1,4 +1,4 @@
-"""``python -m store`` on directories that a real RocketMQ 4.9.8 wrote."""
+"""``python -m rmqclient.store`` on directories that a real RocketMQ 4.9.8 wrote."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from store.__main__ import main
-from store.dump import dump
-from store.reading import open_reader
-from store.verify import CHECKS, look, verify
-from tests.support import reference
+from rmqclient.store.__main__ import main
+from rmqclient.store.inspect.dump import dump
+from rmqclient.store.inspect.reading import open_reader
+from rmqclient.store.inspect.verify import CHECKS, look, verify
+from tests.support.oracle import reference
 from tests.support.written import overwrite, state_of_files
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -18,13 +18,14 @@ import pytest
 
 from rmqclient import Decision, Message, Producer, ReceivedMessage, StoreConfig, TransactionProducer
 from rmqclient.admin import find, lag, open_store
-from store import MessageQueue, config_file
-from store.dump import dump
-from store.verify import verify
+from rmqclient.store import MessageQueue
+from rmqclient.store.inspect.dump import dump
+from rmqclient.store.inspect.verify import verify
+from rmqclient.store.settings import config_file
 from tests.client.conftest import wait_for
-from tests.crash.child import after_every_delay, waiting
-from tests.support import reference
+from tests.crash.processes.child import after_every_delay, waiting
 from tests.support.lines import Line, committed_by_workload, keys_found, keys_of, lines_of, of_kind, stripped
+from tests.support.oracle import reference
 
 pytestmark = pytest.mark.guarantee("G10")
 

@@ -25,12 +25,12 @@ from pathlib import Path
 
 import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
 
-from rmqclient.retry import retry_topic
-from store import SCHEDULE_TOPIC, MessageStore, open_store
-from tests.crash.child_campaign import GROUP, TOPIC, consume, send, sender_and_number
+from rmqclient.failures.retry import retry_topic
+from rmqclient.store import SCHEDULE_TOPIC, MessageStore, open_store
 from tests.crash.history import Delivery, Figures, Name, Send, Stored, deliveries_of, judge, sends_of
+from tests.crash.processes.child_campaign import GROUP, TOPIC, consume, send, sender_and_number
 from tests.crash.views import published_records, queued_records
-from tests.support import reference
+from tests.support.oracle import reference
 
 SENDERS = 2
 CONSUMERS = 2
@@ -216,7 +216,9 @@ def main() -> int:
     parser.add_argument("--directory", help="an existing one, to keep the store and the evidence in")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
-    logging.getLogger("store.file_system").setLevel(logging.ERROR)  # that a store in memory does not last is no news
+    logging.getLogger("rmqclient.store.files.file_system").setLevel(
+        logging.ERROR
+    )  # that a store in memory does not last is no news
     with nullcontext(arguments.directory) if arguments.directory else tempfile.TemporaryDirectory() as directory:
         started = time.monotonic()
         figures = Campaign(Path(directory), arguments.seed).run(arguments.rounds)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.database import Connection
-from store import Message, MessageStore, open_store
-from tests.crash.child import SMALL, TOPIC, appender_of, connector_beside
-from tests.crash.nursery import Nursery
+from rmqclient.databases.database import Connection
+from rmqclient.store import Message, MessageStore, open_store
+from tests.crash.processes.child import SMALL, TOPIC, appender_of, connector_beside
+from tests.crash.processes.nursery import Nursery
 from tests.support.postgres import postgres, why_not
 
 MEMORY = Path("/dev/shm")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from store import Message, MessageStore, open_store
-from store.crash_points import CrashPoint
-from tests.crash.child import (
+from rmqclient.store import Message, MessageStore, open_store
+from rmqclient.store.crash_points import CrashPoint
+from tests.crash.processes.child import (
     SMALL,
     TOPIC,
     Order,
@@ -19,9 +19,9 @@ from tests.crash.child import (
     fill_outbox,
     open_books,
 )
-from tests.crash.nursery import Nursery
+from tests.crash.processes.nursery import Nursery
 from tests.crash.views import abandon, lose_last_operation, stored_bodies
-from tests.support import reference
+from tests.support.oracle import reference
 
 ROLLING = 1_500
 """Bytes of a body so large that a commit log file is soon full."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.history import Delivery, Send, Stored, deliveries_of, judge, sends_of
-from tests.crash.nursery import ROOT
+from tests.crash.processes.nursery import ROOT
 
 ROUNDS = int(os.environ.get("RMQ_TEST_KILL_ROUNDS", "150"))
 SEED = int(os.environ.get("RMQ_TEST_SEED", random.SystemRandom().randrange(1 << 32)))

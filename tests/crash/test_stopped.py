@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from store import Message, MessageStore, QueueGrant, open_store
-from store.crash_points import CrashPoint
-from store.errors import PageCacheBusy, StoreBusy
-from tests.crash.child import SMALL, SPAN, TOPIC, Order, appender_of, body_of, grant_of
-from tests.crash.nursery import ROOT, notes_of
+from rmqclient.store import Message, MessageStore, QueueGrant, open_store
+from rmqclient.store.crash_points import CrashPoint
+from rmqclient.store.errors import PageCacheBusy, StoreBusy
+from tests.crash.processes.child import SMALL, SPAN, TOPIC, Order, appender_of, body_of, grant_of
+from tests.crash.processes.nursery import ROOT, notes_of
 from tests.crash.views import bodies, queued_records
 
 LOCK_TIMEOUT_MS = 150
@@ -171,7 +171,7 @@ def order_of(scenario: str, root: Path, point: CrashPoint, survive: int) -> Orde
 @contextmanager
 def stopped_child(order: Order) -> Iterator[subprocess.Popen[bytes]]:
     """Start a child, wait until it has stopped itself; it is killed in the end, stopped or not."""
-    with subprocess.Popen([sys.executable, "-m", "tests.crash.child", order.text()], cwd=ROOT) as child:
+    with subprocess.Popen([sys.executable, "-m", "tests.crash.processes.child", order.text()], cwd=ROOT) as child:
         try:
             _, status = os.waitpid(child.pid, os.WUNTRACED)
             assert os.WIFSTOPPED(status), f"no {order.scenario} reaches {order.point}: {status}"

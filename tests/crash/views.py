@@ -9,10 +9,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from store import OPERATION_TOPIC, MessageQueue, MessageStore, layout
-from tests.crash.child import QUEUE
-from tests.support import reference
-from tests.support.reference import ReferenceRecord
+from rmqclient.store import OPERATION_TOPIC, MessageQueue, MessageStore, layout
+from tests.crash.processes.child import QUEUE
+from tests.support.oracle import reference
+from tests.support.oracle.reference import ReferenceRecord
 
 
 def published_records(store: MessageStore) -> list[ReferenceRecord]:

@@ -19,17 +19,18 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from examples.flights import app, chart, report, stage
+from examples.flights import app, stage
 from examples.flights.app import QUEUES
 from examples.flights.dataset import Flight, aircraft, airlines, flights, parse
+from examples.flights.outcome import chart, report
+from examples.flights.outcome.tally import AirTime, Delays, Tally, computed, stored
 from examples.flights.progress import display
 from examples.flights.replay import message_for, replay
 from examples.flights.results import Results, select
 from examples.flights.stage import Counts, Processes
-from examples.flights.tally import AirTime, Delays, Tally, computed, stored
 from rmqclient import RetryPolicy, admin
-from rmqclient.push_consumer import PushConsumer
-from store import MessageStore
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.store import MessageStore
 from tests.client.conftest import wait_for
 
 HEADER = (
@@ -352,7 +353,7 @@ def test_the_demo_does_everything_from_nothing_and_says_so(tmp_path: Path) -> No
 
     # And when a row is lost later, the report notices and its exit code says so
     lose_a_row(output / "results")
-    shown = run("examples.flights.report", "--flights", "1000", "--results", str(output / "results"))
+    shown = run("examples.flights.outcome.report", "--flights", "1000", "--results", str(output / "results"))
     assert shown.returncode == 1
     assert "999 of 1000 flights, each counted once per group" in shown.stdout.splitlines()
 

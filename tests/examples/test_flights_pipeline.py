@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from examples.flights import tally, weather_chart
 from examples.flights.dataset import flights
-from examples.flights.pipeline import FEWEST_FLIGHTS, faults, main
+from examples.flights.outcome import tally
+from examples.flights.outcome.tally import Delays
 from examples.flights.stage import REPOSITORY
-from examples.flights.tally import Delays
-from examples.flights.weather_delays import DRY, UNKNOWN, WET, WeatherDelays, computed, total
+from examples.flights.weather import chart as weather_chart
+from examples.flights.weather.__main__ import FEWEST_FLIGHTS, faults, main
+from examples.flights.weather.delays import DRY, UNKNOWN, WET, WeatherDelays, computed, total
 from tests.support.java import QUICK_JAVA, why_no_spark
 
 NAMES = {"EWR": "Newark Liberty Intl", "JFK": "John F Kennedy Intl", "LGA": "La Guardia"}
@@ -99,7 +100,15 @@ def test_spark_finds_in_the_store_what_pandas_finds_in_the_files(tmp_path: Path)
         pytest.skip(reason)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RMQ_", "FLIGHTS_"))}
     environment["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options '{QUICK_JAVA}' pyspark-shell"
-    command = [sys.executable, "-m", "examples.flights.pipeline", "--flights", str(FEWEST_FLIGHTS), "--processes", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "examples.flights.weather.__main__",
+        "--flights",
+        str(FEWEST_FLIGHTS),
+        "--processes",
+        "1",
+    ]
     done = subprocess.run(
         [*command, "--output", str(tmp_path)],
         cwd=REPOSITORY,
@@ -124,7 +133,7 @@ def test_without_java_the_pipeline_says_in_one_line_what_to_install(
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("rmqclient.spark.java.importlib.util.find_spec", lambda _name: None)
-    monkeypatch.setattr("rmqclient.spark.tuned_session.check_installed", lambda: None)
+    monkeypatch.setattr("rmqclient.spark.session.check_installed", lambda: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)  # pytest keeps its own
     main(["--output", str(tmp_path / "output")], standalone_mode=False)
     (line,) = capsys.readouterr().out.splitlines()

@@ -13,7 +13,7 @@ import pytest
 
 from examples.prices.market import SYMBOLS, Valuation, order, quote
 from rmqclient import Producer, Table, admin
-from rmqclient.worker_table import WorkerTable
+from rmqclient.groups.worker_table import WorkerTable
 from tests.client.conftest import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ LONG_S = 60.0
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start two workers."""
-    command = [sys.executable, "-m", "workers", "run", "examples.prices.app:app", "--processes", "2"]
+    command = [sys.executable, "-m", "rmqclient.workers", "run", "examples.prices.app:app", "--processes", "2"]
     environment = {**os.environ, "RMQ_STORE": str(tmp_path / "store"), "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(command, cwd=REPOSITORY, env=environment, stderr=subprocess.DEVNULL) as supervisor:
         yield supervisor

@@ -12,7 +12,7 @@ TOP = Path(__file__).parents[2]
 
 def test_who_asks_the_worker_gets_the_price(tmp_path: Path) -> None:
     environment = os.environ | {"RMQ_STORE": str(tmp_path / "store"), "PYTHONPATH": str(TOP)}
-    worker = [sys.executable, "-m", "workers", "run", "examples.quotes:app"]
+    worker = [sys.executable, "-m", "rmqclient.workers", "run", "examples.quotes:app"]
     with subprocess.Popen(worker, cwd=TOP, env=environment, stderr=subprocess.DEVNULL) as running:
         try:
             asked = [sys.executable, "-m", "examples.quotes", "apples", "3"]

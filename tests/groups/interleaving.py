@@ -25,17 +25,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
-from rmqclient import group, rebalance
 from rmqclient.allocation import allocate
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery import Delivery
-from rmqclient.group import Member, MemberTable
-from rmqclient.process_queue import ProcessQueue
-from rmqclient.rebalance import Rebalancer
-from store import MessageQueue, MessageStore, TagSet, layout, open_store
-from store.file_lock import MEMBER_BYTES, LockFile
-from store.group_table import GroupQueueSlot
-from store.shared_state import member_slot_at
+from rmqclient.consuming import rebalance
+from rmqclient.consuming.rebalance import Rebalancer
+from rmqclient.delivery.delivery import Delivery
+from rmqclient.delivery.process_queue import ProcessQueue
+from rmqclient.groups import members as group
+from rmqclient.groups.members import Member, MemberTable
+from rmqclient.store import MessageQueue, MessageStore, TagSet, layout, open_store
+from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
+from rmqclient.store.runtime.group_table import GroupQueueSlot
+from rmqclient.store.runtime.shared_state import member_slot_at
 
 STRATEGIES = ("averaged", "sticky", "hash")
 MEMBERS = 5

@@ -13,25 +13,17 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store import (
-    Message,
-    MessageQueue,
-    MessageStore,
-    StoreConfig,
-    config_file,
-    layout,
-    open_store,
-    opening,
-    recovery,
-)
-from store.file_queue import MappingCache
-from store.index_file import IndexFiles
-from store.query import END_OF_TIME
-from store.recovery import Recovered
+from rmqclient.store import Message, MessageQueue, MessageStore, StoreConfig, layout, open_store
+from rmqclient.store.files.file_queue import MappingCache
+from rmqclient.store.log.index_file import IndexFiles
+from rmqclient.store.log.query import END_OF_TIME
+from rmqclient.store.recovery import opening, recovery
+from rmqclient.store.recovery.recovery import Recovered
+from rmqclient.store.settings import config_file
 from tests.images.image import Image
 from tests.images.ledger import Known, Ledger
 from tests.images.workload import bytes_of
-from tests.support import reference
+from tests.support.oracle import reference
 
 RUNTIME = "shared"
 _BLANK = struct.Struct(">iI")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from store import MessageQueue, SendResult
+from rmqclient.store import MessageQueue, SendResult
 from tests.images.timeline import Steps
-from tests.support import reference
-from tests.support.reference import ReferenceRecord
+from tests.support.oracle import reference
+from tests.support.oracle.reference import ReferenceRecord
 
 _ONE = len(b"message 00000000;")
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
 
-from store import crash_points
-from store.crash_points import CrashPoint
+from rmqclient.store import crash_points
+from rmqclient.store.crash_points import CrashPoint
 from tests.images.timeline import Entries, Timeline
 
 NOT_RECORDED = ("shared", "shared.building")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageQueue
+from rmqclient.store import MessageQueue
 from tests.images import scenario
 from tests.images.image import UNITS, Image, torn
 from tests.images.judge import Judge, judge_progress, judge_queues, walk_known

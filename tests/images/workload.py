@@ -12,9 +12,9 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from store import Message, MessageStore, SendResult, StoreConfig, TagSet, crash_points, open_store
-from store._kernel import Appender, QueueGrant
-from store.crash_points import CrashPoint
+from rmqclient.store import Message, MessageStore, SendResult, StoreConfig, TagSet, crash_points, open_store
+from rmqclient.store.crash_points import CrashPoint
+from rmqclient.store.kernel._kernel import Appender, QueueGrant
 from tests.images.ledger import Ledger, Sent, body_of
 from tests.images.recorder import Recorder
 from tests.images.timeline import Steps

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import orjson
 
-from store import config_file
+from rmqclient.store.settings import config_file
 from tests.interop.rocketmq import BROKER_4_9_7, STORE_4_9_8, Java, broker
 from tests.support.lines import Line, of_kind
 

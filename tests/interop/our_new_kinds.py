@@ -13,8 +13,9 @@ import pytest
 
 from rmqclient import Compression, Message, Producer, PullConsumer
 from rmqclient.admin import open_store
-from store import MessageQueue, MessageStore, retention
-from store.disk import Usage
+from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store.settings.disk import Usage
+from rmqclient.store.upkeep import retention
 from tests.interop.our_store import CONFIG
 
 COMPACT = {"prices": 2, "settings": 1}

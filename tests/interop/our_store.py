@@ -19,9 +19,10 @@ import orjson
 
 from rmqclient import App, Message, Producer, ReceivedMessage, StoreConfig, Transaction, TransactionProducer
 from rmqclient.admin import open_store
-from rmqclient.push_consumer import PushConsumer
-from store import MessageStore, config_file
-from tests.crash.child import in_an_hour
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.store import MessageStore
+from rmqclient.store.settings import config_file
+from tests.crash.processes.child import in_an_hour
 
 CONFIG = StoreConfig(
     commit_log_file_bytes=128 << 10,

@@ -84,7 +84,7 @@ class Java:
 
 def conf_of(root: Path) -> str:
     """Return what ``rmq store broker-conf`` prints."""
-    command = [sys.executable, "-m", "workers", "store", "broker-conf", str(root)]
+    command = [sys.executable, "-m", "rmqclient.workers", "store", "broker-conf", str(root)]
     return subprocess.run(command, cwd=TOP, check=True, capture_output=True, text=True, timeout=30).stdout
 
 

@@ -12,13 +12,13 @@ import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import open_store
-from rmqclient.push_consumer import PushConsumer
-from store import MessageQueue, MessageStore
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.store import MessageQueue, MessageStore
 from tests.interop import brokers_store
 from tests.interop.brokers_store import Written
 from tests.interop.rocketmq import BROKER_4_9_7, Java, broker, conf_of
-from tests.support import reference
 from tests.support.lines import Line, by_place, committed_by_workload, keys_found, keys_of, lines_of, of_kind, stripped
+from tests.support.oracle import reference
 
 NEW = 25
 """Messages that this library adds, to a topic of the broker and to one of its own."""

@@ -11,8 +11,8 @@ from tests.interop.brokers_store import CONF
 from tests.interop.rocketmq import BROKER_4_9_7, Java, broker
 from tests.spark.conftest import spark  # noqa: F401 - a fixture
 from tests.spark.rows import expected, load, rows_of
-from tests.support import reference
 from tests.support.java import why_no_spark
+from tests.support.oracle import reference
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

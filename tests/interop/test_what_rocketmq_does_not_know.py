@@ -11,10 +11,10 @@ import pytest
 
 from rmqclient import Compression, Message, MessageRejected, Producer, PullConsumer
 from rmqclient.admin import open_store
-from store import MessageQueue, MessageStore
-from store.errors import ConfigMismatch
-from store.timer import Pending
-from store.verify import Problem, verify
+from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store.errors import ConfigMismatch
+from rmqclient.store.inspect.verify import Problem, verify
+from rmqclient.store.waiting.timer import Pending
 from tests.interop import our_new_kinds
 from tests.interop.our_new_kinds import BATCHED, COMPACT, PLAIN, TIMED, Table
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, Java, broker, conf_of

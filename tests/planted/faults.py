@@ -5,36 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-KILLED_APPEND = "tests/crash/test_killed_append.py"
-KILLED_DELIVERY = "tests/crash/test_killed_delivery.py"
-KILLED_TRANSACTION = "tests/crash/test_killed_transaction.py"
-KILLED_INBOX = "tests/crash/test_killed_inbox.py"
-KILLED_ONCE = "tests/crash/test_killed_once.py"
-KILLED_OUTBOX = "tests/crash/test_killed_outbox.py"
-KILLED_CRON = "tests/crash/test_killed_cron.py"
-CRON = "tests/client/test_cron.py"
-KILLED_TIMER = "tests/crash/test_killed_timer.py"
-TIMER = "tests/client/test_timer.py"
-TRANSACTION = "tests/unit/test_transaction.py"
-KILLED_ACKNOWLEDGEMENT = "tests/crash/test_killed_acknowledgement.py"
-KILLED_SEEK = "tests/crash/test_killed_seek.py"
-KILLED_OPENING = "tests/crash/test_killed_opening.py"
-ACKNOWLEDGEMENT = "tests/unit/test_acknowledgement.py"
-TAG_SKIPPING = "tests/unit/test_tag_skipping.py"
-RECOVERY = "tests/unit/test_recovery.py"
-FLUSH = "tests/unit/test_flush.py"
-RETENTION = "tests/unit/test_retention.py"
-COMPACTION = "tests/unit/test_compaction.py"
-FILE_LOCK = "tests/unit/test_file_lock.py"
-RUNNING = "tests/unit/test_running.py"
-ATTEMPTS = "tests/groups/test_attempts.py"
-RETRY = "tests/client/test_retry.py"
-REQUESTS = "tests/client/test_requests.py"
-RETRY_RECORDS = "tests/unit/test_retry.py"
-TABLE = "tests/client/test_table.py"
-FLIPS = "tests/torture/test_flips.py"
+KILLED_APPEND = "tests/crash/store/test_killed_append.py"
+KILLED_DELIVERY = "tests/crash/client/test_killed_delivery.py"
+KILLED_TRANSACTION = "tests/crash/store/test_killed_transaction.py"
+KILLED_INBOX = "tests/crash/client/test_killed_inbox.py"
+KILLED_ONCE = "tests/crash/store/test_killed_once.py"
+KILLED_OUTBOX = "tests/crash/client/test_killed_outbox.py"
+KILLED_CRON = "tests/crash/client/test_killed_cron.py"
+CRON = "tests/client/consuming/test_cron.py"
+KILLED_TIMER = "tests/crash/store/test_killed_timer.py"
+TIMER = "tests/client/sending/test_timer.py"
+TRANSACTION = "tests/unit/waiting/test_transaction.py"
+KILLED_ACKNOWLEDGEMENT = "tests/crash/client/test_killed_acknowledgement.py"
+KILLED_SEEK = "tests/crash/client/test_killed_seek.py"
+KILLED_OPENING = "tests/crash/store/test_killed_opening.py"
+ACKNOWLEDGEMENT = "tests/unit/kernel/test_acknowledgement.py"
+TAG_SKIPPING = "tests/unit/kernel/test_tag_skipping.py"
+RECOVERY = "tests/unit/recovery/test_recovery.py"
+FLUSH = "tests/unit/upkeep/test_flush.py"
+RETENTION = "tests/unit/upkeep/test_retention.py"
+COMPACTION = "tests/unit/upkeep/test_compaction.py"
+FILE_LOCK = "tests/unit/files/test_file_lock.py"
+RUNNING = "tests/unit/runtime/test_running.py"
+ATTEMPTS = "tests/groups/delivery/test_attempts.py"
+RETRY = "tests/client/consuming/test_retry.py"
+REQUESTS = "tests/client/sending/test_requests.py"
+RETRY_RECORDS = "tests/unit/client/test_retry.py"
+TABLE = "tests/client/tables/test_table.py"
+FLIPS = "tests/torture/quick/test_flips.py"
 IMAGES = "tests/images/test_images.py"
-COMPRESSION = "tests/client/test_compression.py"
+COMPRESSION = "tests/client/sending/test_compression.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +57,10 @@ class Fault:
         return Path(self.file).suffix in {".pyx", ".pxi", ".h"}
 
 
-MESSAGE = "store/_message.pxi"
-APPEND = "store/_append.pxi"
-ACKNOWLEDGE = "store/_acknowledge.pxi"
-GRANT = "store/_grant.pxi"
+MESSAGE = "store/kernel/record/message.pxi"
+APPEND = "store/kernel/append/section.pxi"
+ACKNOWLEDGE = "store/kernel/groups/acknowledge.pxi"
+GRANT = "store/kernel/groups/grant.pxi"
 
 FAULTS = [
     # --- the order of the stores in an append -----------------------------------------------------
@@ -177,7 +177,7 @@ FAULTS = [
         file="rmqclient/filters/sql92.py",
         old="            return True if other is None else None\n",
         new="            return other is None\n",
-        tests="tests/unit/test_sql92.py",
+        tests="tests/unit/filters/test_sql92.py",
         select="matches_in_rocketmq",
     ),
     Fault(
@@ -185,7 +185,7 @@ FAULTS = [
         file="rmqclient/filters/sql92.py",
         old='    raise _CannotCompareError(f"{text!r} is no integer of {bits} bits")\n',
         new="    return 1 << 64\n",
-        tests="tests/unit/test_sql92.py",
+        tests="tests/unit/filters/test_sql92.py",
         select="slow_evaluator",
     ),
     Fault(
@@ -193,13 +193,13 @@ FAULTS = [
         file="rmqclient/filters/sql92_grammar.py",
         old='        if self._token.kind != "end":\n',
         new='        if self._token.kind == "never":\n',
-        tests="tests/unit/test_sql92.py",
+        tests="tests/unit/filters/test_sql92.py",
         select="bad_expression",
     ),
     # --- repair -----------------------------------------------------------------------------------
     Fault(
         name="a repair leaves the bytes of a torn record",
-        file="store/appending.py",
+        file="store/append/appending.py",
         old="commit_log.zero(log_files, max(state.append_from, state.published_to), state.written_to)\n",
         new="0\n",
         tests=KILLED_APPEND,
@@ -207,7 +207,7 @@ FAULTS = [
     ),
     Fault(
         name="a repair writes no entries",
-        file="store/appending.py",
+        file="store/append/appending.py",
         old="        consume_queues[queue].write(message.queue_offset, Entry(offset, outcome.size, message.tags_code))\n",
         new="",
         tests=KILLED_APPEND,
@@ -215,7 +215,7 @@ FAULTS = [
     ),
     Fault(
         name="a repair does not count what it has written",
-        file="store/appending.py",
+        file="store/append/appending.py",
         old="        topics.advance_max_offset(queue, end)\n",
         new="        pass\n",
         tests=KILLED_APPEND,
@@ -224,7 +224,7 @@ FAULTS = [
     # --- opening and recovery ---------------------------------------------------------------------
     Fault(
         name="recovery leaves what stands behind the last record",
-        file="store/recovery.py",
+        file="store/recovery/recovery.py",
         old="commit_log.zero(log_files, chosen.log_end, file_end) if chosen.cut_reason is not None else 0\n",
         new="0\n",
         tests=RECOVERY,
@@ -232,7 +232,7 @@ FAULTS = [
     ),
     Fault(
         name="recovery leaves entries without a record",
-        file="store/recovery.py",
+        file="store/recovery/recovery.py",
         old="        if queues[queue].cut(end):\n            recovered.cut_queues.append(queue)\n",
         new="",
         tests=KILLED_APPEND,
@@ -240,7 +240,7 @@ FAULTS = [
     ),
     Fault(
         name="the runtime file is built in place of the old one",
-        file="store/shared_state.py",
+        file="store/runtime/shared_state.py",
         old='_BUILDING = "shared.building"\n',
         new="_BUILDING = FILE_NAME\n",
         tests=KILLED_OPENING,
@@ -248,7 +248,7 @@ FAULTS = [
     ),
     Fault(
         name="acknowledgements ahead of the committed offset are forgotten when everybody dies",
-        file="store/recovery.py",
+        file="store/recovery/recovery.py",
         old='GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused)',
         new='GroupProgress(advance_to, 0, slot.load("epoch"), interrupted, held, paused)',
         tests=KILLED_ACKNOWLEDGEMENT,
@@ -256,7 +256,7 @@ FAULTS = [
     ),
     Fault(
         name="a seek leaves the present epoch valid",
-        file="store/group_table.py",
+        file="store/runtime/group_table.py",
         old='        self.store("epoch", self.load("epoch") + 1)\n',
         new="",
         tests=KILLED_SEEK,
@@ -264,7 +264,7 @@ FAULTS = [
     ),
     Fault(
         name="a seek clears the acknowledgements before it says where to",
-        file="store/group_table.py",
+        file="store/runtime/group_table.py",
         old="        reach(CrashPoint.SEEK_FENCED)\n",
         new="        self._put_bits(0)\n        reach(CrashPoint.SEEK_FENCED)\n",
         tests=KILLED_SEEK,
@@ -272,7 +272,7 @@ FAULTS = [
     ),
     Fault(
         name="a seek that died is not completed by the next opening",
-        file="store/recovery.py",
+        file="store/recovery/recovery.py",
         old="        slot.finish_seek()\n",
         new="",
         tests=KILLED_SEEK,
@@ -280,7 +280,7 @@ FAULTS = [
     ),
     Fault(
         name="the slots of a new group are counted one by one",
-        file="store/group_table.py",
+        file="store/runtime/group_table.py",
         old="                reach(CrashPoint.GROUP_SLOT_FILLED)\n",
         new="                self._state.group_queue_count = number + 1\n                reach(CrashPoint.GROUP_SLOT_FILLED)\n",
         tests=KILLED_SEEK,
@@ -288,7 +288,7 @@ FAULTS = [
     ),
     Fault(
         name="a file of offsets is written before its digest is announced",
-        file="store/config_file.py",
+        file="store/settings/config_file.py",
         old="    announce(_digest(text))\n    write(path, text)\n",
         new="    write(path, text)\n    announce(_digest(text))\n",
         tests=KILLED_ACKNOWLEDGEMENT,
@@ -296,7 +296,7 @@ FAULTS = [
     ),
     Fault(
         name="an offset that a power cut withdrew is believed after the next one",
-        file="store/opening.py",
+        file="store/recovery/opening.py",
         old="    if withdrawn:\n        config_file.write_consumer_offsets(root, withdrawn)\n",
         new="",
         tests=KILLED_ACKNOWLEDGEMENT,
@@ -304,7 +304,7 @@ FAULTS = [
     ),
     Fault(
         name="a new store has no durable mark",
-        file="store/opening.py",
+        file="store/recovery/opening.py",
         old=" or checkpoint.read(root)[1] is None:",
         new=":",
         tests=RECOVERY,
@@ -313,14 +313,14 @@ FAULTS = [
     # --- flushing ---------------------------------------------------------------------------------
     Fault(
         name="a flush is recorded before it has happened",
-        file="store/flush.py",
+        file="store/upkeep/flush.py",
         old="        try:\n            self._sync(start, end)\n",
         new="        self._state.flushed_to = max(end, self._state.flushed_to)\n        try:\n            self._sync(start, end)\n",
         tests=FLUSH,
     ),
     Fault(
         name="a failed flush poisons nothing",
-        file="store/flush.py",
+        file="store/upkeep/flush.py",
         old="        self._state.poisoned = error.errno or errno.EIO\n",
         new="",
         tests=FLUSH,
@@ -328,7 +328,7 @@ FAULTS = [
     # --- retention --------------------------------------------------------------------------------
     Fault(
         name="a file is removed before its readers are told",
-        file="store/retention.py",
+        file="store/upkeep/retention.py",
         old="        self._state.raise_min_offset(base + self._log_files.file_bytes)\n        reach(CrashPoint.RETENTION_ADVANCED)\n"
         "        self._unlink(base)\n",
         new="        self._unlink(base)\n        reach(CrashPoint.RETENTION_ADVANCED)\n"
@@ -338,7 +338,7 @@ FAULTS = [
     ),
     Fault(
         name="removed files stay mapped",
-        file="store/releaser.py",
+        file="store/append/releaser.py",
         old="        mappings.release_removed()\n",
         new="        pass\n",
         tests=RETENTION,
@@ -346,7 +346,7 @@ FAULTS = [
     ),
     Fault(
         name="the wall clock alone says how old a file is",
-        file="store/retention.py",
+        file="store/upkeep/retention.py",
         old="now_ms=min(wall, stepless),",
         new="now_ms=wall,",
         tests=RETENTION,
@@ -354,7 +354,7 @@ FAULTS = [
     ),
     Fault(
         name="a failed flush is tried again and believed",
-        file="store/flush.py",
+        file="store/upkeep/flush.py",
         old="            self._sync(start, end)\n        except OSError as error:\n            self._poison(error)\n",
         new="            self._sync(start, end)\n        except OSError:\n            self._sync(start, end)\n",
         tests=FLUSH,
@@ -362,7 +362,7 @@ FAULTS = [
     ),
     Fault(
         name="the name of a new file is not flushed",
-        file="store/flush.py",
+        file="store/upkeep/flush.py",
         old="            sync_directory(self._log_files.directory)\n",
         new="",
         tests=FLUSH,
@@ -370,7 +370,7 @@ FAULTS = [
     ),
     Fault(
         name="the checkpoint calls durable what is only published",
-        file="store/flush.py",
+        file="store/upkeep/flush.py",
         old="        flushed_to = self._state.flushed_to\n",
         new="        flushed_to = self._state.published_to\n",
         tests=FLUSH,
@@ -378,7 +378,7 @@ FAULTS = [
     ),
     Fault(
         name="recovery takes every entry for right",
-        file="store/_dispatch.pxi",
+        file="store/kernel/record/dispatch.pxi",
         old="        return (get_i64(entry) == offset and ",
         new="        return (frame.size > 0 or get_i64(entry) == offset and ",
         tests=RECOVERY,
@@ -386,7 +386,7 @@ FAULTS = [
     ),
     Fault(
         name="recovery forgets the queues whose entries were right",
-        file="store/dispatch.py",
+        file="store/log/dispatch.py",
         old="    ends = dict(known)\n",
         new="    ends = {}\n",
         tests=RECOVERY,
@@ -403,7 +403,7 @@ FAULTS = [
     # --- damage -----------------------------------------------------------------------------------
     Fault(
         name="recovery cuts the log at a record damaged below the durable mark",
-        file="store/log_scan.py",
+        file="store/recovery/log_scan.py",
         old="        if end >= sure_to and not goes_on:",
         new="        if end >= 0:",
         tests=RECOVERY,
@@ -411,7 +411,7 @@ FAULTS = [
     ),
     Fault(
         name="a runtime file with slots that nobody wrote is believed",
-        file="store/shared_state.py",
+        file="store/runtime/shared_state.py",
         old="    return state if _has_sound_tables(state) else None\n",
         new="    return state\n",
         tests=FLIPS,
@@ -437,7 +437,7 @@ FAULTS = [
     # --- locks ------------------------------------------------------------------------------------
     Fault(
         name="a lock that somebody else holds is taken",
-        file="store/file_lock.py",
+        file="store/files/file_lock.py",
         old="        return self._set(byte, fcntl.F_WRLCK)\n",
         new="        self._set(byte, fcntl.F_WRLCK)\n        return True\n",
         tests=FILE_LOCK,
@@ -446,48 +446,48 @@ FAULTS = [
     # --- orders -----------------------------------------------------------------------------------
     Fault(
         name="a later message of a key runs while an earlier one is held",
-        file="rmqclient/key_ordered_delivery.py",
+        file="rmqclient/delivery/key_ordered.py",
         old="                lane = lanes.get(key)\n",
         new="                lane = None\n",
-        tests="tests/client/test_key_ordered.py",
+        tests="tests/client/consuming/test_key_ordered.py",
         select="holds_its_key",
     ),
     Fault(
         name="a held key is given to a thread before its pause is over",
-        file="rmqclient/key_ordered_delivery.py",
+        file="rmqclient/delivery/key_ordered.py",
         old="self._held[0][0] <= time.monotonic():",
         new="self._held[0][0] >= 0:",
-        tests="tests/client/test_key_ordered.py",
+        tests="tests/client/consuming/test_key_ordered.py",
         select="pause",
     ),
     Fault(
         name="a suspended queue goes on with the next message",
-        file="rmqclient/orderly_delivery.py",
+        file="rmqclient/delivery/orderly.py",
         old="[message.again() for message in messages] + batch[done + len(messages) :]",
         new="batch[done + len(messages) :] + [message.again() for message in messages]",
-        tests="tests/client/test_ordered.py",
+        tests="tests/client/consuming/test_ordered.py",
         select="suspends_its_queue",
     ),
     Fault(
         name="attempts are forgotten when everybody dies",
-        file="store/recovery.py",
+        file="store/recovery/recovery.py",
         old='held = slot.load("held_offset"), slot.load("held_attempts")',
         new="held = (0, 0)",
-        tests="tests/unit/test_attempts.py",
+        tests="tests/unit/runtime/test_attempts.py",
         select="everybody",
     ),
     Fault(
         name="a queue whose order is kept is handed over while its handler runs",
-        file="rmqclient/rebalance.py",
+        file="rmqclient/consuming/rebalance.py",
         old="(self._delivery.keeps_order or time.monotonic() < until)",
         new="time.monotonic() < until",
-        tests="tests/client/test_ordered.py",
+        tests="tests/client/consuming/test_ordered.py",
         select="not_handed_over",
     ),
     # --- power cuts -------------------------------------------------------------------------------
     Fault(
         name="a flush is believed before the disk has answered",
-        file="store/flush.py",
+        file="store/upkeep/flush.py",
         old="        try:\n            self._sync(start, end)\n",
         new="        self._state.flushed_to = max(end, self._state.flushed_to)\n        try:\n            self._sync(start, end)\n",
         tests=IMAGES,
@@ -495,7 +495,7 @@ FAULTS = [
     ),
     Fault(
         name="the mark says that consume queues are on disk before they are",
-        file="store/flush.py",
+        file="store/upkeep/flush.py",
         old="flushed.append(start == end or self._flush_queue(slot, start, end, least_pages))",
         new="flushed.append(True)",
         tests=IMAGES,
@@ -503,7 +503,7 @@ FAULTS = [
     ),
     Fault(
         name="the runtime file of another boot is believed",
-        file="store/shared_state.py",
+        file="store/runtime/shared_state.py",
         old='    if header["boot_id"].decode("ascii", "replace") != boot_id():\n',
         new='    if header["boot_id"] is None:\n',
         tests=IMAGES,
@@ -511,7 +511,7 @@ FAULTS = [
     ),
     Fault(
         name="a file of settings gets its name before it is on disk",
-        file="store/config_file.py",
+        file="store/settings/config_file.py",
         old="                os.fsync(file.fileno())\n",
         new="",
         tests=IMAGES,
@@ -519,7 +519,7 @@ FAULTS = [
     ),
     Fault(
         name="a new store has no durable mark",
-        file="store/opening.py",
+        file="store/recovery/opening.py",
         old="    if ranges or checkpoint.read(root)[1] is None:",
         new="    if ranges:",
         tests=RECOVERY,
@@ -527,7 +527,7 @@ FAULTS = [
     ),
     Fault(
         name="an entry that reached the disk in part is counted",
-        file="store/recovery.py",
+        file="store/recovery/recovery.py",
         old="    while end > first and _is_torn(files, queue, entries, end - 1, commit_log_offset):\n        end -= 1\n",
         new="",
         tests=IMAGES,
@@ -535,7 +535,7 @@ FAULTS = [
     ),
     Fault(
         name="what a repair has undone comes back",
-        file="store/appending.py",
+        file="store/append/appending.py",
         old="        log_files.sync(state.published_to, state.written_to)\n",
         new="        pass\n",
         tests=RECOVERY,
@@ -543,7 +543,7 @@ FAULTS = [
     ),
     Fault(
         name="progress that a power cut took back is kept on disk",
-        file="store/opening.py",
+        file="store/recovery/opening.py",
         old="        config_file.write_consumer_offsets(root, withdrawn)\n",
         new="        pass\n",
         tests=RECOVERY,
@@ -552,7 +552,7 @@ FAULTS = [
     # --- attempts, retries and dead letters -------------------------------------------------------
     Fault(
         name="a message is acknowledged before its retry is stored",
-        file="rmqclient/delivery.py",
+        file="rmqclient/delivery/delivery.py",
         old="            outcome = self._store(message, failure, *earlier)\n",
         new="            queue.grant.acknowledge(message)\n"
         "            outcome = self._store(message, failure, *earlier)\n",
@@ -561,7 +561,7 @@ FAULTS = [
     ),
     Fault(
         name="the attempt is not told before the handler runs",
-        file="rmqclient/concurrent_delivery.py",
+        file="rmqclient/delivery/concurrent.py",
         old="            begin(message)\n",
         new="",
         tests=ATTEMPTS,
@@ -569,7 +569,7 @@ FAULTS = [
     ),
     Fault(
         name="attempts are forgotten when every process died",
-        file="store/opening.py",
+        file="store/recovery/opening.py",
         old="            _restore_interrupted(state, slot, progress, high)\n",
         new="",
         tests=RUNNING,
@@ -577,7 +577,7 @@ FAULTS = [
     ),
     Fault(
         name="a slot that tells of an unfinished message is used again",
-        file="rmqclient/running.py",
+        file="rmqclient/groups/running.py",
         old='        return not slot.unfinished(fields["queue_offset"], fields["last_offset"])\n',
         new="        return True\n",
         tests=RUNNING,
@@ -585,7 +585,7 @@ FAULTS = [
     ),
     Fault(
         name="a message that killed two processes is run in place again",
-        file="rmqclient/delivery.py",
+        file="rmqclient/delivery/delivery.py",
         old="_DEATHS_AT_MOST = 2\n",
         new="_DEATHS_AT_MOST = 1_000\n",
         tests=ATTEMPTS,
@@ -593,7 +593,7 @@ FAULTS = [
     ),
     Fault(
         name="the origin of a message is that of its last copy",
-        file="rmqclient/retry.py",
+        file="rmqclient/failures/retry.py",
         old='            "ORIGIN_MESSAGE_ID": origin_message_id(message),\n            "WAIT"',
         new='            "ORIGIN_MESSAGE_ID": message.offset_message_id,\n            "WAIT"',
         tests=RETRY_RECORDS,
@@ -614,7 +614,7 @@ FAULTS = [
     ),
     Fault(
         name="a delivery that a repair completes does not count",
-        file="store/appending.py",
+        file="store/append/appending.py",
         old="        _advance_progress(state)\n",
         new="",
         tests=KILLED_DELIVERY,
@@ -622,7 +622,7 @@ FAULTS = [
     ),
     Fault(
         name="what was delivered before a power cut is not looked for",
-        file="store/schedule.py",
+        file="store/waiting/schedule.py",
         old="            offset = copies.behind(level, offset, high)\n",
         new="            pass\n",
         tests=KILLED_DELIVERY,
@@ -630,18 +630,18 @@ FAULTS = [
     ),
     Fault(
         name="deliveries are written down before they are on the disk",
-        file="store/schedule.py",
+        file="store/waiting/schedule.py",
         old="            wait_until_flushed(self._state.published_to)\n",
         new="",
-        tests="tests/unit/test_schedule.py",
+        tests="tests/unit/waiting/test_schedule.py",
         select="progress_is_written",
     ),
     Fault(
         name="deliveries that a power cut took back are kept on disk",
-        file="store/schedule.py",
+        file="store/waiting/schedule.py",
         old="        config_file.write_delay_offsets(root, withdrawn)\n",
         new="        pass\n",
-        tests="tests/unit/test_schedule.py",
+        tests="tests/unit/waiting/test_schedule.py",
         select="outside_of_its_queue",
     ),
     # --- transactions -----------------------------------------------------------------------------
@@ -665,7 +665,7 @@ FAULTS = [
     ),
     Fault(
         name="the repair of an append forgets the progress of a group",
-        file="store/appending.py",
+        file="store/append/appending.py",
         old="    if is_of_a_group or state.progress_at in _SCHEDULE_WORDS:\n",
         new="    if state.progress_at in _SCHEDULE_WORDS:\n",
         tests=KILLED_TRANSACTION,
@@ -673,7 +673,7 @@ FAULTS = [
     ),
     Fault(
         name="a renewal does not move the progress",
-        file="store/_appender.pxi",
+        file="store/kernel/append/appender.pxi",
         old="            self._check_word(progress_at)\n            plan.progress_at = progress_at\n",
         new="",
         tests=KILLED_TRANSACTION,
@@ -681,7 +681,7 @@ FAULTS = [
     ),
     Fault(
         name="a renewal is not looked for when an older half message is decided",
-        file="store/transaction.py",
+        file="store/waiting/transaction.py",
         old="        return renewals[-1] if renewals else half\n",
         new="        return half\n",
         tests=TRANSACTION,
@@ -689,7 +689,7 @@ FAULTS = [
     ),
     Fault(
         name="what the log says is not looked for in a new runtime file",
-        file="store/transaction.py",
+        file="store/waiting/transaction.py",
         old="        if self._state.words.load(_SETTLED_AT):\n",
         new="        if self._state.words.load(_SETTLED_AT) or True:\n",
         tests=KILLED_TRANSACTION,
@@ -697,7 +697,7 @@ FAULTS = [
     ),
     Fault(
         name="the progress is written down before it is on the disk",
-        file="store/transaction.py",
+        file="store/waiting/transaction.py",
         old="                self._wait_until_flushed(self._state.published_to)\n",
         new="",
         tests=TRANSACTION,
@@ -705,7 +705,7 @@ FAULTS = [
     ),
     Fault(
         name="a committed message has no offset of its half message",
-        file="store/_appender.pxi",
+        file="store/kernel/append/appender.pxi",
         old="                put_i64(start + reconsume_times_at(start) + R_PREPARED_OFFSET - R_RECONSUME_TIMES,"
         " half.commit_log_offset)\n",
         new="",
@@ -714,7 +714,7 @@ FAULTS = [
     ),
     Fault(
         name="a relay believes that claimed rows were never sent",
-        file="rmqclient/outbox.py",
+        file="rmqclient/databases/outbox.py",
         old="                if found:\n",
         new="                if False:\n",
         tests=KILLED_OUTBOX,
@@ -722,7 +722,7 @@ FAULTS = [
     ),
     Fault(
         name="a relay looks for rows before it settles an interrupted append",
-        file="rmqclient/outbox.py",
+        file="rmqclient/databases/outbox.py",
         old="        self._store.settle_appends()\n",
         new="",
         tests=KILLED_OUTBOX,
@@ -739,7 +739,7 @@ FAULTS = [
     ),
     Fault(
         name="a limit on bodies counts what is left of them",
-        file="rmqclient/compressor.py",
+        file="rmqclient/sending/compressor.py",
         old="self._over_bytes <= len(body) <= max_body_bytes",
         new="self._over_bytes <= len(body)",
         tests=COMPRESSION,
@@ -756,7 +756,7 @@ FAULTS = [
     # --- requests ---------------------------------------------------------------------------------
     Fault(
         name="every request passes over the replies that have come",
-        file="rmqclient/request.py",
+        file="rmqclient/sending/request.py",
         old="            if not self._awaited:  # what stands",
         new="            if True:  # what stands",
         tests=REQUESTS,
@@ -765,7 +765,7 @@ FAULTS = [
     # --- once -------------------------------------------------------------------------------------
     Fault(
         name="a sender by key looks before it settles an interrupted append",
-        file="store/once.py",
+        file="store/waiting/once.py",
         old="        self._settle()\n",
         new="",
         tests=KILLED_ONCE,
@@ -773,15 +773,15 @@ FAULTS = [
     ),
     Fault(
         name="an index slot whose entry does not count yet ends its chain",
-        file="store/index_file.py",
+        file="store/log/index_file.py",
         old="self.slot(key_hash), self.entries\n",
         new="self.slot(key_hash), min(header.next_number, self.entries)\n",
-        tests="tests/crash/test_killed_index.py",
+        tests="tests/crash/store/test_killed_index.py",
         select="does_not_count_yet",
     ),
     Fault(
         name="a message is in the inbox before its handler is done",
-        file="rmqclient/inbox.py",
+        file="rmqclient/databases/inbox.py",
         old="        reach(CrashPoint.INBOX_MARKED)\n",
         new="        connection.commit()\n        reach(CrashPoint.INBOX_MARKED)\n",
         tests=KILLED_INBOX,
@@ -790,21 +790,21 @@ FAULTS = [
     # --- schedules of applications ----------------------------------------------------------------
     Fault(
         name="a sender of a schedule does not look whether its tick has a message",
-        file="rmqclient/cron_sender.py",
+        file="rmqclient/schedules/cron_sender.py",
         old="            if self._store.messages_by_key(self._cron.topic, self._cron.key(tick), limit=1):\n",
         new="            if False:\n",
         tests=KILLED_CRON,
     ),
     Fault(
         name="a sender of a schedule looks before it settles an interrupted append",
-        file="rmqclient/cron_sender.py",
+        file="rmqclient/schedules/cron_sender.py",
         old="            self._store.settle_appends()\n",
         new="",
         tests=KILLED_CRON,
     ),
     Fault(
         name="senders of a schedule look and send side by side",
-        file="rmqclient/cron_sender.py",
+        file="rmqclient/schedules/cron_sender.py",
         old="        with self._alone():\n",
         new="        if True:\n",
         tests=CRON,
@@ -812,7 +812,7 @@ FAULTS = [
     ),
     Fault(
         name="a sender that starts knows of no tick before",
-        file="rmqclient/cron_sender.py",
+        file="rmqclient/schedules/cron_sender.py",
         old="        after = now - self._cron.misfire_grace\n",
         new="        after = now\n",
         tests=CRON,
@@ -839,7 +839,7 @@ FAULTS = [
     ),
     Fault(
         name="the end of a wait that a repair completes does not count",
-        file="store/appending.py",
+        file="store/append/appending.py",
         old="        state.words.set_bits(state.progress_at, state.progress_to)\n",
         new="        pass\n",
         tests=KILLED_TIMER,
@@ -847,7 +847,7 @@ FAULTS = [
     ),
     Fault(
         name="the ends of waits are not looked for in the log",
-        file="store/timer_restore.py",
+        file="store/waiting/timer_restore.py",
         old="            if number in self._known and number >= self._low and self._is_of(number, offset, key):\n",
         new="            if False:\n",
         tests=KILLED_TIMER,
@@ -855,7 +855,7 @@ FAULTS = [
     ),
     Fault(
         name="any record that names a message of the timer is believed to be its end",
-        file="store/timer_restore.py",
+        file="store/waiting/timer_restore.py",
         old="        return offset < end_offset and (key is None or key == own.encode())\n",
         new="        return True\n",
         tests=TIMER,
@@ -863,7 +863,7 @@ FAULTS = [
     ),
     Fault(
         name="bits of the timer are cleared unannounced",
-        file="store/timer_bits.py",
+        file="store/waiting/timer_bits.py",
         old="            self._state.words.store(_CLEARING_TO, target)\n",
         new="",
         tests=KILLED_TIMER,
@@ -871,7 +871,7 @@ FAULTS = [
     ),
     Fault(
         name="bits of the timer are cleared before a cut-short append has set its own",
-        file="store/timer_bits.py",
+        file="store/waiting/timer_bits.py",
         old="            repair(self._state, self._log_files, self._consume_queues, self._topics)\n",
         new="",
         tests=KILLED_TIMER,
@@ -879,7 +879,7 @@ FAULTS = [
     ),
     Fault(
         name="what is done in the timer is written down before it is on the disk",
-        file="store/timer.py",
+        file="store/waiting/timer.py",
         old="        self._wait_until_flushed(flushed_to)\n",
         new="",
         tests=TIMER,
@@ -887,7 +887,7 @@ FAULTS = [
     ),
     Fault(
         name="a file is removed before what waits in it is on the disk elsewhere",
-        file="store/timer.py",
+        file="store/waiting/timer.py",
         old="            self._wait_until_flushed(self._state.published_to)\n",
         new="            pass\n",
         tests=TIMER,
@@ -895,7 +895,7 @@ FAULTS = [
     ),
     Fault(
         name="retention asks nobody before it removes a file",
-        file="store/retention.py",
+        file="store/upkeep/retention.py",
         old="        self.before_removal(base + self._log_files.file_bytes)\n",
         new="",
         tests=TIMER,
@@ -903,16 +903,16 @@ FAULTS = [
     ),
     Fault(
         name="the timer delivers what is due a moment later",
-        file="store/timer.py",
+        file="store/waiting/timer.py",
         old="self._heap.pop_due(self.now_ms(), _SLICE)",
         new="self._heap.pop_due(self.now_ms() + 20, _SLICE)",
-        tests="tests/torture/test_delays.py",
+        tests="tests/torture/quick/test_delays.py",
         select="random_kills",
     ),
     # --- tables -----------------------------------------------------------------------------------
     Fault(
         name="an older message of another queue replaces a newer one",
-        file="rmqclient/table.py",
+        file="rmqclient/tables/table.py",
         old="            elif told.get(key, -1) <= offset and before.get(key, -1) <= offset:\n",
         new="            elif True:\n",
         tests=TABLE,
@@ -921,7 +921,7 @@ FAULTS = [
     # --- compact topics ---------------------------------------------------------------------------
     Fault(
         name="retention does not wait for the compaction of a commit log file",
-        file="store/retention.py",
+        file="store/upkeep/retention.py",
         old="        kept = [base for base in bases if base + size > needed_from]\n",
         new="        kept: list[int] = []\n",
         tests=COMPACTION,
@@ -929,7 +929,7 @@ FAULTS = [
     ),
     Fault(
         name="a pass takes over what a later message has replaced",
-        file="store/compaction.py",
+        file="store/upkeep/compaction.py",
         old=" and key_and_body_size(message)[0] not in latest:\n",
         new=":\n",
         tests=COMPACTION,
@@ -937,7 +937,7 @@ FAULTS = [
     ),
     Fault(
         name="a pass takes what is not flushed",
-        file="store/compaction.py",
+        file="store/upkeep/compaction.py",
         old="end_below(self._state.flushed_to)",
         new="end_below(self._state.published_to)",
         tests=COMPACTION,
@@ -945,7 +945,7 @@ FAULTS = [
     ),
     Fault(
         name="a compacted file gets its name before it is on the disk",
-        file="store/compacted_file.py",
+        file="store/files/compacted_file.py",
         old="            os.fsync(self._file.fileno())\n",
         new="",
         tests=COMPACTION,
@@ -953,7 +953,7 @@ FAULTS = [
     ),
     Fault(
         name="retention believes a name that a power cut takes back",
-        file="store/compaction.py",
+        file="store/upkeep/compaction.py",
         old="            sync_directory(file.path.parent)  #",
         new="            pass  #",
         tests=COMPACTION,
@@ -965,7 +965,7 @@ FAULTS = [
         file=ACKNOWLEDGE,
         old="        store64(slot + G_HELD_ATTEMPTS, number << 32)\n        store64(slot + G_HELD_OFFSET, offset + 1)\n",
         new="        pass\n",
-        tests="tests/groups/test_killed_batches.py",
+        tests="tests/groups/delivery/test_killed_batches.py",
         select="leaves_only_the_rest or rest_of_its_record",
     ),
     Fault(
@@ -974,23 +974,23 @@ FAULTS = [
         old="        if message.rest is not None and finish_inner(message):\n"
         "            return self._hold_behind(offset, message.rest)\n",
         new="",
-        tests="tests/client/test_compressed_batches.py",
+        tests="tests/client/sending/test_compressed_batches.py",
         select="finished_when_its_last",
     ),
     Fault(
         name="a batch with fewer messages than were sent is taken",
-        file="store/_inner_batch.pxi",
+        file="store/kernel/record/inner_batch.pxi",
         old="    if count == 0 or (told is not None and told != str(count)):\n",
         new="    if count == 0:\n",
-        tests="tests/unit/test_inner_batch.py",
+        tests="tests/unit/log/test_inner_batch.py",
         select="fewer_messages",
     ),
     Fault(
         name="only the first id of a batch is in the index",
-        file="store/_dispatch.pxi",
+        file="store/kernel/record/dispatch.pxi",
         old="            unique_count = count_unique_keys(record, frame)\n",
         new="            unique_count = 1\n",
-        tests="tests/unit/test_inner_batch.py",
+        tests="tests/unit/log/test_inner_batch.py",
         select="found_by_its_id",
     ),
 ]

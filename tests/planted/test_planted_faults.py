@@ -19,7 +19,7 @@ from tests.planted import faults
 from tests.planted.faults import Fault
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("store", "rmqclient", "tests", "pyproject.toml", "setup.py", "README.md")
+COPIED = ("store", "rmqclient", "workers", "tests", "pyproject.toml", "setup.py", "README.md")
 SOME_TEST_FAILED = 1
 """Exit status of pytest; there are others for tests that cannot be collected, and for none that were selected."""
 
@@ -89,7 +89,7 @@ def copied(top: Path) -> Path:
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, top / name, ignore=ignored)
+            shutil.copytree(source, top / name, ignore=ignored, symlinks=True)
         else:
             shutil.copy2(source, top / name)
     return top

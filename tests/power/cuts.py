@@ -5,7 +5,7 @@ power again while the store is recovered, and then looks at what is there. The n
 survived, or with a fresh one.
 
 ``python -m tests.power.cuts ext4 --rounds 1000 --seed 7`` prints the figures as JSON. It must run as
-:func:`tests.power.machine.command` says, and :func:`run` sees to that.
+:func:`tests.power.disks.machine.command` says, and :func:`run` sees to that.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ from typing import Any
 import apscheduler.executors.pool
 import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
 
-from store import Durability, StoreConfig, checkpoint
-from tests.power import machine
-from tests.power.dirty_pages import frontiers, is_no_prefix, write_some
+from rmqclient.store import Durability, StoreConfig
+from rmqclient.store.settings import checkpoint
+from tests.power.disks import machine
+from tests.power.disks.dirty_pages import frontiers, is_no_prefix, write_some
+from tests.power.disks.machine import Cut, Machine
 from tests.power.judge import Figures, Ledger, PowerCut, Recovered
 from tests.power.life import CONFIG, LAZY, RECORD_OVERHEAD, Errand, Evidence, consume, look, send
-from tests.power.machine import Cut, Machine
-from tests.support import reference, reference_index
+from tests.support.oracle import index as reference_index
+from tests.support.oracle import reference
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.power.life import name_of
-from tests.support.reference import ReferenceRecord
+from tests.support.oracle.reference import ReferenceRecord
 
 Name = tuple[int, int]
 """Sender and number of a message."""

@@ -1,7 +1,7 @@
 """The processes whose power is cut: senders, a consumer, and the one that opens the store after the cut.
 
 Evidence goes to a file for each process, on another file system than the store, by one write for each line. Times are
-ns of :func:`store.boottime`::
+ns of :func:`rmqclient.store.boottime`::
 
     w ns stage                                       opening, open, closing, closed
     i first count size topic                         it is about to send so many messages of so many bytes
@@ -24,9 +24,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rmqclient.producer import Producer
-from store import Durability, Message, MessageQueue, MessageStore, QueueGrant, StoreConfig, boottime, open_store
-from tests.crash.child import grant_of
+from rmqclient.sending.producer import Producer
+from rmqclient.store import (
+    Durability,
+    Message,
+    MessageQueue,
+    MessageStore,
+    QueueGrant,
+    StoreConfig,
+    boottime,
+    open_store,
+)
+from tests.crash.processes.child import grant_of
 
 TOPICS = ("events", "orders")
 GROUP = "readers"
@@ -189,8 +198,8 @@ def _send(producer: Producer, evidence: Evidence, first: tuple[int, int], count:
 def _opened(
     root: Path, config: StoreConfig, evidence: Evidence, *, close: bool, housekeeping: bool = True
 ) -> Iterator[MessageStore]:
-    logging.getLogger("store").addHandler(_ErrorLog(evidence))
-    logging.getLogger("store").propagate = False
+    logging.getLogger("rmqclient.store").addHandler(_ErrorLog(evidence))
+    logging.getLogger("rmqclient.store").propagate = False
     evidence.stage("opening")
     store = open_store(root, config, housekeeping=housekeeping)
     evidence.stage("open")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from store import Durability
-from tests.power import dead_disk, machine
-from tests.power.failing import inject, why_not
+from rmqclient.store import Durability
+from tests.power.disks import dead_disk, machine
+from tests.power.disks.failing import inject, why_not
 
 SEED = random.SystemRandom().randrange(1 << 32)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.power.judge import Figures, Ledger, PowerCut, Recovered
 from tests.power.life import body_of
-from tests.support.reference import ReferenceRecord
+from tests.support.oracle.reference import ReferenceRecord
 
 NS_PER_MS = 1_000_000
 CUT_AT = 1_000 * NS_PER_MS

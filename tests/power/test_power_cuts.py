@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.power.machine import why_not
-from tests.torture import power
+from tests.power.disks.machine import why_not
+from tests.torture.wholes import power
 
 ROUNDS = int(os.environ.get("RMQ_TEST_POWER_CUTS", "24"))
 SEED = int(os.environ.get("RMQ_TEST_SEED", random.SystemRandom().randrange(1 << 32)))

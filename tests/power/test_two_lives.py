@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.power.machine import why_not
+from tests.power.disks.machine import why_not
 from tests.power.two_lives import Life, do_nothing, leave, run, send_and_flush, send_and_lose, send_one_page
 
 FLUSHED = [f"flushed {number}" for number in range(4)]

@@ -1,7 +1,7 @@
 """Two processes that use a store one after the other, each of which a power cut ends.
 
 ``python -m tests.power.two_lives ext4 FIRST SECOND DIRECTORY`` prints, as JSON, the bodies that the store holds at the
-end and what is wrong with it. It must run as :func:`tests.power.machine.command` says.
+end and what is wrong with it. It must run as :func:`tests.power.disks.machine.command` says.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rmqclient.producer import Producer
-from store import Message, MessageStore, open_store
-from store.recovery import ABORT
-from tests.power import machine
+from rmqclient.sending.producer import Producer
+from rmqclient.store import Message, MessageStore, open_store
+from rmqclient.store.recovery.recovery import ABORT
 from tests.power.cuts import ROOT
+from tests.power.disks import machine
+from tests.power.disks.machine import PAGE, Cut, Machine, write_pages
 from tests.power.life import CONFIG, RECORD_OVERHEAD
-from tests.power.machine import PAGE, Cut, Machine, write_pages
-from tests.support import reference
+from tests.support.oracle import reference
 
 FLUSHED, LOST, SENT_LATER = "orders", "events", "orders"
 MESSAGES = 4

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.recovery.scenes import WAYS, Written, closed_store
-from tests.support import reference
+from tests.support.oracle import reference
 
 MEMORY = Path("/dev/shm")
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from store import Message, MessageQueue, MessageStore, TagSet, open_store, verify
-from store.repair import planned
+from rmqclient.store import Message, MessageQueue, MessageStore, TagSet, open_store
+from rmqclient.store.inspect import verify
+from rmqclient.store.repair import planned
 from tests.crash.views import abandon
-from tests.support import reference
-from tests.support.reference import ReferenceRecord
+from tests.support.oracle import reference
+from tests.support.oracle.reference import ReferenceRecord
 from tests.support.written import (
     ORDERS,
     PAYMENTS,
@@ -261,7 +262,7 @@ def errors() -> Iterator[list[str]]:
     said: list[str] = []
     handler = logging.Handler(logging.ERROR)
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("store")
+    logger = logging.getLogger("rmqclient.store")
     logger.addHandler(handler)
     try:
         yield said

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from store import Message, checkpoint, open_store
-from store.checkpoint import Checkpoint
+from rmqclient.store import Message, open_store
+from rmqclient.store.settings import checkpoint
+from rmqclient.store.settings.checkpoint import Checkpoint
 from tests.recovery.scenes import FILE_BYTES, Expected, Written, check, copy, log_path
-from tests.support import reference
+from tests.support.oracle import reference
 from tests.support.written import ORDERS, SMALL, appender_of
 
 YEAR_MS = 365 * 86_400_000

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from store import checkpoint
+from rmqclient.store.settings import checkpoint
 from tests.recovery.scenes import (
     FILE_BYTES,
     PAGE,
@@ -25,7 +25,7 @@ from tests.recovery.scenes import (
     place,
     truncate,
 )
-from tests.support import reference
+from tests.support.oracle import reference
 
 GAP = {1, 6}
 """Invariants that do not hold while records are missed."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from store import MessageQueue
+from rmqclient.store import MessageQueue
 from tests.recovery.scenes import (
     FILE_BYTES,
     QUEUE_FILE_BYTES,
@@ -24,7 +24,7 @@ from tests.recovery.scenes import (
     queue_path,
     truncate,
 )
-from tests.support import reference
+from tests.support.oracle import reference
 from tests.support.written import ORDERS, PAYMENTS
 
 ORDERS_0 = MessageQueue(ORDERS, 0)

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from store import open_store, shared_state, verify
-from store.reading import open_reader
+from rmqclient.store import open_store
+from rmqclient.store.inspect import verify
+from rmqclient.store.inspect.reading import open_reader
+from rmqclient.store.runtime import shared_state
 from tests.recovery.scenes import QUEUES, Expected, Written, check, copy, deliveries
-from tests.support import reference
+from tests.support.oracle import reference
 from tests.support.written import GROUP, SMALL, TOP, appending, written_store
 
 
@@ -90,7 +92,11 @@ def test_opening_does_not_wait_for_those_who_have_the_original_open(original: Pa
     with open_store(original, housekeeping=False):
         begun = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "store", "repair", str(root)], cwd=TOP, capture_output=True, timeout=30, check=False
+            [sys.executable, "-m", "rmqclient.store", "repair", str(root)],
+            cwd=TOP,
+            capture_output=True,
+            timeout=30,
+            check=False,
         )
         assert done.returncode == 0
         assert time.monotonic() - begun < 20

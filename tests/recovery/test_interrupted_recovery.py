@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from store import open_store
-from store.crash_points import CrashPoint
+from rmqclient.store import open_store
+from rmqclient.store.crash_points import CrashPoint
 from tests.crash.views import abandon
 from tests.recovery.scenes import copy, durable_content
 from tests.recovery.test_repair import DAMAGES
@@ -21,8 +21,8 @@ POINTS = [CrashPoint.RECOVERY_PLANNED, CrashPoint.RECOVERY_TAIL_CUT, CrashPoint.
 
 KILLED = """
 import sys
-from store import open_store
-from store.crash_points import CrashPoint, arm
+from rmqclient.store import open_store
+from rmqclient.store.crash_points import CrashPoint, arm
 arm(CrashPoint[sys.argv[2]])
 open_store(sys.argv[1], housekeeping=False)
 """

@@ -11,9 +11,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from store import open_store, verify
-from store.__main__ import main
-from store.errors import ConfigMismatch, StoreUnusable
+from rmqclient.store import open_store
+from rmqclient.store.__main__ import main
+from rmqclient.store.errors import ConfigMismatch, StoreUnusable
+from rmqclient.store.inspect import verify
 from tests.recovery.scenes import FILE_BYTES, QUEUES, Expected, Written, check, copy, log_path, queue_path, snapshot
 from tests.support.written import run
 

@@ -1,4 +1,4 @@
-"""``python -m store repair``: the plan is what happens, a dry run changes nothing, and only closed stores are."""
+"""``python -m rmqclient.store repair``: the plan is what happens, a dry run changes nothing, only closed stores are."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from store import layout, open_store, verify
-from store.__main__ import main
-from store.appending import COPYING, RECORDED
-from store.consume_queue import Entry
-from store.repair import planned
-from store.shared_state import queue_slot_at
+from rmqclient.store import layout, open_store
+from rmqclient.store.__main__ import main
+from rmqclient.store.append.appending import COPYING, RECORDED
+from rmqclient.store.inspect import verify
+from rmqclient.store.log.consume_queue import Entry
+from rmqclient.store.repair import planned
+from rmqclient.store.runtime.shared_state import queue_slot_at
 from tests.crash.views import abandon
 from tests.recovery.scenes import (
     FILE_BYTES,
@@ -27,7 +28,7 @@ from tests.recovery.scenes import (
     snapshot,
     truncate,
 )
-from tests.support import reference
+from tests.support.oracle import reference
 from tests.support.written import ORDERS, SMALL, fill, run
 
 

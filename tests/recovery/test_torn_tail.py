@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from store import Message, checkpoint, open_store
-from store.repair import planned
+from rmqclient.store import Message, open_store
+from rmqclient.store.repair import planned
+from rmqclient.store.settings import checkpoint
 from tests.crash.views import abandon
 from tests.recovery.scenes import FILE_BYTES, Written, copy, log_path
-from tests.support import reference
+from tests.support.oracle import reference
 from tests.support.written import ORDERS, SMALL, appender_of
 
 SECTOR = 512

@@ -9,9 +9,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support import reference
 from tests.support.lines import Line, line_of
-from tests.support.reference import ReferenceRecord
+from tests.support.oracle import reference
+from tests.support.oracle.reference import ReferenceRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

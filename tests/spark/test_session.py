@@ -113,7 +113,7 @@ def test_a_cluster_keeps_its_own_network_and_its_own_python(
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     monkeypatch.delenv("PYSPARK_PYTHON")
     child = (
-        "import json, os; from rmqclient.spark.tuned_session import _settings;"
+        "import json, os; from rmqclient.spark.session import _settings;"
         "print(json.dumps([dict(_settings({})), os.environ.get('PYSPARK_PYTHON')]))"
     )
     done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=300, check=False)

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rmqclient import archive_uploads
-from rmqclient.archive import archive
-from rmqclient.archive_uploads import Upload
-from store import MessageQueue, MessageStore, layout
-from store.disk import Usage
-from store.view import View
+from rmqclient.archive import uploads as archive_uploads
+from rmqclient.archive.archiver import archive
+from rmqclient.archive.uploads import Upload
+from rmqclient.store import MessageQueue, MessageStore, layout
+from rmqclient.store.inspect.view import View
+from rmqclient.store.settings.disk import Usage
 from tests.support.written import TOP, fill
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY

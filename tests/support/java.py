@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rmqclient.spark.java import java_home
-from rmqclient.spark.tuned_session import check_installed
-from store.errors import SparkUnavailable
+from rmqclient.spark.session import check_installed
+from rmqclient.store.errors import SparkUnavailable
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options that let Java compile soon rather than well: a third off the time of many small jobs."""

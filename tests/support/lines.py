@@ -9,8 +9,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from tests.support import reference
-from tests.support.reference import ReferenceRecord
+from tests.support.oracle import reference
+from tests.support.oracle.reference import ReferenceRecord
 
 Line = dict[str, Any]
 """One line of JSON that the Java program of ``tests/interop`` printed."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from store import ReceivedMessage, record
-from tests.support import reference
+from rmqclient.store import ReceivedMessage
+from rmqclient.store.log import record
+from tests.support.oracle import reference
 
 
 def received(body: bytes, topic: str = "orders", sys_flag: int = 0) -> ReceivedMessage:

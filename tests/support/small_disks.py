@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from store import layout
-from store.errors import NO_ROOM
+from rmqclient.store import layout
+from rmqclient.store.errors import NO_ROOM
 
 _MIB = 1 << 20
 _LEAST_STEP = 4_096

@@ -14,7 +14,7 @@ import multiprocess
 from multiprocess.connection import Connection
 
 from rmqclient.codecs import decoder_for
-from rmqclient.handler_transfer import Transfer, load
+from rmqclient.workers.handler_transfer import Transfer, load
 from tests.support.received import received
 
 

@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from store import Message, MessageStore, StoreConfig, TagSet, layout, open_store, shared_state
-from store._kernel import Appender
-from store.disk import Usage
+from rmqclient.store import Message, MessageStore, StoreConfig, TagSet, layout, open_store
+from rmqclient.store.kernel._kernel import Appender
+from rmqclient.store.runtime import shared_state
+from rmqclient.store.settings.disk import Usage
 
 SMALL = StoreConfig(
     commit_log_file_bytes=36_864,
@@ -148,8 +149,8 @@ def appending(root: Path) -> Iterator[None]:
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m store`` to its end."""
-    command = [sys.executable, "-m", "store", *map(str, arguments)]
+    """Run ``python -m rmqclient.store`` to its end."""
+    command = [sys.executable, "-m", "rmqclient.store", *map(str, arguments)]
     return subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=30, check=False)
 
 

@@ -1,6 +1,6 @@
 """``python -m tests.torture``: the rigs at their full size, and the page with their figures.
 
-Each result is written to ``tests/torture/results`` when its rig ends, and ``docs/reliability-results.md`` is made from
+Each result is written to ``tests/torture/results`` when its rig ends, and ``docs/results/reliability.md`` is made from
 all results that are there. The status is 1 when a rig found a problem.
 """
 

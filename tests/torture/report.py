@@ -1,4 +1,4 @@
-"""The page ``docs/reliability-results.md``, made from the recorded results."""
+"""The page ``docs/results/reliability.md``, made from the recorded results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 _WIDTH = 120
-PAGE = Path(__file__).parents[2] / "docs" / "reliability-results.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "reliability.md"
 
 _HEAD = """\
 # What the rigs found

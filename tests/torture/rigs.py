@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from tests.torture import (
-    archives,
-    checker,
-    compaction,
-    delays,
-    disk_full,
-    failed_flush,
-    failures,
-    flips,
-    fuzz,
-    images,
-    interleavings,
-    kills,
-    once,
-    poison,
-    power,
-    recovery,
-    spark_restarts,
-    transactions,
-)
+from tests.torture.damage import disk_full, failed_flush, failures, flips, fuzz, recovery
+from tests.torture.kills import compaction, delays, interleavings, kills, once, poison, transactions
 from tests.torture.result import Rig
+from tests.torture.wholes import archives, checker, images, power, spark_restarts
 
 RIGS: dict[str, Rig] = {
     rig.name: rig

@@ -99,7 +99,7 @@ class Supervised:
         self.process.wait(LONG_S)
 
 
-COMMAND = (sys.executable, "-m", "workers")
+COMMAND = (sys.executable, "-m", "rmqclient.workers")
 
 
 def rmq(*arguments: str) -> str:

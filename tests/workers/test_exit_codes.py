@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from workers.exit_codes import WorkerExit, in_words
+from rmqclient.workers.exit_codes import WorkerExit, in_words
 
 
 @pytest.mark.parametrize(

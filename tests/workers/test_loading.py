@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.loading import TargetError, load_app
+from rmqclient.workers.loading import TargetError, load_app
 
 SHOP = """
 from rmqclient import App

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.restart_policy import Restart, RestartHistory, RestartPolicy
+from rmqclient.workers.processes.restart_policy import Restart, RestartHistory, RestartPolicy
 
 POLICY = RestartPolicy()
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 import pytest
 
 from rmqclient import ReceivedMessage
-from store import open_store
+from rmqclient.store import open_store
 from tests.workers.supervised import Supervised, eventually
 
 SECOND = timedelta(seconds=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import select
 import signal
 
-from workers import signals
-from workers.signals import SignalPipe
+from rmqclient.workers.processes import signals
+from rmqclient.workers.processes.signals import SignalPipe
 
 
 def test_a_signal_makes_the_pipe_readable_and_is_read_once() -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Message, Producer
-from rmqclient.group import MemberTable
-from store import open_store
+from rmqclient.groups.members import MemberTable
+from rmqclient.store import open_store
 from tests.workers.supervised import Supervised, children_of, eventually, resident_mib, rmq, runs
 
 Supervise = Callable[..., Supervised]
@@ -318,13 +318,15 @@ def test_supervisor_and_idle_worker_are_small(supervise: Supervise) -> None:
     supervised.send("modules")
     supervised.recorded("done modules")
     modules = supervised.record_path.read_text(encoding="utf-8").split()
-    assert {"click", "rich", "workers.cli"}.isdisjoint(modules)
+    assert {"click", "rich", "rmqclient.workers.cli"}.isdisjoint(modules)
 
 
 def test_workers_do_not_run_the_script_that_started_their_supervisor(supervise: Supervise, tmp_path: Path) -> None:
     # Given a script without a guard, as the installed command is one
     script = tmp_path / "start.py"
-    script.write_text("print('script runs', flush=True)\nfrom workers.cli import main\nmain()\n", encoding="utf-8")
+    script.write_text(
+        "print('script runs', flush=True)\nfrom rmqclient.workers.cli import main\nmain()\n", encoding="utf-8"
+    )
 
     # When it starts a supervisor
     supervised = supervise("obedient", "--processes", "1", command=[sys.executable, str(script)])

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from workers import worker_life
-from workers.exit_codes import ExitCode, WorkerExit
-from workers.restart_policy import RestartHistory
-from workers.worker_life import (
+from rmqclient.workers.exit_codes import ExitCode, WorkerExit
+from rmqclient.workers.processes import worker_life
+from rmqclient.workers.processes.restart_policy import RestartHistory
+from rmqclient.workers.processes.worker_life import (
     Action,
     Event,
     Exited,

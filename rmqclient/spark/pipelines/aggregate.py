@@ -14,7 +14,8 @@ from typing import Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from rmqclient.spark.pipelines.published import Published
+from rmqclient.spark.pipelines.output.published import Published
+from rmqclient.spark.pipelines.output.streaming import run_stream, write_parquet
 from rmqclient.spark.pipelines.reading import (
     Options,
     Topics,
@@ -24,7 +25,6 @@ from rmqclient.spark.pipelines.reading import (
     local_directory,
     messages,
 )
-from rmqclient.spark.pipelines.streaming import run_stream, write_parquet
 
 TimeColumn = Literal["born_timestamp", "timestamp"]
 

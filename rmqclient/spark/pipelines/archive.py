@@ -1,7 +1,7 @@
 """Archive: messages to Parquet or Delta Lake, by topic and day, each exactly once.
 
 Files stand in ``TARGET/topic=orders/day=2026-11-21/``; the day is that of the store time, in UTC. How exactly once
-comes about, for any reader of the directory, is told in :mod:`rmqclient.spark.pipelines.published`.
+comes about, for any reader of the directory, is told in :mod:`rmqclient.spark.pipelines.output.published`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rmqclient.spark.columns import METADATA, PROPERTIES, USUAL
-from rmqclient.spark.pipelines.delta import DeltaLog
-from rmqclient.spark.pipelines.published import Published
+from rmqclient.spark.pipelines.output.delta import DeltaLog
+from rmqclient.spark.pipelines.output.published import Published
+from rmqclient.spark.pipelines.output.small_files import merge_small_files
+from rmqclient.spark.pipelines.output.streaming import run_stream, write_parquet
 from rmqclient.spark.pipelines.reading import (
     Options,
     Topics,
@@ -24,8 +25,7 @@ from rmqclient.spark.pipelines.reading import (
     growing_messages,
     local_directory,
 )
-from rmqclient.spark.pipelines.small_files import merge_small_files
-from rmqclient.spark.pipelines.streaming import run_stream, write_parquet
+from rmqclient.spark.reading.columns import METADATA, PROPERTIES, USUAL
 
 TableFormat = Literal["parquet", "delta"]
 
@@ -65,8 +65,8 @@ def archive(
 
     ``properties`` and ``metadata`` add columns. A micro-batch reads at most ``batch_bytes`` of records, and a task some
     ``file_bytes``, from which it writes a file for each topic and day. With ``merge`` days that have many small files
-    get fewer, see :mod:`rmqclient.spark.pipelines.small_files`. ``work`` is ``TARGET.work``, where the checkpoint
-    is. ``options`` are those of the source, such as ``startingTimestamp``, which count for the first run.
+    get fewer, see :mod:`rmqclient.spark.pipelines.output.small_files`. ``work`` is ``TARGET.work``, where the
+    checkpoint is. ``options`` are those of the source, such as ``startingTimestamp``, which count for the first run.
 
     Raises UnknownTopic for a topic that is not there (with ``every_s`` it is waited for), StoreBusy while another
     process archives to ``target``, DataLost when ``target`` and ``work`` do not belong together, ValueError for a

@@ -21,11 +21,11 @@ from pyspark.sql import functions as sql
 from pyspark.sql.window import Window
 
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rmqclient.spark.location import Location
-from rmqclient.spark.offsets import available
 from rmqclient.spark.pipelines.reading import Options, Topics, asked_for, latency_ms, messages, offsets_json
-from store import MessageQueue
-from store.config_file import read_consumer_offsets
+from rmqclient.spark.reading.location import Location
+from rmqclient.spark.reading.offsets import available
+from rmqclient.store import MessageQueue
+from rmqclient.store.settings.config_file import read_consumer_offsets
 
 _COLUMNS = ("topic", "partition", "offset", "timestamp", "born_timestamp", "size", "msg_id")
 _QUANTILES = (0.5, 0.95, 0.99)

@@ -3,7 +3,7 @@
 What is read is settled by the first run, and written down in ``<target store>/spark/NAME.backfill.json``: from which
 offset to which of every queue, in chunks. Each chunk is one batch write with ``txnAppId=NAME`` and its number as
 ``txnVersion``, so a run that was killed is run again under the same name: chunks that are in the log are passed over,
-and one that was half-way is brought to its end (:mod:`rmqclient.spark.committing`).
+and one that was half-way is brought to its end (:mod:`rmqclient.spark.writing.committing`).
 
 A message keeps its queue id, unless that is asked otherwise, and the messages of a queue keep their order. A Python
 function may shuffle its rows; so its result is sorted by their place in the commit log, and has to keep that column.
@@ -23,14 +23,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from rmqclient.names import check_group, check_topic
-from rmqclient.spark import offsets
-from rmqclient.spark.columns import PROPERTIES, USUAL
-from rmqclient.spark.ledger import Ledger
-from rmqclient.spark.location import Location
-from rmqclient.spark.offsets import from_json, to_json
 from rmqclient.spark.pipelines.reading import Options, Topics, asked_for, messages
-from store import RESERVED_PROPERTIES
-from store.config_file import replace_file
+from rmqclient.spark.reading import offsets
+from rmqclient.spark.reading.columns import PROPERTIES, USUAL
+from rmqclient.spark.reading.location import Location
+from rmqclient.spark.reading.offsets import from_json, to_json
+from rmqclient.spark.writing.ledger import Ledger
+from rmqclient.store import RESERVED_PROPERTIES
+from rmqclient.store.settings.config_file import replace_file
 
 ORDER = "commit_log_offset"
 _WRITTEN = ("key", "value", "partition", "tags", "properties", "born_timestamp")

@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from rmqclient.spark.columns import PROPERTIES, USUAL
 from rmqclient.spark.pipelines.archive import TableFormat
-from rmqclient.spark.pipelines.delta import DeltaLog
-from rmqclient.spark.pipelines.directories import exchange, only_writer, sync_files, work_directory_of
-from rmqclient.spark.pipelines.published import PublishedFile
+from rmqclient.spark.pipelines.output.delta import DeltaLog
+from rmqclient.spark.pipelines.output.directories import exchange, only_writer, sync_files, work_directory_of
+from rmqclient.spark.pipelines.output.published import PublishedFile
+from rmqclient.spark.pipelines.output.streaming import write_parquet
 from rmqclient.spark.pipelines.reading import Options, Topics, local_directory, messages
-from rmqclient.spark.pipelines.streaming import write_parquet
+from rmqclient.spark.reading.columns import PROPERTIES, USUAL
 
 _ORDER = "commit_log_offset"
 _WRITTEN_HERE = re.compile(r"part-.*\.parquet|_SUCCESS|\..*\.crc")
@@ -54,8 +54,8 @@ def compact(
     """Replace ``target`` by the latest message of each topic and key; with ``empty_is_deleted`` an empty body is none.
 
     Parquet: readers of the directory find the old content or the new one, whole, if the file system can exchange two
-    directories (see :mod:`rmqclient.spark.pipelines.directories`); one that listed the old files looks again. With
-    ``table`` it is entered into the session's catalog under that name. Delta: a new version of the table.
+    directories (see :mod:`rmqclient.spark.pipelines.output.directories`); one that listed the old files looks again.
+    With ``table`` it is entered into the session's catalog under that name. Delta: a new version of the table.
 
     Raises StoreBusy while another process writes there, ValueError for a target that is no directory of a file system
     or holds something else, OSError where directories cannot be exchanged (the old content stays), NotInstalled when

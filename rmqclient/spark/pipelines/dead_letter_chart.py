@@ -7,12 +7,10 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from store.errors import NotInstalled
-
-if TYPE_CHECKING:
-    from rmqclient.spark.pipelines.dead_letters import Failing
+from rmqclient.spark.pipelines.failing import Failing
+from rmqclient.store.errors import NotInstalled
 
 _MOST_ERRORS = 7
 _MOST_HANDLERS = 10

@@ -32,13 +32,14 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from rmqclient import dead_letters
-from rmqclient.failure import HISTORY
+from rmqclient.failures import dead_letters
+from rmqclient.failures.failure import HISTORY
+from rmqclient.failures.retry import dead_letter_topic
 from rmqclient.names import DEAD_LETTER_PREFIX, check_group
-from rmqclient.retry import dead_letter_topic
 from rmqclient.spark.pipelines.dead_letter_chart import draw
+from rmqclient.spark.pipelines.failing import Failing
 from rmqclient.spark.pipelines.reading import Options, messages
-from store import open_store
+from rmqclient.store import open_store
 
 _COLUMNS = (
     *("key", "value", "topic", "offset", "timestamp", "born_timestamp", "tags", "properties"),
@@ -46,28 +47,6 @@ _COLUMNS = (
 )
 _FAILURE = "array<struct<at: bigint, attempt: int, error: string, text: string, trace: string, worker: string>>"
 _FRAME = r'File "(?:[^"]*/)?([^"/]*)", line \d+, in (\S+)'
-
-
-@dataclass(frozen=True)
-class Failing:
-    """Dead letters of one kind in one window of time."""
-
-    start_ms: int
-    end_ms: int
-    group: str
-    topic: str
-    handler: str | None
-    error: str | None
-    messages: int
-    attempts: int
-    """Delivery attempts of all of them."""
-
-    first_ms: int
-    last_ms: int
-    example: str
-    """What the last exception of one of them said."""
-
-    example_id: str
 
 
 @dataclass(frozen=True)
@@ -152,10 +131,11 @@ def replay(
 ) -> Replayed:
     """Send the dead letters of ``group`` that a condition selects to the topics where they failed, each once.
 
-    Spark selects; sending is :func:`rmqclient.dead_letters.replay`, so each message keeps its id, is left out of later
-    replays, and is sent once although this process is killed and run again. With ``dry_run`` nothing is sent.
+    Spark selects; sending is :func:`rmqclient.failures.dead_letters.replay`, so each message keeps its id, is left out
+    of later replays, and is sent once although this process is killed and run again. With ``dry_run`` nothing is sent.
 
-    Raises StoreBusy while another command replays or purges, and what :meth:`rmqclient.producer.Producer.send` raises.
+    Raises StoreBusy while another command replays or purges, and what :meth:`rmqclient.sending.producer.Producer.send`
+    raises.
     """
     rows = letters(spark, store, [group], options)
     chosen = (rows.where(where) if where else rows).select("dead_letter_topic", "offset", "msg_id").collect()

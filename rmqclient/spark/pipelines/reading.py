@@ -12,11 +12,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructField, StructType
 
-from rmqclient.spark.columns import METADATA, PROPERTIES, USUAL
-from rmqclient.spark.location import Location
-from rmqclient.spark.offsets import selected
-from rmqclient.spark.read_options import ReadOptions, parse
-from store import MessageQueue
+from rmqclient.spark.reading.columns import METADATA, PROPERTIES, USUAL
+from rmqclient.spark.reading.location import Location
+from rmqclient.spark.reading.offsets import selected
+from rmqclient.spark.reading.read_options import ReadOptions, parse
+from rmqclient.store import MessageQueue
 
 Topics: TypeAlias = Sequence[str]
 """Their names; none when the options select what is read."""

@@ -1,0 +1,1 @@
+"""What came out of the demonstration, and whether it is right."""

@@ -1,0 +1,1 @@
+"""Sealed files of a store in object storage."""

@@ -1,0 +1,114 @@
+"""The consume queues of an archive: the entries of the messages that are archived, and no others.
+
+A file whose entries all count is uploaded once. Of the last one of a queue those that count are uploaded, with zeros
+behind them, and again when there are more. Entries that are archived stay as they are: recovery may have written them
+again since, blank where retention has removed the messages.
+"""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import suppress
+
+import msgspec
+
+from rmqclient.archive.manifest import ArchivedQueue, QueueFile, file_name, queue_file_name
+from rmqclient.archive.uploads import Uploads
+from rmqclient.store import MessageQueue, layout
+from rmqclient.store.errors import StoreCorrupt
+from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues
+
+_ENTRY = layout.CONSUME_QUEUE_ENTRY
+
+
+class QueueArchiver:
+    """Uploads consume queue files of one store. ``may_be_there`` says that a killed run may have done it."""
+
+    def __init__(self, queues: ConsumeQueues, uploads: Uploads, *, may_be_there: bool) -> None:
+        self.sealed_files = 0
+        self._consume_queues = queues
+        self._uploads = uploads
+        self._may_be_there = may_be_there
+        self._entries_per_file = queues.entries_per_file
+
+    def archive(
+        self, queue: MessageQueue, known: ArchivedQueue | None, log_begin: int, log_end: int
+    ) -> ArchivedQueue | None:
+        """Upload what a queue has for records between two commit log offsets; return what is archived then.
+
+        ``known`` is what was. None when there is nothing. Raises StoreCorrupt when an entry is missing.
+        """
+        entries = self._consume_queues[queue]
+        bounds = _bounds(entries, log_begin, log_end)
+        if known is not None:
+            bounds = range(known.min_offset, max(known.max_offset, bounds.stop))
+        files = {file.first: file for file in known.files} if known is not None else {}
+        for base in entries.files.bases() if bounds else ():
+            first = base // _ENTRY.size
+            count = min(bounds.stop - first, self._entries_per_file)
+            before = files.get(first)
+            if count > (before.entries if before is not None else 0):
+                with suppress(FileNotFoundError):  # retention removed it after the records of all its entries
+                    content = self._entries(queue, entries, range(first, first + count), before)
+                    _check(entries, first, content, before.entries if before is not None else bounds.start - first)
+                    files[first] = self._put(queue, first, content)
+        if not files:
+            return None
+        last = files[max(files)]
+        stop = min(bounds.stop, last.first + last.entries)
+        in_order = [files[first] for first in sorted(files)]
+        return ArchivedQueue(queue.topic, queue.queue_id, min(bounds.start, stop), stop, in_order)
+
+    def begun_at(self, queue: ArchivedQueue, log_begin: int) -> ArchivedQueue:
+        """Return a queue without the messages below a commit log offset."""
+        bounds = _bounds(self._consume_queues[queue.queue], log_begin, 1 << 62)
+        return msgspec.structs.replace(queue, min_offset=min(max(queue.min_offset, bounds.start), queue.max_offset))
+
+    def _entries(self, queue: MessageQueue, entries: ConsumeQueue, numbers: range, known: QueueFile | None) -> bytes:
+        """Return the first entries of a file, those that are archived as they are there."""
+        content = entries.files.read(numbers.start * _ENTRY.size, 0, len(numbers) * _ENTRY.size)
+        archived = known.entries * _ENTRY.size if known is not None else 0
+        if known is None or zlib.crc32(self._padded(content[:archived])) == known.crc32:
+            return content
+        try:
+            file = self._uploads.storage.open(queue_file_name(queue, numbers.start))
+        except FileNotFoundError:
+            return content
+        before = file.read(0, archived)
+        file.close()
+        return before + content[len(before) :]
+
+    def _put(self, queue: MessageQueue, first: int, entries: bytes) -> QueueFile:
+        count, content = len(entries) // _ENTRY.size, self._padded(entries)
+        found = self._uploads.found
+        name = queue_file_name(queue, first)
+        crc = self._uploads.put(name, len(content), lambda: [content], may_be_there=self._may_be_there)
+        self.sealed_files += count == self._entries_per_file and found == self._uploads.found
+        return QueueFile(file_name(first * _ENTRY.size), count, crc)
+
+    def _padded(self, content: bytes) -> bytes:
+        return content + bytes(self._entries_per_file * _ENTRY.size - len(content))
+
+
+def _bounds(entries: ConsumeQueue, log_begin: int, log_end: int) -> range:
+    """Return the queue offsets of the messages between two commit log offsets."""
+    while True:
+        with suppress(FileNotFoundError):  # removed between the look at the directory and that at the file
+            stop = entries.end_below(log_end)
+            return range(min(entries.begin(log_begin), stop), stop)
+
+
+def _check(entries: ConsumeQueue, first: int, content: bytes, start: int) -> None:
+    """Raise StoreCorrupt when an entry from ``start`` on is missing, as after a power cut: recovery writes it."""
+    before = -1
+    for number in range(max(0, start), len(content) // _ENTRY.size):
+        entry = _ENTRY.unpack_from(content, number * _ENTRY.size)
+        if entry == layout.PRE_BLANK_ENTRY:
+            continue
+        if entry[1] <= 0 or entry[0] <= before:
+            raise StoreCorrupt(
+                entries.files.path(first * _ENTRY.size),
+                number * _ENTRY.size,
+                f"entry {first + number} is not there or out of order: have the store recovered, then archive it",
+            )
+        before = entry[0]

@@ -1,0 +1,1 @@
+"""Consumers: which queues a process has, and what it reads of them."""

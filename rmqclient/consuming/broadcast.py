@@ -1,0 +1,62 @@
+"""Broadcast: every member of a group gets every message, once, and keeps its own offsets.
+
+A member is a group of its own in the group-queue table, named ``group|member``. ``|`` is in RocketMQ's alphabet of
+groups and not in ours, so no group of a user has such a name; for a broker that opens the store, the entries
+``topic@group|member`` of ``consumerOffset.json`` are those of groups that are not connected.
+
+The name of a member outlives its process: whoever starts under it goes on where it was. Two processes cannot have one
+name at the same time. As in RocketMQ there is no retry and no dead letter: a message whose handler fails is logged and
+dropped (ConsumeMessageConcurrentlyService.processConsumeResult).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rmqclient.delivery.concurrent import ConcurrentDelivery
+from rmqclient.failures.failure import Failure
+from rmqclient.handler import Handler
+from rmqclient.message import ReceivedMessage
+from rmqclient.names import MAX_NAME_CHARACTERS, check_group, check_member
+from rmqclient.store.errors import HandlerError, InvalidName
+
+SEPARATOR = "|"
+
+_log = logging.getLogger(__name__)
+
+
+def group_of_member(handler: Handler, member: str | None) -> str:
+    """Return the group under which a member of a broadcast group keeps its offsets.
+
+    Raises HandlerError when the member has no name, InvalidName for one that cannot be.
+    """
+    if member is None:
+        raise HandlerError(
+            f"handler of topic {handler.topic!r} in group {handler.group!r}: broadcast=True needs a name that this "
+            'process has again after a restart, under which its offsets are kept: PushConsumer(client_id="cache-1")'
+        )
+    name = f"{check_group(handler.group)}{SEPARATOR}{check_member(member)}"
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise InvalidName(
+            f"member {member!r} of broadcast group {handler.group!r}: both names together have "
+            f"{len(name) - len(SEPARATOR)} characters, and at most {MAX_NAME_CHARACTERS - len(SEPARATOR)} fit; "
+            "shorten one"
+        )
+    return name
+
+
+def group_and_member(name: str) -> tuple[str, str | None]:
+    """Return the group and the member that a name in the group-queue table stands for; no member if not broadcast."""
+    group, separator, member = name.partition(SEPARATOR)
+    return group, member if separator else None
+
+
+class BroadcastDelivery(ConcurrentDelivery):
+    """The threads of one broadcast handler: a message whose handler raises is logged, counted and done with."""
+
+    def _store(self, message: ReceivedMessage, failure: Failure, *_earlier: Failure) -> None:
+        _log.error(
+            "group %s: message %s (%s, queue %d, offset %d) failed and is dropped, as broadcast messages are: %s: %s",
+            self._handler.group, message.message_id, message.topic, message.queue_id, message.queue_offset,
+            failure.error, failure.text,
+        )  # fmt: skip

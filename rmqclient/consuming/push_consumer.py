@@ -1,0 +1,248 @@
+"""Push consumer: runs every handler of an application, and its schedules, in one process.
+
+Each handler is a member of its group. One thread renews leases, sees to the rebalance and sleeps on the wake word of
+its first member in between; the handlers' own threads deliver. Each schedule has a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.consuming.broadcast import BroadcastDelivery, group_of_member
+from rmqclient.consuming.rebalance import Rebalancer
+from rmqclient.consuming.retry_topic import RetryTopic
+from rmqclient.consuming.start_position import begin
+from rmqclient.delivery.batch import BatchDelivery
+from rmqclient.delivery.concurrent import ConcurrentDelivery
+from rmqclient.delivery.delivery import Delivery
+from rmqclient.delivery.key_ordered import KeyOrderedDelivery
+from rmqclient.delivery.orderly import OrderlyDelivery
+from rmqclient.filters import MessageFilter
+from rmqclient.groups.members import Member, MemberTable, check_client_id, default_client_id
+from rmqclient.handler import Handler
+from rmqclient.schedules.cron import Cron
+from rmqclient.schedules.cron_sender import CronSender
+from rmqclient.sending.producer import Producer
+from rmqclient.store import MessageQueue, MessageStore, boottime, layout
+from rmqclient.store.errors import QueueError
+from rmqclient.tables import app_table
+
+_log = logging.getLogger(__name__)
+
+_MEMBERSHIP_WORD = layout.RUNTIME_HEADER.at["membership_word"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What a process has done since its consumer started."""
+
+    in_flight: int
+    """Messages whose handler runs now."""
+    handled: int
+    failed: int
+    message_started_ns: int
+    """CLOCK_BOOTTIME when the handler call that runs longest was first seen running, 0 when none does."""
+
+
+class Subscription:
+    """One handler of this process: its membership, its queues, its threads."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        table: MemberTable,
+        handler: Handler,
+        client_id: str,
+        config: ConsumerConfig,
+        member_name: str | None = None,
+    ) -> None:
+        self.handler = handler
+        self.filter = MessageFilter(handler.tags, handler.where, handler.json)
+        group = handler.group
+        if handler.broadcast:  # nobody else may be this member, so its name is its client id, too
+            group, client_id = group_of_member(handler, member_name), member_name or client_id
+        begin(store, table, group, handler.topic, handler.start)
+        self.member: Member = table.join(group, handler.topic, client_id, handler.subscription)
+        self.delivery = way_of(handler)(store, handler, self.member, config)
+        self.rebalancer = Rebalancer(store, self.member, self.filter.tag_set, self.delivery, config, handler.allocation)
+
+
+def way_of(handler: Handler) -> type[Delivery]:
+    """Return how the messages of a handler are delivered."""
+    if handler.broadcast:
+        return BroadcastDelivery
+    if handler.ordered == "key":
+        return KeyOrderedDelivery
+    if handler.ordered:
+        return OrderlyDelivery
+    return BatchDelivery if handler.batch > 1 else ConcurrentDelivery
+
+
+class PushConsumer:
+    """Every handler of one process. Not started by its constructor; :meth:`close` leaves the groups.
+
+    ``crons`` are the schedules of the application; they send while the consumer takes messages. ``client_id`` names
+    this process among the members of its groups; a random one by default. Broadcast handlers keep their offsets under
+    ``member_name``, which is the ``client_id`` if one is given, and must be the same after a restart.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        handlers: Sequence[Handler],
+        *,
+        client_id: str | None = None,
+        member_name: str | None = None,
+        config: ConsumerConfig | None = None,
+        crons: Sequence[Cron] = (),
+    ) -> None:
+        self._store = store
+        self._crons = crons
+        self._cron_threads: list[threading.Thread] = []
+        self._sending_ended = threading.Event()
+        self._member_name = member_name or client_id
+        self._handlers = handlers
+        self._config = config or ConsumerConfig()
+        self.client_id = default_client_id() if client_id is None else check_client_id(client_id)
+        self.subscriptions: list[Subscription] = []
+        """One per handler; empty before the start and after the end."""
+        self._retry_topics: list[RetryTopic] = []
+        self._wake_at = _MEMBERSHIP_WORD
+        self._closing = threading.Event()
+        self._coordinator = threading.Thread(target=self._coordinate, name="rmq-coordinator", daemon=True)
+
+    def start(self, on_ready: Callable[[], None] | None = None) -> None:
+        """Join the groups, take queues and begin to deliver.
+
+        What is free is taken before this returns: a worker that is ready has its queues, and no message waits for a
+        later look. ``on_ready`` is called behind that and before the first handler, which may end the process.
+
+        Raises SubscriptionMismatch, ClientIdInUse, TableFull, StoreBusy, and for broadcast handlers HandlerError
+        without a name of the member, and InvalidName; then no group was joined.
+        """
+        app_table.serve(self._store)
+        try:
+            self._join()
+        except BaseException:
+            self.close()
+            raise
+        self._step()
+        if on_ready is not None:
+            on_ready()
+        for subscription in self.subscriptions:
+            subscription.delivery.start()
+        self._coordinator.start()
+        self._start_crons()
+
+    def _join(self) -> None:
+        table = MemberTable(self._store)
+        for handler in self._handlers:
+            self.subscriptions.append(
+                Subscription(self._store, table, handler, self.client_id, self._config, self._member_name)
+            )
+        for group, deliveries in _retrying(self.subscriptions).items():
+            retry_topic = RetryTopic(self._store, table, group, deliveries, self.client_id, self._config)
+            self._retry_topics.append(retry_topic)
+        self._wake_at = table.wake_at or _MEMBERSHIP_WORD
+
+    def _start_crons(self) -> None:
+        if not self._crons:
+            return
+        producer = Producer(self._store, group="RMQ_CRON")
+        for cron in self._crons:
+            sender = CronSender(self._store, producer, cron)
+            name = f"rmq-cron-{cron.name}"
+            thread = threading.Thread(target=sender.run, args=(self._sending_ended,), name=name, daemon=True)
+            self._cron_threads.append(thread)
+            thread.start()
+
+    def stop_taking(self) -> None:
+        """Begin no further message, and none of a schedule; running ones go on."""
+        self._sending_ended.set()
+        for subscription in self.subscriptions:
+            subscription.delivery.stop_taking()
+
+    def drain(self, timeout_s: float) -> int:
+        """Wait for the running handlers; return how many still run when the time is up. Leases are kept meanwhile.
+
+        A function of a schedule that is being called counts, too.
+        """
+        deadline = time.monotonic() + timeout_s
+        left = sum(
+            subscription.delivery.join(max(0.0, deadline - time.monotonic())) for subscription in self.subscriptions
+        )
+        for thread in self._cron_threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return left + sum(thread.is_alive() for thread in self._cron_threads)
+
+    def close(self) -> None:
+        """Leave the groups; other members take the queues over at once. Closing twice does nothing.
+
+        Tables of the application that read this store are closed.
+        """
+        self.stop_taking()
+        self._closing.set()
+        if self._coordinator.is_alive():
+            self._store.state.words.signal(self._wake_at)
+            self._coordinator.join()
+        joined = self._joined
+        self._retry_topics, self.subscriptions = [], []
+        for each in joined:
+            if each.rebalancer.release_all():
+                each.member.leave()
+        app_table.leave(self._store)
+
+    @property
+    def counters(self) -> Counters:
+        """What this process has done so far."""
+        now = boottime()
+        deliveries = [subscription.delivery for subscription in self.subscriptions]
+        started = [delivery.longest_running_since(now) for delivery in deliveries]
+        return Counters(
+            in_flight=sum(delivery.running for delivery in deliveries),
+            handled=sum(delivery.handled for delivery in deliveries),
+            failed=sum(delivery.failed for delivery in deliveries),
+            message_started_ns=min((at for at in started if at), default=0),
+        )
+
+    @property
+    def queues(self) -> dict[str, tuple[MessageQueue, ...]]:
+        """The queues held now, by ``topic@group``."""
+        return {
+            f"{subscription.handler.topic}@{subscription.handler.group}": subscription.rebalancer.queues
+            for subscription in self.subscriptions
+        }
+
+    @property
+    def _joined(self) -> list[Subscription | RetryTopic]:
+        return [*self.subscriptions, *self._retry_topics]
+
+    def _coordinate(self) -> None:
+        words = self._store.state.words
+        while not self._closing.is_set():
+            seen = words.load32(self._wake_at)
+            self._step()
+            if not self._closing.is_set():
+                looks = [each.rebalancer.next_look_ms for each in self._joined]
+                words.wait(self._wake_at, seen, min(looks, default=self._config.liveness_interval_ms))
+
+    def _step(self) -> None:
+        for each in self._joined:
+            try:
+                each.rebalancer.step()
+            except (QueueError, ValueError, OSError) as error:  # the next look tries again
+                _log.error("rebalance of group %s failed, trying again: %s", each.member.group, error)
+
+
+def _retrying(subscriptions: Sequence[Subscription]) -> dict[str, list[Delivery]]:
+    """Return, by group, the deliveries whose failed messages come back through the retry topic."""
+    found: dict[str, list[Delivery]] = {}
+    for each in subscriptions:
+        if not each.handler.ordered and not each.handler.broadcast:
+            found.setdefault(each.handler.group, []).append(each.delivery)
+    return found

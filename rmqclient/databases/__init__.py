@@ -1,0 +1,1 @@
+"""A database transaction and a message as one thing."""

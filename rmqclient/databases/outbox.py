@@ -1,0 +1,345 @@
+"""Outbox: a database transaction and a send are one thing, without two-phase commit.
+
+::
+
+    outbox = Outbox()                                  # the name of its table can be given
+    outbox.create(connection)                          # once
+
+    with connection:                                   # sqlite3; `with connection.transaction():` of psycopg
+        connection.execute("UPDATE account SET ...")
+        outbox.add(connection, Message("payments", b"..."))
+
+    with Relay("./store", outbox, lambda: sqlite3.connect("shop.db")) as relay:
+        relay.run(ended)                               # in any process; a second one waits for the first to end
+
+The row is there if and only if the transaction was committed. A relay, of which one works at a time, goes through rows
+in three steps, and can be killed anywhere:
+
+=================  ====================================  ==============================================================
+step               what the database then says           what the next relay does with the row
+=================  ====================================  ==============================================================
+claim, committed   ``state`` 1: it may have been sent    looks for a message with the row's unique key in the store:
+                                                         marks it if there is one, frees it if not
+send, flushed      the same                              the same
+mark, committed    ``state`` 2, with its message id      nothing
+=================  ====================================  ==============================================================
+
+So each row is sent once. The unique key is one of the message's keys, ``outbox-`` and 32 digits, and so also what a
+handler can know it by. A row whose message the store refuses for good gets state 3 and says why.
+
+What that rests on: a relay's lock goes when its process dies (a lock of the file beside an SQLite database, an advisory
+lock of a PostgreSQL session); an append that a death interrupted is settled before it is looked for; and the row is
+marked when the message is on the disk. Rows leave in the order of their numbers. With PostgreSQL that is the order in
+which transactions wrote them, and not the order in which they were committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+import sqlite3
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import orjson
+
+from rmqclient.codecs import encode_body
+from rmqclient.databases.database import Connection, Cursor, check_table, commits_by_itself, execute, is_sqlite
+from rmqclient.message import Message, SendResult
+from rmqclient.sending.compressor import OVER_BYTES
+from rmqclient.sending.producer import Producer
+from rmqclient.store import MessageStore, open_store
+from rmqclient.store.bodies import Compression
+from rmqclient.store.crash_points import CrashPoint, reach
+from rmqclient.store.errors import MessageRejected
+
+_log = logging.getLogger(__name__)
+
+_NEW, _CLAIMED, _SENT, _REFUSED = range(4)
+_LOCK_CLASS = int.from_bytes(b"rmqo", "big")
+"""First half of the advisory locks of this module, so that they are not those of others."""
+_FIELDS = "id, unique_key, topic, body, tags, keys, properties, flag, sharding_key"
+_COLUMNS = """
+    unique_key TEXT NOT NULL UNIQUE, topic TEXT NOT NULL, body {bytes} NOT NULL, tags TEXT, keys TEXT NOT NULL,
+    properties TEXT NOT NULL, flag INTEGER NOT NULL, sharding_key TEXT, state INTEGER NOT NULL DEFAULT 0,
+    message_id TEXT, refusal TEXT
+"""
+
+
+class Row(NamedTuple):
+    """A message in the outbox."""
+
+    id: int
+    unique_key: str
+    topic: str
+    body: bytes
+    tags: str | None
+    keys: str
+    properties: str
+    flag: int
+    sharding_key: str | None
+
+    def message(self) -> Message:
+        """Return the message to send, with the unique key among its keys."""
+        return Message(
+            self.topic,
+            bytes(self.body),
+            tags=self.tags,
+            keys=[*orjson.loads(self.keys), self.unique_key],
+            properties=orjson.loads(self.properties) or None,
+            flag=self.flag,
+        )
+
+
+class Outbox:
+    """The outbox table of one database. Holds no connection: each call gets one."""
+
+    def __init__(self, table: str = "rmq_outbox") -> None:
+        self.table = check_table(table)
+
+    def create(self, connection: Connection) -> None:
+        """Make the table unless it is there, and commit that."""
+        number = "INTEGER PRIMARY KEY AUTOINCREMENT" if is_sqlite(connection) else "BIGSERIAL PRIMARY KEY"
+        columns = _COLUMNS.format(bytes="BLOB" if is_sqlite(connection) else "BYTEA")
+        self.execute(connection, "CREATE TABLE IF NOT EXISTS {table}" + f" (id {number}, {columns})")
+        self.execute(
+            connection, f"CREATE INDEX IF NOT EXISTS {{table}}_waiting ON {{table}} (id) WHERE state < {_SENT}"
+        )
+        connection.commit()
+
+    def add(self, connection: Connection, message: Message, sharding_key: str | None = None) -> str:
+        """Write a message into the present transaction of ``connection``; return its unique key.
+
+        It is sent if that transaction is committed. Raises ValueError outside of one, because the message would be sent
+        whatever comes later, and what the database raises.
+        """
+        if commits_by_itself(connection):
+            raise ValueError(
+                "the connection is in no transaction and commits every statement by itself: begin one, or the message "
+                "is sent whether your other statements succeed or not"
+            )
+        unique_key = f"outbox-{secrets.token_hex(16)}"
+        values = (
+            unique_key,
+            message.topic,
+            message.body if type(message.body) is bytes else encode_body(message.body),
+            message.tags,
+            orjson.dumps(message.keys).decode(),
+            orjson.dumps(message.properties or {}).decode(),
+            message.flag,
+            sharding_key,
+        )
+        self.execute(
+            connection,
+            "INSERT INTO {table} (unique_key, topic, body, tags, keys, properties, flag, sharding_key) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            values,
+        )
+        return unique_key
+
+    def forget_sent(self, connection: Connection) -> int:
+        """Delete the rows that were sent, in the connection's transaction; return how many."""
+        return self.execute(connection, "DELETE FROM {table} WHERE state = ?", (_SENT,)).rowcount
+
+    def rows(self, connection: Connection, state: int, limit: int) -> list[Row]:
+        """Return the first rows of a state."""
+        chosen = "SELECT {fields} FROM {table} WHERE state = ? ORDER BY id LIMIT ?"
+        return [Row(*fields) for fields in self.execute(connection, chosen, (state, limit)).fetchall()]
+
+    def mark(self, connection: Connection, row: Row, state: int, message_id: str | None, refusal: str | None) -> None:
+        """Write down what became of a row."""
+        changed = "UPDATE {table} SET state = ?, message_id = ?, refusal = ? WHERE id = ?"
+        self.execute(connection, changed, (state, message_id, refusal, row.id))
+
+    def execute(self, connection: Connection, statement: str, values: Sequence[Any] = ()) -> Cursor:
+        """Run one statement, with ? for values, {table} and {fields}."""
+        return execute(connection, self.table, statement.replace("{fields}", _FIELDS), values)
+
+
+class Relay:
+    """Sends what is in an outbox; a context manager. ``connect`` opens a connection that nobody else uses.
+
+    ``root`` is the directory of a store, or an open store. Bodies are compressed as :class:`Producer` does it.
+    """
+
+    def __init__(
+        self,
+        root: Path | str | MessageStore,
+        outbox: Outbox,
+        connect: Callable[[], Connection],
+        *,
+        batch: int = 100,
+        interval_s: float = 0.1,
+        compression: Compression | None = None,
+        compress_over_bytes: int = OVER_BYTES,
+        compression_level: int | None = None,
+    ) -> None:
+        if batch < 1 or interval_s <= 0:
+            raise ValueError(f"batch={batch}, interval_s={interval_s}: must be positive")
+        self._own_store = not isinstance(root, MessageStore)
+        self._store = root if isinstance(root, MessageStore) else open_store(root)
+        try:
+            self._producer = Producer(
+                self._store,
+                group="RMQ_OUTBOX",
+                compression=compression,
+                compress_over_bytes=compress_over_bytes,
+                compression_level=compression_level,
+            )
+        except BaseException:
+            if self._own_store:
+                self._store.close()
+            raise
+        self._outbox = outbox
+        self._connect = connect
+        self._batch = batch
+        self._interval_s = interval_s
+        self._connection: Connection | None = None
+        self._lock: _Lock | None = None
+        self._is_settled = False
+
+    def run(self, ended: threading.Event) -> None:
+        """Send what there is and what comes, until ``ended`` is set; failures are reported and tried again."""
+        while not ended.is_set():
+            try:
+                sent = self.send()
+            except Exception:  # noqa: BLE001 - a database has errors of its own
+                _log.exception("outbox %s: trying again", self._outbox.table)
+                sent = 0
+            if not sent:
+                ended.wait(self._interval_s)
+
+    def send(self) -> int:
+        """Send one batch; return how many rows were dealt with: 0 when none waits, or another relay is at work.
+
+        Raises what the database raises, and what a send raises; rows then wait for the next call.
+        """
+        try:
+            connection = self._connected()
+            if connection is None:
+                return 0
+            if not self._is_settled:
+                self._settle(connection)
+            return self._send_batch(connection)
+        except BaseException:
+            self._leave()
+            raise
+
+    def close(self) -> None:
+        """Leave the database and the store."""
+        self._leave()
+        self._producer.close()
+        if self._own_store:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _send_batch(self, connection: Connection) -> int:
+        rows = self._outbox.rows(connection, _NEW, self._batch)
+        if not rows:
+            connection.rollback()
+            return 0
+        for row in rows:
+            self._outbox.mark(connection, row, _CLAIMED, None, None)
+        connection.commit()
+        reach(CrashPoint.OUTBOX_CLAIMED)
+        sent = [(row, self._send(row)) for row in rows]
+        flushed_to = max((result.commit_log_end for _, result in sent if isinstance(result, SendResult)), default=0)
+        self._store.flusher.wait_until_flushed(flushed_to)
+        reach(CrashPoint.OUTBOX_SENT)
+        for row, result in sent:
+            if isinstance(result, SendResult):
+                self._outbox.mark(connection, row, _SENT, result.message_id, None)
+            else:
+                self._outbox.mark(connection, row, _REFUSED, None, str(result))
+        connection.commit()
+        return len(rows)
+
+    def _send(self, row: Row) -> SendResult | Exception:
+        try:
+            return self._producer.send(row.message(), row.sharding_key)
+        except (MessageRejected, ValueError) as error:  # an InvalidName is one
+            _log.error("outbox %s: row %d can never be sent: %s", self._outbox.table, row.id, error)
+            return error
+
+    def _settle(self, connection: Connection) -> None:
+        """Find out which rows were sent by a relay that did not live to mark them, or that failed."""
+        self._store.settle_appends()
+        while rows := self._outbox.rows(connection, _CLAIMED, self._batch):
+            flushed_to = 0
+            for row in rows:
+                found = self._store.messages_by_key(row.topic, row.unique_key, limit=1)
+                if found:
+                    flushed_to = max(flushed_to, found[0].commit_log_offset + found[0].size)
+                    self._outbox.mark(connection, row, _SENT, found[0].message_id, None)
+                else:
+                    self._outbox.mark(connection, row, _NEW, None, None)
+            self._store.flusher.wait_until_flushed(flushed_to)
+            connection.commit()
+        connection.rollback()
+        self._is_settled = True
+
+    def _connected(self) -> Connection | None:
+        """Return the connection, when this relay is the one at work."""
+        if self._connection is None:
+            connection = self._connect()
+            try:
+                lock = _lock_of(self._outbox, connection)
+            except BaseException:
+                connection.close()
+                raise
+            if lock is None:
+                connection.close()
+                return None
+            self._connection, self._lock = connection, lock
+        return self._connection
+
+    def _leave(self) -> None:
+        connection, lock, self._connection, self._lock = self._connection, self._lock, None, None
+        self._is_settled = False
+        if connection is not None:
+            with contextlib.suppress(Exception):  # it may be what has failed; it is closed either way
+                connection.rollback()
+            with contextlib.suppress(Exception):
+                connection.close()
+        if lock is not None:
+            lock()
+
+
+_Lock = Callable[[], None]
+
+
+def _lock_of(outbox: Outbox, connection: Connection) -> _Lock | None:
+    """Become the only relay; return what ends that after the connection is closed. None when there is one already."""
+    if isinstance(connection, sqlite3.Connection):
+        return _lock_beside(outbox, connection)
+    number = zlib.crc32(outbox.table.encode()) - 2**31  # a signed integer of 32 bits
+    (row,) = outbox.execute(connection, "SELECT pg_try_advisory_lock(?, ?)", (_LOCK_CLASS, number)).fetchall()
+    connection.commit()
+    return (lambda: None) if row[0] else None  # it ends with the session
+
+
+def _lock_beside(outbox: Outbox, connection: sqlite3.Connection) -> _Lock | None:
+    file = next(path for _, name, path in connection.execute("PRAGMA database_list") if name == "main")
+    if not file:
+        return lambda: None  # a database in memory is for one process
+    descriptor = os.open(f"{file}-{outbox.table}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return lambda: os.close(descriptor)

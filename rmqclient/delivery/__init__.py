@@ -1,0 +1,1 @@
+"""From a queue that is owned to the handler that is called."""

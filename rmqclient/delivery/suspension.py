@@ -1,0 +1,98 @@
+"""Suspension: what follows when a message fails whose successors must wait for it.
+
+It is delivered again in place, after a pause of a second [suspendCurrentQueueTimeMillis, clamped to 10 ms to 30 s, as
+in ConsumeMessageOrderlyService], for ever [maxReconsumeTimes, 2^31 - 1]. If the handler came with a policy of its own,
+and that says that it is enough, it becomes a dead letter, and its successors go on.
+
+A handler asks for another pause with::
+
+    raise Suspend(seconds=5)
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.failures.failure import DEATH, Failure
+from rmqclient.failures.retry import Outcome, Retries
+from rmqclient.handler import Handler
+from rmqclient.message import ReceivedMessage
+from rmqclient.store.errors import QueueError
+
+_log = logging.getLogger(__name__)
+
+_SHORTEST_S, _LONGEST_S = 0.01, 30.0
+
+
+class Suspend(Exception):
+    """Raised by a handler: this message later, and what stands behind it after that.
+
+    ``seconds`` is clamped to 0.01 to 30. It holds the queue with ``ordered=True``, the key with ``ordered="key"``, and
+    counts as a delivery attempt. To any other handler it is a failure like others.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"again in {self.seconds} s"
+
+
+class Suspension:
+    """How the failed messages of one handler are held."""
+
+    def __init__(self, handler: Handler, config: ConsumerConfig, retries: Retries) -> None:
+        self._group = handler.group
+        self._policy = handler.retry
+        self._pause_s = config.suspend_ms / 1000
+        self._retries = retries
+
+    def after(self, messages: list[ReceivedMessage], error: BaseException) -> float:
+        """Return how many seconds the messages of one call wait; 0 when they have become dead letters instead."""
+        message = messages[0]
+        attempt = message.delivery_attempt
+        asked = isinstance(error, Suspend)
+        if self._policy.outcome(attempt, None if asked else error) is Outcome.DEAD_LETTER:
+            failure = Failure.raised(error, attempt, self._retries.client_id)
+            if self._bury(messages, failure):
+                return 0
+        pause_s = self._clamped(error.seconds if isinstance(error, Suspend) else self._pause_s)
+        _log.log(
+            logging.INFO if asked else logging.WARNING,
+            "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s; again in %.3g s, and what "
+            "stands behind it waits",
+            self._group, attempt, message.message_id, message.topic, message.queue_id, message.queue_offset,
+            type(error).__name__, error, pause_s, exc_info=error if attempt == 1 and not asked else None,
+        )  # fmt: skip
+        return pause_s
+
+    def before(self, messages: list[ReceivedMessage]) -> float | None:
+        """Return None when the messages may be handled; when too many attempts ended in deaths, as :meth:`after`."""
+        died = messages[0].delivery_attempt - 1
+        if died <= self._policy.max_retries:
+            return None
+        text = "its process died, or lost the queue, while it handled the message"
+        failure = Failure(attempt=died, error=DEATH, text=text, worker=self._retries.client_id)
+        return 0 if self._bury(messages, failure) else self._clamped(self._pause_s)
+
+    def _bury(self, messages: list[ReceivedMessage], failure: Failure) -> bool:
+        """Store the dead letters. False when that is refused: then the messages are held, and none is lost."""
+        try:
+            for message in messages:
+                self._retries.dead_letter(message, failure)
+        except (QueueError, OSError, MemoryError) as error:
+            _log.error("group %s: a dead letter cannot be stored, trying again: %s", self._group, error)
+            return False
+        message = messages[0]
+        _log.error(
+            "group %s: %d messages from %s (%s, queue %d, offset %d) on are dead letters after attempt %d: %s: %s",
+            self._group, len(messages), message.message_id, message.topic, message.queue_id, message.queue_offset,
+            failure.attempt, failure.error, failure.text,
+        )  # fmt: skip
+        return True
+
+    @staticmethod
+    def _clamped(pause_s: float) -> float:
+        return min(max(pause_s, _SHORTEST_S), _LONGEST_S)

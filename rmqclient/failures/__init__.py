@@ -1,0 +1,1 @@
+"""Messages that their handler could not finish: retries and dead letters."""

@@ -1,0 +1,295 @@
+"""Dead letters: what groups have given up, and sending it again when the handler is mended.
+
+The messages stand in ``%DLQ%group`` until retention removes them. What was replayed or purged is remembered in
+``config/deadLetters.jsonl``, one line for each, written with one ``write`` after the replay was stored and flushed when
+a command ends::
+
+    {"topic": "%DLQ%billing", "queue_offset": 7, "message_id": "7F00...", "done": "replayed", "at": 1792000000000}
+
+Before a replay another line says ``"done": "begun"``, and in ``to`` the topic, the queue id and the queue offset from
+which on the message can stand then. After a kill between the two lines the next replay looks there, and sends the
+message only if it is not there. A power cut that takes the lines and leaves the message leads to one replay more. The
+message id keeps a line from being read for another message that got the queue offset after a power cut. One command at
+a time writes: it holds an exclusive ``flock`` on the file.
+
+A replay keeps the message id, so that a handler that keys its effect by it has it once, also in other groups of the
+topic: they get the message again. It has the keys, the tag, the sharding key and the application's properties, no
+failures, and ``ORIGIN_MESSAGE_ID`` of the first record.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from rmqclient.failures.failure import HISTORY, history
+from rmqclient.failures.retry import copying, dead_letter_topic, flush, origin_topic
+from rmqclient.message import ReceivedMessage, SendResult
+from rmqclient.names import DEAD_LETTER_PREFIX
+from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, java_hash
+from rmqclient.store.errors import MessageExpired, StoreBusy, StoreCorrupt, UnknownTopic
+
+Done = Literal["replayed", "purged"]
+
+Name: TypeAlias = tuple[str, int, str]
+"""Dead letter topic, queue offset there, message id."""
+
+Place: TypeAlias = tuple[MessageQueue, int]
+"""A queue, and the offset from which on a replay stands there that was begun."""
+
+_JOURNAL = Path("config", "deadLetters.jsonl")
+_KEPT = frozenset(("KEYS", "TAGS", "UNIQ_KEY", "__SHARDINGKEY", "ORIGIN_MESSAGE_ID"))
+_LEFT = frozenset((HISTORY, "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID")) | (RESERVED_PROPERTIES - _KEPT)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that a group gave up."""
+
+    group: str
+    message: ReceivedMessage
+    done: Done | None
+    """What became of it here; None for one that waits."""
+
+    @property
+    def topic(self) -> str:
+        """The topic where it failed first."""
+        return origin_topic(self.message)
+
+    @property
+    def attempts(self) -> int:
+        """Delivery attempts that failed."""
+        return self.message.reconsume_times
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """Its history, oldest failure first (:mod:`rmqclient.failures.failure`). Empty when a broker gave it up."""
+        return history(self.message.properties)
+
+    @property
+    def error(self) -> str:
+        """The last failure in one line, empty when nothing is known."""
+        last = self.failures[-1:]
+        return f"{last[0].get('error')}: {last[0].get('text')}" if last else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which dead letters; every condition must hold."""
+
+    topic: str | None = None
+    """Where they failed first."""
+
+    error: str | None = None
+    """Part of the last failure, in any case of letters."""
+
+    since_ms: int | None = None
+    """Given up at this time or later, ms since the epoch."""
+
+    key: str | None = None
+    message_id: str | None = None
+    among: frozenset[Name] | None = None
+    """Only these."""
+
+    done: bool = False
+    """Also those that were replayed or purged already."""
+
+    def has(self, letter: DeadLetter) -> bool:
+        """Tell whether a dead letter is one of them."""
+        return (
+            (self.done or letter.done is None)
+            and self.topic in (None, letter.topic)
+            and (self.error is None or self.error.lower() in letter.error.lower())
+            and (self.since_ms is None or letter.message.store_timestamp >= self.since_ms)
+            and (self.key is None or self.key in letter.message.keys)
+            and self.message_id in (None, letter.message.message_id)
+            and (self.among is None or _name(letter.message) in self.among)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLetters:
+    """How many dead letters a group has."""
+
+    group: str
+    waiting: int
+    replayed: int
+    purged: int
+
+
+def groups(store: MessageStore) -> list[GroupLetters]:
+    """Return the groups that have dead letters, sorted."""
+    found = []
+    for topic in store.topics.topics():
+        if topic.startswith(DEAD_LETTER_PREFIX):
+            group = topic.removeprefix(DEAD_LETTER_PREFIX)
+            done = [letter.done for letter in select(store, group, Selection(done=True))]
+            found.append(GroupLetters(group, done.count(None), done.count("replayed"), done.count("purged")))
+    return found
+
+
+def select(store: MessageStore, group: str, selection: Selection, limit: int | None = None) -> Iterator[DeadLetter]:
+    """Yield dead letters of a group, the oldest first; none when it never had any. Damaged ones are passed over."""
+    settled = _settled(store)
+    found = 0
+    for message in _messages(store, dead_letter_topic(group)):
+        letter = DeadLetter(group, message, settled.get(_name(message)))
+        if selection.has(letter):
+            if limit is not None and found >= limit:
+                return
+            found += 1
+            yield letter
+
+
+def replay(
+    store: MessageStore, group: str, selection: Selection, *, limit: int | None = None, rate: float | None = None
+) -> Generator[tuple[DeadLetter, SendResult], None, None]:
+    """Send dead letters to the topics where they failed, at most ``rate`` a second; yield each with its new place.
+
+    Raises StoreBusy while another command replays or purges, and what :meth:`rmqclient.sending.producer.Producer.send`
+    raises.
+    """
+    appender = copying(store)
+    with _journal(store) as journal:
+        for letter in _landed(store, group):
+            _settle(journal, letter, "replayed")
+        begun = time.monotonic()
+        for number, letter in enumerate(select(store, group, selection, limit)):
+            if rate is not None:
+                time.sleep(max(0.0, begun + number / rate - time.monotonic()))
+            queue = _queue_for(store, letter)
+            properties = {name: value for name, value in letter.message.properties.items() if name not in _LEFT}
+            _settle(journal, letter, "begun", (queue, store.topics.max_offset(queue)))
+            sent = appender.append_copy(letter.message, queue.topic, queue.queue_id, properties, reconsume_times=0)
+            flush(store, sent)
+            _settle(journal, letter, "replayed")
+            yield letter, sent
+
+
+def purge(store: MessageStore, group: str, selection: Selection, *, limit: int | None = None) -> Iterator[DeadLetter]:
+    """Count dead letters as settled without sending them; yield each. They stay in the log. Raises StoreBusy."""
+    with _journal(store) as journal:
+        for letter in select(store, group, selection, limit):
+            _settle(journal, letter, "purged")
+            yield letter
+
+
+def _messages(store: MessageStore, topic: str) -> Iterator[ReceivedMessage]:
+    try:
+        queues = store.topics.queues(topic)
+    except UnknownTopic:
+        return
+    for queue in queues:
+        known = range(store.topics.min_offset(queue), store.topics.max_offset(queue))
+        yield from _messages_of(store, queue, known)
+
+
+def _messages_of(store: MessageStore, queue: MessageQueue, offsets: range) -> Iterator[ReceivedMessage]:
+    for offset in offsets:
+        try:
+            yield store.message_at(queue, offset)
+        except (MessageExpired, StoreCorrupt):
+            continue
+
+
+def _queue_for(store: MessageStore, letter: DeadLetter) -> MessageQueue:
+    """Choose as a producer does: by sharding key (SelectMessageQueueByHash), else one queue after the other."""
+    try:
+        queues = store.topics.queues(letter.topic)
+    except UnknownTopic:  # made again: somebody consumes it, or will
+        queues = store.topics.create(letter.topic, store.config.default_queue_count)
+    key = letter.message.sharding_key
+    if key is None and store.topics.is_compact(letter.topic):
+        key = next(iter(letter.message.keys), None)
+    if key is None:
+        return queues[letter.message.queue_offset % len(queues)]
+    hashed = java_hash(key)
+    return queues[abs(hashed) % len(queues)]  # the size of Java's remainder
+
+
+def _name(message: ReceivedMessage) -> Name:
+    return message.topic, message.queue_offset, message.message_id
+
+
+def _landed(store: MessageStore, group: str) -> Iterator[DeadLetter]:
+    """Yield the dead letters whose replay was stored, and cut short before that was written down."""
+    if begun := {name: place for name, place in _last_entries(store).items() if not isinstance(place, str)}:
+        store.settle_appends()
+        for letter in select(store, group, Selection(among=frozenset(begun), done=True)):
+            queue, start = begun[_name(letter.message)]
+            if any(
+                message.message_id == letter.message.message_id
+                for message in _messages_of(store, queue, range(start, store.topics.max_offset(queue)))
+            ):
+                yield letter
+
+
+def _settled(store: MessageStore) -> dict[Name, Done]:
+    """Return what became of dead letters. One that was to be replayed again, and maybe was not, waits."""
+    return {name: done for name, done in _last_entries(store).items() if isinstance(done, str)}
+
+
+def _last_entries(store: MessageStore) -> dict[Name, Done | Place]:
+    """Return the last line about each dead letter: what was done, or where to what was begun."""
+    try:
+        lines = (store.root / _JOURNAL).read_bytes().splitlines()
+    except FileNotFoundError:
+        return {}
+    return dict(_entries(lines))
+
+
+def _entries(lines: Iterable[bytes]) -> Iterator[tuple[Name, Done | Place]]:
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            name = entry["topic"], entry["queue_offset"], entry["message_id"]
+            if entry["done"] == "begun":
+                topic, queue_id, start = entry["to"]
+                yield name, (MessageQueue(topic, queue_id), start)
+            else:
+                yield name, entry["done"]
+        except (ValueError, KeyError, TypeError):  # torn by a power cut, or rubbish: its message is replayed once more
+            continue
+
+
+@contextmanager
+def _journal(store: MessageStore) -> Iterator[int]:
+    path = store.root / _JOURNAL
+    path.parent.mkdir(exist_ok=True, mode=0o700)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreBusy(f"another command replays or purges dead letters of {store.root}: wait for it") from None
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":  # a power cut tore the last line
+            os.write(descriptor, b"\n")
+        try:
+            yield descriptor
+        finally:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _settle(journal: int, letter: DeadLetter, done: Done | Literal["begun"], place: Place | None = None) -> None:
+    topic, queue_offset, message_id = _name(letter.message)
+    entry: dict[str, Any] = {
+        "topic": topic,
+        "queue_offset": queue_offset,
+        "message_id": message_id,
+        "done": done,
+        "at": time.time_ns() // 1_000_000,
+    }
+    if place is not None:
+        (to_topic, queue_id, _), start = place
+        entry["to"] = [to_topic, queue_id, start]
+    os.write(journal, json.dumps(entry).encode() + b"\n")

@@ -1,0 +1,147 @@
+"""Failure: why a delivery attempt failed, and the history of failures that a message takes along.
+
+The history is one property of our own, ``RMQ_FAILURES``, a JSON array with one object per failed attempt, the oldest
+first. RocketMQ reads it as a property of the application. Keys::
+
+    at       ms since the epoch, when it was noticed
+    attempt  delivery attempt, 1 for the first
+    error    class of the exception with its module; "death" when the process died
+    text     what the exception said; for a death what is known of it
+    trace    the last frames of the traceback; left out of older failures when room is short
+    worker   client id of the consumer
+
+All properties of a message together have 32,767 bytes on disk. The history takes at most 8 KiB, and never what the
+message has no room for: older tracebacks go first, then failures from the second one on, then the last traceback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from rmqclient.groups.running import Interrupted
+from rmqclient.message import ReceivedMessage
+from rmqclient.store.layout import CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
+
+HISTORY = "RMQ_FAILURES"
+DEATH = "death"
+
+_LONGEST_HISTORY = 8 * 1024
+_LONGEST_TEXT = 200
+_LONGEST_TRACE = 2_000
+_FRAMES = 8
+_ROOM_FOR_DELIVERY = 512
+"""Bytes for the properties that a broker and the delay add on the way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One delivery attempt that failed."""
+
+    attempt: int
+    error: str
+    text: str
+    worker: str
+    trace: str = ""
+    at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    """ms since the epoch."""
+
+    exception: BaseException | None = field(default=None, compare=False, repr=False)
+    """What the handler raised, for the policy; None for a death."""
+
+    @classmethod
+    def raised(cls, exception: BaseException, attempt: int, worker: str) -> Self:
+        """Return the failure of a handler that raised.
+
+        After a MemoryError the variables of the frames it came through are let go, because to store the message takes
+        memory, too.
+        """
+        if isinstance(exception, MemoryError):
+            traceback.clear_frames(exception.__traceback__)
+        return cls(
+            attempt=attempt,
+            error=_class_name(type(exception)),
+            text=_short(_text(exception), _LONGEST_TEXT),
+            trace=_trace(exception),
+            worker=worker,
+            exception=exception,
+        )
+
+    @classmethod
+    def died(cls, interrupted: Interrupted, message: ReceivedMessage) -> Self:
+        """Return the failure of a handler whose process died with this message."""
+        return cls(
+            attempt=message.reconsume_times + interrupted.begun,
+            error=DEATH,
+            text=f"process {interrupted.pid} died, or had to stop, while it handled the message",
+            worker=interrupted.client_id,
+        )
+
+    def entry(self) -> dict[str, Any]:
+        """Return what the history says of it."""
+        told = {"at": self.at, "attempt": self.attempt, "error": self.error, "text": self.text, "worker": self.worker}
+        return {**told, "trace": self.trace} if self.trace else told
+
+
+def history(properties: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the failures of a message, the oldest first; none when there is no history, or somebody else's."""
+    try:
+        found = json.loads(properties.get(HISTORY, "[]"))
+    except ValueError:
+        return []
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def with_failures(properties: Mapping[str, str], failures: Sequence[Failure]) -> dict[str, str]:
+    """Return the properties with these failures added to the history, as far as there is room."""
+    others = {name: value for name, value in properties.items() if name != HISTORY}
+    taken = sum(len(name.encode()) + len(value.encode()) + 2 for name, value in others.items())
+    room = MAX_PROPERTIES_BYTES - CRC_PROPERTY_SIZE - _ROOM_FOR_DELIVERY - taken - len(HISTORY) - 2
+    told = _shortened([*history(properties), *(each.entry() for each in failures)], min(room, _LONGEST_HISTORY))
+    return {**others, HISTORY: told} if told else others
+
+
+def _shortened(entries: list[dict[str, Any]], room: int) -> str:
+    """Return the entries in at most ``room`` bytes; the first and the last one stay longest. Empty without room."""
+    while entries:
+        told = json.dumps(entries, separators=(",", ":"))  # ASCII, and no control character of the property format
+        if len(told) <= room:
+            return told
+        *older, _ = entries
+        traced = next((number for number, each in enumerate(older) if "trace" in each), None)
+        if traced is None and len(entries) <= 2 and "trace" in entries[-1]:
+            traced = len(entries) - 1
+        if traced is not None:
+            entries[traced] = {name: value for name, value in entries[traced].items() if name != "trace"}
+        else:
+            del entries[1 if len(entries) > 2 else 0]
+    return ""
+
+
+def _class_name(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _text(exception: BaseException) -> str:
+    try:
+        return str(exception)
+    except Exception as error:  # noqa: BLE001 - an exception of the application may fail to say what it is
+        return f"(no text: {type(error).__name__})"
+
+
+def _trace(exception: BaseException) -> str:
+    with contextlib.suppress(Exception):
+        frames = traceback.extract_tb(exception.__traceback__)[1:]  # the first one is ours, which called the handler
+        return _short("".join(traceback.format_list(frames[-_FRAMES:])), _LONGEST_TRACE, keep_end=True)
+    return ""
+
+
+def _short(text: str, longest: int, *, keep_end: bool = False) -> str:
+    if len(text) <= longest:
+        return text
+    return "..." + text[3 - longest :] if keep_end else text[: longest - 3] + "..."

@@ -1,0 +1,198 @@
+"""Retry: what becomes of a message that its handler could not finish.
+
+It is stored again, and only then acknowledged where it failed: in ``%RETRY%group`` at a delay level, from which the
+group takes it by itself, or after the last attempt in ``%DLQ%group``. Properties of the copy, as
+``AbstractSendMessageProcessor.consumerSendMsgBack`` sets them:
+
+=======================  ==========================================================================================
+``RETRY_TOPIC``          the topic where it failed first; stays
+``ORIGIN_MESSAGE_ID``    offset message id of its first record; stays
+``WAIT``                 ``false``
+``DELAY``                the delay level; ``0`` in a dead letter
+``DLQ_ORIGIN_TOPIC``     of a dead letter, as ``RETRY_TOPIC`` [RocketMQ 5]
+``DLQ_ORIGIN_MESSAGE_ID``  of a dead letter, as ``ORIGIN_MESSAGE_ID`` [RocketMQ 5]
+``RMQ_FAILURES``         what failed when, see :mod:`rmqclient.failures.failure`
+=======================  ==========================================================================================
+
+``reconsume_times`` of the copy is the number of attempts so far. The unique id stays the same.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NoReturn
+
+from rmqclient.failures.failure import Failure, with_failures
+from rmqclient.message import ReceivedMessage, SendResult
+from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rmqclient.store import Appender, Durability, MessageStore
+from rmqclient.store.errors import HandlerError, NotFlushed
+
+LEVELS = 18
+FIRST_LEVEL = 3
+"""Delay level of the first retry. [3 + reconsumeTimes]"""
+
+_FLUSH_TRIES = 5
+
+
+class Outcome(enum.Enum):
+    """What becomes of a message that failed."""
+
+    RETRY = "retry"
+    DEAD_LETTER = "dead letter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often, when, and after which exceptions a message is delivered again, before it is a dead letter.
+
+    The death of the process that handled it counts as a delivery, and is retried whatever the exceptions say.
+
+    Raises HandlerError for a number below 0, a delay level outside of 1 to 18, and what is no class of exceptions.
+    """
+
+    max_retries: int = 16
+    """Deliveries after the first one. [maxReconsumeTimes]"""
+
+    delay_levels: tuple[int, ...] = ()
+    """Delay level of the first retry, of the second, and so on; the last one goes on. Empty: 3 + retries so far."""
+
+    retry_on: tuple[type[BaseException], ...] = (BaseException,)
+    """Other exceptions make a dead letter at once."""
+
+    dead_letter_on: tuple[type[BaseException], ...] = ()
+    """These make a dead letter at once, whatever ``retry_on`` says."""
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.max_retries) or self.max_retries < 0:
+            raise HandlerError(f"max_retries={self.max_retries!r}: must be a number of at least 0")
+        if not isinstance(self.delay_levels, tuple):
+            raise HandlerError(f"delay_levels={self.delay_levels!r}: must be a tuple, such as (1, 3, 5)")
+        for level in self.delay_levels:
+            if not _is_number(level) or not 1 <= level <= LEVELS:
+                raise HandlerError(
+                    f"delay_levels={self.delay_levels!r}: {level!r} is no delay level; use 1 to {LEVELS}"
+                )
+        for name in ("retry_on", "dead_letter_on"):
+            _check_classes(name, getattr(self, name))
+
+    def outcome(self, attempt: int, exception: BaseException | None) -> Outcome:
+        """Return what becomes of a message whose delivery ``attempt`` failed; ``exception`` is None for a death."""
+        is_final = exception is not None and (
+            isinstance(exception, self.dead_letter_on) or not isinstance(exception, self.retry_on)
+        )
+        return Outcome.DEAD_LETTER if is_final or attempt > self.max_retries else Outcome.RETRY
+
+    def delay_level(self, attempt: int) -> int:
+        """Return the delay level of the retry after a failed delivery ``attempt``, 1 for the first one."""
+        if self.delay_levels:
+            return self.delay_levels[min(attempt, len(self.delay_levels)) - 1]
+        return min(FIRST_LEVEL + attempt - 1, LEVELS)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_classes(name: str, classes: object) -> None:
+    if not isinstance(classes, tuple):
+        raise HandlerError(f"{name}={classes!r}: must be a tuple of exception classes, such as (ValueError,)")
+    for each in classes:
+        if not isinstance(each, type) or not issubclass(each, BaseException):
+            raise HandlerError(f"{name}: {each!r} is no class of exceptions")
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic in which the messages of a group wait for their next attempt."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the topic of a group's dead letters."""
+    return DEAD_LETTER_PREFIX + group
+
+
+def origin_topic(message: ReceivedMessage) -> str:
+    """Return the topic where a message failed first; its own when it never failed."""
+    return message.properties.get("RETRY_TOPIC") or message.topic
+
+
+def origin_message_id(message: ReceivedMessage) -> str:
+    """Return the offset message id of the first record of a message that failed."""
+    return message.properties.get("ORIGIN_MESSAGE_ID") or message.offset_message_id
+
+
+class Retries:
+    """Stores what failed in one group; safe for threads."""
+
+    def __init__(self, store: MessageStore, group: str, policy: RetryPolicy, client_id: str) -> None:
+        self.policy = policy
+        self.client_id = client_id
+        self._store = store
+        self._group = group
+        self._appender: Appender | None = None
+
+    def send_back(self, message: ReceivedMessage, failure: Failure, *before: Failure) -> Outcome:
+        """Store a message for its next attempt, or as a dead letter, as the policy says; then it may be acknowledged.
+
+        ``before`` are earlier failures that its history does not have yet. Raises what
+        :meth:`rmqclient.sending.producer.Producer.send` raises; then it must not be acknowledged.
+        """
+        if self.policy.outcome(failure.attempt, failure.exception) is Outcome.DEAD_LETTER:
+            return self.dead_letter(message, failure, *before)
+        level = self.policy.delay_level(failure.attempt)
+        properties = self._properties(message, (*before, failure))
+        self._append(message, retry_topic(self._group), properties, failure.attempt, level)
+        return Outcome.RETRY
+
+    def dead_letter(self, message: ReceivedMessage, failure: Failure, *before: Failure) -> Outcome:
+        """Store a message as a dead letter; then it may be acknowledged. Raises as :meth:`send_back`."""
+        properties = self._properties(message, (*before, failure))
+        properties |= {
+            "DELAY": "0",
+            "DLQ_ORIGIN_TOPIC": origin_topic(message),
+            "DLQ_ORIGIN_MESSAGE_ID": origin_message_id(message),
+        }
+        self._append(message, dead_letter_topic(self._group), properties, failure.attempt, 0)
+        return Outcome.DEAD_LETTER
+
+    @staticmethod
+    def _properties(message: ReceivedMessage, failures: tuple[Failure, ...]) -> dict[str, str]:
+        origin = {
+            "RETRY_TOPIC": origin_topic(message),
+            "ORIGIN_MESSAGE_ID": origin_message_id(message),
+            "WAIT": "false",
+        }
+        return with_failures({**message.properties, **origin}, failures)
+
+    def _append(
+        self, message: ReceivedMessage, topic: str, properties: dict[str, str], reconsume_times: int, delay_level: int
+    ) -> None:
+        if self._appender is None:
+            self._appender = copying(self._store)
+        result = self._appender.append_copy(
+            message, topic, 0, properties, reconsume_times=reconsume_times, delay_level=delay_level
+        )
+        flush(self._store, result)
+
+
+def copying(store: MessageStore) -> Appender:
+    """Return what appends copies; it makes the topics of failed messages with one queue. [retryQueueNums]"""
+    return store.appender(lambda topic: store.topics.create(topic, 1), _no_body, prepare=False)
+
+
+def flush(store: MessageStore, result: SendResult) -> None:
+    """With SYNC durability, wait until a copy is on the disk. Raises NotFlushed, StorePoisoned."""
+    for left in reversed(range(_FLUSH_TRIES if store.config.durability is Durability.SYNC else 0)):
+        try:
+            store.flusher.wait_until_flushed(result.commit_log_end)
+        except NotFlushed:  # to store it again would make two of it
+            if not left:
+                raise
+        else:
+            return
+
+
+def _no_body(body: object) -> NoReturn:
+    raise AssertionError(f"a copy has its body already: {body!r}")

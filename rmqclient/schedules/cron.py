@@ -1,0 +1,253 @@
+"""Cron: a function that makes a message at planned times, and what those times are.
+
+Nothing here sends anything, and nothing looks at a clock: :mod:`rmqclient.schedules.cron_sender` does both.
+
+A planned time is a **tick**. Every process that knows a schedule computes the same ticks from the same words, because
+intervals are counted from 1970 and not from the start of a process. So a tick, together with the name of its schedule,
+names a message: that is :meth:`Cron.key`, one of the keys that the message is stored with.
+
+Expressions are those of ``crontab(5)``: minute, hour, day of month, month, day of week. Two things that the trigger of
+APScheduler 3 reads differently mean here what they mean there: Sunday is 0 and 7, and of a day of month and a day of
+week that are both restricted, one must match.
+"""
+
+# ruff: noqa: PLC0415 - APScheduler costs 60 ms that a process without schedules never needs
+
+from __future__ import annotations
+
+import datetime
+import inspect
+import re
+import zoneinfo
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from rmqclient.codecs import encode_body
+from rmqclient.message import Message
+from rmqclient.names import check_schedule, check_topic, function_name
+from rmqclient.store.errors import HandlerError
+
+UTC = datetime.UTC
+MISFIRE_GRACE = datetime.timedelta(minutes=1)
+"""How late a message may be sent whose tick was missed, unless the schedule says otherwise."""
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = datetime.timedelta(seconds=1)
+_LONGEST = datetime.timedelta(days=366)
+_INSTANT = datetime.timedelta(microseconds=1)
+_FIELDS = 5
+_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_NUMBERED_DAYS = re.compile(r"(?:\*|(?P<first>\d)(?:-(?P<last>\d))?)(?:/(?P<step>\d+))?")
+_EXPECTED = "write it as `def report()` or `def report(tick)`, which returns the body of a message"
+
+
+class Trigger(Protocol):
+    """What is used of a trigger of APScheduler."""
+
+    def get_next_fire_time(
+        self, previous: datetime.datetime | None, now: datetime.datetime, /
+    ) -> datetime.datetime | None:
+        """Return the first time from ``now`` on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cron:
+    """A function that makes a message at each tick. Made by :meth:`rmqclient.app.App.schedule`, which explains it."""
+
+    name: str
+    topic: str
+    crontab: str = ""
+    """Empty when it has an interval."""
+
+    every: datetime.timedelta | None = None
+    timezone: str = "UTC"
+    misfire_grace: datetime.timedelta = MISFIRE_GRACE
+    coalesce: bool = True
+    function: Callable[..., Any]
+    """Returns the body of the message, or a Message, or None for none."""
+
+    @property
+    def when(self) -> str:
+        """Its times in words, for a person."""
+        return f"every {self.every}" if self.every is not None else f"{self.crontab} {self.timezone}"
+
+    def ticks(self, after: datetime.datetime, to: datetime.datetime) -> Iterator[datetime.datetime]:
+        """Yield the ticks after one time, up to and with another one, in order."""
+        tick = self.next_tick(after)
+        while tick is not None and tick <= to:
+            yield tick
+            tick = self.next_tick(tick)
+
+    def next_tick(self, after: datetime.datetime) -> datetime.datetime | None:
+        """Return the first tick after a time; None when there is none in the next thousands of years."""
+        trigger = _trigger(self.crontab, self.every, self.timezone)
+        return trigger.get_next_fire_time(None, after.astimezone(UTC) + _INSTANT)
+
+    def key(self, tick: datetime.datetime) -> str:
+        """Return the key of a tick's message, such as ``cron-report-2026-11-21T21:30:00Z``."""
+        return f"cron-{self.name}-{tick.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+    def message(self, tick: datetime.datetime) -> Message | None:
+        """Call the function for a tick; return what is to be sent, with the tick's key as the last of its keys.
+
+        Raises HandlerError for a message of another topic, MessageRejected for a body that is none, and whatever the
+        function raises.
+        """
+        made = self.function(tick.astimezone(_zone(self.timezone))) if _takes_tick(self.function) else self.function()
+        if made is None:
+            return None
+        if not isinstance(made, Message):
+            return Message(self.topic, encode_body(made), keys=[self.key(tick)])
+        if made.topic != self.topic:
+            raise HandlerError(
+                f"schedule {self.name!r} made a message of topic {made.topic!r}: its messages go to {self.topic!r}, "
+                "where they are looked for"
+            )
+        return Message(
+            made.topic,
+            made.body,
+            tags=made.tags,
+            keys=[*made.keys, self.key(tick)],
+            properties=made.properties,
+            flag=made.flag,
+        )
+
+
+def make_cron(
+    function: Callable[..., Any],
+    *,
+    crontab: str | None,
+    every: datetime.timedelta | None,
+    topic: str,
+    name: str | None,
+    timezone: str,
+    misfire_grace: datetime.timedelta,
+    coalesce: bool,
+) -> Cron:
+    """Check everything that :meth:`rmqclient.app.App.schedule` is given. Raises HandlerError, InvalidName."""
+    check_topic(topic)
+    if name is None:
+        name = str(getattr(function, "__name__", ""))
+    check_schedule(name)
+    if (crontab is None) == (every is None):
+        raise HandlerError(
+            f'schedule {name!r}: give a crontab expression, such as "*/5 * * * *", or every=, and not both'
+        )
+    _check_duration(name, "misfire_grace", misfire_grace)
+    if every is not None:
+        _check_duration(name, "every", every)
+        if every % _SECOND:
+            raise HandlerError(f"schedule {name!r}: every={every!r} must be whole seconds")
+    _check_function(name, function)
+    cron = Cron(
+        name=name,
+        topic=topic,
+        crontab=crontab or "",
+        every=every,
+        timezone=timezone,
+        misfire_grace=misfire_grace,
+        coalesce=coalesce,
+        function=function,
+    )
+    _check_times(cron)
+    return cron
+
+
+def _check_duration(name: str, option: str, duration: object) -> None:
+    if not isinstance(duration, datetime.timedelta) or not _SECOND <= duration <= _LONGEST:
+        raise HandlerError(f"schedule {name!r}: {option}={duration!r} must be a timedelta of 1 second to 366 days")
+
+
+def _check_function(name: str, function: object) -> None:
+    if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise HandlerError(f"schedule {name!r}: {function!r} is no plain function: {_EXPECTED}")
+    try:
+        takes = _required(function)
+    except (TypeError, ValueError) as error:
+        raise HandlerError(f"{function_name(function)} does not tell its parameters: {_EXPECTED}") from error
+    if len(takes) > 1 or any(each.kind is inspect.Parameter.KEYWORD_ONLY for each in takes):
+        raise HandlerError(f"{function_name(function)}{inspect.signature(function)} takes too much: {_EXPECTED}")
+
+
+def _check_times(cron: Cron) -> None:
+    try:
+        _zone(cron.timezone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
+        raise HandlerError(
+            f"schedule {cron.name!r}: timezone={cron.timezone!r} is not known: give a name such as Europe/Berlin"
+        ) from error
+    try:
+        first = cron.next_tick(_EPOCH.replace(year=2000))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise HandlerError(
+            f"schedule {cron.name!r}: {cron.crontab!r} is no crontab expression: {error}; give minute, hour, day of "
+            "month, month and day of week"
+        ) from error
+    if first is None:
+        raise HandlerError(f"schedule {cron.name!r}: {cron.crontab!r} never comes")
+
+
+def _takes_tick(function: Callable[..., Any]) -> bool:
+    return bool(_required(function))
+
+
+def _required(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        each
+        for each in inspect.signature(function).parameters.values()
+        if each.default is inspect.Parameter.empty and each.kind not in variadic
+    ]
+
+
+def _zone(name: str) -> zoneinfo.ZoneInfo:
+    return zoneinfo.ZoneInfo(name)
+
+
+# --- triggers -------------------------------------------------------------------------------------
+
+
+@cache
+def _trigger(crontab: str, every: datetime.timedelta | None, timezone: str) -> Trigger:
+    from apscheduler.triggers.cron import CronTrigger
+    from apscheduler.triggers.interval import IntervalTrigger
+
+    found: Trigger
+    if every is not None:
+        found = IntervalTrigger(seconds=every.total_seconds(), start_date=_EPOCH, timezone=UTC)
+        return found
+    zone = _zone(timezone)
+    alternatives = [CronTrigger.from_crontab(each, timezone=zone) for each in _alternatives(crontab)]
+    found = alternatives[0]
+    if len(alternatives) > 1:
+        from apscheduler.triggers.combining import OrTrigger
+
+        found = OrTrigger(alternatives)
+    return found
+
+
+def _alternatives(crontab: str) -> list[str]:
+    """Return the expressions of APScheduler that mean together what one of crontab(5) means. Raises ValueError."""
+    fields = crontab.split()
+    if len(fields) != _FIELDS:
+        raise ValueError(f"it has {len(fields)} fields, and not {_FIELDS}")
+    minute, hour, day, month, weekday = fields
+    weekday = ",".join(_named_days(part) for part in weekday.split(","))
+    if day.startswith("*") or weekday == "*":
+        return [f"{minute} {hour} {day} {month} {weekday}"]
+    return [f"{minute} {hour} {day} {month} *", f"{minute} {hour} * {month} {weekday}"]
+
+
+def _named_days(part: str) -> str:
+    """Return a part of the field for days of week with their names, which mean the same to both."""
+    found = _NUMBERED_DAYS.fullmatch(part)
+    if found is None or part == "*":
+        return part
+    first = int(found["first"] or 0)
+    last = int(found["last"] or (first if found["first"] and not found["step"] else 6))
+    days = range(first, last + 1, int(found["step"] or 1))
+    if not days or days[-1] > 7:
+        raise ValueError(f"{part!r} is no day of week: 0 is Sunday, 6 Saturday, and 7 Sunday again")
+    return ",".join(_WEEKDAYS[day % 7] for day in days)

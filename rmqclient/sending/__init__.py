@@ -1,0 +1,1 @@
+"""Producers: plain, in transactions, and those that wait for a reply."""

@@ -1,0 +1,372 @@
+"""Producer: sends messages to a store from one process."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+from rmqclient.codecs import encode_body, encoded
+from rmqclient.message import Message, ReceivedMessage, SendResult
+from rmqclient.names import check_group, check_topic
+from rmqclient.sending.compressor import OVER_BYTES, Compressor
+from rmqclient.sending.due_time import due_ms
+from rmqclient.sending.reply import Replier
+from rmqclient.sending.request import Requester, RequestFuture
+from rmqclient.store import Durability, MessageQueue, MessageStore, StoreConfig, open_store
+from rmqclient.store.append.write_buffer import WriteBuffer
+from rmqclient.store.bodies import Compression, compress
+from rmqclient.store.errors import MessageRejected, StoreClosed, TableFull
+from rmqclient.store.waiting.once import with_key
+
+
+class Producer:
+    """Sends messages; a context manager, and safe to share between the threads of one process.
+
+    ``root`` is the directory of a store, made when it is missing, or an open store. ``group`` names the producers of
+    one application. With ``StoreConfig(durability=Durability.SYNC)`` a send returns when its message is on the disk.
+
+    ``write_buffer_bytes`` gives :meth:`send_buffered` a buffer in this process [transientStorePoolEnable]; 0 for none.
+
+    With a ``compression`` bodies of ``compress_over_bytes`` and more are stored compressed, where that makes them
+    smaller [compressMsgBodyOverHowmuch]; whoever reads them gets them as they were sent. ``compression_level`` is that
+    of the compression, by default RocketMQ's. Raises NotInstalled when its package is missing.
+
+    After a fork the child must make its own; this one raises StoreClosed there.
+    """
+
+    def __init__(
+        self,
+        root: Path | str | MessageStore,
+        *,
+        group: str = "DEFAULT_PRODUCER",
+        config: StoreConfig | None = None,
+        write_buffer_bytes: int = 0,
+        compression: Compression | None = None,
+        compress_over_bytes: int = OVER_BYTES,
+        compression_level: int | None = None,
+    ) -> None:
+        self.group = check_group(group)
+        _check_write_buffer(write_buffer_bytes, root.config if isinstance(root, MessageStore) else config)
+        compressor = None if compression is None else Compressor(compression, compress_over_bytes, compression_level)
+        self._own_store = not isinstance(root, MessageStore)
+        self._store = root if isinstance(root, MessageStore) else open_store(root, config)
+        settings = config or self._store.config
+        self._flusher = self._store.flusher if settings.durability is Durability.SYNC else None
+        self._queue_count = settings.default_queue_count
+        appender = self._store.appender(self._make_topic, encode_body, prepare=self._flusher is None)
+        self._append: Callable[[Message, str | None, int, int], SendResult] = appender.append
+        self._append_batch: Callable[[Sequence[Message], str | None, int, int], list[SendResult]] = (
+            appender.append_batch
+        )
+        self._append_inner_batch: Callable[..., list[SendResult]] = appender.append_inner_batch
+        self._max_opened_body_bytes = settings.max_opened_body_bytes
+        self._cancel: Callable[[str], bool] = partial(self._store.timer.cancel, appender=appender)
+        self._append_half: Callable[[Message, str, str | None, int], SendResult] = appender.append_half
+        self._encoded = encoded
+        if compressor is not None:
+            self._compress_by(compressor)
+        self._buffer = WriteBuffer(appender, settings, write_buffer_bytes) if write_buffer_bytes else None
+        self._requester = Requester(self._store)
+        self._replier = Replier(self._store)
+        _producers.add(self)
+
+    def send(
+        self,
+        message: Message,
+        sharding_key: str | None = None,
+        *,
+        delay_level: int = 0,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
+    ) -> SendResult:
+        """Store one message and return where it stands.
+
+        Messages with the same ``sharding_key`` go to the same queue (SelectMessageQueueByHash); without one the queues
+        take turns. A topic is made by its first message. When this returns the message survives ``kill -9`` of any
+        process, and with SYNC durability a power cut.
+
+        With a ``delay_level`` nobody gets the message before its time: 1 to 18 are 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m
+        8m 9m 10m 20m 30m 1h 2h after it was stored. Until then it waits in ``SCHEDULE_TOPIC_XXXX``, which is the place
+        that the result tells; whoever is the housekeeper then delivers it, to the queue chosen now. What still waits
+        when retention removes its file is lost, as in RocketMQ.
+
+        With a ``delay``, or at the time ``deliver_at``, nobody gets the message before that, by the clock of the host;
+        to the ms when it is idle, and up to ten years from now. It waits in ``rmq_sys_wheel_timer``, through retention
+        too, and can be cancelled: :meth:`cancel`. A time that has passed is at once.
+
+        Raises ValueError for another ``delay_level``, a negative or longer ``delay``, a ``deliver_at`` without a time
+        zone, or more than one of them; TimerFull when 16 million messages wait; MessageRejected, InvalidName,
+        StoreFull, StoreBusy, StorePoisoned, StoreClosed, LimitReached, DiskFailed, NotFlushed, StoreUnusable; nothing
+        was written unless the error's ``stored`` says so.
+        """
+        due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
+        result = self._append(message, sharding_key, delay_level, due)
+        if self._flusher is not None:
+            self._flusher.wait_until_flushed(result.commit_log_end)
+        return result
+
+    def send_once(
+        self,
+        message: Message,
+        key: str,
+        *,
+        within: timedelta | None = None,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
+    ) -> SendResult:
+        """Store one message as :meth:`send` does, unless one was sent to its topic with this ``key`` before.
+
+        Then the result's ``is_duplicate`` is true, and it tells where that message stands, with its message id. Of any
+        number of senders with one key, in any processes, killed when they may be, one stores its message; what a power
+        cut takes is sent again. With SYNC durability the message is on the disk when this returns, whoever sent it.
+
+        ``within`` is how long ago the other one may have been sent; None looks as far back as the log goes. ``key`` is
+        up to 255 bytes without a space or anything unprintable. It becomes the last of the message's keys, with
+        ``once-`` in front. Only sends by this method count.
+
+        Raises as :meth:`send`; ValueError for a window that is not positive or longer than ``file_reserved_hours``;
+        MessageRejected for a key that cannot be one; StoreBusy also while another sender with this key, or with one of
+        a thousandth of the others, is stopped in the middle of it; StoreCorrupt for an index file of another size.
+        """
+        if self._append in (_closed, _forked):
+            self._append(message, None, 0, 0)
+        due = due_ms(delay_level, delay, deliver_at)
+        check_window(within, self._store.config)
+        marked = with_key(message, key)
+        with self._store.once.alone(message.topic, key):
+            found = self._store.once.find(message.topic, key, within)
+            result = found or self._append(marked, sharding_key, delay_level, due)
+        if self._flusher is not None:
+            self._flusher.wait_until_flushed(result.commit_log_end)
+        return result
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        sharding_key: str | None = None,
+        *,
+        delay_level: int = 0,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
+        compression: Compression | None = None,
+        level: int | None = None,
+    ) -> list[SendResult]:
+        """Store messages of one topic in one queue, in order, all of them or none. Raises as :meth:`send`.
+
+        With a delay of either kind all of them wait, or none; they are due together, and delivered one by one in order.
+        RocketMQ refuses delayed batches.
+
+        With ``compression`` they are stored, and handed on, as one record that is compressed as a whole; consumers open
+        it. Each keeps its id, keys, properties and its own fate, but all have the place of the record and the same
+        tag, they cannot wait, and the topic is not compact: MessageRejected says so. ``level`` is that of the
+        compression. Raises also BatchTooLarge, NotInstalled. See docs/guide/batches.md.
+        """
+        due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
+        if compression is None:
+            results = self._append_batch(messages, sharding_key, delay_level, due)
+        elif delay_level or due:
+            raise MessageRejected(
+                f"delay_level={delay_level}, delay={delay}, deliver_at={deliver_at}: a compressed batch cannot wait, "
+                "because what is late is delivered message by message: send it without one of them"
+            )
+        else:
+            results = self._append_compressed(messages, sharding_key, compression, level)
+        if self._flusher is not None and results:
+            self._flusher.wait_until_flushed(results[-1].commit_log_end)
+        return results
+
+    def cancel(self, message_id: str) -> bool:
+        """Cancel a message that was sent with ``delay`` or ``deliver_at``, in any process: nobody ever gets it.
+
+        False when it was delivered or cancelled already, or there is none with this id; then nothing was done. Raises
+        as :meth:`send`.
+        """
+        cancelled = self._cancel(message_id)
+        if self._flusher is not None:
+            self._flusher.wait_until_flushed(self._store.state.published_to)
+        return cancelled
+
+    def send_buffered(self, message: Message, sharding_key: str | None = None) -> None:
+        """Take one message into the write buffer; it is stored within 200 ms, or when the buffer is full.
+
+        This costs more than :meth:`send` and waits less: for the append lock, behind a slow disk or other senders, only
+        when the buffer is full.
+
+        **Until then it is lost when this process dies or ends without** :meth:`close`, and nobody can read it. That is
+        at most ``write_buffer_bytes`` of records and, while commits succeed, what was sent in the last
+        ``commit_interval_ms``. What a commit has stored is as safe as after :meth:`send`. Consecutive messages of one
+        topic and ``sharding_key`` are stored as one batch, in one queue; none overtakes another. :meth:`send` does not
+        wait for the buffer.
+
+        Raises what :meth:`send` would raise for this message, at once, and what the last commit raised when it failed:
+        this message was not taken then, and those in the buffer stay there until a commit succeeds. ValueError for a
+        producer without a buffer.
+        """
+        buffer = self._open_buffer()
+        buffer.add(self._encoded(message), sharding_key)  # now: the caller may change the body before it is stored
+
+    def commit(self) -> int:
+        """Store what is in the write buffer now; return how many messages that were. Raises as :meth:`send`.
+
+        After an error those that were not stored are still in the buffer.
+        """
+        return self._open_buffer().commit()
+
+    def request(self, message: Message, timeout: timedelta | float, sharding_key: str | None = None) -> ReceivedMessage:
+        """Send a message, wait for the reply to it, and return that (DefaultMQProducer.request).
+
+        ``timeout`` is a timedelta, or seconds. The reply comes from a handler with ``replies=True``, or from
+        :meth:`send_reply`; of several the first one counts, and one that comes late is dropped. A handler that raises
+        sends none: the message is retried as any other is, within the time or after it.
+
+        Raises RequestTimeout, which is a TimeoutError, and what :meth:`send` raises; ValueError for the timeout.
+        """
+        return self.request_async(message, timeout, sharding_key).result()
+
+    def request_async(
+        self, message: Message, timeout: timedelta | float, sharding_key: str | None = None
+    ) -> RequestFuture:
+        """Send a message and return the reply to come, a future, which ``await`` takes, too.
+
+        Its result is what :meth:`request` returns or raises; what :meth:`send` raises is raised here.
+        """
+        return self._requester.request(self.send, message, sharding_key, timeout)
+
+    def send_reply(self, request: ReceivedMessage, body: object) -> None:
+        """Send the reply to a request, wherever that was received. It waits for no flush, with SYNC durability either.
+
+        Raises MessageRejected for a message that is no request, and what :meth:`send` raises.
+        """
+        self._replier.send(request, body)
+
+    def create_topic(self, topic: str, queue_count: int, *, cleanup_policy: str | None = None) -> list[MessageQueue]:
+        """Make a topic with 1 to 1,024 queues, or return the queues that it has.
+
+        With ``cleanup_policy="compact"`` the latest message of each key, the first of ``keys``, outlives retention, and
+        an empty body deletes its key (docs/guide/compaction.md). Each message must have a key then, which chooses its
+        queue; a ``sharding_key`` in its place must be the same for all messages of a key. None is ``"delete"`` for a
+        new one.
+
+        Raises InvalidName, ValueError, TableFull, ConfigMismatch when it was made with the other policy.
+        """
+        return self._store.topics.create(check_topic(topic), check_queue_count(queue_count), cleanup_policy)
+
+    def close(self) -> None:
+        """Store what is in the write buffer and leave the store. Closing twice does nothing.
+
+        When the buffer cannot be stored now and may be later (StoreFull, StoreBusy), this raises and the producer stays
+        open: call it again.
+        """
+        try:
+            if self._buffer is not None:
+                self._buffer.close()
+        finally:
+            if self._buffer is None or self._buffer.is_closed:
+                self._refuse(_closed)
+                self._requester.close()
+                if self._own_store:
+                    self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _compress_by(self, compressor: Compressor) -> None:
+        """Let every body pass through ``compressor`` before it is appended."""
+        append, append_batch, append_half = self._append, self._append_batch, self._append_half
+        limit = self._store.config.max_body_bytes
+
+        def compressed(message: Message) -> Message:
+            return compressor.compressed(message, limit)
+
+        self._encoded = compressed
+        self._append = lambda message, *rest: append(compressed(message), *rest)
+        self._append_batch = lambda messages, *rest: append_batch([compressed(each) for each in messages], *rest)
+        self._append_half = lambda message, *rest: append_half(compressed(message), *rest)
+
+    def _open_buffer(self) -> WriteBuffer:
+        if self._append is _forked:
+            _forked()
+        if self._buffer is None:
+            raise ValueError("this producer has no write buffer: make it with write_buffer_bytes=, such as 1 << 20")
+        return self._buffer
+
+    def _append_compressed(
+        self, messages: Sequence[Message], sharding_key: str | None, compression: Compression, level: int | None
+    ) -> list[SendResult]:
+        def pack(content: bytes) -> tuple[bytes, int]:
+            return compress(content, compression, level), compression.value
+
+        return self._append_inner_batch(messages, pack, sharding_key, most_bytes=self._max_opened_body_bytes)
+
+    def _make_topic(self, topic: str) -> list[MessageQueue]:
+        return self.create_topic(topic, self._queue_count)
+
+    def _refuse(self, why: Callable[..., NoReturn]) -> None:
+        self._append = self._append_batch = self._append_inner_batch = self._append_half = self._cancel = why
+
+    def leave_to_parent(self) -> None:
+        """Refuse every send from now on: this is a forked child."""
+        self._refuse(_forked)
+        self._buffer = None  # the messages in it are the parent's
+        self._requester = Requester(self._store)  # whose thread is the parent's
+
+
+def _check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:
+    if write_buffer_bytes < 0:
+        raise ValueError(f"write_buffer_bytes={write_buffer_bytes}: must not be negative")
+    if write_buffer_bytes and config is not None and config.durability is Durability.SYNC:
+        raise ValueError(
+            f"write_buffer_bytes={write_buffer_bytes} with Durability.SYNC: a buffer in memory cannot keep what that "
+            "promises; give one of them"
+        )
+
+
+def check_window(within: timedelta | None, config: StoreConfig) -> None:
+    """Raise ValueError for a time that is none, or for which the store does not keep what was sent."""
+    reserved = timedelta(hours=config.file_reserved_hours)
+    if within is not None and not timedelta() < within <= reserved:
+        raise ValueError(
+            f"within={within!r}: a window is positive and at most {config.file_reserved_hours} hours, for which the "
+            "store keeps messages (file_reserved_hours); None looks at all that it has"
+        )
+
+
+def check_queue_count(queue_count: int) -> int:
+    """Return ``queue_count`` when a topic may have so many queues. Raises ValueError, TableFull."""
+    if queue_count < 1:
+        raise ValueError(f"queue_count={queue_count}: a topic has at least one queue")
+    if queue_count > 1_024:
+        raise TableFull(f"queue_count={queue_count}: a topic has at most 1,024 queues")
+    return queue_count
+
+
+def _closed(*_: object, **__: object) -> NoReturn:
+    raise StoreClosed("this producer was closed")
+
+
+def _forked(*_: object, **__: object) -> NoReturn:
+    raise StoreClosed("this producer belongs to the process that this one was forked from: make one in this process")
+
+
+_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for producer in list(_producers):
+        producer.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)

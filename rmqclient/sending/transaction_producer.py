@@ -1,0 +1,317 @@
+"""Transaction producer: a message that is sent if something else is done, and not if it is not.
+
+::
+
+    with producer.transaction(Message("orders", body)) as tx:     # stored, and shown to nobody
+        ...                                                       # the work
+                                                                  # left: committed; left by an exception: rolled back
+
+Whoever dies in between leaves an undecided transaction. The store asks about it, as RocketMQ's broker does: it stores
+the half message again with one check more (:mod:`rmqclient.store.waiting.transaction`) and wakes the producers. A
+producer with ``check`` is a member of its group in the half topic; the members look at what was stored again, each at
+its share: the queue offset modulo the number of living members. So the question reaches another one when the first
+died, and one that dies with it leaves it to the next round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from rmqclient.groups.members import Member, MemberTable, check_client_id, default_client_id
+from rmqclient.message import Message, ReceivedMessage, SendResult
+from rmqclient.sending.compressor import OVER_BYTES
+from rmqclient.sending.producer import Producer
+from rmqclient.store import HALF_TOPIC, MessageStore, StoreConfig
+from rmqclient.store.bodies import Compression
+from rmqclient.store.errors import HandlerError, QueueError, TransactionDecided
+from rmqclient.store.waiting.half_messages import checks_of, group_of
+
+_log = logging.getLogger(__name__)
+
+_BEAT_MS = 250
+_ASKED_AT_ONCE = 256
+"""Half messages in memory."""
+
+
+class Decision(enum.Enum):
+    """What becomes of a transaction. [LocalTransactionState]"""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    UNKNOWN = "unknown"
+    """Not known yet: ask again later."""
+
+
+Execute = Callable[[Message, object], Decision]
+Check = Callable[[ReceivedMessage], Decision]
+
+
+class TransactionResult(NamedTuple):
+    """What came of :meth:`TransactionProducer.send_in_transaction`."""
+
+    decision: Decision
+    message_id: str
+    sent: SendResult | None
+    """Where the committed message stands; None for one that was not committed."""
+
+
+class Transaction:
+    """One transaction, from its half message to its end; for one thread, as a context manager."""
+
+    def __init__(self, producer: TransactionProducer, half: SendResult) -> None:
+        self._producer = producer
+        self._half = half
+        self._ended: Decision | None = None
+
+    @property
+    def message_id(self) -> str:
+        """Id of the message, the same before and after it is committed."""
+        return self._half.message_id
+
+    @property
+    def decision(self) -> Decision | None:
+        """What was decided here; None while nothing was."""
+        return self._ended
+
+    def commit(self) -> SendResult | None:
+        """Store the message for its handlers, exactly once; return where it stands.
+
+        None when somebody else, a check or a person, has committed it meanwhile, or it was committed here before.
+        Raises TransactionDecided when it was rolled back, and what a send raises: the transaction is undecided then.
+        """
+        return self._end(Decision.COMMIT)
+
+    def rollback(self) -> None:
+        """Drop the message. Raises TransactionDecided when it was committed, and what a send raises."""
+        self._end(Decision.ROLLBACK)
+
+    def leave(self) -> None:
+        """Leave it undecided: ``check`` will be asked, of this producer or another one of the group."""
+        if self._ended is None:
+            self._ended = Decision.UNKNOWN
+
+    def _end(self, decision: Decision) -> SendResult | None:
+        sent = None
+        if self._ended is not decision:
+            try:
+                sent = self._producer.decide(self._half.commit_log_offset, decision)
+            except TransactionDecided as error:
+                self._ended = Decision.COMMIT if error.committed else Decision.ROLLBACK
+                if self._ended is not decision:
+                    raise
+            self._ended = decision
+        return sent
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended is not None:
+            return
+        if error is None:
+            self.commit()
+            return
+        try:
+            self.rollback()
+        except QueueError as failure:  # the first error is the one to tell; a check will ask
+            _log.error("message %s could not be rolled back and is undecided: %s", self.message_id, failure)
+
+
+class TransactionProducer(Producer):
+    """A producer whose messages can be sent in transactions.
+
+    ``group`` names the producers of one application: any of them answers for all. ``check(message)`` is called, in a
+    thread of its own, with an undecided message of the group, older than six seconds unless it was given an
+    ``immunity``: it says what became of the work, :attr:`Decision.UNKNOWN` if it cannot tell yet. What it raises is
+    reported, and counts as that. ``execute(message, argument)`` is for :meth:`send_in_transaction`.
+
+    Without ``check`` this producer answers nothing; then transactions that its death leaves are given up after fifteen
+    checks, to ``TRANS_CHECK_MAX_TIME_TOPIC``, for a person: ``rmq tx``.
+    """
+
+    def __init__(
+        self,
+        root: Path | str | MessageStore,
+        *,
+        group: str,
+        execute: Execute | None = None,
+        check: Check | None = None,
+        client_id: str | None = None,
+        config: StoreConfig | None = None,
+        compression: Compression | None = None,
+        compress_over_bytes: int = OVER_BYTES,
+        compression_level: int | None = None,
+    ) -> None:
+        if client_id is not None:
+            check_client_id(client_id)
+        super().__init__(
+            root,
+            group=group,
+            config=config,
+            compression=compression,
+            compress_over_bytes=compress_over_bytes,
+            compression_level=compression_level,
+        )
+        self._execute = execute
+        self._checker = None
+        if check is not None:
+            try:
+                self._checker = _Checker(self, self._store, check, client_id or default_client_id())
+            except BaseException:
+                super().close()
+                raise
+
+    def transaction(
+        self, message: Message, sharding_key: str | None = None, *, immunity: timedelta | None = None
+    ) -> Transaction:
+        """Store the half message of a transaction, which nobody gets before it is committed.
+
+        Its queue is chosen now. With ``immunity``, in whole seconds, rounded up, nobody is asked about it before that
+        time [CHECK_IMMUNITY_TIME_IN_SECONDS]; without, six seconds. Raises as :meth:`Producer.send`.
+        """
+        seconds = 0 if immunity is None else math.ceil(immunity.total_seconds())
+        if seconds < 0:
+            raise ValueError(f"immunity={immunity}: must not be negative")
+        half = self._append_half(message, self.group, sharding_key, seconds)
+        if self._flusher is not None:
+            self._flusher.wait_until_flushed(half.commit_log_end)
+        return Transaction(self, half)
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        argument: object = None,
+        sharding_key: str | None = None,
+        *,
+        immunity: timedelta | None = None,
+    ) -> TransactionResult:
+        """Store the half message, call ``execute``, and do what it returns (sendMessageInTransaction).
+
+        When ``execute`` raises, the transaction stays undecided, because its work may be done: ``check`` will be asked.
+        Raises what it raises, HandlerError when there is none or it returns no Decision, and as :meth:`transaction`.
+        """
+        if self._execute is None:
+            raise HandlerError("this producer has no execute: make it with execute=, or use transaction()")
+        begun = self.transaction(message, sharding_key, immunity=immunity)
+        decision = self._execute(message, argument)
+        if not isinstance(decision, Decision):
+            raise HandlerError(
+                f"execute returned {decision!r} for message {begun.message_id}: return a Decision; the transaction is "
+                "undecided"
+            )
+        sent = None
+        if decision is Decision.COMMIT:
+            sent = begun.commit()
+        elif decision is Decision.ROLLBACK:
+            begun.rollback()
+        return TransactionResult(decision, begun.message_id, sent)
+
+    def decide(self, half_offset: int, decision: Decision) -> SendResult | None:
+        """Commit or roll back the half message at an offset of the commit log; None when it is not to be committed.
+
+        Raises TransactionDecided, MessageExpired, and what a send raises.
+        """
+        self._store.check_usable()
+        commit = decision is Decision.COMMIT
+        result = self._store.transactions.decide(self._store.read(half_offset), commit=commit)
+        if self._flusher is not None:
+            self._flusher.wait_until_flushed(result.commit_log_end)
+        return result if commit else None
+
+    def close(self) -> None:
+        """End the checks, then leave the store. Closing twice does nothing."""
+        if self._checker is not None:
+            self._checker.close()
+        super().close()
+
+
+class _Checker:
+    """Answers for the group, in a thread of its own."""
+
+    def __init__(self, producer: TransactionProducer, store: MessageStore, check: Check, client_id: str) -> None:
+        self._producer = producer
+        self._store = store
+        self._check = check
+        self._group = producer.group
+        self._pid = os.getpid()
+        self._table = MemberTable(store)
+        self._member: Member = self._table.join(self._group, HALF_TOPIC, client_id, "transactions")
+        self._next = 0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rmq-check", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Return when no check runs any more."""
+        if self._closed.is_set() or os.getpid() != self._pid:
+            return
+        self._closed.set()
+        self._store.state.wake_members([self._member.slot])
+        self._thread.join()
+        self._member.leave()
+
+    def _run(self) -> None:
+        words, wake_at = self._store.state.words, self._table.wake_at
+        assert wake_at is not None  # of a member that has joined
+        while not self._closed.is_set():
+            seen = words.load32(wake_at)
+            self._member.beat()
+            try:
+                self._table.watch(self._member.slot)
+                self._answer()
+            except (QueueError, OSError) as error:
+                _log.error("producer group %r cannot be asked about its transactions now: %s", self._group, error)
+            if not self._closed.is_set():
+                words.wait(wake_at, seen, _BEAT_MS)
+
+    def _answer(self) -> None:
+        """Ask about what was renewed for a check since the last time, as far as it is this member's share."""
+        end = self._store.transactions.end
+        while self._next < end:
+            found = self._store.transactions.pending(self._next, _ASKED_AT_ONCE)
+            self._answer_for(found)
+            if self._closed.is_set():
+                return
+            if len(found) < _ASKED_AT_ONCE:
+                self._next = max(self._next, end)
+
+    def _answer_for(self, halves: list[ReceivedMessage]) -> None:
+        for half in halves:
+            if self._closed.is_set():
+                return
+            if group_of(half) == self._group and checks_of(half) > 0 and self._is_mine(half.queue_offset):
+                self._member.beat()
+                self._ask(half)
+            self._next = half.queue_offset + 1
+
+    def _is_mine(self, half_offset: int) -> bool:
+        members = sorted(
+            (each.client_id, each.slot)
+            for each in self._table.all()
+            if (each.group, each.topic) == (self._group, HALF_TOPIC)
+        )
+        return members[half_offset % len(members)][1] == self._member.slot if members else True
+
+    def _ask(self, half: ReceivedMessage) -> None:
+        try:
+            decision = self._check(half.as_delivered().limited_to(self._store.config.max_opened_body_bytes))
+        except Exception:  # noqa: BLE001 - it is the application's
+            _log.exception("check of producer group %r failed for message %s", self._group, half.message_id)
+            return
+        if decision in (Decision.COMMIT, Decision.ROLLBACK):
+            with contextlib.suppress(TransactionDecided):  # by its own producer, just now
+                self._producer.decide(half.commit_log_offset, decision)
+        elif decision is not Decision.UNKNOWN:
+            _log.error("check of producer group %r returned %r: return a Decision", self._group, decision)

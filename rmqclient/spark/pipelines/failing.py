@@ -1,0 +1,27 @@
+"""What fails: dead letters of one kind, counted in one window of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Dead letters of one kind in one window of time."""
+
+    start_ms: int
+    end_ms: int
+    group: str
+    topic: str
+    handler: str | None
+    error: str | None
+    messages: int
+    attempts: int
+    """Delivery attempts of all of them."""
+
+    first_ms: int
+    last_ms: int
+    example: str
+    """What the last exception of one of them said."""
+
+    example_id: str

@@ -1,0 +1,1 @@
+"""Files that a pipeline writes, each of which stands in its directory once."""

@@ -1,0 +1,218 @@
+"""Published: a directory of Parquet files in which what each micro-batch wrote stands exactly once.
+
+Spark's own file sink leaves the files of failed tasks beside the good ones, and only readers that know its log
+(``_spark_metadata``) can tell them apart. Here any reader of the directory sees each row once, at every moment, because
+a file gets into it by one rename, and only once::
+
+    TARGET/topic=orders/day=2026-11-21/batch-00000007-0002.parquet
+    TARGET/_published.json                  the identity that TARGET and its work directory share
+    TARGET.work/checkpoint/                 Spark's: which messages each batch has
+    TARGET.work/staging/7-3f0c.../          what an attempt to write batch 7 has written
+    TARGET.work/batches/7.json              that batch 7 is the files of one of its attempts, and their final names
+    TARGET.work/lock                        held by the process that writes
+
+Publishing batch 7: Spark writes to a staging directory of this attempt alone; its files go to the disk; so does the
+checkpoint's note of which messages batch 7 has; ``batches/7.json`` is put in place by a rename, and from then on batch
+7 *is* these files; each is renamed to its final name; the staging directory is removed. A kill before
+``batches/7.json`` leaves a staging directory that nobody looks at. A kill behind it leaves renames to do, which the
+next start does first. When Spark then runs batch 7 again, its file is there, and nothing is written.
+
+Files are seen one by one: a batch is not atomic, a message is. Both directories must lie on one file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import pyarrow.parquet as pq
+
+from rmqclient.spark.pipelines.output.directories import only_writer, sync_files, work_directory_of
+from rmqclient.store.errors import DataLost
+from rmqclient.store.files.mapped_file import sync_directory, sync_file
+from rmqclient.store.settings.config_file import replace_file
+
+_IDENTITY = "_published.json"
+_KEPT_BATCHES = 100
+"""Spark runs none but the last batch again, and keeps the notes of as many."""
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """One file of a batch."""
+
+    staged: str
+    """Where it was written, below the work directory."""
+
+    path: str
+    """Where readers find it, below the target."""
+
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a micro-batch is, once it is settled."""
+
+    number: int
+    messages: str
+    """Which messages it has, in the words of Spark's checkpoint."""
+
+    staging: str
+    files: tuple[PublishedFile, ...]
+
+
+class Table(Protocol):
+    """A table whose log is told of every batch."""
+
+    def add(self, files: Sequence[PublishedFile], application: str, version: int) -> None:
+        """Take in files, unless the application did so before at this version or a later one."""
+
+
+class Published:
+    """The directory ``target``, open for one writer at a time.
+
+    Raises StoreBusy while another process writes to it, and DataLost when the target and its work directory do not
+    belong together.
+    """
+
+    def __init__(self, target: Path, work: Path | None = None, table: Table | None = None) -> None:
+        self.target = target
+        self.work = work or work_directory_of(target)
+        self.checkpoint = self.work / "checkpoint"
+        self.added: list[Batch] = []
+        """The batches that were published since this was opened."""
+
+        self._table = table
+        self._batches = self.work / "batches"
+        self._identity = ""
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(only_writer(self.work, self.target))
+            self._batches.mkdir(exist_ok=True)
+            self._check_identity()
+            if numbers := self._numbers():
+                self._finish(self._settled(numbers[-1]))
+            self._remove_leftovers()
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def publish(self, number: int, write: Callable[[Path], None]) -> bool:
+        """Let ``write`` fill a new directory, and publish its files as batch ``number``, unless that was done before.
+
+        Returns whether it was written now. Raises DataLost when the checkpoint was exchanged for another one.
+        """
+        messages = self._messages_of(number)
+        is_new = not self._path(number).exists()
+        if is_new:
+            batch = self._settle(number, messages, write)
+            self.added.append(batch)
+        elif (batch := self._settled(number)).messages != messages:
+            raise DataLost(f"batch {number} of {self.target} has other messages than in {self.checkpoint} now")
+        self._finish(batch)
+        return is_new
+
+    def _settle(self, number: int, messages: str, write: Callable[[Path], None]) -> Batch:
+        if (newest := max(self._numbers(), default=-1)) >= number:
+            raise DataLost(f"{self.checkpoint} is at batch {number}, {self.target} at {newest}: was it exchanged?")
+        staging = self.work / "staging" / f"{number}-{uuid.uuid4().hex}"
+        staging.mkdir(parents=True)
+        write(staging)
+        sync_files(staging)
+        self._sync_checkpoint(number)
+        files = tuple(self._files(number, staging))
+        batch = Batch(number, messages, str(staging.relative_to(self.work)), files)
+        replace_file(self._path(number), json.dumps(asdict(batch)).encode())
+        return batch
+
+    def _finish(self, batch: Batch) -> None:
+        """Do what is left to do of a batch that is settled."""
+        parents = set()
+        for file in batch.files:
+            path = self.target / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                (self.work / file.staged).rename(path)
+            except FileNotFoundError:  # renamed before
+                continue
+            parents |= {path.parent, *path.parent.parents[: len(Path(file.path).parents) - 1]}
+        for parent in parents:
+            sync_directory(parent)
+        if self._table is not None:
+            self._table.add(batch.files, self._identity, batch.number)
+        shutil.rmtree(self.work / batch.staging, ignore_errors=True)
+        self._path(batch.number - _KEPT_BATCHES).unlink(missing_ok=True)
+
+    def _files(self, number: int, staging: Path) -> Iterator[PublishedFile]:
+        for index, path in enumerate(sorted(staging.rglob("*.parquet"))):
+            rows = pq.read_metadata(path).num_rows
+            final = path.relative_to(staging).with_name(f"batch-{number:08}-{index:04}.parquet")
+            yield PublishedFile(str(path.relative_to(self.work)), str(final), rows, path.stat().st_size)
+
+    # --- what is known of batches -----------------------------------------------------------------
+
+    def _path(self, number: int) -> Path:
+        return self._batches / f"{number}.json"
+
+    def _numbers(self) -> list[int]:
+        return sorted(int(path.stem) for path in self._batches.glob("*.json"))
+
+    def _settled(self, number: int) -> Batch:
+        found = json.loads(self._path(number).read_bytes())
+        return Batch(**found | {"files": tuple(PublishedFile(**each) for each in found["files"])})
+
+    def _messages_of(self, number: int) -> str:
+        """Return what the checkpoint says of a batch: its last line is the offsets where it ends."""
+        return (self.checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[-1]
+
+    def _sync_checkpoint(self, number: int) -> None:
+        """Make durable what the checkpoint says of a batch, with the checksums that Spark keeps beside its files."""
+        offsets = self.checkpoint / "offsets"
+        for path in (offsets / str(number), self.checkpoint / "metadata"):
+            for each in (path, path.with_name(f".{path.name}.crc")):
+                with contextlib.suppress(FileNotFoundError):
+                    sync_file(each)
+        for directory in (offsets, self.checkpoint, self.work, self.work.parent):
+            sync_directory(directory)
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    def _check_identity(self) -> None:
+        """See to it that the target is that of the work directory: each alone would lose messages, or double them."""
+        here, there = self.work / _IDENTITY, self.target / _IDENTITY
+        if not here.exists():
+            if any(self.target.rglob("*.parquet")):
+                raise DataLost(
+                    f"{self.target} has files, and {self.work}, which knows what is in them, is gone: bring it back, "
+                    "or begin with an empty directory"
+                )
+            replace_file(here, json.dumps({"id": uuid.uuid4().hex}).encode())
+        identity = here.read_bytes()
+        if not there.exists() and not self._numbers():
+            replace_file(there, identity)
+        if not there.exists() or there.read_bytes() != identity:
+            raise DataLost(
+                f"{self.target} is not the directory that {self.work} was begun for: bring that back, or remove "
+                f"{self.work} to begin again in an empty directory"
+            )
+        self._identity = json.loads(identity)["id"]
+
+    def _remove_leftovers(self) -> None:
+        """Remove what attempts left that were killed."""
+        shutil.rmtree(self.work / "staging", ignore_errors=True)

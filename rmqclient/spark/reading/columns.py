@@ -1,0 +1,92 @@
+"""Columns: what the source gives of each message, by the names of Spark's Kafka source.
+
+====================  ===================  ==========================================================================
+column                type                 meaning
+====================  ===================  ==========================================================================
+key                   string               keys of the message, separated by spaces [KEYS]; null without one
+value                 binary               body, opened when it is compressed; see failOnUnreadableBody for null
+topic                 string
+partition             int                  queue id
+offset                long                 queue offset
+timestamp             timestamp            when it was stored
+born_timestamp        timestamp            when it was sent, by the producer's clock
+tags                  string               tag of the message; null without one
+properties            map<string,string>   includeProperties: every property on disk but the CRC
+commit_log_offset     long                 includeMetadata: first byte of the record in the commit log
+size                  int                  includeMetadata: bytes of the whole record
+flag                  int                  includeMetadata: the application's own
+sys_flag              int                  includeMetadata: compression, transaction state, address kinds
+reconsume_times       int                  includeMetadata: delivery attempts before this record was stored
+born_host             string               includeMetadata: address and port of the producer
+store_host            string               includeMetadata: address and port of the store
+msg_id                string               includeMetadata: message id: the unique key, or else the offset message id
+====================  ===================  ==========================================================================
+
+A compressed batch (:mod:`rmqclient.store.log.inner_batch`) gives a row for each of its messages, all with the place of
+its record. But what is answered from the consume queue alone, :data:`IN_ENTRIES`, has one row for it: entries do not
+tell.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+USUAL: dict[str, DataType] = {
+    "key": StringType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "born_timestamp": TimestampType(),
+    "tags": StringType(),
+}
+"""Always there."""
+
+PROPERTIES: dict[str, DataType] = {"properties": MapType(StringType(), StringType())}
+"""With ``includeProperties``."""
+
+METADATA: dict[str, DataType] = {
+    "commit_log_offset": LongType(),
+    "size": IntegerType(),
+    "flag": IntegerType(),
+    "sys_flag": IntegerType(),
+    "reconsume_times": IntegerType(),
+    "born_host": StringType(),
+    "store_host": StringType(),
+    "msg_id": StringType(),
+}
+"""With ``includeMetadata``."""
+
+IN_ENTRIES = frozenset({"topic", "partition", "offset", "size", "commit_log_offset"})
+"""Answered from the consume queue, without a look at the log."""
+
+
+def schema_of(*, properties: bool = False, metadata: bool = False) -> StructType:
+    """Return the schema of the source with these options."""
+    columns = USUAL | (PROPERTIES if properties else {}) | (METADATA if metadata else {})
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def check_schema(schema: StructType) -> StructType:
+    """Return ``schema`` when the source has its columns, with their types. Raises ValueError."""
+    known = USUAL | PROPERTIES | METADATA
+    for column in schema.fields:
+        if column.name not in known:
+            raise ValueError(f"column {column.name}: the rmq source has {', '.join(known)}")
+        if column.dataType != known[column.name]:
+            shown = known[column.name].simpleString()
+            raise ValueError(
+                f"column {column.name}: the rmq source has it as {shown}, not {column.dataType.simpleString()}"
+            )
+    return schema

@@ -1,0 +1,60 @@
+"""Location: where a store is, for a process that is to read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqclient.archive.view import open_view
+from rmqclient.spark.reading.read_options import ReadOptions
+from rmqclient.store.inspect.view import View
+
+
+class Location(NamedTuple):
+    """The directory or archive of a store, and the archive that has what is gone there."""
+
+    path: str
+    archive: str | None
+    archive_options: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> Location:
+        """Return the location that the options of a read name."""
+        return cls(options.path, options.archive, tuple(sorted(options.archive_options.items())))
+
+    def open(self, *, may_be_elsewhere: bool = False) -> View:
+        """Look at the store anew.
+
+        Where an executor ``may_be_elsewhere`` and has no such directory, the archive alone is read. Raises what
+        :func:`rmqclient.archive.view.open_view` raises.
+        """
+        options = dict(self.archive_options)
+        return open_view(self.path, self.archive, options, may_be_elsewhere=may_be_elsewhere)
+
+
+_MOST_KEPT = 8
+_kept: dict[Location, tuple[object, View]] = {}
+
+
+def opened(location: Location) -> View:
+    """Return a view that this process keeps: a worker of Spark reads the same store again and again.
+
+    It is opened anew when something was made or removed in the directory itself, which happens seldom, and always when
+    another store stands in its place: the files of the old one would be read on, because they are mapped.
+    """
+    version = _version(location.path)
+    before, view = _kept.pop(location, (None, None))
+    if view is None or before != version:
+        view = location.open(may_be_elsewhere=True)
+    if len(_kept) >= _MOST_KEPT:
+        _kept.clear()
+    _kept[location] = version, view
+    return view
+
+
+def _version(path: str) -> tuple[int, ...] | None:
+    try:
+        status = Path(path).stat()
+    except OSError:  # not here, or a URL
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns

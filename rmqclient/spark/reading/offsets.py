@@ -1,0 +1,204 @@
+"""Offsets of a read: where it begins and ends, queue by queue, and how much one micro-batch takes.
+
+An offset here is the next one to read, never the last one that was read. Ranges are half open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from rmqclient.spark.reading.read_options import EARLIEST, LATEST, Point, ReadOptions, Selection
+from rmqclient.store import MessageQueue
+from rmqclient.store.errors import DataLost, UnknownTopic
+from rmqclient.store.inspect.view import View, offset_by_time
+
+Offsets: TypeAlias = dict[MessageQueue, int]
+Ranges: TypeAlias = dict[MessageQueue, range]
+
+_OF_THE_STORE = re.compile(r"RMQ_SYS_.*|rmq_sys_wheel_timer|SCHEDULE_TOPIC_XXXX|TBW102|OFFSET_MOVED_EVENT")
+"""Topics that are read only by their full names: where messages wait for their time or their transaction."""
+
+
+def selected(view: View, selection: Selection, *, may_come: bool = False) -> list[MessageQueue]:
+    """Return the queues to read, sorted.
+
+    Raises UnknownTopic for a topic or a queue that is named and not there, unless it ``may_come`` later.
+    """
+    queues = view.queues()
+    if selection.assigned:
+        missing = sorted(set(selection.assigned) - set(queues))
+        if missing and not may_come:
+            raise UnknownTopic(f"option assign: {_named(missing)}: the store has no such queue")
+        return [queue for queue in selection.assigned if queue not in missing]
+    if selection.pattern:
+        matches = re.compile(selection.pattern).fullmatch
+        return [queue for queue in queues if matches(queue.topic) and not _OF_THE_STORE.fullmatch(queue.topic)]
+    known = {queue.topic for queue in queues}
+    unknown = [topic for topic in selection.topics if topic not in known]
+    if unknown and not may_come:
+        raise UnknownTopic(
+            f"option subscribe: nothing was ever sent to {', '.join(unknown)}; topics there: {', '.join(sorted(known))}"
+        )
+    return [queue for queue in queues if queue.topic in selection.topics]
+
+
+def available(view: View, selection: Selection, *, may_come: bool = False) -> Ranges:
+    """Return what is there now in the selected queues. Raises as :func:`selected`."""
+    return {queue: view.offsets(queue) for queue in selected(view, selection, may_come=may_come)}
+
+
+def starting(view: View, there: Ranges, options: ReadOptions) -> Offsets:
+    """Return where a new read begins: by timestamps, where they are given, else by offsets.
+
+    Raises ValueError for offsets that do not name each queue, or a time that is behind all messages, and DataLost for
+    offsets that are not there.
+    """
+    if options.starting_timestamp is not None or options.starting_timestamps:
+        found = _by_time(
+            "startingOffsetsByTimestamp", view, there, options.starting_timestamps, options.starting_timestamp
+        )
+        late = [queue for queue, offset in found.items() if offset == there[queue].stop]
+        if late and not options.too_late_is_latest:
+            raise ValueError(
+                f"{_named(late)}: no message was stored at the time given for the start, or later; with "
+                "startingOffsetsByTimestampStrategy=latest reading begins at the end then"
+            )
+        return found
+    return _by_offsets("startingOffsets", there, options.starting, options.fail_on_data_loss)
+
+
+def ending(view: View, there: Ranges, options: ReadOptions) -> Offsets:
+    """Return where a batch ends. Raises as :func:`starting`."""
+    if options.ending_timestamp is not None or options.ending_timestamps:
+        each, usual = options.ending_timestamps, options.ending_timestamp
+        return _by_time("endingOffsetsByTimestamp", view, there, each, usual)
+    return _by_offsets("endingOffsets", there, options.ending, options.fail_on_data_loss)
+
+
+def between(start: Offsets, end: Offsets) -> Ranges:
+    """Return the ranges that are not empty."""
+    ranges = {queue: range(start.get(queue, 0), stop) for queue, stop in end.items()}
+    return {queue: wanted for queue, wanted in ranges.items() if wanted}
+
+
+def kept(view: View, start: Offsets, end: Offsets, *, fail_on_data_loss: bool) -> Ranges:
+    """Return what is still there of the ranges between two offsets. Raises DataLost unless losses are passed over.
+
+    A queue without a start is new, and is to be read from its first message on.
+    """
+    found = {}
+    for queue, offsets in between(start, end).items():
+        there = view.offsets(queue)
+        begin = max(offsets.start, there.start)
+        if begin > offsets.start and fail_on_data_loss:
+            raise removed(queue, offsets.start, min(there.start, offsets.stop), there)
+        if offsets.stop > there.stop and fail_on_data_loss:
+            raise DataLost(
+                f"messages {there.stop} to {offsets.stop - 1} of queue {queue.queue_id} of {queue.topic} were read "
+                f"before and are gone: the store ends at {there.stop}. Was it replaced? {_HOW_TO_GO_ON}"
+            )
+        found[queue] = range(begin, min(offsets.stop, there.stop))
+    return {queue: offsets for queue, offsets in found.items() if offsets}
+
+
+def removed(queue: MessageQueue, start: int, stop: int, there: range) -> DataLost:
+    """Return the error for messages that retention has removed before they were read."""
+    return DataLost(
+        f"messages {start} to {stop - 1} of queue {queue.queue_id} of {queue.topic} were removed before they were "
+        f"read; the oldest one is {there.start}. {_HOW_TO_GO_ON}"
+    )
+
+
+_HOW_TO_GO_ON = (
+    "To go on with what is there set the option failOnDataLoss to false; to read what was archived, the option archive"
+)
+
+
+# --- JSON, as it stands in a checkpoint -----------------------------------------------------------
+
+
+def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Return offsets as a checkpoint holds them: ``{"orders": {"0": 23}}``, sorted."""
+    found: dict[str, dict[str, int]] = {}
+    for queue in sorted(offsets):
+        found.setdefault(queue.topic, {})[str(queue.queue_id)] = offsets[queue]
+    return found
+
+
+def from_json(document: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Return the offsets of a checkpoint."""
+    return {
+        MessageQueue(topic, int(queue_id)): offset
+        for topic, offsets in document.items()
+        for queue_id, offset in offsets.items()
+    }
+
+
+# --- how much at once -----------------------------------------------------------------------------
+
+
+def limited(start: Offsets, latest: Offsets, most: int) -> Offsets:
+    """Return where a micro-batch of at most ``most`` messages ends, shared out in proportion to what each queue has.
+
+    At least one message is taken when there is one, and the queues that have most are rounded up first.
+    """
+    waiting = {queue: stop - start.get(queue, 0) for queue, stop in latest.items()}
+    total = sum(waiting.values())
+    if total <= most:
+        return latest
+    shares = {queue: count * most // total for queue, count in waiting.items()}
+    left = most - sum(shares.values())
+    for queue in sorted(waiting, key=lambda queue: (-(waiting[queue] * most % total), queue))[:left]:
+        shares[queue] += 1
+    return {queue: start.get(queue, 0) + shares[queue] for queue in latest}
+
+
+def count(ranges: Iterable[range]) -> int:
+    """Return how many messages ranges hold."""
+    return sum(len(each) for each in ranges)
+
+
+# --- where something begins or ends ---------------------------------------------------------------
+
+
+def _by_offsets(name: str, there: Ranges, point: Point, fail_on_data_loss: bool) -> Offsets:
+    if point == "earliest":
+        return {queue: known.start for queue, known in there.items()}
+    if point == "latest":
+        return {queue: known.stop for queue, known in there.items()}
+    _check_named(name, there, point, "an offset, -2 for the earliest or -1 for the latest,")
+    return {queue: _checked(name, queue, point[queue], known, fail_on_data_loss) for queue, known in there.items()}
+
+
+def _checked(name: str, queue: MessageQueue, offset: int, known: range, fail_on_data_loss: bool) -> int:
+    if offset in (EARLIEST, LATEST):
+        return known.start if offset == EARLIEST else known.stop
+    if known.start <= offset <= known.stop:
+        return offset
+    if fail_on_data_loss:
+        raise DataLost(
+            f"option {name}: queue {queue.queue_id} of {queue.topic} has the offsets {known.start} to {known.stop}, "
+            f"not {offset}. {_HOW_TO_GO_ON}"
+        )
+    return min(max(offset, known.start), known.stop)
+
+
+def _by_time(name: str, view: View, there: Ranges, each: Mapping[MessageQueue, int], usual: int | None) -> Offsets:
+    if usual is None:
+        _check_named(name, there, each, "a time")
+    times = each if usual is None else dict.fromkeys(there, usual)
+    return {queue: offset_by_time(view, queue, known, times[queue]) for queue, known in there.items()}
+
+
+def _check_named(name: str, there: Ranges, given: Iterable[MessageQueue], what: str) -> None:
+    if set(given) != set(there):
+        missing, unknown = sorted(set(there) - set(given)), sorted(set(given) - set(there))
+        problem = f"does not name {_named(missing)}" if missing else f"names {_named(unknown)}, which is not read"
+        raise ValueError(f"option {name} {problem}: give {what} for each queue")
+
+
+def _named(queues: list[MessageQueue]) -> str:
+    shown = ", ".join(f"queue {queue.queue_id} of {queue.topic}" for queue in queues[:5])
+    return shown if len(queues) <= 5 else f"{shown} and {len(queues) - 5} more"

@@ -1,0 +1,152 @@
+"""Planning: which task reads what.
+
+A *piece* is a range of one queue. There are two ways to share out a read, and each gives tasks of some 128 MiB:
+
+- By queue: a task has pieces, and follows their consume queue entries through the log. Right for some messages among
+  many others, for a filter by tag, and for columns that the entries answer alone.
+- By log: a task has a range of the commit log, and walks over every record there. That is a quarter faster, because
+  memory is read in order, and is what an archive needs, where each look is a request.
+
+``auto`` takes the log when at least half of the bytes between the first and the last record are wanted. Where entries
+are lost, which say where records begin, it is by queue in any case.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from rmqclient.spark.reading.columns import IN_ENTRIES
+from rmqclient.spark.reading.offsets import Ranges, count
+from rmqclient.spark.reading.read_options import ReadOptions
+from rmqclient.store import MessageQueue
+from rmqclient.store.errors import StoreCorrupt
+from rmqclient.store.inspect.view import LocalView, View, entry_at, first_offset
+from rmqclient.store.log.consume_queue import Entry
+
+_SMALL_TASK_BYTES = 8 << 20
+"""More tasks than bytes ask for are made up to the number of processors, but none smaller than this."""
+_SAMPLES = 16
+_LOG_SHARE = 0.5
+
+Piece = tuple[str, int, int, int]
+"""Topic, queue id, first queue offset, end."""
+
+
+@dataclass(frozen=True)
+class Split(InputPartition):
+    """What one task reads: ``pieces``, found by walking over ``log``, a range of the commit log, if there is one."""
+
+    pieces: tuple[Piece, ...]
+    log: tuple[int, int] | None = None
+
+    def ranges(self) -> Ranges:
+        """Return the pieces by queue; of each queue there is one."""
+        return {MessageQueue(topic, queue_id): range(start, stop) for topic, queue_id, start, stop in self.pieces}
+
+
+def plan(view: View, wanted: Ranges, columns: Sequence[str], options: ReadOptions) -> list[Split]:
+    """Share out the ``wanted`` ranges, none of which is empty."""
+    if not wanted:
+        return []
+    sizes = {queue: mean_size(view, queue, offsets) for queue, offsets in wanted.items()}
+    total = sum(int(sizes[queue] * len(offsets)) for queue, offsets in wanted.items())
+    tasks = _tasks(total, options)
+    with suppress(FileNotFoundError, StoreCorrupt):  # an entry that is lost: who reads by queue tells which ones are
+        if _is_by_log(view, wanted, total, columns, options):
+            return _by_log(view, wanted, tasks)
+    return list(_by_queue(wanted, sizes, max(1, total // tasks), options))
+
+
+def mean_size(view: View, queue: MessageQueue, offsets: range) -> float:
+    """Return the mean size of some records of a range, from entries spread over it; 0 when none can be read."""
+    sizes = []
+    for offset in offsets[:: max(1, len(offsets) // _SAMPLES)]:
+        with suppress(FileNotFoundError, StoreCorrupt):
+            sizes.append(entry_at(view, queue, offset).size)
+    return sum(sizes) / len(sizes) if sizes else 0.0
+
+
+def _tasks(total: int, options: ReadOptions) -> int:
+    by_bytes = -(-total // options.max_bytes_per_partition)
+    by_processors = min(os.cpu_count() or 1, -(-total // _SMALL_TASK_BYTES))
+    return max(by_bytes, by_processors, options.min_partitions)
+
+
+def _is_by_log(view: View, wanted: Ranges, total: int, columns: Sequence[str], options: ReadOptions) -> bool:
+    if options.split != "auto":
+        return options.split == "log"
+    if options.max_records_per_partition or (IN_ENTRIES.issuperset(columns) and not options.tags.tags):
+        return False
+    if not isinstance(view, LocalView):
+        return True
+    start, stop = _log_range(view, wanted)
+    return not options.tags.tags and total >= _LOG_SHARE * (stop - start)
+
+
+def _log_range(view: View, wanted: Ranges) -> tuple[int, int]:
+    """Return where the first record begins and the last one ends. Raises FileNotFoundError, StoreCorrupt."""
+    first = [_entry(view, queue, offsets.start) for queue, offsets in wanted.items()]
+    last = [_entry(view, queue, offsets.stop - 1) for queue, offsets in wanted.items()]
+    return min(entry.commit_log_offset for entry in first), max(entry.commit_log_offset + entry.size for entry in last)
+
+
+# --- by log ---------------------------------------------------------------------------------------
+
+
+def _by_log(view: View, wanted: Ranges, tasks: int) -> list[Split]:
+    """Cut the log at begins of records, which the entries of the longest queue tell."""
+    start, stop = _log_range(view, wanted)
+    longest = max(wanted, key=lambda queue: len(wanted[queue]))
+    cuts = {start, stop}
+    for number in range(1, tasks):
+        target = start + (stop - start) * number // tasks
+        found = _first_at(view, longest, wanted[longest], target)
+        cuts.add(found if found is not None else stop)
+    pieces = tuple((queue.topic, queue.queue_id, offsets.start, offsets.stop) for queue, offsets in wanted.items())
+    edges = sorted(cuts)
+    return [Split(pieces, (low, high)) for low, high in itertools.pairwise(edges)]
+
+
+def _first_at(view: View, queue: MessageQueue, offsets: range, commit_log_offset: int) -> int | None:
+    """Return where the first record of a queue at or behind a commit log offset begins."""
+    found = first_offset(offsets, lambda number: _entry(view, queue, number).commit_log_offset >= commit_log_offset)
+    return _entry(view, queue, found).commit_log_offset if found < offsets.stop else None
+
+
+def _entry(view: View, queue: MessageQueue, queue_offset: int) -> Entry:
+    """Return an entry. Raises FileNotFoundError for one that is blank, too, and StoreCorrupt."""
+    entry = entry_at(view, queue, queue_offset)
+    if not entry.size:
+        raise FileNotFoundError(f"entry {queue_offset} of queue {queue.queue_id} of {queue.topic} is blank")
+    return entry
+
+
+# --- by queue -------------------------------------------------------------------------------------
+
+
+def _by_queue(
+    wanted: Ranges, sizes: dict[MessageQueue, float], most_bytes: int, options: ReadOptions
+) -> Iterator[Split]:
+    """Fill one task after the other up to ``most_bytes`` of records, and the most messages of one task."""
+    most = options.max_records_per_partition or count(wanted.values())
+    pieces: list[Piece] = []
+    room, left = float(most_bytes), most
+    for queue, offsets in sorted(wanted.items()):
+        start = offsets.start
+        while start < offsets.stop:
+            fitting = min(offsets.stop - start, left, max(1, round(room / sizes[queue])) if sizes[queue] else left)
+            pieces.append((queue.topic, queue.queue_id, start, start + fitting))
+            start += fitting
+            room -= fitting * sizes[queue]
+            left -= fitting
+            if room < sizes[queue] or not left:
+                yield Split(tuple(pieces))
+                pieces, room, left = [], float(most_bytes), most
+    if pieces:
+        yield Split(tuple(pieces))

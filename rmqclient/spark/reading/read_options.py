@@ -1,0 +1,301 @@
+"""Options of a read: parsed and checked once, named as those of Spark's Kafka source.
+
+==================================== ================== ============================================================
+option                               default            meaning
+==================================== ================== ============================================================
+path                                 required           directory of the store, or URL of an archive
+archive                              none               URL of an archive of that store, read where files are gone
+archive.*                            none               options of the archive's file system
+subscribe                            one of these three topics, separated by commas
+subscribePattern                                        a regular expression for whole topic names
+assign                                                  ``{"orders": [0, 1]}``: some queues
+startingOffsets                      earliest; stream:  ``earliest``, ``latest`` or ``{"orders": {"0": 23, "1": -2}}``:
+                                     latest             -2 is the earliest, -1 the latest (not in a batch)
+endingOffsets                        latest             the same, with -1; for a batch
+startingTimestamp, endingTimestamp   none               ms; the first message stored then or later
+startingOffsetsByTimestamp           none               ``{"orders": {"0": 1700000000000}}``, for each queue
+endingOffsetsByTimestamp             none               the same, for a batch
+startingOffsetsByTimestampStrategy   error              ``latest``: a time that no message has reached is the end
+failOnDataLoss                       true               false: messages that are gone or damaged are passed over
+failOnUnreadableBody                 true               false: null for a compressed body that cannot be opened
+maxOpenedBodyBytes                   64m                what a compressed body may open to; at most 1g
+maxOffsetsPerTrigger                 none               most messages of one micro-batch, over all queues in proportion
+maxBytesPerTrigger                   none               most bytes of records of one micro-batch, about
+minOffsetsPerTrigger                 none               a micro-batch waits for so many messages,
+maxTriggerDelay                      15m                but not longer than that
+minPartitions                        none               at least so many tasks
+maxRecordsPerPartition               none               most messages of one task
+maxBytesPerPartition                 128m               most bytes of one task, about
+split                                auto               ``queue``: by consume queues; ``log``: by ranges of the log
+subExpression                        *                  tags: ``paid || refunded``
+batchRows, batchBytes                10000, 4m          size of an Arrow batch
+includeProperties, includeMetadata   false              more columns; ``includeHeaders`` means includeProperties
+commitGroup                          none               group whose offsets follow what a stream has finished
+==================================== ================== ============================================================
+
+What starts (``starting...``) counts for a new query only: a stream that is started again goes on where its checkpoint
+says. Options that only a Kafka broker has a use for (``kafka.*`` and some more) are taken and do nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import orjson
+
+from rmqclient.filters.tag import TagFilter, parse_tags
+from rmqclient.names import check_group
+from rmqclient.store import MessageQueue
+from rmqclient.store.bodies import DEFAULT_LIMIT
+
+EARLIEST, LATEST = -2, -1
+
+Point: TypeAlias = Literal["earliest", "latest"] | dict[MessageQueue, int]
+"""Where reading begins or ends; -2 and -1 for the earliest and the latest."""
+
+_SELECTIONS = ("subscribe", "subscribePattern", "assign")
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_TIMES = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_OF_KAFKA = re.compile(r"kafka\..*|kafkaconsumer\.polltimeoutms|fetchoffset\..*|groupidprefix|paths", re.IGNORECASE)
+_ARCHIVE = "archive."
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The queues to read: of topics, of topics that match, or some."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    assigned: tuple[MessageQueue, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Checked options of one read. Made by :func:`parse`."""
+
+    path: str
+    selection: Selection
+    archive: str | None = None
+    archive_options: dict[str, str] = field(default_factory=dict)
+    starting: Point = "earliest"
+    starting_timestamp: int | None = None
+    starting_timestamps: dict[MessageQueue, int] = field(default_factory=dict)
+    too_late_is_latest: bool = False
+    ending: Point = "latest"
+    ending_timestamp: int | None = None
+    ending_timestamps: dict[MessageQueue, int] = field(default_factory=dict)
+    fail_on_data_loss: bool = True
+    fail_on_unreadable_body: bool = True
+    max_opened_body_bytes: int = DEFAULT_LIMIT
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
+    min_partitions: int = 1
+    max_records_per_partition: int | None = None
+    max_bytes_per_partition: int = 128 << 20
+    split: Literal["auto", "queue", "log"] = "auto"
+    tags: TagFilter = field(default_factory=lambda: parse_tags(None))
+    batch_rows: int = 10_000
+    batch_bytes: int = 4 << 20
+    properties: bool = False
+    metadata: bool = False
+    commit_group: str | None = None
+
+
+_NAMES = (
+    *("path", "archive", *_SELECTIONS, "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
+    *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss"),
+    *("failOnUnreadableBody", "maxOpenedBodyBytes"),
+    *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions"),
+    *("maxRecordsPerPartition", "maxBytesPerPartition", "split", "subExpression", "batchRows", "batchBytes"),
+    *("includeProperties", "includeHeaders", "includeMetadata", "commitGroup"),
+)
+_KNOWN = {name.lower() for name in _NAMES}
+
+
+def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Return the options of a read. Names may be in any case. Raises ValueError, InvalidName."""
+    options = _own(given)
+    if streaming and (ends := [name for name in _NAMES if name.startswith("ending") and name.lower() in options]):
+        raise ValueError(f"option {ends[0]}: a stream has no end; leave it out, or use spark.read")
+    read = _Reading(options)
+    starting: Point = "latest" if streaming else "earliest"
+    return ReadOptions(
+        path=read.required("path", "load the directory of a store: .load('./store')"),
+        selection=read.selection(),
+        archive=options.get("archive"),
+        archive_options={name[len(_ARCHIVE) :]: value for name, value in options.items() if name.startswith(_ARCHIVE)},
+        starting=read.point("startingOffsets", starting, refused=None if streaming else LATEST),
+        starting_timestamp=read.number("startingTimestamp", None, least=0),
+        starting_timestamps=read.by_queue("startingOffsetsByTimestamp"),
+        too_late_is_latest=read.choice("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
+        ending=read.point("endingOffsets", "latest", refused=EARLIEST),
+        ending_timestamp=read.number("endingTimestamp", None, least=0),
+        ending_timestamps=read.by_queue("endingOffsetsByTimestamp"),
+        fail_on_data_loss=read.flag("failOnDataLoss", True),
+        fail_on_unreadable_body=read.flag("failOnUnreadableBody", True),
+        max_opened_body_bytes=read.number("maxOpenedBodyBytes", DEFAULT_LIMIT, units=_SIZES) or 1,
+        max_offsets_per_trigger=read.number("maxOffsetsPerTrigger", None),
+        max_bytes_per_trigger=read.number("maxBytesPerTrigger", None, units=_SIZES),
+        min_offsets_per_trigger=read.number("minOffsetsPerTrigger", None),
+        max_trigger_delay_ms=read.number("maxTriggerDelay", 15 * 60_000, units=_TIMES) or 0,
+        min_partitions=read.number("minPartitions", 1) or 1,
+        max_records_per_partition=read.number("maxRecordsPerPartition", None),
+        max_bytes_per_partition=read.number("maxBytesPerPartition", 128 << 20, units=_SIZES) or 1,
+        split=read.split(),
+        tags=parse_tags(options.get("subexpression")),
+        batch_rows=read.number("batchRows", 10_000) or 1,
+        batch_bytes=read.number("batchBytes", 4 << 20, units=_SIZES) or 1,
+        properties=read.columns()[0],
+        metadata=read.columns()[1],
+        commit_group=check_group(options["commitgroup"]) if "commitgroup" in options else None,
+    )
+
+
+def more_columns(given: Mapping[str, str]) -> tuple[bool, bool]:
+    """Return whether the options ask for the properties and for the metadata. Raises ValueError."""
+    return _Reading(_own(given)).columns()
+
+
+def _own(given: Mapping[str, str]) -> dict[str, str]:
+    options = {name.lower(): value for name, value in given.items() if not _OF_KAFKA.fullmatch(name)}
+    for name in options:
+        if name not in _KNOWN and not name.startswith(_ARCHIVE):
+            near = difflib.get_close_matches(name, _KNOWN, 1)
+            meant = f"; did you mean {next(each for each in _NAMES if each.lower() == near[0])}?" if near else ""
+            raise ValueError(f"option {name}: the rmq source has none of that name{meant}")
+    return options
+
+
+class _Reading:
+    """Reads values of options, and says which one is wrong."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+
+    def required(self, name: str, what_to_do: str) -> str:
+        value = self._options.get(name.lower())
+        if not value:
+            raise ValueError(f"option {name} is missing: {what_to_do}")
+        return value
+
+    def columns(self) -> tuple[bool, bool]:
+        properties = self.flag("includeProperties", False) or self.flag("includeHeaders", False)
+        return properties, self.flag("includeMetadata", False)
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self._options.get(name.lower(), str(default)).strip().lower()
+        if value not in {"true", "false"}:
+            raise ValueError(f"option {name}={value}: give true or false")
+        return value == "true"
+
+    def number(
+        self, name: str, default: int | None, *, least: int = 1, units: Mapping[str, int] | None = None
+    ) -> int | None:
+        if name.lower() not in self._options:
+            return default
+        text = self._options[name.lower()].strip().lower()
+        found = re.fullmatch(r"(\d{1,18})\s*([a-z]*)", text)
+        unit = (units or {"": 1}).get(found[2] or next(iter(units or {"": 1}))) if found else None
+        if found is None or unit is None or int(found[1]) * unit < least:
+            allowed = f", with {' '.join(each for each in units if each)} behind it if you like" if units else ""
+            raise ValueError(f"option {name}={text}: give a number of at least {least}{allowed}")
+        return int(found[1]) * unit
+
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
+        value = self._options.get(name.lower(), allowed[0]).lower()
+        if value not in allowed:
+            raise ValueError(f"option {name}={value}: give {' or '.join(allowed)}")
+        return value
+
+    def split(self) -> Literal["auto", "queue", "log"]:
+        return {"auto": "auto", "queue": "queue", "log": "log"}[self.choice("split", ("auto", "queue", "log"))]  # type: ignore[return-value]
+
+    def selection(self) -> Selection:
+        given = [name for name in _SELECTIONS if name.lower() in self._options]
+        if len(given) != 1:
+            raise ValueError(
+                f"options {', '.join(given) or 'for topics are missing'}: give one of {', '.join(_SELECTIONS)}: "
+                '.option("subscribe", "orders,payments")'
+            )
+        value = self._options[given[0].lower()]
+        if given[0] == "subscribe":
+            return Selection(topics=_topics(value))
+        if given[0] == "subscribePattern":
+            return Selection(pattern=_pattern(value))
+        return Selection(assigned=self._assigned(value))
+
+    def point(self, name: str, default: Point, *, refused: int | None) -> Point:
+        value = self._options.get(name.lower())
+        word = default if value is None else value.strip().lower()
+        if word in ("earliest", "latest"):
+            if refused is not None and word == ("latest" if refused == LATEST else "earliest"):
+                raise ValueError(f"option {name}={word}: that would be nothing at all")
+            return "earliest" if word == "earliest" else "latest"
+        points = self.by_queue(name, least=EARLIEST)
+        for queue, offset in points.items():
+            if offset == refused:
+                raise ValueError(
+                    f"option {name}: {offset} for queue {queue.queue_id} of {queue.topic} would be nothing"
+                )
+        return points
+
+    def by_queue(self, name: str, *, least: int = 0) -> dict[MessageQueue, int]:
+        text = self._options.get(name.lower())
+        if text is None:
+            return {}
+        example = '{"orders": {"0": 23, "1": 42}}'
+        found: dict[MessageQueue, int] = {}
+        for topic, numbers in _object(name, text, example).items():
+            if not isinstance(numbers, dict):
+                raise _malformed(name, text, example)
+            for queue_id, number in numbers.items():
+                if not re.fullmatch(r"\d{1,9}", queue_id) or type(number) is not int or number < least:
+                    raise _malformed(name, text, example)
+                found[MessageQueue(topic, int(queue_id))] = number
+        return found
+
+    def _assigned(self, text: str) -> tuple[MessageQueue, ...]:
+        example = '{"orders": [0, 1]}'
+        found = []
+        for topic, ids in _object("assign", text, example).items():
+            if not isinstance(ids, list) or not all(type(each) is int and each >= 0 for each in ids):
+                raise _malformed("assign", text, example)
+            found += [MessageQueue(topic, each) for each in ids]
+        if not found:
+            raise ValueError(f"option assign={text}: names no queue")
+        return tuple(sorted(set(found)))
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(each.strip() for each in text.split(",")))
+    if "" in topics:
+        raise ValueError(f"option subscribe={text}: a topic is missing between the commas")
+    return topics
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"option subscribePattern={text}: no regular expression: {error}") from None
+    return text
+
+
+def _object(name: str, text: str, example: str) -> dict[str, Any]:
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise _malformed(name, text, example) from None
+    if not isinstance(found, dict):
+        raise _malformed(name, text, example)
+    return found
+
+
+def _malformed(name: str, text: str, example: str) -> ValueError:
+    return ValueError(f"option {name}={text[:200]}: give JSON such as {example}")

@@ -1,0 +1,194 @@
+"""Stream reader: a store that goes on growing, in micro-batches. Its offsets live in Spark's checkpoint alone.
+
+- What is read twice is what Spark asks for twice: a batch is a range of offsets per queue, and the log does not change.
+- A new query that does not begin at offset 0 of every queue begins with an empty batch. Spark writes down where a batch
+  ends, and asks anew where the first one begins when it has to repeat it: by then the latest offset is another one.
+- A queue or a topic that appears later is read from its first message on.
+- With ``Trigger.AvailableNow`` what is there at the beginning is read, in batches of the limited size, and no more.
+- Messages that retention removed before they were read, and a store that ends below what was read before, raise
+  DataLost; with ``failOnDataLoss=false`` reading goes on with the oldest one there is.
+- ``commitGroup`` mirrors what Spark has finished into the offsets of a group, for those who look at its lag. Nothing is
+  read from there. Spark tells it one batch late, and not for the last one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from rmqclient.consuming.pull_consumer import PullConsumer
+from rmqclient.spark.reading import offsets
+from rmqclient.spark.reading.batch_reader import read_split
+from rmqclient.spark.reading.location import Location
+from rmqclient.spark.reading.offsets import Offsets, Ranges, from_json, to_json
+from rmqclient.spark.reading.planning import Split, mean_size, plan
+from rmqclient.spark.reading.read_options import ReadOptions
+from rmqclient.store.errors import DataLost, QueueError
+from rmqclient.store.inspect.view import View
+
+_log = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the selected queues as they grow."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+        self._initial: dict[str, dict[str, int]] | None = None
+        self._has_begun = False
+        self._target: Offsets | None = None
+        self._last_batch_at = -math.inf  # as in Kafka's source the first batch waits for nothing
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
+        """Return where a new query begins: the same each time that Spark asks. Raises ValueError, DataLost."""
+        if self._initial is None:
+            view = self._look()
+            self._initial = to_json(offsets.starting(view, self._available(view), self.options))
+        return self._initial
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Remember the end of what is there now: that far goes the whole query."""
+        self._target = _ends(self._available(self._look()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return the limit of the options; both of them, and the least size, are applied in :meth:`latestOffset`."""
+        if self.options.max_offsets_per_trigger:
+            return ReadMaxRows(self.options.max_offsets_per_trigger)
+        if self.options.max_bytes_per_trigger:
+            return ReadMaxBytes(self.options.max_bytes_per_trigger)
+        return ReadMaxRows((1 << 63) - 1) if self.options.min_offsets_per_trigger else ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where the next micro-batch ends. Raises DataLost."""
+        begin = from_json(start)
+        if self._is_to_be_written_down(start):
+            return start
+        view = self._look()
+        there = self._available(view)
+        latest = self._until_target(begin, self._not_behind(begin, _ends(there)))
+        if not isinstance(limit, ReadAllAvailable):
+            oldest = {queue: max(begin.get(queue, 0), known.start) for queue, known in there.items()}
+            waiting = {queue: min(oldest.get(queue, end), end) for queue, end in latest.items()}
+            if self._is_to_wait(waiting, latest):
+                return start
+            latest = self._limited(view, waiting, latest)
+        if latest != begin:
+            self._last_batch_at = time.monotonic()
+        return to_json(latest)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the end of what is there now, for the progress of the query: its lag."""
+        return to_json(_ends(self._available(self._look())))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return what each task of a micro-batch reads. Raises DataLost."""
+        view = self._look()
+        loss = self.options.fail_on_data_loss
+        there = offsets.kept(view, from_json(start), from_json(end), fail_on_data_loss=loss)
+        return plan(view, there, self.schema.names, self.options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task. Raises DataLost."""
+        if not isinstance(partition, Split):  # Spark's stand-in for a batch without tasks
+            return iter(())
+        return read_split(self.options, self.schema, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Mirror what Spark has finished into the offsets of the group ``commitGroup``."""
+        if self.options.commit_group is None:
+            return
+        with self._mirrored(), PullConsumer(self.options.path, group=self.options.commit_group) as consumer:
+            for queue, offset in from_json(end).items():
+                with self._mirrored():
+                    consumer.commit(queue, offset)
+
+    @contextmanager
+    def _mirrored(self) -> Iterator[None]:
+        """Log an offset that cannot be written: nothing of the query depends on it."""
+        try:
+            yield
+        except QueueError as error:
+            _log.warning("offsets of group %s not written: %s", self.options.commit_group, error)
+
+    def _look(self) -> View:
+        return Location.of(self.options).open()
+
+    def _available(self, view: View) -> Ranges:
+        return offsets.available(view, self.options.selection, may_come=True)
+
+    def _is_to_be_written_down(self, start: dict[str, Any]) -> bool:
+        """Tell, once, whether this is the begin of a new query and an offset other than 0 is in it."""
+        is_new = not self._has_begun and start == self._initial and any(from_json(start).values())
+        self._has_begun = True
+        return is_new
+
+    def _until_target(self, begin: Offsets, latest: Offsets) -> Offsets:
+        if self._target is None:
+            return latest
+        ends = {queue: min(latest[queue], end) for queue, end in self._target.items() if queue in latest}
+        return {queue: max(begin.get(queue, 0), end) for queue, end in (begin | ends).items()}
+
+    def _not_behind(self, begin: Offsets, latest: Offsets) -> Offsets:
+        """Return ``latest``, nowhere below ``begin``: Spark would read the difference again."""
+        behind = {queue: offset for queue, offset in begin.items() if latest.get(queue, 0) < offset}
+        if behind and self.options.fail_on_data_loss:
+            queue, offset = next(iter(behind.items()))
+            if queue in latest:
+                why = f"ends at {latest[queue]} now: the store was replaced, or it lost its end"
+            else:
+                why = "is not among those that are read now: the store was replaced, or the options were changed"
+            raise DataLost(
+                f"queue {queue.queue_id} of {queue.topic} was read up to {offset} and {why}. Begin with a new "
+                "checkpoint, or set the option failOnDataLoss to false to go on where the queue has grown past that"
+            )
+        return latest | behind
+
+    def _is_to_wait(self, begin: Offsets, latest: Offsets) -> bool:
+        """Tell whether there are too few messages for a micro-batch, and there is time to wait for more."""
+        least = self.options.min_offsets_per_trigger
+        waited_ms = (time.monotonic() - self._last_batch_at) * 1000
+        if least is None or self._target is not None or waited_ms >= self.options.max_trigger_delay_ms:
+            return False
+        return offsets.count(offsets.between(begin, latest).values()) < least
+
+    def _limited(self, view: View, begin: Offsets, latest: Offsets) -> Offsets:
+        most = self.options.max_offsets_per_trigger
+        if most is not None:
+            latest = offsets.limited(begin, latest, most)
+        if self.options.max_bytes_per_trigger is not None:
+            latest = _limited_by_size(view, begin, latest, self.options.max_bytes_per_trigger)
+        return latest
+
+
+def _ends(there: Ranges) -> Offsets:
+    return {queue: known.stop for queue, known in there.items()}
+
+
+def _limited_by_size(view: View, begin: Offsets, latest: Offsets, most_bytes: int) -> Offsets:
+    """Return where a batch of at most ``most_bytes`` of records ends, by taking less until that fits.
+
+    An estimate, by the sizes of entries that are spread over the range of each queue. One message is always taken.
+    """
+    while True:
+        ranges = offsets.between(begin, latest)
+        messages = offsets.count(ranges.values())
+        size = sum(mean_size(view, queue, wanted) * len(wanted) for queue, wanted in ranges.items())
+        if messages <= 1 or size <= most_bytes:
+            return latest
+        latest = offsets.limited(begin, latest, max(1, min(messages - 1, int(messages * most_bytes / size))))

@@ -1,0 +1,174 @@
+"""Session: Spark set up for this source, and the source made known to Spark.
+
+What is set unless somebody has set it, with ``spark-submit``, in ``spark-defaults.conf`` or in the call:
+
+=============================================  ============  ===========================================================
+setting                                        value         why
+=============================================  ============  ===========================================================
+spark.sql.session.timeZone                     UTC           times come out as they went in, on any machine
+spark.sql.python.filterPushdown.enabled        true          the source reads only what a filter lets through
+spark.sql.execution.arrow.pyspark.enabled      true          to pandas and back without an object for each value
+=============================================  ============  ===========================================================
+
+And with a local master:
+
+=============================================  ============  ===========================================================
+setting                                        value         why
+=============================================  ============  ===========================================================
+spark.sql.shuffle.partitions                   cores         200 tasks for two cores are mostly their own cost
+spark.python.unix.domain.socket.enabled        true          a Python task begins in half the time
+spark.driver.host, spark.driver.bindAddress    127.0.0.1     nobody else can connect
+spark.ui.enabled                               false         the same, and a second less at the start
+=============================================  ============  ===========================================================
+
+Unix sockets are left off where the path of one would be longer than the kernel takes (107 bytes), below a deep
+``java.io.tmpdir``. On other machines the directory is not known, so a cluster keeps TCP.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+from rmqclient.spark.java import java_home
+from rmqclient.spark.python import worker_python
+from rmqclient.store.errors import SparkUnavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Value: TypeAlias = str | int | float | bool
+
+_EVERYWHERE = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+_SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
+_LONGEST_SOCKET_PATH = 107
+_SOCKET_NAME = len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
+_LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?|local-cluster\[(\d+),(\d+),\d+\]")
+
+
+def session(master: str | None = None, app_name: str | None = None, **conf: Value) -> SparkSession:
+    """Return a session that knows the source ``rmq``: the one there is, or a new one, set up as the module says.
+
+    ``master`` is ``local[*]`` unless ``spark-submit`` or a configuration file says otherwise. What ``conf`` says goes
+    before everything else: ``session(**{"spark.driver.memory": "4g"})``. A session that is there already keeps its
+    own settings, but for those in ``conf`` that can be changed.
+
+    Raises SparkUnavailable when pyspark, pyarrow or a Java of version 17 or newer is not installed.
+    """
+    check_installed()
+    from pyspark.sql import SparkSession
+
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in conf.items()}
+    given |= {"spark.master": master} if master else {}
+    given |= {"spark.app.name": app_name} if app_name else {}
+    builder = SparkSession.builder
+    for name, value in given.items() if _is_there() else _settings(given):
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make the source ``rmq`` known to a session that was made elsewhere. Raises SparkUnavailable."""
+    check_installed()
+    from rmqclient.spark.source import RmqDataSource
+
+    spark.dataSource.register(RmqDataSource)
+
+
+def check_installed() -> None:
+    """Raise SparkUnavailable when pyspark or pyarrow is not installed."""
+    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SparkUnavailable(f"{' and '.join(missing)} not installed: pip install 'rmqclient[spark]'")
+
+
+def _is_there() -> bool:
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        SparkSession.active()
+    except PySparkRuntimeError:
+        return False
+    return True
+
+
+def _settings(given: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return every setting of a new session. Starts Java, because only then Spark says what was set elsewhere."""
+    from pyspark import SparkConf, SparkContext
+
+    with _environment_of_java(given):
+        temporary = SparkContext.getSystemProperty("java.io.tmpdir")
+    conf = SparkConf()
+    for name, value in given.items():
+        conf.set(name, value)
+    cores = local_cores(conf.get("spark.master", "local[*]"))
+    tuning = dict(_EVERYWHERE)
+    if cores is not None:
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python())  # executors elsewhere have their own
+        sockets = takes_sockets(conf.get(_SOCKET_DIRECTORY, temporary))
+        tuning |= _LOCAL
+        tuning["spark.sql.shuffle.partitions"] = str(cores)
+        tuning["spark.python.unix.domain.socket.enabled"] = str(sockets).lower()
+    for name, value in tuning.items():
+        conf.setIfMissing(name, value)
+    return conf.getAll()
+
+
+def local_cores(master: str) -> int | None:
+    """Return how many tasks run at once with a master on this machine; None for a cluster."""
+    found = _LOCAL_MASTER.fullmatch(master)
+    if found is None:
+        return None
+    threads, executors, cores = found.groups()
+    if executors:
+        return int(executors) * int(cores)
+    return len(os.sched_getaffinity(0)) if threads == "*" else int(threads or 1)
+
+
+def takes_sockets(directory: str) -> bool:
+    """Return whether the path of a socket that Spark makes in a directory is short enough for the kernel."""
+    return len(os.fsencode(directory)) + _SOCKET_NAME <= _LONGEST_SOCKET_PATH
+
+
+@contextmanager
+def _environment_of_java(given: Mapping[str, str]) -> Iterator[None]:
+    """Let the Java that starts meanwhile be the right one, and know what only its start can set, such as its memory.
+
+    Under ``spark-submit`` it runs already, and nothing is changed.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        yield
+        return
+    settings = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(), **given}
+    options = shlex.join(part for name, value in settings.items() for part in ("--conf", f"{name}={value}"))
+    changed = {
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_SUBMIT_ARGS": f"{options} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}",
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", worker_python()),  # Java asks it about sources
+    }
+    before = {name: os.environ[name] for name in changed if name in os.environ}
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for name in changed.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)

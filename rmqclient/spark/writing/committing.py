@@ -1,0 +1,284 @@
+"""Committing: the staged parts of a batch into the log, each row once, beside other producers.
+
+The log belongs to many writers, so nothing of a batch can be cut off again. A batch that was begun is completed:
+
+======  ==============  ==========================================================================================
+step    name            then on a kill
+======  ==============  ==========================================================================================
+1       lock, look      nothing happened: the batch is committed again, with parts that are staged again
+2       take over       the same; the parts lie in the application's directory, and are removed by its next commit
+3       intent          from here on the batch is what these parts hold. The next commit of the application, of this
+                        batch or another one, finds in the log which rows landed, and appends the rest
+4       append          the same
+5       flush           the same: all rows have landed
+6       done            the batch is in the log; when it comes again nothing is appended
+7       clear           staged parts are removed by the next commit
+======  ==============  ==========================================================================================
+
+Invariants:
+
+1. Before the intent nothing of the batch is in the log; the log is durable up to ``begin`` before the intent is.
+2. What of the batch is in the log stands at or above ``begin`` and has its unique key: batch, part and row. So the
+   rows that landed are found by walking from there, once an append that its dead process left half done is settled.
+3. The parts of the intent do not change; whoever completes it appends rows of these, of each that has not landed one.
+4. Done is written when every row has landed and, with ``flush=commit``, is durable.
+
+Staged parts survive any kill. A power cut can tear them, and may leave a part of the batch in the log: then the same
+batch must come again with the same rows in the same order, or :class:`rmqclient.store.errors.BatchConflict` is raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from rmqclient.codecs import encode_body
+from rmqclient.names import check_topic
+from rmqclient.spark.writing.ledger import Intent, Ledger, Page, content_of
+from rmqclient.spark.writing.staging import StagedPart
+from rmqclient.store import Appender, MessageQueue, MessageStore, open_store
+from rmqclient.store.append import staged
+from rmqclient.store.errors import BatchConflict, MessageRejected, NotFlushed
+
+_log = logging.getLogger(__name__)
+
+_LOCK_TIMEOUT_S = 60.0
+_FLUSH_TIMEOUT_S = 120.0
+_LARGE_BYTES = 32 << 20
+
+Contents: TypeAlias = dict[int, staged.Mapping]
+"""Staged records by part."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is to be committed."""
+
+    application: str
+    number: int
+    parts: tuple[StagedPart, ...]
+    is_named: bool = True
+    """Whether the application has its name from an option, and so may come with the batches of a lost checkpoint."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of all parts."""
+        return sum(part.rows for part in self.parts)
+
+
+def commit_once(root: Path, batch: Batch, *, flush: bool) -> None:
+    """Bring a batch into the log unless it is there.
+
+    Raises BatchConflict when it is there with other rows; StoreBusy while another driver of the application commits;
+    MessageRejected when a topic has fewer queues than the batch was staged for; and what a send raises: then the next
+    commit of the application brings the batch to its end.
+    """
+    ledger = Ledger(root, batch.application)
+    with ledger.held(_LOCK_TIMEOUT_S), _opened(root, batch) as store:
+        commit = _Commit(store, ledger, batch, flush=flush)
+        page = commit.settle(ledger.read())
+        if page.is_done(batch.number):
+            _check_same(batch, page)
+        elif batch.rows:
+            _make_topics(store, batch.parts)
+            contents = _mapped(root, batch.parts)
+            store.disk.check_room()
+            parts = ledger.take_over(root, batch.number, batch.parts)
+            intent = Intent(batch.number, commit.durable_end(), parts)
+            page = ledger.announce(page, intent)
+            page = commit.fulfil(page, intent, contents)
+        ledger.clear()
+
+
+def commit_unnamed(root: Path, batch: Batch, *, flush: bool) -> None:
+    """Bring a batch into the log that nobody will ask for again: a batch write without ``txnAppId``.
+
+    Raises as :func:`commit_once`. When it fails half-way, or is killed, rows that landed stay.
+    """
+    if batch.rows:
+        with _opened(root, batch) as store:
+            _make_topics(store, batch.parts)
+            contents = _mapped(root, batch.parts)
+            store.disk.check_room()
+            append_parts(store, batch.application, batch.number, contents)
+            if flush:
+                _wait_until_flushed(store, store.state.published_to)
+
+
+class _Commit:
+    """The steps of one commit, with the application's lock held."""
+
+    def __init__(self, store: MessageStore, ledger: Ledger, batch: Batch, *, flush: bool) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._batch = batch
+        self._flush = flush
+
+    def durable_end(self) -> int:
+        """Return the end of the log, durable up to there."""
+        end = self._store.settle_appends()
+        _wait_until_flushed(self._store, end)
+        return end
+
+    def settle(self, page: Page) -> Page:
+        """Bring the intent of a driver that was killed to its end."""
+        intent = page.intent
+        if intent is None:
+            return page
+        end = self.durable_end()
+        if end < intent.begin:  # the disk lost what it had called durable; what is appended now stands lower
+            intent = replace(intent, begin=end)
+            page = self._ledger.announce(page, intent)
+        landed = self._landed(intent, end)
+        _log.warning(
+            "application %s: batch %d was cut short with %d of %d rows in the log: it is brought to its end",
+            self._batch.application,
+            intent.batch,
+            len(landed),
+            intent.rows,
+        )
+        contents = self._missing(intent, landed)
+        if contents is None:
+            return self._ledger.withdraw(page)
+        return self.fulfil(page, intent, contents, landed)
+
+    def fulfil(self, page: Page, intent: Intent, contents: Contents, landed: staged.Landed | None = None) -> Page:
+        """Append what has not landed, flush, and say so."""
+        append_parts(self._store, self._batch.application, intent.batch, contents, landed)
+        if self._flush:
+            _wait_until_flushed(self._store, self._store.state.published_to)
+        return self._ledger.conclude(page, intent)
+
+    def _landed(self, intent: Intent, end: int) -> staged.Landed:
+        parts = [(self._prefix(intent, part), part.rows) for part in intent.parts]
+        landed = staged.find_landed(self._store.log_files, intent.begin, end, parts)
+        begin = self._store.state.min_offset
+        if begin > intent.begin and len(landed) < intent.rows:
+            raise BatchConflict(
+                f"{self._name(intent)} was cut short, and nobody can tell which of its rows had landed: the log began "
+                f"below {intent.begin} then, and begins at {begin} now. To write all {intent.rows:,} rows again, "
+                f"remove {self._ledger.directory}; to leave out what is missing, go on under another txnAppId with the "
+                "next batch"
+            )
+        return landed
+
+    def _name(self, intent: Intent) -> str:
+        return f"batch {intent.batch} of application {self._batch.application!r}"
+
+    def _prefix(self, intent: Intent, part: StagedPart) -> int:
+        return staged.unique_prefix(self._batch.application, intent.batch, part.part)
+
+    def _missing(self, intent: Intent, landed: staged.Landed) -> Contents | None:
+        """Return the parts of which rows are missing; None when a part is lost, and nothing at all has landed."""
+        again = self._batch.parts if self._batch.number == intent.batch else ()
+        contents: Contents = {}
+        for part in intent.parts:
+            if landed.rows_of(self._prefix(intent, part)) < part.rows:
+                content = _first_whole(self._store.root, [part, *(other for other in again if other.is_same(part))])
+                if content is not None:
+                    contents[part.part] = content
+                elif len(landed) == 0:
+                    return None
+                else:
+                    came = "not the same rows in the same order" if again else f"batch {self._batch.number}"
+                    raise BatchConflict(
+                        f"{self._name(intent)} was cut short by a power cut, with {len(landed):,} of {intent.rows:,} "
+                        f"rows in the log: its staged rows are lost, and what came now is {came}. Write that batch "
+                        "again as it was, or go on under another txnAppId"
+                    )
+        return contents
+
+
+def append_parts(
+    store: MessageStore, application: str, batch: int, contents: Contents, landed: staged.Landed | None = None
+) -> None:
+    """Append the staged parts of a batch in their order, but for the rows that have landed.
+
+    Raises as ``Appender.append``, with the rows before that in the log.
+    """
+    appender = _appender(store)
+    for part in sorted(contents):
+        staged.append(appender, contents[part], staged.unique_prefix(application, batch, part), landed)
+
+
+def _opened(root: Path, batch: Batch) -> MessageStore:
+    """Open the store; with a housekeeper, which flushes and indexes beside the append, when that is worth its start."""
+    return open_store(root, housekeeping=sum(part.size for part in batch.parts) >= _LARGE_BYTES)
+
+
+def _wait_until_flushed(store: MessageStore, end: int) -> None:
+    """Wait for longer than a send does: what is flushed just now may be a batch as large as this one."""
+    deadline = time.monotonic() + _FLUSH_TIMEOUT_S
+    while True:
+        try:
+            return store.flusher.wait_until_flushed(end)
+        except NotFlushed as error:
+            if error.__cause__ is not None or time.monotonic() > deadline:
+                raise
+
+
+def _appender(store: MessageStore) -> Appender:
+    def make_topic(topic: str) -> list[MessageQueue]:
+        return store.topics.create(check_topic(topic), store.config.default_queue_count)
+
+    return store.appender(make_topic, encode_body, prepare=store.housekeeper is not None)
+
+
+def _make_topics(store: MessageStore, parts: tuple[StagedPart, ...]) -> None:
+    for topic in sorted({topic for part in parts for topic in part.queue_counts}):
+        needed = max(part.queue_counts.get(topic, 0) for part in parts)
+        queues = store.topics.create(topic, store.config.default_queue_count)
+        if store.topics.is_compact(topic):
+            raise MessageRejected(
+                f"topic {topic!r} is compact, and rows may have no key, or another queue than that of their key: "
+                "nothing was written; send them with a producer"
+            )
+        if len(queues) < needed:
+            raise MessageRejected(
+                f"topic {topic!r} was made with {len(queues)} queues while rows for {needed} were staged: nothing was "
+                "written; run the batch again"
+            )
+
+
+def _mapped(root: Path, parts: tuple[StagedPart, ...]) -> Contents:
+    """Map what the tasks have staged. Raises BatchConflict when a file is not what its task wrote."""
+    contents = {}
+    for part in parts:
+        if part.rows:
+            content = _first_whole(root, [part])
+            if content is None:
+                raise BatchConflict(
+                    f"{root / part.file} is not what its task has staged: nothing was written; run the batch again"
+                )
+            contents[part.part] = content
+    return contents
+
+
+def _first_whole(root: Path, parts: list[StagedPart]) -> staged.Mapping | None:
+    contents = (staged.map_whole(root / part.file, part.size, part.digest) for part in parts)
+    return next((content for content in contents if content is not None), None)
+
+
+def _check_same(batch: Batch, page: Page) -> None:
+    """Raise BatchConflict when a batch that is done comes again with other rows."""
+    done = page.done.get(batch.number)
+    what = f"batch {batch.number} of application {batch.application!r}"
+    if done is None:
+        if batch.rows:
+            _log.warning("%s is counted as written, as later ones are: %d rows are not appended", what, batch.rows)
+        return
+    if done.rows == batch.rows and done.content == content_of(batch.parts):
+        _log.info("%s is in the log already: its %d rows are not appended again", what, batch.rows)
+        return
+    if done.rows == batch.rows and not batch.is_named:
+        _log.warning("%s comes again with other rows: those that were written first stay, these are not appended", what)
+        return
+    amount = f"{done.rows:,} rows" if done.rows != batch.rows else "other rows"
+    raise BatchConflict(
+        f"{what} was written with {amount}, and comes again with {batch.rows:,}: nothing was written. If the "
+        "checkpoint was lost, and batches begin elsewhere, go on under another txnAppId; if the batch is computed "
+        "differently each time (random numbers, the present time), make it the same each time"
+    )

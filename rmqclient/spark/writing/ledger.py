@@ -1,0 +1,187 @@
+"""Ledger: which batches of one application are in the log, and which one is on its way there.
+
+``<store>/spark/<application>/ledger.json``::
+
+    {"format": 1,
+     "floor": 41,                                                     batches up to it are done, and forgotten
+     "done": {"42": {"rows": 10000, "content": 1234567}},             the last hundred
+     "intent": {"batch": 43, "begin": 1048576, "parts": [...]}}       or null
+
+Each change replaces the whole file, durably: a kill leaves the old or the new one. Beside it, ``lock`` lets one driver
+at a time commit, and ``batch-43/`` holds the staged parts of the intent, so that whoever comes next can complete it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rmqclient.spark.writing.staging import StagedPart
+from rmqclient.store.errors import StoreBusy, StoreCorrupt, told_by_system
+from rmqclient.store.files.file_lock import LockFile
+from rmqclient.store.files.mapped_file import make_directory, sync_directory
+from rmqclient.store.settings.config_file import replace_file
+
+_FORMAT = 1
+_KEPT = 100
+_LOCK_BYTE = 0
+
+
+@dataclass(frozen=True)
+class Done:
+    """A batch that is in the log."""
+
+    rows: int
+    content: int
+    """64 bits over its rows, in whatever order."""
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A batch of which any row may be in the log, at or behind ``begin``, and all will be."""
+
+    batch: int
+    begin: int
+    parts: tuple[StagedPart, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the whole batch."""
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def content(self) -> int:
+        """64 bits over its rows."""
+        return content_of(self.parts)
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the ledger says."""
+
+    floor: int = -1
+    done: dict[int, Done] = field(default_factory=dict)
+    intent: Intent | None = None
+
+    def is_done(self, batch: int) -> bool:
+        """Tell whether a batch is in the log, remembered or forgotten."""
+        return batch <= self.floor or batch in self.done
+
+    def with_done(self, intent: Intent) -> Page:
+        """Return the page with the intent fulfilled; the oldest entries are forgotten."""
+        done = {**self.done, intent.batch: Done(intent.rows, intent.content)}
+        forgotten = sorted(done)[:-_KEPT]
+        kept = {batch: entry for batch, entry in done.items() if batch not in forgotten}
+        return Page(max([self.floor, *forgotten]), kept, None)
+
+
+def content_of(parts: tuple[StagedPart, ...]) -> int:
+    """Return 64 bits over the rows of some parts, whatever part a row is in."""
+    return sum(part.content for part in parts) & (1 << 64) - 1
+
+
+class Ledger:
+    """The ledger of one application, for the driver that :meth:`held` it."""
+
+    def __init__(self, root: Path, application: str) -> None:
+        self.directory = root / "spark" / application
+        self._path = self.directory / "ledger.json"
+        self._application = application
+
+    @contextmanager
+    def held(self, timeout_s: float) -> Iterator[None]:
+        """Keep other drivers of the application out. Raises StoreBusy when one is in for longer than the time."""
+        if not self.directory.is_dir():
+            with told_by_system(f"{self.directory} cannot be made"):
+                make_directory(self.directory)
+                sync_directory(self.directory.parent)
+                sync_directory(self.directory.parent.parent)
+        lock = LockFile(self.directory / "lock")
+        try:
+            with lock.held(_LOCK_BYTE, timeout_s):
+                yield
+        except StoreBusy as error:
+            if str(lock.path) not in str(error):
+                raise
+            raise StoreBusy(
+                f"another driver has been committing a batch of application {self._application!r} for {timeout_s:g} s: "
+                "give each query or job a txnAppId of its own, or stop one of them"
+            ) from error
+        finally:
+            lock.close()
+
+    def read(self) -> Page:
+        """Return what the ledger says. Raises StoreCorrupt."""
+        try:
+            text = self._path.read_bytes()
+        except FileNotFoundError:
+            return Page()
+        try:
+            return _page(orjson.loads(text))
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreCorrupt(
+                self._path, 0, f"no ledger of batches ({error!r}): restore it, or give the query another txnAppId"
+            ) from None
+
+    def announce(self, page: Page, intent: Intent) -> Page:
+        """Say that the batch is on its way: from here on its parts are those of the intent. Durable."""
+        return self._write(replace(page, intent=intent))
+
+    def conclude(self, page: Page, intent: Intent) -> Page:
+        """Say that the batch is in the log. Durable."""
+        return self._write(page.with_done(intent))
+
+    def withdraw(self, page: Page) -> Page:
+        """Forget the intent of a batch of which nothing is in the log. Durable."""
+        return self._write(replace(page, intent=None))
+
+    def take_over(self, root: Path, batch: int, parts: tuple[StagedPart, ...]) -> tuple[StagedPart, ...]:
+        """Move the staged files of a batch out of their run; return the parts with their new places."""
+        directory = self.directory / f"batch-{batch}"
+        taken = []
+        with told_by_system(f"{directory} cannot take the staged parts"):
+            self.clear()
+            make_directory(directory)
+            for part in parts:
+                path = directory / f"{part.part:05}"
+                if part.file:
+                    (root / part.file).rename(path)
+                    part = replace(part, file=str(path.relative_to(root)))  # noqa: PLW2901 - the same part, elsewhere
+                taken.append(part)
+        return tuple(taken)
+
+    def clear(self) -> None:
+        """Remove staged parts, and what a killed driver left beside the ledger; nothing is on its way any more."""
+        for path in self.directory.iterdir():
+            if path.name.startswith("batch-"):
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name not in {"lock", self._path.name}:
+                path.unlink(missing_ok=True)
+
+    def _write(self, page: Page) -> Page:
+        intent = page.intent and {
+            "batch": page.intent.batch,
+            "begin": page.intent.begin,
+            "parts": [part.as_json() for part in page.intent.parts],
+        }
+        done = {
+            str(batch): {"rows": entry.rows, "content": entry.content} for batch, entry in sorted(page.done.items())
+        }
+        document = {"format": _FORMAT, "floor": page.floor, "done": done, "intent": intent}
+        replace_file(self._path, orjson.dumps(document, option=orjson.OPT_INDENT_2))
+        return page
+
+
+def _page(document: dict[str, Any]) -> Page:
+    if document["format"] != _FORMAT:
+        raise ValueError(f"format {document['format']} instead of {_FORMAT}")
+    done = {int(batch): Done(entry["rows"], entry["content"]) for batch, entry in document["done"].items()}
+    found = document["intent"]
+    parts = tuple(StagedPart.from_json(part) for part in found["parts"]) if found else ()
+    return Page(document["floor"], done, Intent(found["batch"], found["begin"], parts) if found else None)

@@ -1,0 +1,104 @@
+"""Columns of a write: which of a data frame's columns make a message, and of which types they may be.
+
+==============  =============================  =====================================================================
+column          type                           meaning
+==============  =============================  =====================================================================
+value           binary, string                 body; required, never null
+key             string, binary                 keys of the message, separated by spaces [KEYS]. A row without
+                                               ``partition`` goes to a queue by the hash of its key, which is then its
+                                               sharding key, too. Without one the queues take turns
+topic           string                         topic of the row, never null; without it the option ``topic`` is needed
+partition       int, smallint, tinyint, bigint queue id; null as if it were not there
+tags            string                         tag to filter by
+properties      map<string,string>             properties of the application
+born_timestamp  timestamp                      when the message was sent; null: when it is appended
+==============  =============================  =====================================================================
+
+An empty key or tag is none, as in RocketMQ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from rmqclient.store.errors import MessageRejected
+
+_TEXT = (StringType, BinaryType)
+_TYPES: dict[str, tuple[type[DataType], ...]] = {
+    "value": (BinaryType, StringType),
+    "key": _TEXT,
+    "topic": (StringType,),
+    "partition": (IntegerType, ShortType, ByteType, LongType),
+    "tags": (StringType,),
+    "properties": (MapType,),
+    "born_timestamp": (TimestampType,),
+}
+_ARROW = {
+    "value": pa.binary(),
+    "key": pa.binary(),
+    "topic": pa.binary(),
+    "partition": pa.int32(),
+    "tags": pa.binary(),
+    "properties": pa.map_(pa.string(), pa.string()),
+    "born_timestamp": pa.timestamp("us", tz="UTC"),
+}
+
+
+def check_columns(schema: StructType, topic: str | None) -> None:
+    """Raise ValueError for a column that a write does not take, has another type, or is missing."""
+    names = schema.fieldNames()
+    unknown = [name for name in names if name not in _TYPES]
+    if unknown:
+        dropped = ", ".join(f'"{name}"' for name in unknown)
+        raise ValueError(
+            f"column {unknown[0]}: a write to rmq takes {', '.join(_TYPES)}; remove the others by df.drop({dropped})"
+        )
+    for field in schema.fields:
+        if not isinstance(field.dataType, _TYPES[field.name]) or not _holds_text(field.dataType):
+            wanted = "map<string,string>" if field.name == "properties" else _names(_TYPES[field.name])
+            raise ValueError(
+                f"column {field.name} is of type {field.dataType.simpleString()}: it must be {wanted}; cast it"
+            )
+    if "value" not in names:
+        raise ValueError(
+            'column value is missing: it is the body of each message: df.select(F.to_json(...).alias("value"))'
+        )
+    if topic is None and "topic" not in names:
+        raise ValueError('option topic is missing, and there is no column topic: .option("topic", "orders")')
+
+
+def exported(batch: pa.RecordBatch, topic: str | None) -> dict[str, Any]:
+    """Return the columns of a batch as the kernel takes them. Raises MessageRejected."""
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name == "topic" and topic is not None:
+            continue
+        try:
+            columns[name] = column.cast(_ARROW[name]).__arrow_c_array__()
+        except pa.ArrowInvalid as error:
+            raise MessageRejected(f"column {name}: {error}; it must fit {_ARROW[name]}") from None
+    return columns
+
+
+def _holds_text(kind: DataType) -> bool:
+    return not isinstance(kind, MapType) or (
+        isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+    )
+
+
+def _names(kinds: tuple[type[DataType], ...]) -> str:
+    return " or ".join(kind().simpleString() for kind in kinds)

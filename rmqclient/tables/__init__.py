@@ -1,0 +1,1 @@
+"""Topics read as tables: the present value of each key."""

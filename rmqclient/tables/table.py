@@ -1,0 +1,366 @@
+"""Table: the present value of each key of a topic, in the memory of this process.
+
+::
+
+    with Table("./store", "prices", value_type=Price) as prices:
+        prices["AAPL"]                          # the last Price that was sent with this key
+
+The key of a message is the first of its ``keys``, the value its body; an empty body deletes the key. A message without
+a key says nothing. A table begins with the oldest message of each queue and follows the topic from then on: one thread
+reads what comes, and sleeps until a sender wakes it.
+
+**Which message counts** when several have the same key: the one that stands last in the commit log, which all queues of
+a store share. Queues are read one after the other; so that an older message does not replace a newer one of another
+queue, the table notes, while it goes through the queues once and once more, where in the log it has each key from. By
+then every message that is older than one of those has been met: an append makes its message visible before the next one
+begins. A topic of one queue needs none of this.
+
+**What is kept** is the key and the bytes of the body. They are decoded each time that somebody asks for the value: it
+is the caller's own, and a value that nobody asks for costs nothing more.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rmqclient.codecs import value_decoder_for
+from rmqclient.message import SendResult
+from rmqclient.names import check_topic
+from rmqclient.store import MessageQueue, MessageStore, layout, open_store
+from rmqclient.store.append.releaser import REMOVED_WORD
+from rmqclient.store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
+from rmqclient.store.runtime.shared_state import arrival_lane_at, queue_slot_at
+from rmqclient.tables.updates import Unreadable, UpdateReader, Updates
+
+_LONGEST_SLEEP_MS = 500
+"""A sender killed between publishing and waking leaves a sleeper, which looks again by itself after so long."""
+
+_WAITING_LANES = layout.QUEUE_SLOT.at["waiting_lanes"]
+_MEMBERSHIP_WORD = layout.RUNTIME_HEADER.at["membership_word"]
+
+_log = logging.getLogger(__name__)
+
+
+class Snapshot(Mapping[str, Any]):
+    """Values by key, as they were when it was taken. Values are decoded when they are asked for."""
+
+    def __init__(self, topic: str, values: dict[str, bytes | Unreadable], value_type: Any) -> None:
+        self.topic = topic
+        self.value_type = value_type
+        self._values = values
+        self._decode = value_decoder_for(value_type)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a key. Raises KeyError, and BodyUnreadable for a body that is no value of its type."""
+        value = self._values[key]
+        if isinstance(value, Unreadable):
+            raise BodyUnreadable(f"the value of key {key!r} of topic {self.topic!r} cannot be read: {value.reason}")
+        try:
+            return self._decode(value)
+        except Exception as error:
+            raise BodyUnreadable(
+                f"the value of key {key!r} of topic {self.topic!r} is no {_name_of(self.value_type)}: {error}; "
+                "stored() returns its bytes"
+            ) from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._values))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def stored(self, key: str) -> bytes:
+        """Return the bytes of a value. Raises KeyError, and BodyUnreadable for a compressed body that is damaged."""
+        value = self._values[key]
+        if isinstance(value, Unreadable):
+            raise BodyUnreadable(f"the value of key {key!r} of topic {self.topic!r} cannot be read: {value.reason}")
+        return value
+
+
+class Table(Snapshot):
+    """The present value of each key of a topic; a mapping, a context manager, safe between the threads of one process.
+
+    ``root`` is the directory of a store, or an open one. ``value_type`` says what a body is decoded into, as the
+    annotation of a handler's parameter does: ``bytes``, ``str``, a dataclass, TypedDict, msgspec.Struct or pydantic
+    model, or ``Any`` for whatever its JSON holds. With ``wait`` it has caught up when the constructor returns, as after
+    :meth:`wait_until_caught_up`. A topic that is not there yet is an empty table, until it is made.
+
+    ``on_change`` is called with the keys that were set or deleted, after they were; from the table's thread, so that it
+    must not wait for the table. It is not called for what was there when the table began. What it raises is logged.
+
+    Iteration, ``items()`` and ``values()`` go through the table as it was when they began. Messages that retention
+    removed before the table had read them, and damaged ones, are logged, counted in :attr:`lost`, and stepped over:
+    the keys keep the values that they had.
+
+    After a fork the child must make its own; this one raises StoreClosed there.
+
+    Raises InvalidName, HandlerError for a ``value_type`` that no body can be decoded into, and what
+    :func:`rmqclient.store.open_store` raises.
+    """
+
+    def __init__(
+        self,
+        root: Path | str | MessageStore,
+        topic: str,
+        *,
+        value_type: Any = bytes,
+        on_change: Callable[[set[str]], object] | None = None,
+        wait: bool = True,
+    ) -> None:
+        super().__init__(check_topic(topic, reserved=True), {}, value_type)
+        self.lost = 0
+        """Messages that were removed before they were read, or are damaged."""
+        self.without_key = 0
+        """Messages that had no key."""
+        self._on_change = on_change
+        self._own_store = not isinstance(root, MessageStore)
+        self._store = root if isinstance(root, MessageStore) else open_store(root, create=False)
+        self._reader = UpdateReader(self._store)
+        self._lane = secrets.randbelow(layout.ARRIVAL_LANES)
+        self._positions: dict[MessageQueue, int] = {}
+        self._told_at: dict[str, int] = {}
+        """By key, where in the commit log the value was found that this look at the queues has brought."""
+        self._told_before: dict[str, int] = {}
+        """The same of the look before it."""
+        self._moved = threading.Condition()
+        self._tells_changes = False
+        self._closing = False
+        self._refusal = ""
+        """Why nobody gets an answer any more."""
+        self._is_forked = False
+        self._thread = threading.Thread(target=self._follow, name=f"rmq-table-{topic}", daemon=True)
+        _tables[id(self)] = self
+        self._thread.start()
+        if wait:
+            try:
+                self.wait_until_caught_up()
+            except BaseException:
+                self.close()
+                raise
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a key; see :meth:`Snapshot.__getitem__`. Raises StoreClosed, too."""
+        self._check_usable()
+        return super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[str]:
+        self._check_usable()
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self._check_usable()
+        return super().__len__()
+
+    def __contains__(self, key: object) -> bool:
+        self._check_usable()
+        return super().__contains__(key)
+
+    def items(self) -> ItemsView[str, Any]:
+        """Return keys and values as they are now."""
+        return self.snapshot().items()
+
+    def values(self) -> ValuesView[Any]:
+        """Return the values as they are now."""
+        return self.snapshot().values()
+
+    def stored(self, key: str) -> bytes:
+        """Return the bytes of a value; see :meth:`Snapshot.stored`."""
+        self._check_usable()
+        return super().stored(key)
+
+    def snapshot(self) -> Snapshot:
+        """Return the table as it is now: a mapping that stays as it is."""
+        self._check_usable()
+        return Snapshot(self.topic, self._values.copy(), self.value_type)
+
+    @property
+    def positions(self) -> dict[MessageQueue, int]:
+        """The queue offset below which each queue has been read."""
+        self._check_usable()
+        with self._moved:
+            return dict(self._positions)
+
+    def wait_until_caught_up(self, timeout: float | None = None) -> None:
+        """Return when the table knows all messages that are there now. Raises TimeoutError, StoreClosed.
+
+        A handler that calls this first knows what was sent before its message.
+        """
+        self._check_usable()
+        ends = self._ends()
+        self._wait(lambda: all(self._positions.get(queue, 0) >= end for queue, end in ends.items()), timeout, f"{ends}")
+
+    def wait_for(self, sent: SendResult, timeout: float | None = None) -> None:
+        """Return when the table knows a message that somebody sent, and so all that stand before it in its queue.
+
+        Raises TimeoutError, StoreClosed, and ValueError for a message of another topic, such as one that is delayed.
+        """
+        if sent.queue.topic != self.topic:
+            raise ValueError(f"{sent} does not stand in topic {self.topic!r}, of which this is the table")
+        self._wait(lambda: self._positions.get(sent.queue, 0) > sent.queue_offset, timeout, f"{sent}")
+
+    def close(self) -> None:
+        """End the thread and leave the store. Closing twice, or in a forked child, does nothing."""
+        if self._closing or self._is_forked:
+            return
+        self._closing = True
+        self._store.state.words.signal(arrival_lane_at(self._lane))
+        self._store.state.words.signal(_MEMBERSHIP_WORD)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        if self._own_store:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def uses(self, store: MessageStore) -> bool:
+        """Tell whether the table reads this open store."""
+        return self._store is store
+
+    def leave_to_parent(self) -> None:
+        """Refuse everything from now on: this is a forked child."""
+        self._is_forked = True
+        self._refusal = "this table belongs to the process that this one was forked from: make one in this process"
+
+    def _check_usable(self) -> None:
+        if self._refusal:
+            raise StoreClosed(self._refusal)
+
+    def _wait(self, condition: Callable[[], bool], timeout: float | None, what: str) -> None:
+        self._check_usable()
+        with self._moved:
+            done = self._moved.wait_for(lambda: bool(self._refusal) or condition(), timeout)
+        self._check_usable()
+        if not done:
+            raise TimeoutError(f"after {timeout} s the table of {self.topic!r} has not come to {what}")
+
+    # --- the thread --------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        refusal = f"the table of {self.topic!r} was closed"
+        try:
+            self._look_until_closed()
+        except (StoreClosed, NotInstalled) as error:
+            refusal = str(error)
+        except Exception:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+            _log.exception("the table of %r has failed", self.topic)
+            refusal = f"the table of {self.topic!r} has failed, and the log says why"
+        with self._moved:
+            self._refusal = refusal
+            self._moved.notify_all()
+
+    def _look_until_closed(self) -> None:
+        words, removed = self._store.state.words, 0
+        while not self._closing:
+            if (now_removed := words.load32(REMOVED_WORD)) != removed:
+                removed = now_removed
+                self._reader.release()
+            wake_at, seen = self._arm()
+            try:
+                has_more = self._look()
+            except (StoreClosed, NotInstalled):
+                raise
+            except (QueueError, OSError) as error:  # such as too many open files: the next look tries again
+                _log.error("the table of %r cannot be read, trying again: %s", self.topic, error)
+                has_more = False
+            if not has_more and not self._closing:
+                words.wait(wake_at, seen, _LONGEST_SLEEP_MS)
+
+    def _ends(self) -> dict[MessageQueue, int]:
+        return {queue: self._store.topics.max_offset(queue) for queue in self._queues()}
+
+    def _queues(self) -> list[MessageQueue]:
+        try:
+            return self._store.topics.queues(self.topic)
+        except UnknownTopic:
+            return []
+
+    def _arm(self) -> tuple[int, int]:
+        """Ask to be woken by the next message; return the word to sleep on, and what it is until then."""
+        self._store.check_usable()
+        words, queues = self._store.state.words, self._queues()
+        wake_at = arrival_lane_at(self._lane) if queues else _MEMBERSHIP_WORD
+        seen = words.load32(wake_at)
+        for queue in queues:
+            words.set_bits(queue_slot_at(self._store.topics.slot(queue)) + _WAITING_LANES, 1 << self._lane)
+        return wake_at, seen
+
+    def _look(self) -> bool:
+        """Go through the queues once, to the ends that they have now. False when there was nothing."""
+        ends = self._ends()
+        for queue in ends.keys() - self._positions.keys():
+            with self._moved:
+                self._positions[queue] = self._store.topics.min_offset(queue)
+                self._moved.notify_all()
+        new = [queue for queue, end in ends.items() if self._positions[queue] < end]
+        is_only = len(self._queues()) == 1  # asked again: a queue that was made meanwhile may have older messages
+        for queue in new:
+            for updates in self._reader.read(queue, self._positions[queue], ends[queue]):
+                self._take_in(queue, updates, is_only=is_only)
+                if self._closing:
+                    return False
+        self._told_before, self._told_at = self._told_at, {}
+        self._tells_changes = self._on_change is not None
+        return bool(new)
+
+    def _take_in(self, queue: MessageQueue, updates: Updates, *, is_only: bool) -> None:
+        if is_only and all(updates.keys) and all(updates.values):
+            self._values.update(zip(updates.keys, updates.values, strict=True))
+        else:
+            self._take_in_each(updates)
+        self.lost += updates.lost
+        with self._moved:
+            self._positions[queue] = updates.next_offset
+            self._moved.notify_all()
+        if self._tells_changes and updates.keys:
+            self._tell({key for key in updates.keys if key})
+
+    def _take_in_each(self, updates: Updates) -> None:
+        values, told, before = self._values, self._told_at, self._told_before
+        for key, value, offset in zip(updates.keys, updates.values, updates.commit_log_offsets, strict=True):
+            if not key:
+                self.without_key += 1
+            elif told.get(key, -1) <= offset and before.get(key, -1) <= offset:
+                told[key] = offset
+                if value:
+                    values[key] = value
+                else:
+                    values.pop(key, None)
+
+    def _tell(self, keys: set[str]) -> None:
+        assert self._on_change is not None
+        try:
+            self._on_change(keys)
+        except Exception:  # noqa: BLE001 - whatever the application raises, the table goes on
+            _log.exception("on_change of the table of %r failed", self.topic)
+
+
+def _name_of(value_type: Any) -> str:
+    return getattr(value_type, "__qualname__", None) or str(value_type)
+
+
+_tables: weakref.WeakValueDictionary[int, Table] = weakref.WeakValueDictionary()
+
+
+def _after_fork() -> None:
+    for table in list(_tables.values()):
+        table.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,236 @@
+"""Table updates: what the messages of a queue say about keys, many at a time.
+
+Messages of a compact topic that stand below the begin of the log are read from its compacted file.
+
+The kernel checks the records of a batch and puts keys and bodies into buffers (store/kernel/arrow/columns.pxi); here
+they become lists, without a message object for each. A batch that is one record is a row for each of its messages. What
+needs a look of its own, a body that cannot be opened or a record that cannot be read, goes the long way, as a message.
+
+Files are read through mappings of the table's own. Those of the store are taken away whenever retention removes a file,
+which must not happen between the check of a record and the copy of its body.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterator
+from typing import Literal, NamedTuple
+
+from rmqclient.message import ReceivedMessage
+from rmqclient.store import STOPPED, Collector, ColumnBuffer, Columns, MessageQueue, MessageStore, layout
+from rmqclient.store.bodies import COMPRESSED
+from rmqclient.store.errors import BodyUnreadable, MessageExpired, StoreCorrupt
+from rmqclient.store.files.compacted_file import open_compacted
+from rmqclient.store.inspect.view import LocalView, LogPart
+from rmqclient.store.log.inner_batch import INNER_BATCH, inner_messages, is_batch
+
+_ENTRY = layout.CONSUME_QUEUE_ENTRY
+_ENTRIES_AT_ONCE = 16_384
+_ROWS = 8_192
+_BYTES = 4 << 20
+_OPENED = COMPRESSED | INNER_BATCH
+"""System flags of records that the kernel opens; where it could not, there is a row without a value."""
+
+_NAMES = ("key", "value", "commit_log_offset", "sys_flag")
+
+_log = logging.getLogger(__name__)
+
+
+class Unreadable(NamedTuple):
+    """Stands for a value that cannot be told."""
+
+    reason: str
+
+
+class Updates(NamedTuple):
+    """What some consecutive messages of a queue say: lists with an element for each."""
+
+    keys: list[str]
+    """The first of ``keys`` of each message; empty for a message without one."""
+
+    values: list[bytes | Unreadable]
+    """The bodies."""
+
+    commit_log_offsets: list[int]
+    next_offset: int
+    """Queue offset behind them."""
+
+    lost: int = 0
+    """Messages among them that were removed before they were read, or are damaged."""
+
+
+class UpdateReader:
+    """Reads the queues of one store. For one thread."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._view = LocalView(store.root)
+        limit = store.config.max_opened_body_bytes
+        self._columns = Columns(_NAMES, rows=_ROWS, size=_BYTES, max_opened_body_bytes=limit, null_unreadable=True)
+        self._collector = Collector(self._columns)
+        self._part: LogPart | None = None
+
+    def read(self, queue: MessageQueue, start: int, stop: int) -> Iterator[Updates]:
+        """Yield what the messages from queue offset ``start`` up to ``stop`` say, in order, or somewhat further.
+
+        What is not there any more or damaged is logged and stepped over. Raises StoreClosed, LimitReached, DiskFailed.
+        """
+        self._store.check_usable()
+        self._columns.take()  # what an error left there
+        is_compact = self._store.topics.is_compact(queue.topic)
+        while start < stop:
+            if is_compact:
+                start = yield from self._read_compacted(queue, start)
+            if start < stop:
+                start, is_whole = yield from self._read_entries(queue, start, stop)
+                if not (is_whole or (is_compact and start < self._store.compaction.log_low(queue))):
+                    yield (updates := self._read_one(queue, start))
+                    start = updates.next_offset
+
+    def release(self) -> None:
+        """Let go of files that were removed."""
+        self._part = None
+        self._view.release()
+
+    def _read_compacted(self, queue: MessageQueue, start: int) -> Generator[Updates, None, int]:
+        """Return ``start``, or where to go on in the log when it begins behind that: then a compacted file was read.
+
+        Such a file stands for all messages up to where it was compacted, also for those that the log still has.
+        """
+        log_low = self._store.compaction.log_low(queue)
+        file = open_compacted(self._store.root, queue) if start < log_low else None
+        if file is None or file.compacted_to <= start:
+            return max(start, log_low)
+        updates = Updates([], [], [], start)
+        for number, entry, message in file.messages(file.first_at(start)):
+            if entry is None or message is None:
+                _log.error("%s: record %d is damaged; the table stepped over it", file.path, number)
+                updates = updates._replace(lost=updates.lost + 1)
+                continue
+            keys, values, offsets = _lists(_said_by(message), message.commit_log_offset)
+            updates.keys.extend(keys)
+            updates.values.extend(values)
+            updates.commit_log_offsets.extend(offsets)
+            if len(updates.keys) >= _ROWS:
+                yield updates._replace(next_offset=entry.queue_offset + 1)
+                updates = Updates([], [], [], start)
+        yield updates._replace(next_offset=file.compacted_to)
+        return file.compacted_to
+
+    def _read_entries(self, queue: MessageQueue, first: int, stop: int) -> Generator[Updates, None, tuple[int, bool]]:
+        """Return the queue offset where this ended, and False when the message there could not be read."""
+        topic, entries = queue.topic.encode(), self._entries(queue, first, stop)
+        at, count = 0, len(entries) // _ENTRY.size
+        is_whole = count > 0
+        while at < count and is_whole:
+            at, found = self._add(entries, at, first, topic, queue.queue_id)
+            if found == STOPPED["FULL"]:
+                yield self._taken(first + at)
+            elif at < count:
+                is_whole = found == STOPPED["ELSEWHERE"] and self._find(entries, at)
+        if self._columns.rows:
+            yield self._taken(first + at)
+        return first + at, is_whole
+
+    def _entries(self, queue: MessageQueue, first: int, stop: int) -> bytes:
+        try:
+            return self._view.entries(queue, first, min(stop, first + _ENTRIES_AT_ONCE))
+        except (FileNotFoundError, StoreCorrupt):
+            return b""
+
+    def _add(self, entries: bytes, at: int, first: int, topic: bytes, queue_id: int) -> tuple[int, int]:
+        if self._part is None:
+            return at, STOPPED["ELSEWHERE"]
+        return self._collector.add_queue(entries, at, first, topic, queue_id, self._part.content, self._part.base)
+
+    def _find(self, entries: bytes, at: int) -> bool:
+        """Map the file with the record of an entry. False when there is none."""
+        offset, size, _ = _ENTRY.unpack_from(entries, at * _ENTRY.size)
+        try:
+            self._part = self._view.log(offset, size)
+        except (FileNotFoundError, StoreCorrupt):
+            return False
+        return bool(offset + size <= self._part.file_end)
+
+    def _read_one(self, queue: MessageQueue, offset: int) -> Updates:
+        """Read a message the long way, which tells what is wrong with it."""
+        try:
+            message = self._store.message_at(queue, offset)
+            if (message.queue, message.queue_offset) != (queue, offset):
+                raise StoreCorrupt(self._store.root, message.commit_log_offset, "another message stands there")
+        except MessageExpired:
+            oldest = max(offset + 1, self._store.oldest(self._store.topics.slot(queue)))
+            _log.warning("messages %d to %d of %s were removed before the table had them", offset, oldest - 1, queue)
+            return Updates([], [], [], oldest, lost=oldest - offset)
+        except StoreCorrupt as error:
+            _log.error("message %d of %s is damaged; the table stepped over it: %s", offset, queue, error)
+            return Updates([], [], [], offset + 1, lost=1)
+        said = _said_by(message)
+        return Updates(*_lists(said, message.commit_log_offset), offset + 1, lost=not said)
+
+    def _taken(self, next_offset: int) -> Updates:
+        _, taken = self._columns.take()
+        (_, key_parts), (_, value_parts), (_, offset_parts), (_, flag_parts) = (taken[name] for name in _NAMES)
+        updates = Updates(_keys(*key_parts), list(_slices(*value_parts)), _numbers(offset_parts[1], "q"), next_offset)
+        flags = _numbers(flag_parts[1], "i")
+        if any(flags):
+            empty = [number for number, flag in enumerate(flags) if flag & _OPENED and not updates.values[number]]
+            lost = [self._look_again(updates, number) for number in reversed(empty)]
+            updates = updates._replace(lost=sum(lost))
+        return updates
+
+    def _look_again(self, updates: Updates, number: int) -> bool:
+        """Put in what a record says that the kernel did not open. True when nobody can tell."""
+        offset = updates.commit_log_offsets[number]
+        try:
+            said = _said_by(self._store.read(offset))
+        except (MessageExpired, StoreCorrupt) as error:  # it was whole a moment ago
+            said = [(updates.keys[number], Unreadable(str(error)))]
+        here = slice(number, number + 1)
+        updates.keys[here], updates.values[here], updates.commit_log_offsets[here] = _lists(said, offset)
+        return not said
+
+
+def _said_by(record: ReceivedMessage) -> list[tuple[str, bytes | Unreadable]]:
+    """Return key and value of the message, or of each message of a batch, that a record holds.
+
+    Nothing for a batch that cannot be opened, which is logged: nobody can tell what it says of which key.
+    """
+    if is_batch(record):
+        try:
+            return [(next(iter(message.keys), ""), message.body) for message in inner_messages(record)]
+        except BodyUnreadable as error:
+            place = record.commit_log_offset
+            _log.error("the batch at %d cannot be opened; the table stepped over it: %s", place, error)
+            return []
+    key = next(iter(record.keys), "")
+    try:
+        return [(key, record.body)]
+    except BodyUnreadable as error:
+        return [(key, Unreadable(str(error)))]
+
+
+def _lists(
+    said: list[tuple[str, bytes | Unreadable]], commit_log_offset: int
+) -> tuple[list[str], list[bytes | Unreadable], list[int]]:
+    return [key for key, _ in said], [value for _, value in said], [commit_log_offset] * len(said)
+
+
+def _numbers(values: ColumnBuffer | None, kind: Literal["i", "q"]) -> list[int]:
+    return [] if values is None else memoryview(values).cast("B").cast(kind).tolist()
+
+
+def _slices(_: ColumnBuffer | None, offsets: ColumnBuffer | None, data: ColumnBuffer | None) -> Iterator[bytes]:
+    numbers = _numbers(offsets, "i")
+    return map(bytes(data or b"").__getitem__, map(slice, numbers, numbers[1:]))
+
+
+def _keys(bitmap: ColumnBuffer | None, offsets: ColumnBuffer | None, data: ColumnBuffer | None) -> list[str]:
+    """Return the first key of each message, empty where there is none."""
+    content = bytes(data or b"")
+    if content.isascii():
+        numbers = _numbers(offsets, "i")
+        keys = list(map(content.decode("ascii").__getitem__, map(slice, numbers, numbers[1:])))
+    else:
+        keys = [each.decode("utf-8", "replace") for each in _slices(bitmap, offsets, data)]
+    return [key.lstrip(" ").partition(" ")[0] for key in keys] if b" " in content else keys

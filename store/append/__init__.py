@@ -1,0 +1,1 @@
+"""What an append needs around the kernel: files, pages, buffers, and the repair of one that was interrupted."""

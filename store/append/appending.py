@@ -1,0 +1,175 @@
+"""What the compiled append asks for between its attempts, and the repair of an append whose process died.
+
+The append (``append_section`` in the kernel) runs under the append mutex and leaves a stage behind:
+
+=========  =========================================  =====================================================
+stage      what a death leaves                        what the next owner of the mutex does
+=========  =========================================  =====================================================
+idle       nothing                                    nothing
+copying    bytes from ``append_from`` to              zeroes them, and a blank record at ``published_to``,
+           ``written_to`` that nobody may read        durably
+recorded   whole records there, entries due           writes the entries, publishes records and queues, and
+                                                      moves ``progress_at`` to ``progress_to``, or
+                                                      sets those bits there
+=========  =========================================  =====================================================
+
+Both repairs can be done twice. So a message, or a whole batch, is there or is not, and never in part.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+
+from rmqclient.store import layout
+from rmqclient.store.crash_points import CrashPoint, reach
+from rmqclient.store.errors import StoreCorrupt, told_by_system
+from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.kernel._kernel import Mapping
+from rmqclient.store.log import commit_log
+from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues, Entry
+from rmqclient.store.log.record import Record
+from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, schedule_slot_at
+from rmqclient.store.settings.disk import Disk
+from rmqclient.store.settings.topic_table import TopicTable
+
+IDLE, COPYING, RECORDED = range(3)
+
+_SCHEDULE_WORDS = frozenset(map(schedule_slot_at, range(layout.SCHEDULE_SLOTS)))
+_TIMER_WORDS = range(layout.TIMER_AT + layout.TIMER_HEADER.size, layout.RUNTIME_SIZE, 8)
+_ADVANCE_TO = group_queue_slot_at(0) + layout.GROUP_QUEUE_SLOT.at["advance_to"]
+
+FilePair = tuple[Mapping, int, Mapping | None, int]
+
+
+class AppendFiles:
+    """The files of one process's appends."""
+
+    def __init__(
+        self,
+        state: SharedState,
+        log_files: FileQueue,
+        consume_queues: ConsumeQueues,
+        topics: TopicTable,
+        lock_timeout_ms: int,
+        disk: Disk,
+        on_roll: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._log_files = log_files
+        self._consume_queues = consume_queues
+        self._topics = topics
+        self._lock_timeout_ms = lock_timeout_ms
+        self.check_room = disk.check_room
+        self.rolled = on_roll
+
+    def log_files(self, size: int) -> FilePair:
+        """Map the commit log file that takes ``size`` bytes next, and the one behind it when they need it.
+
+        Raises StoreFull when a file is missing and there is no room for it, LimitReached, DiskFailed.
+        """
+        files, end = self._log_files, self._state.published_to
+        base = files.base_of(end)
+        following = base + files.file_bytes
+        files.allocate(base)
+        if end + size + layout.BLANK_RECORD.size > following:
+            files.allocate(following)
+        try:
+            return files.mapping(base), base, files.mapping(following), following
+        except FileNotFoundError:
+            return files.mapping(base), base, None, 0
+
+    def queue_files(self, slot: int, count: int) -> FilePair:
+        """Map the consume queue files that take the next ``count`` entries of a queue. Raises StoreFull."""
+        queue = self._topics.queue(slot)
+        consume_queue = self._consume_queues[queue]
+        start = self._topics.max_offset(queue)
+        first = consume_queue.first_entry_of(start)
+        last = consume_queue.first_entry_of(start + count - 1)
+        mapping = self._queue_file(consume_queue, first)
+        if last == first:
+            return mapping, first, None, 0
+        return mapping, first, self._queue_file(consume_queue, last), last
+
+    @staticmethod
+    def _queue_file(consume_queue: ConsumeQueue, first: int) -> Mapping:
+        base = first * layout.CONSUME_QUEUE_ENTRY.size
+        is_new = consume_queue.files.allocate(base)
+        mapping = consume_queue.files.mapping(base)
+        mapping.read_no_further()  # 10,000 queues would fill a gigabyte of memory with zeros
+        if is_new and first:  # a queue that has filled a file will fill this one, too
+            with told_by_system(f"{consume_queue.files.path(base)} cannot be populated"):
+                mapping.populate()
+        return mapping
+
+    def repair(self) -> None:
+        """Finish or undo the append of a process that died in it. Raises StoreBusy, StoreCorrupt, LimitReached."""
+        doing = "an append that was cut short cannot be repaired"
+        with told_by_system(doing), self._state.locked(self._state.append_mutex, self._lock_timeout_ms):
+            repair(self._state, self._log_files, self._consume_queues, self._topics)
+        for lane in range(layout.ARRIVAL_LANES):
+            self._state.signal_arrival(lane)
+
+    @staticmethod
+    def month(now_ms: int) -> tuple[int, int]:
+        """Return begin and end, in ms, of the local month of ``now_ms`` (MessageClientIDSetter.setStartTime)."""
+        now = datetime.datetime.fromtimestamp(now_ms / 1000).astimezone()
+        begin = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        end = (begin + datetime.timedelta(days=32)).replace(day=1)
+        return int(begin.timestamp() * 1000), int(end.timestamp() * 1000)
+
+
+def repair(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueues, topics: TopicTable) -> None:
+    """Bring an interrupted append to its end or its begin; the caller holds the append mutex, or is alone."""
+    stage = state.append_stage
+    if stage == IDLE:
+        return
+    reach(CrashPoint.REPAIR_STARTED)
+    if stage == RECORDED:
+        _complete(state, log_files, consume_queues, topics)
+        _advance_progress(state)
+    else:
+        _undo(state, log_files)
+        reach(CrashPoint.REPAIR_ZEROED)
+    state.append_stage = IDLE
+
+
+def _undo(state: SharedState, log_files: FileQueue) -> None:
+    zeroed = 0
+    if state.published_to < state.append_from:  # the append rolled, and may have written a blank record
+        blank_end = state.published_to + layout.BLANK_RECORD.size
+        zeroed += commit_log.zero(log_files, state.published_to, blank_end)
+    # What is published stays, whatever a damaged word says.
+    zeroed += commit_log.zero(log_files, max(state.append_from, state.published_to), state.written_to)
+    if zeroed:  # or a power cut could mix what was undone with the next records, and a mix can look like a record
+        log_files.sync(state.published_to, state.written_to)
+
+
+def _complete(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueues, topics: TopicTable) -> None:
+    ends = {}
+    for offset, outcome in commit_log.walk(log_files, state.append_from, state.written_to):
+        if not isinstance(outcome, Record):
+            path = log_files.path(log_files.base_of(offset))
+            raise StoreCorrupt(path, offset - log_files.base_of(offset), "a record of an append under way is damaged")
+        message = outcome.message
+        queue = MessageQueue(message.topic, message.queue_id)
+        consume_queues[queue].write(message.queue_offset, Entry(offset, outcome.size, message.tags_code))
+        reach(CrashPoint.REPAIR_ENTRY_WRITTEN)
+        ends[queue] = message.queue_offset + 1
+    state.published_to = state.written_to
+    for queue, end in ends.items():
+        topics.advance_max_offset(queue, end)
+
+
+def _advance_progress(state: SharedState) -> None:
+    """Move on the delay level, or the group, whose message was passed on, or mark that of the timer as done.
+
+    A word that is none of them was damaged.
+    """
+    group_queue, rest = divmod(state.progress_at - _ADVANCE_TO, layout.GROUP_QUEUE_SLOT.size)
+    is_of_a_group = rest == 0 and 0 <= group_queue < state.group_queue_count
+    if is_of_a_group or state.progress_at in _SCHEDULE_WORDS:
+        state.words.store(state.progress_at, state.progress_to)
+    elif state.progress_at in _TIMER_WORDS:
+        state.words.set_bits(state.progress_at, state.progress_to)

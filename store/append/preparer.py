@@ -1,0 +1,55 @@
+"""Preparer: keeps the pages ahead of this process's appends populated.
+
+The first touch of a page costs more than copying a record into it, and it happens under the append mutex. A thread of
+the appending process takes that cost ahead of the writer, without the GIL (``populate_file`` in the kernel), and lets
+go of the pages behind it before the flush has to. Page tables belong to a process, so no other process can do it for
+this one; making the next *file* is the housekeeper's work.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from rmqclient.store.errors import QueueError
+from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.kernel._kernel import Appender, Mapping
+from rmqclient.store.runtime.shared_state import SharedState
+
+LEAST_AHEAD_BYTES = 1 << 20
+MOST_AHEAD_BYTES = 16 << 20
+"""More would be written to the disk as zeros by the next flush, and be write-protected again before its use."""
+
+
+class Preparer:
+    """The thread. It starts with the appender of a process and ends with :meth:`close`."""
+
+    def __init__(self, state: SharedState, log_files: FileQueue, appender: Appender) -> None:
+        self._state = state
+        self._log_files = log_files
+        self._appender = appender
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="rmq-preparer", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; returns when the thread has ended."""
+        self._closed = True
+        self._appender.stop_ahead()
+        self._thread.join()
+
+    def _run(self) -> None:
+        populated_to = 0
+        mapping: Mapping | None = None
+        while not self._closed:
+            start = max(populated_to, self._state.published_to)
+            base = self._log_files.base_of(start)
+            behind = mapping
+            try:
+                mapping = self._log_files.mapping(base)
+                if behind is mapping:
+                    behind = None
+                populated_to = self._appender.populate_file(
+                    mapping, base, start, LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, behind
+                )
+            except (QueueError, OSError):  # not made yet, or no memory for it: whoever appends is told
+                self._appender.wait_for_append()

@@ -1,0 +1,52 @@
+"""Releaser: gives the blocks of removed files back.
+
+A file that was removed keeps its blocks as long as any process has it mapped, and an idle consumer keeps the file of
+the last message that it took for days. So every process that has a store open has a thread that sleeps until somebody
+removes files, and then puts zeros in the place of those that are gone (``Mapping.detach``). Whoever reads there finds
+no record, looks at the oldest offset, and knows that the message was removed.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+from rmqclient.store import layout
+from rmqclient.store.files.file_queue import MappingCache
+from rmqclient.store.kernel._kernel import Words
+from rmqclient.store.runtime.shared_state import SharedState
+
+REMOVED_WORD = layout.RUNTIME_HEADER.at["removed_word"]
+_LONGEST_SLEEP_MS = 5_000
+
+
+class Releaser:
+    """The thread of one open store. It ends with :meth:`close`, or when nobody refers to the mappings any more."""
+
+    def __init__(self, state: SharedState, mappings: MappingCache) -> None:
+        self._words = state.words
+        self._closed = threading.Event()
+        self._thread = threading.Thread(
+            target=_run, args=(state.words, weakref.ref(mappings), self._closed), name="rmq-releaser", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; returns when the thread has ended."""
+        self._closed.set()
+        self._words.signal(REMOVED_WORD)
+        self._thread.join()
+
+
+def _run(words: Words, mappings: weakref.ref[MappingCache], closed: threading.Event) -> None:
+    seen = words.load32(REMOVED_WORD)
+    while not closed.is_set() and mappings() is not None:
+        words.wait(REMOVED_WORD, seen, _LONGEST_SLEEP_MS)
+        if words.load32(REMOVED_WORD) != seen:
+            seen = words.load32(REMOVED_WORD)
+            _release(mappings())
+
+
+def _release(mappings: MappingCache | None) -> None:
+    if mappings is not None:
+        mappings.release_removed()

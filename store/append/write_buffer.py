@@ -1,0 +1,177 @@
+"""Write buffer: messages of one process that are not in the log yet, and are appended in batches.
+
+RocketMQ's transient store pool (``transientStorePoolEnable``) is the model: it, too, is committed every 200 ms, and
+what was not committed is lost with the process. Here the buffer holds messages instead of a mapped page range, because
+the log belongs to several processes.
+
+Consecutive messages of one topic and sharding key are one batch. Batches are appended in the order of their messages,
+and the one that fails stays with all behind it, so messages never overtake each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+
+from rmqclient.store import layout
+from rmqclient.store.config import StoreConfig
+from rmqclient.store.errors import QueueError, StoreClosed
+from rmqclient.store.kernel._kernel import Appender, Message
+
+_log = logging.getLogger(__name__)
+
+BATCH_MESSAGES = 1_024
+BATCH_BYTES = 1 << 20
+"""A batch is copied under the append lock, for which every other sender waits."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    topic: str
+    sharding_key: str | None
+    queue: int | None
+    """Number of the only queue that its messages may go to; None where the queues take turns."""
+    room: int
+    messages: list[Message] = field(default_factory=list)
+    size: int = 0
+
+
+class WriteBuffer:
+    """Collects messages up to ``limit_bytes`` of records, for any thread of one process.
+
+    A thread of its own commits every ``commit_interval_ms``. Whoever adds a message waits for a commit only when the
+    buffer is full, so that a slow disk or a stuck append of another process does not hold senders up before that.
+    """
+
+    def __init__(self, appender: Appender, config: StoreConfig, limit_bytes: int) -> None:
+        self._appender = appender
+        self._limit_bytes = limit_bytes
+        self._interval_s = config.commit_interval_ms / 1000
+        self._batch_messages = min(config.consume_queue_file_entries, BATCH_MESSAGES)
+        self._batch_bytes = min(config.commit_log_file_bytes - layout.BLANK_RECORD.size, BATCH_BYTES)
+        self._committing = threading.Lock()  # taken before the other one
+        self._lock = threading.Lock()  # guards what follows
+        self._batches: deque[_Batch] = deque()
+        self._last: _Batch | None = None  # takes more messages; None when the last batch is being appended
+        self._size = 0
+        self._failure: Exception | None = None
+        self._filled = threading.Event()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rmq-write-buffer", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is committed any more."""
+        return self._closed.is_set()
+
+    def __len__(self) -> int:
+        """Messages that are not in the log yet."""
+        with self._lock:
+            return sum(len(batch.messages) for batch in self._batches)
+
+    def add(self, message: Message, sharding_key: str | None) -> None:
+        """Take a message, whose body must be bytes; commits before, when it does not fit any more.
+
+        Raises what an append of it would raise, and what the last commit raised, if no later one succeeded. The message
+        was not taken then.
+        """
+        size = self._appender.record_size(message, sharding_key)
+        queue = self._appender.queue_of(message, sharding_key)
+        while not self._try_add(message, sharding_key, queue, size):
+            self.commit()
+
+    def commit(self) -> int:
+        """Append everything now; return how many messages. Raises as an append; what is left stays in the buffer."""
+        with self._committing:
+            self._check_open()
+            self._failure = None
+            return self._commit()
+
+    def close(self) -> None:
+        """Commit and stop. When that fails and may succeed later, this raises and the buffer stays open."""
+        with self._committing:
+            try:
+                while not self.is_closed:
+                    self._commit()
+                    self._close_if_empty()
+            except QueueError as error:
+                if not error.retryable:
+                    self._closed.set()
+                raise
+            finally:
+                self._filled.set()
+        self._thread.join()
+
+    def _try_add(self, message: Message, sharding_key: str | None, queue: int | None, size: int) -> bool:
+        """Take the message unless the buffer is full."""
+        with self._lock:
+            self._check_open()
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            if self._size and self._size + size > self._limit_bytes:
+                return False
+            batch = self._last
+            if (
+                batch is None
+                or batch.sharding_key != sharding_key
+                or batch.queue != queue
+                or batch.topic != message.topic
+                or batch.room == 0
+                or batch.size + size > self._batch_bytes
+            ):
+                batch = self._last = _Batch(message.topic, sharding_key, queue, self._batch_messages)
+                self._batches.append(batch)
+                self._filled.set()
+            batch.messages.append(message)
+            batch.room -= 1
+            batch.size += size
+            self._size += size
+            return True
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise StoreClosed("this write buffer was closed")
+
+    def _close_if_empty(self) -> None:
+        with self._lock:
+            if not self._batches:
+                self._closed.set()
+
+    def _commit(self) -> int:
+        """Append the batches that are there now, oldest first; the caller has ``_committing``."""
+        committed = 0
+        for _ in range(len(self._batches)):
+            with self._lock:
+                batch = self._batches[0]
+                if batch is self._last:
+                    self._last = None
+            self._appender.append_batch(batch.messages, batch.sharding_key)
+            with self._lock:
+                self._batches.popleft()
+                self._size -= batch.size
+            committed += len(batch.messages)
+        return committed
+
+    def _run(self) -> None:
+        while True:
+            self._filled.wait()
+            if self._closed.wait(self._interval_s):
+                return
+            with self._committing:
+                self._commit_in_background()
+
+    def _commit_in_background(self) -> None:
+        self._filled.clear()
+        try:
+            self._commit()
+        except (QueueError, OSError) as error:
+            self._filled.set()
+            if self._failure is None:
+                _log.error("%d bytes of messages stay in the write buffer: %s", self._size, error)
+            self._failure = error
+        else:
+            self._failure = None

@@ -1,0 +1,273 @@
+"""The lock file: who is alive in a store directory and who holds which role.
+
+Locks are single bytes of ``<root>/lock``. The kernel lets go of them when their holder dies, however it dies,
+so nobody cleans up after anybody::
+
+    byte         name              held                  by whom
+    -----------  ----------------  --------------------  -------------------------------------------------------
+    0            BROKER_BYTE       shared, for life      every process that has the store open; the first opener
+                                                         takes it exclusively while it recovers. A RocketMQ
+                                                         broker holds it exclusively for life
+    1            GATE_BYTE         exclusive, short      whoever is opening or closing the store
+    2            HOUSEKEEPER_BYTE  exclusive, as a role  the housekeeper
+    3            TOPIC_BYTE        exclusive, short      whoever makes a topic or writes files of ``config/``
+    4            SUPERVISOR_BYTE   shared, for life      supervisors: others leave the housekeeper's role to them
+    5            INDEX_BYTE        exclusive, short      whoever adds index entries or removes index files
+    6            SCHEDULE_BYTE     exclusive, short      whoever delivers delayed messages
+    7            COMPACTION_BYTE   exclusive, a pass     whoever compacts a queue of a compact topic
+    4096 + slot  MEMBER_BYTES      exclusive, for life   a member of a group; its release is the death notice
+    8192 + slot  WORKER_BYTES      exclusive, for life   a worker; its release is the death notice
+    12288 + n    ONCE_BYTES        exclusive, short      whoever sends with a key that has this number
+    65536 + n    CRON_BYTES        exclusive, short      whoever sends the messages of a schedule; n is a hash of its
+                                                         name
+
+The kind of lock is the open file description lock (``F_OFD_SETLK``), because the other two kinds each fail here:
+
+- A POSIX record lock (``fcntl.lockf``) belongs to the process, and goes when the process closes *any* descriptor
+  of the file, such as that of a backup tool running in it. A broker's lock is one, taken with Java's
+  ``FileChannel.tryLock(0, 1, false)`` (``DefaultMessageStore.start``); the two kinds do exclude each other.
+- ``flock`` neither excludes a broker nor locks single bytes.
+
+What an open file description lock asks for in return:
+
+- It belongs to the *description*, which a forked child shares. It lives until the last descriptor is closed: a
+  child that kept its copy would keep the locks of a dead parent, and one that unlocked would unlock its parent.
+  So every handle is closed in a forked child before any of its code runs, and says :class:`StoreClosed` there.
+  A fork waits for an opening under way in another thread. (The child of ``subprocess`` holds a copy
+  only until it has become another program, by ``O_CLOEXEC``. Native code that forks and does not
+  become another program is not covered.)
+- One handle never excludes itself, so neither do the threads that share it: ``try_exclusive`` on a byte that the
+  handle holds succeeds. :meth:`LockFile.held` also excludes the other threads.
+- Two handles exclude each other, also within one process.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import os
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rmqclient.store.errors import StoreBusy, StoreClosed, StoreUnusable, told_by_system
+from rmqclient.store.files.file_system import check_plain
+from rmqclient.store.layout import MEMBER_SLOTS, WORKER_SLOTS
+
+BROKER_BYTE = 0
+GATE_BYTE = 1
+HOUSEKEEPER_BYTE = 2
+TOPIC_BYTE = 3
+SUPERVISOR_BYTE = 4
+INDEX_BYTE = 5
+SCHEDULE_BYTE = 6
+COMPACTION_BYTE = 7
+MEMBER_BYTES = 4096
+WORKER_BYTES = 8192
+ONCE_BYTES = 12_288
+ONCE_STRIPES = 1_024
+CRON_BYTES = 65_536
+CRON_STRIPES = 4_096
+
+CONTENT = b"lock"
+"""What the file holds. RocketMQ writes it in ``DefaultMessageStore.start``; nobody reads it."""
+
+_NAMES = {
+    BROKER_BYTE: "the store itself",
+    GATE_BYTE: "the gate for opening and closing",
+    HOUSEKEEPER_BYTE: "the housekeeper role",
+    TOPIC_BYTE: "topics and config files",
+    SUPERVISOR_BYTE: "the supervisors",
+    INDEX_BYTE: "the index",
+    SCHEDULE_BYTE: "the delivery of delayed messages",
+    COMPACTION_BYTE: "the compaction of a queue",
+}
+
+_FIRST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 0.05
+
+# struct flock of 64-bit Linux: type, whence, start, length, pid, padding up to the alignment of a 64-bit word.
+_FLOCK = struct.Struct("hhqqi0q")
+
+
+class LockFile:
+    """An open lock file. Open it once per process and share it; closing it releases every lock taken through it.
+
+    Makes the file, mode 0600, if it is not there; the directory must exist. A handle that is garbage collected
+    is closed with a ``ResourceWarning``.
+
+    Raises:
+        StoreUnusable: not permitted, a symbolic link, not a regular file, no directory, or on a read-only file
+            system.
+        StoreFull: no room to make the file.
+
+    Every method but :meth:`close` raises :class:`StoreClosed` after :meth:`close` and in a forked child, and
+    :class:`StoreUnusable` on a file system without such locks.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._pid = os.getpid()
+        self._sections: dict[int, threading.Lock] = {}
+        self._own: set[int] = set()
+        with _opening:
+            self._file = _open(path)
+            _handles.add(self)
+
+    def try_exclusive(self, byte: int) -> bool:
+        """Lock ``byte`` for this handle alone, without waiting; return whether that worked.
+
+        A shared lock of this handle becomes exclusive in one step; when that fails it stays shared.
+        """
+        return self._set(byte, fcntl.F_WRLCK)
+
+    def try_shared(self, byte: int) -> bool:
+        """Lock ``byte`` together with other shared holders, without waiting; return whether that worked.
+
+        An exclusive lock of this handle becomes shared in one step: no other handle can come in between.
+        """
+        return self._set(byte, fcntl.F_RDLCK)
+
+    def unlock(self, byte: int) -> None:
+        """Release ``byte``; nothing happens when this handle does not hold it."""
+        self._set(byte, fcntl.F_UNLCK)
+
+    def holds(self, byte: int) -> bool:
+        """Tell whether this handle holds ``byte``, exclusively or shared, which :meth:`holder` does not see."""
+        return byte in self._own
+
+    def holder(self, byte: int) -> int | None:
+        """Return who keeps this handle from locking ``byte`` exclusively; locks of this handle do not count.
+
+        ``None`` when nobody does; the pid for a POSIX record lock, as a RocketMQ broker's; 0 when the kernel
+        cannot tell: an open file description lock, or a process of a container whose pids are not seen here.
+        """
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(self._open_file(), fcntl.F_OFD_GETLK, asked))
+        return None if kind == fcntl.F_UNLCK else max(pid, 0)
+
+    def wait_exclusive(self, byte: int, timeout_s: float) -> None:
+        """Lock ``byte`` exclusively, waiting at most ``timeout_s`` seconds; 0 tries once.
+
+        Two handles that both hold it shared and both wait here wait for each other until the time is up.
+
+        Raises:
+            StoreBusy: the time is up; the message says what was waited for and, if known, who holds it.
+        """
+        deadline = time.monotonic() + timeout_s
+        pause_s = _FIRST_PAUSE_S
+        # Not F_OFD_SETLKW: only a signal ends that wait, and signals belong to the application.
+        while not self.try_exclusive(byte):
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise StoreBusy(self._still_held(byte, timeout_s))
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    @contextmanager
+    def held(self, byte: int, timeout_s: float = 5.0) -> Iterator[None]:
+        """Hold ``byte`` exclusively for the length of a ``with`` block; other threads are kept out as well.
+
+        Not reentrant: the thread that holds it and asks again gets ``StoreBusy``.
+
+        Raises:
+            StoreBusy: it could not be had within ``timeout_s`` seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        section = self._sections.setdefault(byte, threading.Lock())
+        if not section.acquire(timeout=max(timeout_s, 0)):
+            raise StoreBusy(f"{self.path}: {byte_name(byte)} was held for {timeout_s:g} s by a thread of this process")
+        try:
+            self.wait_exclusive(byte, deadline - time.monotonic())
+            try:
+                yield
+            finally:
+                self.unlock(byte)
+        finally:
+            section.release()
+
+    def close(self) -> None:
+        """Release every lock of this handle. Closing twice, or in a forked child, does nothing."""
+        self._file.close()
+
+    def _set(self, byte: int, kind: int) -> bool:
+        wanted = _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
+        try:
+            fcntl.fcntl(self._open_file(), fcntl.F_OFD_SETLK, wanted)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise StoreUnusable(f"{self.path}: cannot be locked: {error.strerror}") from error
+        (self._own.discard if kind == fcntl.F_UNLCK else self._own.add)(byte)
+        return True
+
+    def _open_file(self) -> io.FileIO:
+        if self._pid != os.getpid():
+            raise StoreClosed(f"{self.path}: opened by process {self._pid}, which this one was forked from")
+        if self._file.closed:
+            raise StoreClosed(f"{self.path}: the lock file was closed")
+        return self._file
+
+    def _still_held(self, byte: int, timeout_s: float) -> str:
+        pid = self.holder(byte)
+        by_whom = f"process {pid}" if pid else "another process or handle"
+        return f"{self.path}: {byte_name(byte)} was held for {max(timeout_s, 0):.3g} s by {by_whom}"
+
+
+def byte_name(byte: int) -> str:
+    """Return what a byte of the lock file stands for, for messages."""
+    if MEMBER_BYTES <= byte < MEMBER_BYTES + MEMBER_SLOTS:
+        return f"member slot {byte - MEMBER_BYTES}"
+    if WORKER_BYTES <= byte < WORKER_BYTES + WORKER_SLOTS:
+        return f"worker slot {byte - WORKER_BYTES}"
+    if ONCE_BYTES <= byte < ONCE_BYTES + ONCE_STRIPES:
+        return f"the keys of number {byte - ONCE_BYTES}"
+    if CRON_BYTES <= byte < CRON_BYTES + CRON_STRIPES:
+        return f"schedule {byte - CRON_BYTES}"
+    return _NAMES.get(byte, f"byte {byte}")
+
+
+def _open(path: Path) -> io.FileIO:
+    with told_by_system(f"{path}: the lock file cannot be opened"):
+        # The mode of FileIO does not matter: the opener chooses the flags.
+        file = io.FileIO(path, "r+", opener=_open_descriptor)
+    try:
+        with told_by_system(f"{path}: the lock file cannot be made"):
+            _check_and_fill(path, file)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _open_descriptor(path: str, _flags: int) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _check_and_fill(path: Path, file: io.FileIO) -> None:
+    found = os.fstat(file.fileno())
+    check_plain(path, found)
+    if found.st_size == 0:
+        # Whoever else sees it empty writes the same bytes.
+        os.pwrite(file.fileno(), CONTENT, 0)
+
+
+_handles: weakref.WeakSet[LockFile] = weakref.WeakSet()
+
+# Held from before a fork until after it, so that no descriptor is open and not yet among the handles. Reentrant,
+# because a signal handler may fork in the thread that is opening.
+_opening = threading.RLock()
+
+
+def _close_in_child() -> None:
+    for handle in list(_handles):
+        handle.close()
+    _opening.release()
+
+
+os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_close_in_child)

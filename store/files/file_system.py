@@ -1,0 +1,151 @@
+"""File system: what a store directory lies on, and what may lie in it.
+
+A store is memory that processes of one host share through files, so a file system has to give them one page cache and
+locks that hold between processes. Those of other hosts do not: NFS, SMB, 9p, AFS and anything served through FUSE.
+
+What lies in the directory must be the store's own: regular files and directories, no links, of one owner. Otherwise
+somebody who may write there could let the store write somewhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqclient.store.errors import StoreUnusable
+
+_log = logging.getLogger(__name__)
+
+_OF_OTHER_HOSTS = frozenset(
+    ("9p", "afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4",
+     "ocfs2", "orangefs", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs")
+)  # fmt: skip
+_FUSE = re.compile(r"fuse(blk)?(\..*)?")
+_OF_THE_FILE_SYSTEM = "lost+found"  # in the topmost directory of an ext4 file system, root's alone
+_LOST_WITH = {
+    "tmpfs": "memory: a reboot or a power cut loses every message",
+    "ramfs": "memory: a reboot or a power cut loses every message",
+    "overlay": "the layer of a container: its messages are lost with the container, unless a volume is mounted there",
+}
+
+
+class Mount(NamedTuple):
+    """Where a file system is mounted, and which one it is."""
+
+    point: str
+    kind: str
+    """As ``mount`` says it: ``ext4``, ``nfs4``, ``fuse.sshfs``."""
+
+    @property
+    def is_shared_memory(self) -> bool:
+        """Whether processes of this host see each other's stores into mapped files, as far as its kind tells."""
+        return self.kind not in _OF_OTHER_HOSTS and not _FUSE.fullmatch(self.kind)
+
+
+def check_file_system(root: Path, *, allow_network: bool) -> None:
+    """Raise StoreUnusable when ``root`` lies on a file system of another host, unless ``allow_network``."""
+    mount = mount_of(root)
+    if mount is None or mount.is_shared_memory:
+        return
+    text = (
+        f"{root} lies on {mount.point}, a file system of kind {mount.kind}, which may not share mapped files and locks"
+    )
+    if not allow_network:
+        raise StoreUnusable(
+            f"{text}: use a disk of this host, or StoreConfig(allow_network_file_system=True) if you know that it does"
+        )
+    _log.warning("%s; it is used because allow_network_file_system is set", text)
+
+
+def warn_of_loss(root: Path) -> None:
+    """Say it in the log when what is stored in ``root`` goes with something that people expect it to outlive."""
+    mount = mount_of(root)
+    if mount is not None and mount.kind in _LOST_WITH:
+        _log.warning("%s lies on %s (%s), which is %s", root, mount.point, mount.kind, _LOST_WITH[mount.kind])
+
+
+def mount_of(directory: Path) -> Mount | None:
+    """Return what a directory lies on; None when the kernel does not say."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            about = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii")
+        finally:
+            os.close(descriptor)
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return None
+    number = re.search(r"^mnt_id:\s*(\d+)$", about, re.MULTILINE)
+    return find_mount(mounts, int(number[1])) if number else None
+
+
+def find_mount(mountinfo: str, number: int) -> Mount | None:
+    """Return the mount with this id from the text of ``/proc/<pid>/mountinfo`` (proc_pid_mountinfo(5))."""
+    for line in mountinfo.splitlines():
+        fields = line.split(" ")
+        if fields[0] == str(number) and "-" in fields[6:]:
+            return Mount(_unescaped(fields[4]), _unescaped(fields[fields.index("-", 6) + 1]))
+    return None
+
+
+def check_plain(path: Path | str, status: os.stat_result) -> None:
+    """Raise StoreUnusable when an open file is not regular, has another name too, or belongs to somebody else."""
+    if stat.S_ISLNK(status.st_mode):
+        raise StoreUnusable(f"{path} is a symbolic link: a store holds plain files only")
+    if not stat.S_ISREG(status.st_mode):
+        raise StoreUnusable(f"{path}: not a regular file: a store holds plain files only")
+    if status.st_nlink > 1:
+        raise StoreUnusable(f"{path}: the file has {status.st_nlink} names (hard links): remove the others")
+    check_owner(path, status)
+
+
+def check_owner(path: Path | str, status: os.stat_result) -> None:
+    """Raise StoreUnusable when a file belongs neither to this process's user nor to the owner of its directory."""
+    if status.st_uid == os.geteuid():
+        return
+    owner = Path(path).parent.stat().st_uid
+    if status.st_uid != owner:
+        raise StoreUnusable(f"{path}: belongs to user {status.st_uid}, its directory to user {owner}: a planted file?")
+
+
+def check_content(root: Path, scratch_prefix: str) -> None:
+    """Raise StoreUnusable when something in a store directory is neither a plain file of its owner nor a directory.
+
+    A file that is being made has a second name in ``root``, which begins with ``scratch_prefix``, until its maker has
+    removed that, or the next recovery.
+    """
+    entries = list(_entries(root))
+    being_made = {entry.inode() for entry in entries if entry.name.startswith(scratch_prefix)}
+    for entry in entries:
+        if entry.name == _OF_THE_FILE_SYSTEM:
+            continue
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:  # what a Spark task stages is moved or removed at any time
+            continue
+        if stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_ino in being_made):
+            check_owner(entry.path, status)
+        else:
+            check_plain(entry.path, status)
+
+
+def _entries(directory: Path | str) -> Iterator[os.DirEntry[str]]:
+    try:
+        entries = os.scandir(directory)
+    except FileNotFoundError:
+        return
+    with entries:
+        for entry in entries:
+            yield entry
+            if entry.is_dir(follow_symlinks=False) and entry.name != _OF_THE_FILE_SYSTEM:
+                yield from _entries(entry.path)
+
+
+def _unescaped(text: str) -> str:
+    """Undo the octal escapes of blanks, tabs, newlines and backslashes."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

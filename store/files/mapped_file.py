@@ -1,0 +1,196 @@
+"""One preallocated file: it appears under its own name in full length, and is mapped as a whole.
+
+- Blocks are reserved by ``posix_fallocate`` before the first store: a store into a hole on a full disk is SIGBUS,
+  an allocation on a full disk is ENOSPC, which becomes :class:`StoreFull`.
+- A file is made under a scratch name in the store's root and linked into its directory when it is whole. A process
+  killed half-way leaves a scratch file, which recovery removes, and never a short file among the data, which
+  RocketMQ would refuse to load. Two processes that make the same file at once both find it made.
+- A file is never truncated while others may map it; removing it is safe, its mappings stay until they are detached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import TypeAlias
+
+from rmqclient.store.crash_points import CrashPoint, reach
+from rmqclient.store.errors import DiskFailed, StoreCorrupt, StoreUnusable, of_system, told_by_system
+from rmqclient.store.files.file_system import check_owner
+from rmqclient.store.kernel._kernel import Mapping
+
+SCRATCH_PREFIX = ".allocating-"
+
+# Not blocking, because somebody may have put a pipe there.
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def allocate(path: Path, size: int, scratch: Path) -> bool:
+    """Make ``path`` with ``size`` zero bytes, made first inside ``scratch``, a directory of the same file system.
+
+    Returns False when it was there already. Raises StoreFull when there is no room, or what else
+    :func:`rmqclient.store.errors.of_system` says, and nothing is left behind.
+    """
+    with told_by_system(f"{path} of {size} bytes cannot be made"):
+        if path.exists():
+            return False
+        temporary = scratch_name(scratch)
+        try:
+            make_directory(path.parent)
+            _allocate_at(temporary, size)
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(OSError):  # the next recovery removes it
+                temporary.unlink(missing_ok=True)
+    reach(CrashPoint.FILE_ALLOCATED)
+    return True
+
+
+def scratch_name(directory: Path) -> Path:
+    """Return a name in the root of a store that nobody else uses, for a file that is being made."""
+    return directory / f"{SCRATCH_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it that are missing, each for its owner alone whatever the umask is."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        make_directory(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+def _allocate_at(path: Path, size: int) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    finally:
+        os.close(descriptor)
+
+
+FileIdentity: TypeAlias = tuple[int, int]
+"""Device and inode, which no other file gets while somebody has this one open or mapped."""
+
+
+def identity_of(path: str) -> FileIdentity:
+    """Return which file is at a path. Raises FileNotFoundError, LimitReached, DiskFailed, StoreUnusable."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise of_system(error, f"{path} cannot be looked at") from error
+    return status.st_dev, status.st_ino
+
+
+def is_at(path: str, identity: FileIdentity) -> bool:
+    """Return whether a file is still the one at its path."""
+    try:
+        return identity_of(path) == identity
+    except FileNotFoundError:
+        return False
+
+
+def map_file(path: Path, size: int, *, writable: bool = True) -> Mapping:
+    """Map the whole of ``path``. Raises as :func:`open_file`."""
+    descriptor = open_file(path, size, os.O_RDWR if writable else os.O_RDONLY)
+    try:
+        with told_by_system(f"{path} of {size} bytes cannot be mapped"):
+            return Mapping(descriptor, size, writable=writable)
+    finally:
+        os.close(descriptor)
+
+
+def open_file(path: Path, size: int, mode: int) -> int:
+    """Open ``path`` and return its descriptor.
+
+    Raises StoreCorrupt when it has not exactly ``size`` bytes, else as :func:`open_plain`.
+    """
+    descriptor = open_plain(path, mode)
+    try:
+        check_size(path, descriptor, size)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_plain(path: Path, flags: int) -> int:
+    """Open a file of whatever size.
+
+    Raises FileNotFoundError, LimitReached, DiskFailed, and StoreUnusable when it is not permitted, no plain file, or of
+    somebody else.
+    """
+    descriptor = _open(path, flags)
+    try:
+        with told_by_system(f"{path} cannot be looked at"):
+            status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise StoreUnusable(f"{path} is no plain file, and a store holds nothing else")
+        check_owner(path, status)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _open(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags | _OPEN_FLAGS)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StoreUnusable(f"{path} is a symbolic link: a store holds plain files only") from error
+        if error.errno in {errno.EISDIR, errno.ENXIO}:
+            raise StoreUnusable(f"{path}: {error.strerror}: a store holds plain files only") from error
+        raise of_system(error, f"{path} cannot be opened") from error
+
+
+def check_size(path: Path, descriptor: int, size: int) -> None:
+    """Raise StoreCorrupt when the open file has another size."""
+    with told_by_system(f"{path} cannot be looked at"):
+        status = os.fstat(descriptor)
+    if status.st_size != size:
+        raise StoreCorrupt(path, status.st_size, f"the file has {status.st_size} bytes instead of {size}")
+
+
+def sync_file(path: Path) -> None:
+    """Make the file's pages durable, mapped stores included. ``mmap.flush`` would hold the GIL meanwhile.
+
+    Raises OSError only when it is missing, or the disk failed, and then no later flush is to be believed; a typed error
+    when it could not begin for another reason.
+    """
+    descriptor = _open_to_sync(path, os.O_RDONLY)
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open_to_sync(path: Path, flags: int) -> int:
+    try:
+        return _open(path, flags)
+    except DiskFailed as error:
+        raise OSError(errno.EIO, str(error)) from error
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable. Raises as :func:`sync_file`."""
+    descriptor = _open_to_sync(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_scratch(root: Path) -> None:
+    """Remove what processes killed during :func:`allocate` left behind. Only while nobody else has the store open."""
+    for path in root.glob(SCRATCH_PREFIX + "*"):
+        path.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""A store as it stands, read without locks: views, dumps, and the numbered invariants."""

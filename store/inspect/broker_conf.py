@@ -1,0 +1,104 @@
+"""``broker.conf``: the lines with which a RocketMQ broker opens a directory of ours, or its own again.
+
+==========================  =====================================================================================
+line                        from
+==========================  =====================================================================================
+storePathRootDir,           the directory, as an absolute path
+storePathCommitLog
+mappedFileSizeCommitLog,    the fixed settings; a broker refuses a directory whose files have another size
+mappedFileSizeConsumeQueue
+maxHashSlotNum, maxIndexNum the same for index files, of which a broker does not check the size
+brokerClusterName,          the names that a broker left in ``topics.json``: it keeps a topic for each
+brokerName
+listenPort                  the port in every offset message id that was given here
+timerWheelEnable            ``false``, for RocketMQ 5 alone, whose timer would deliver again what was delivered here
+enableCompaction            ``false``, the same: it would serve compact topics from files of its own, which are empty
+==========================  =====================================================================================
+
+It is a Java properties file in ISO 8859-1 (BrokerStartup); see ``docs/guide/interop.md`` for handing a directory over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from rmqclient.store import layout
+from rmqclient.store.errors import StoreUnusable
+from rmqclient.store.inspect.reading import settings_of
+from rmqclient.store.log import commit_log
+from rmqclient.store.settings import config_file
+
+REPLY_SUFFIX = "_REPLY_TOPIC"
+"""Of the topic that a broker keeps for the replies of its cluster. [MixAll.getReplyTopic]"""
+
+_LIKE_A_BROKERS = {"perm": 7, "readQueueNums": 1}
+"""What TopicConfigManager gives the topic that is named after the broker."""
+
+_LISTEN_PORT = 10_911
+_RESERVED_HOURS = 87_600
+
+
+def broker_conf(root: Path) -> str:
+    """Return the text of a ``broker.conf`` for the store in ``root``, which is only read.
+
+    Raises StoreUnusable when there is no store, or when RocketMQ could not name its directory; ConfigMismatch,
+    StoreCorrupt for settings or topics that cannot be read.
+    """
+    path = root.absolute()
+    settings = settings_of(path)
+    if "," in str(path):
+        raise StoreUnusable(f"{path}: RocketMQ takes a comma for the end of a directory's name; move the store")
+    cluster, broker = _names(path)
+    lines = {
+        "brokerClusterName": cluster,
+        "brokerName": broker,
+        "brokerId": 0,
+        "brokerRole": "ASYNC_MASTER",
+        "brokerIP1": "127.0.0.1",
+        "listenPort": _LISTEN_PORT,
+        "storePathRootDir": path,
+        "storePathCommitLog": path / commit_log.DIRECTORY,
+        "mappedFileSizeCommitLog": settings.commit_log_file_bytes,
+        "mappedFileSizeConsumeQueue": settings.consume_queue_file_entries * layout.CONSUME_QUEUE_ENTRY.size,
+        "maxHashSlotNum": settings.index_slots,
+        "maxIndexNum": settings.index_entries,
+        "fileReservedTime": _RESERVED_HOURS,
+        "timerWheelEnable": "false",
+        "enableCompaction": "false",
+    }
+    return "".join(f"{name}={_escaped(str(value))}\n" for name, value in lines.items())
+
+
+def cluster_name(topics: Collection[str]) -> str:
+    """Return the name of the cluster of the broker that made some of these topics, or RocketMQ's usual one."""
+    clusters = (name.removesuffix(REPLY_SUFFIX) for name in topics if name.endswith(REPLY_SUFFIX))
+    return next((name for name in clusters if name in topics), "DefaultCluster")
+
+
+def _names(root: Path) -> tuple[str, str]:
+    """Return the names of the cluster and of the broker that used the directory, or RocketMQ's usual ones."""
+    document = config_file.read(root / config_file.TOPICS_FILE) or {}
+    table = document.get("topicConfigTable", {})
+    topics: dict[str, Any] = table if isinstance(table, dict) else {}
+    cluster = cluster_name(topics)
+    brokers = (
+        name
+        for name, entry in topics.items()
+        if name != cluster and isinstance(entry, dict) and _LIKE_A_BROKERS.items() <= entry.items()
+    )
+    return cluster, next(brokers, "broker-a")
+
+
+def _escaped(value: str) -> str:
+    """Return a value as java.util.Properties reads it back."""
+    escaped = re.sub(r"^ |[\\\n\r]", lambda found: "\\" + {"\n": "n", "\r": "r"}.get(found[0], found[0]), value)
+    units = (int.from_bytes(unit, "big") for unit in _utf_16(escaped))
+    return "".join(chr(unit) if 32 <= unit < 127 else f"\\u{unit:04x}" for unit in units)
+
+
+def _utf_16(text: str) -> list[bytes]:
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    return [encoded[at : at + 2] for at in range(0, len(encoded), 2)]

@@ -1,0 +1,335 @@
+"""Reading: a store as it stands, without locks and without changing a byte.
+
+It may be closed, open in other processes, or one that a RocketMQ broker wrote. Files are opened read-only and not
+mapped (store/files/cold_reads.py), so that a page that the disk cannot read is one more thing found damaged. Nothing is
+made: no lock file, no missing directory. File sizes come from ``store.json``, or off the files of a broker's store.
+A file of another size is read as far as it goes, as recovery will.
+
+How far the log goes:
+
+- To ``published_to``, when the runtime file is this boot's and nobody but this library wrote to the store since. What
+  other processes append meanwhile is not looked at.
+- Otherwise to the first zeros above the durable mark of the checkpoint, unless a later file begins with a record: then
+  records, or a blank record, are missing there.
+
+What is no record is stepped over, by looking for the next one. What is no record and has none behind it is the tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqclient.store import layout
+from rmqclient.store.config import StoreConfig
+from rmqclient.store.errors import StoreCorrupt, StoreUnusable
+from rmqclient.store.files.file_queue import FileQueue, MappingCache
+from rmqclient.store.log import commit_log, index_file
+from rmqclient.store.log.commit_log import LogReader, describe
+from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues, Entry
+from rmqclient.store.log.dispatch import has_entry
+from rmqclient.store.log.index_file import IndexFiles
+from rmqclient.store.log.record import Blank, Corrupt, End, Outcome, Record
+from rmqclient.store.log.shape import check_sizes, odd_files_of, usual_sizes
+from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.recovery.log_scan import Quarantined
+from rmqclient.store.recovery.recovery import believable
+from rmqclient.store.runtime import shared_state
+from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.settings import checkpoint, config_file
+from rmqclient.store.settings.config_file import StoreSettings
+
+_ENTRY = layout.CONSUME_QUEUE_ENTRY
+_PRE_BLANK = Entry(*layout.PRE_BLANK_ENTRY)
+_AT_ONCE = 1_024
+"""So many entries are read by one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Bytes behind the last record that are neither records nor zeros: the next opening cuts them off."""
+
+    start: int
+    end: int
+    reason: str
+
+
+Step = tuple[int, Record | Blank | Quarantined | Tail]
+
+
+@dataclass(slots=True)
+class Log:
+    """What one walk over the commit log found, without the records."""
+
+    end: int
+    """Behind the last record, blank record or damaged range."""
+    damaged: list[Quarantined] = field(default_factory=list)
+    tail: Tail | None = None
+    blanks: list[tuple[int, int]] = field(default_factory=list)
+    """Offset and size of every blank record."""
+    full: list[int] = field(default_factory=list)
+    """Where a record ends exactly with its file."""
+    numbers: dict[MessageQueue, range] = field(default_factory=dict)
+    """From the lowest to the highest queue offset of a record that has an entry."""
+
+
+class StoreReader:
+    """The files of one store, and how far they were filled when it was made. Use :func:`open_reader`.
+
+    ``state`` is None when the runtime file is not to be believed. It is mapped read-only: its words must not be
+    written, nor its mutexes taken. ``begin`` and ``limit`` are the commit log offsets between which anything is looked
+    at; below ``trusted_to`` everything must be whole.
+    """
+
+    def __init__(self, root: Path, settings: StoreSettings, state: SharedState | None) -> None:
+        self._mappings = mappings = MappingCache(1, writable=False, any_size=True)
+        queue_bytes = settings.consume_queue_file_entries * _ENTRY.size
+        self.root = root
+        self.state = state
+        self.log_files = FileQueue(
+            root / commit_log.DIRECTORY, settings.commit_log_file_bytes, scratch=root, mappings=mappings
+        )
+        self.consume_queues = ConsumeQueues(root, queue_bytes, mappings)
+        self.index_files = IndexFiles(root, settings.index_slots, settings.index_entries, mappings)
+        self._records = LogReader(self.log_files)
+        self._bases = self.log_files.bases()
+        if state is not None:
+            self.begin = state.min_offset
+            self.trusted_to = self.limit = state.published_to
+        else:
+            self.begin = self._bases[0] if self._bases else 0
+            self.trusted_to = _durable_mark(root, self.begin)
+            self.limit = max(self.trusted_to, self._bases[-1] + self.log_files.file_bytes if self._bases else 0)
+
+    def steps(self) -> Iterator[Step]:
+        """Yield what stands in the log from its begin to its end, each with its commit log offset."""
+        offset = self.begin
+        while offset < self.limit:
+            offset = max(offset, self._begin_now())
+            outcome = self.outcome(offset)
+            if isinstance(outcome, Record):
+                yield offset, outcome
+                offset += outcome.size
+            elif isinstance(outcome, Blank):
+                yield offset, outcome
+                offset = self.log_files.base_of(offset) + self.log_files.file_bytes
+            else:
+                found = self._no_record(offset, outcome)
+                if found is not None:
+                    yield offset, found
+                if not isinstance(found, Quarantined):
+                    return
+                offset = found.end
+
+    def read_log(self) -> Log:
+        """Walk over the log once."""
+        log = Log(self.begin)
+        file_bytes = self.log_files.file_bytes
+        for offset, step in self.steps():
+            match step:
+                case Record():
+                    log.end = offset + step.size
+                    if log.end % file_bytes == 0:
+                        log.full.append(log.end)
+                    _count(log, step)
+                case Blank():
+                    log.blanks.append((offset, step.size))
+                    log.end = self.log_files.base_of(offset) + file_bytes
+                case Quarantined():
+                    log.damaged.append(step)
+                    log.end = step.end
+                case Tail():
+                    log.tail = step
+        return log
+
+    def outcome(self, offset: int) -> Outcome:
+        """Return what stands at an offset of the log, which may be any number."""
+        try:
+            return self._records.outcome(offset)
+        except FileNotFoundError:
+            return Corrupt("the file is missing")
+        except StoreCorrupt as error:
+            return Corrupt(error.reason)
+
+    def place(self, offset: int) -> tuple[Path, int]:
+        """Return the file that holds an offset of the log, and the position in it."""
+        base = self.log_files.base_of(offset)
+        return self.log_files.path(base), offset - base
+
+    def _begin_now(self) -> int:
+        """Return where the log begins; retention moves it on while a store is open, and wants the blocks back."""
+        begin = self.state.min_offset if self.state is not None else self.begin
+        if begin != self.begin:
+            self.begin = begin
+            self._mappings.release_removed()
+        return begin
+
+    def _no_record(self, offset: int, outcome: Outcome) -> Quarantined | Tail | None:
+        """Say what that is at ``offset`` which is neither a record nor a blank record; None for the end of the log."""
+        resumed = self._next_record(offset, outcome)
+        if resumed is not None:
+            return Quarantined(offset, resumed, describe(outcome))
+        if offset < self.trusted_to:
+            return Quarantined(offset, self.trusted_to, describe(outcome))
+        return None if isinstance(outcome, End) else Tail(offset, self.limit, describe(outcome))
+
+    def _next_record(self, offset: int, outcome: Outcome) -> int | None:
+        if isinstance(outcome, End) and offset >= self.trusted_to:
+            later = (self.outcome(base) for base in self._bases if base > offset)
+            if not any(isinstance(head, Record) for head in later):
+                return None
+        return commit_log.next_record(self.log_files, offset + 1, self.limit)
+
+
+def open_reader(root: Path) -> StoreReader:
+    """Look at the store in ``root`` as it stands now.
+
+    Raises StoreUnusable when there is none, ConfigMismatch for one of another version, OSError when it is not readable.
+    """
+    return StoreReader(root, settings_of(root), _shared_state(root))
+
+
+def settings_of(root: Path) -> StoreSettings:
+    """Return the fixed settings of a store: from ``store.json``, or off the files of one that a broker made.
+
+    Raises StoreUnusable when there is none, ConfigMismatch for one of another version.
+    """
+    if not root.is_dir():
+        raise StoreUnusable(f"{root} is not a directory: give the directory of a store")
+    recorded = config_file.read_store_settings(root)
+    if recorded is None and not (root / commit_log.DIRECTORY).is_dir():
+        raise StoreUnusable(f"{root} holds no store: neither {config_file.STORE_SETTINGS_FILE} nor a commit log")
+    settings = recorded or _sizes_of_files(root)
+    check_sizes(root, settings.commit_log_file_bytes, settings.consume_queue_file_entries)
+    return settings
+
+
+# --- files that may be missing or damaged ---------------------------------------------------------
+
+
+def set_bytes(files: FileQueue, start: int) -> tuple[int, int] | None:
+    """Return the first and the last byte at or above ``start`` that is not zero, None when all are."""
+    first = last = -1
+    for base in files.bases():
+        if base + files.file_bytes <= start:
+            continue
+        with suppress(FileNotFoundError, StoreCorrupt):  # which `damaged_files` tells
+            for at, part in files.set_parts(base, max(0, start - base), files.file_bytes):
+                last = base + at + len(part.rstrip(b"\0")) - 1
+                first = first if first >= 0 else base + at + len(part) - len(part.lstrip(b"\0"))
+    return (first, last) if last >= 0 else None
+
+
+def of_another_size(files: FileQueue, start: int, end: int | None = None) -> Iterator[StoreCorrupt]:
+    """Yield an error for each file that begins from ``start`` to ``end`` and has not the size that all have."""
+    for base, odd in odd_files_of(files):
+        if base >= start and (end is None or base < end):
+            yield StoreCorrupt(odd.path, odd.size, f"the file has {odd.size} bytes instead of {odd.right_size}")
+
+
+def damaged_files(files: FileQueue, start: int) -> Iterator[StoreCorrupt]:
+    """Yield an error for each file at or above ``start`` that has another size than all have, or cannot be read."""
+    yield from of_another_size(files, start)
+    for base in files.bases():
+        if base >= start:
+            try:
+                for _ in files.set_parts(base, 0, files.file_bytes):
+                    pass
+            except FileNotFoundError:
+                continue  # removed meanwhile
+            except StoreCorrupt as error:
+                yield error
+
+
+def entries_of(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, Entry]]:
+    """Yield (queue offset, entry) for those of ``wanted`` whose file can be read."""
+    for _, part in _by_file(queue, wanted):
+        for start in range(part.start, part.stop, _AT_ONCE):
+            with suppress(FileNotFoundError, StoreCorrupt):
+                yield from enumerate(queue.entries(start, min(start + _AT_ONCE, part.stop)), start)
+
+
+def without_file(queue: ConsumeQueue, wanted: range) -> Iterator[range]:
+    """Yield those of ``wanted`` that have no file."""
+    start = wanted.start
+    for _, part in _by_file(queue, wanted):
+        if part.start > start:
+            yield range(start, part.start)
+        start = part.stop
+    if wanted.stop > start:
+        yield range(start, wanted.stop)
+
+
+def entries_below(queue: ConsumeQueue, begin: int, end: int) -> range:
+    """Return the queue offsets from the first to the last entry for records between two commit log offsets.
+
+    By the files alone; entries without holes are not assumed.
+    """
+    stop = _stop_below(queue, end)
+    for number, entry in entries_of(queue, range(stop)):
+        is_older = entry.size > 0 and entry.commit_log_offset < begin
+        if entry != _PRE_BLANK and not is_older:
+            return range(number, stop)
+    return range(stop, stop)
+
+
+def _stop_below(queue: ConsumeQueue, end: int) -> int:
+    for base in reversed(queue.files.bases()):
+        with suppress(FileNotFoundError, StoreCorrupt):
+            *_, (at, part) = [(0, b""), *queue.files.set_parts(base, 0, queue.files.file_bytes)]
+            first, written = base // _ENTRY.size, at + len(part.rstrip(b"\0"))
+            for number in reversed(range(first, first - -written // _ENTRY.size)):
+                entry = queue.entry(number)
+                if entry.size > 0 and entry.commit_log_offset < end:
+                    return number + 1
+    return 0
+
+
+def _by_file(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, range]]:
+    """Yield (first entry, part of ``wanted``) for the files that are there."""
+    for base in queue.files.bases():
+        first = base // _ENTRY.size
+        part = range(max(wanted.start, first), min(wanted.stop, first + queue.entries_per_file))
+        if part:
+            yield first, part
+
+
+# --- how a reader is made -------------------------------------------------------------------------
+
+
+def _count(log: Log, record: Record) -> None:
+    message = record.message
+    if has_entry(message):
+        queue, number = MessageQueue(message.topic, message.queue_id), message.queue_offset
+        seen = log.numbers.get(queue, range(number, number))
+        if number not in seen:
+            log.numbers[queue] = range(min(seen.start, number), max(seen.stop, number + 1))
+
+
+def _sizes_of_files(root: Path) -> StoreSettings:
+    """Read the fixed settings off the files of a store that has none recorded."""
+    usual = StoreConfig()
+    log_bytes, queue_bytes = usual_sizes(root)
+    entries = queue_bytes // _ENTRY.size
+    indexes = index_file.paths(root)
+    index = index_file.sizes_in(indexes[0]) if indexes else None
+    return StoreSettings(
+        log_bytes or usual.commit_log_file_bytes,
+        entries or usual.consume_queue_file_entries,
+        *(index or (usual.index_slots, usual.index_entries)),
+    )
+
+
+def _shared_state(root: Path) -> SharedState | None:
+    state = shared_state.leftover(root, writable=False)
+    try:
+        return state if state is not None and believable(state, root) else None
+    except FileNotFoundError:  # without a lock file nobody can tell who used the store last
+        return None
+
+
+def _durable_mark(root: Path, begin: int) -> int:
+    _, low_water = checkpoint.read(root)
+    return max(low_water.flushed_to, begin) if low_water is not None else begin

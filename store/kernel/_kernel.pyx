@@ -1,0 +1,302 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
+"""The compiled part of the store: loops over bytes, atomics, the append section, acknowledgements, futexes.
+
+Rules of this file
+
+1. What runs while a mutex between processes is held is a ``noexcept nogil`` function: no Python, no allocation,
+   no I/O, so the compiler proves that it is short. The exception is :class:`RobustMutex`, for the rare paths.
+2. Nobody blocks on such a mutex with the GIL held: a short try first, then slices without the GIL.
+3. Entry points check their arguments once; below them positions are trusted.
+4. Bytes that break the format are a return value, not an exception: the caller knows file and position.
+5. A pointer into a mapping is used only while a Python reference to its :class:`Mapping` is held.
+
+The parts, in the order in which they build on each other, are the files that are included at the end. They are one
+module, so that the compiler can put small functions where they are called.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItem
+from cpython.ref cimport PyObject
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
+from libc.errno cimport EBUSY, EINVAL, ESTALE, ETIMEDOUT, errno
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memchr, memcmp, memcpy, memset, strlen
+
+import os
+import sys
+
+from rmqclient.store.bodies import DEFAULT_LIMIT as _DEFAULT_LIMIT
+from rmqclient.store.bodies import open_body
+from rmqclient.store.errors import (
+    BatchTooLarge,
+    BodyTooLarge,
+    BodyUnreadable,
+    MessageRejected,
+    PageCacheBusy,
+    PropertiesTooLarge,
+    QueueError,
+    StoreBusy,
+    StorePoisoned,
+    TimerFull,
+)
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+cdef extern from "crc32.h":
+    void rmq_crc32_init() nogil
+    uint32_t rmq_crc32(uint32_t crc, const unsigned char *data, size_t size) nogil
+    const char *rmq_crc32_name()
+
+cdef extern from "shared_memory.h" nogil:
+    int64_t get_i64(const unsigned char *at)
+    int32_t get_i32(const unsigned char *at)
+    int get_i16(const unsigned char *at)
+    void put_i64(unsigned char *at, int64_t value)
+    void put_i32(unsigned char *at, int32_t value)
+    void put_i16(unsigned char *at, int value)
+    uint64_t load64(const void *at)
+    void store64(void *at, uint64_t value)
+    uint32_t load32(const void *at)
+    void store32(void *at, uint32_t value)
+    void store64_seq(void *at, uint64_t value)
+    uint64_t load64_seq(const void *at)
+    uint64_t exchange64(void *at, uint64_t value)
+    uint64_t or64(void *at, uint64_t bits)
+    uint64_t add64(void *at, uint64_t value)
+    uint32_t add32(void *at, uint32_t value)
+    int replace64(void *at, uint64_t expected, uint64_t desired)
+    void keep_program_order()
+    void expect_write(void *at, uint64_t size)
+    void expect_read(const void *at, uint64_t size)
+    int lowest_bit(uint64_t word)
+    int64_t wall_clock_ms()
+    int64_t boottime_ns()
+    int futex_wait(void *word, uint32_t expected, int64_t timeout_ns)
+    int futex_wake(void *word, int count)
+    int mutex_initialise(void *at)
+    int mutex_try(void *at, int spins)
+    int mutex_wait(void *at, int64_t timeout_ns)
+    void mutex_release(void *at)
+    int mutex_owner(const void *at)
+    int armed_point
+    int armed_signal
+    long armed_passes
+    void reach_point "reach"(int point)
+    int MADV_POPULATE_WRITE, MADV_DONTNEED, MADV_RANDOM
+
+cdef extern from "<sys/mman.h>" nogil:
+    void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)
+    int munmap(void *address, size_t length)
+    int madvise(void *address, size_t length, int advice)
+    int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS, MAP_NORESERVE
+    void *MAP_FAILED
+
+
+# --- constants, compared with store/layout.py when store is imported -------------------------------------------
+
+cdef enum:
+    # record
+    R_TOTAL_SIZE = 0
+    R_MAGIC = 4
+    R_BODY_CRC = 8
+    R_QUEUE_ID = 12
+    R_FLAG = 16
+    R_QUEUE_OFFSET = 20
+    R_COMMIT_LOG_OFFSET = 28
+    R_SYS_FLAG = 36
+    R_BORN_TIMESTAMP = 40
+    R_BORN_HOST = 48
+    R_STORE_TIMESTAMP = 56
+    R_STORE_HOST = 64
+    R_RECONSUME_TIMES = 72
+    R_PREPARED_OFFSET = 76
+    R_BODY_SIZE = 84
+    RECORD_HEADER_SIZE = 88
+    RECORD_FIXED_SIZE = 91
+    RECORD_MAGIC = -626843481
+    BLANK_MAGIC = -875286124
+    BLANK_SIZE = 8
+    CRC_PROPERTY_SIZE = 20
+    MAX_PROPERTIES_BYTES = 32767
+    SYS_FLAG_COMPRESSED = 0x1
+    SYS_FLAG_BORN_HOST_V6 = 0x10
+    SYS_FLAG_STORE_HOST_V6 = 0x20
+    SYS_FLAG_TRANSACTION = 0xC
+    SYS_FLAG_COMMITTED = 0x8
+    # consume queue entry
+    ENTRY_SIZE = 20
+    E_SIZE = 8
+    E_TAGS_CODE = 12
+    MOST_TAGS_CODE = 2147483647
+    # runtime header
+    H_APPEND_MUTEX = 192
+    H_APPEND_STAGE = 256
+    H_APPEND_FROM = 264
+    H_WRITTEN_TO = 272
+    H_LAST_STORE_TIMESTAMP = 280
+    H_PUBLISHED_TO = 288
+    H_PROGRESS_AT = 296
+    H_PROGRESS_TO = 304
+    H_POISONED = 392
+    H_DISK_FULL = 408
+    H_MIN_OFFSET = 512
+    H_PREPARE_WORD = 528
+    ARRIVAL_LANES_AT = 4096
+    ARRIVAL_LANE_STRIDE = 64
+    # queue slot
+    Q_TOPIC_SIZE = 4
+    Q_TOPIC = 8
+    Q_MAX_OFFSET = 192
+    Q_MIN_OFFSET = 200
+    Q_WAITING_LANES = 208
+    # group-queue slot
+    G_MUTEX = 192
+    G_EPOCH = 256
+    G_COMMITTED = 288
+    G_ADVANCE_TO = 296
+    G_TAKEN_TO = 304
+    G_ACKNOWLEDGED = 320
+    G_HELD_OFFSET = 584
+    G_HELD_ATTEMPTS = 592
+    ACK_WINDOW = 2048
+    # timer
+    T_DONE_TO = 0
+    T_CLEARING_TO = 8
+    TIMER_HEADER_SIZE = 4096
+    MOST_ATTEMPTS = 2147483646
+
+LAYOUT = {
+    "record.total_size": R_TOTAL_SIZE, "record.magic": R_MAGIC, "record.body_crc": R_BODY_CRC,
+    "record.queue_id": R_QUEUE_ID, "record.flag": R_FLAG, "record.queue_offset": R_QUEUE_OFFSET,
+    "record.commit_log_offset": R_COMMIT_LOG_OFFSET, "record.sys_flag": R_SYS_FLAG,
+    "record.born_timestamp": R_BORN_TIMESTAMP, "record.born_host": R_BORN_HOST,
+    "record.store_timestamp": R_STORE_TIMESTAMP, "record.store_host": R_STORE_HOST,
+    "record.reconsume_times": R_RECONSUME_TIMES, "record.prepared_transaction_offset": R_PREPARED_OFFSET,
+    "record.body_size": R_BODY_SIZE, "record.size_of": RECORD_HEADER_SIZE,
+    "entry.size": E_SIZE, "entry.tags_code": E_TAGS_CODE, "entry.size_of": ENTRY_SIZE,
+    "header.append_mutex": H_APPEND_MUTEX, "header.append_stage": H_APPEND_STAGE,
+    "header.append_from": H_APPEND_FROM, "header.written_to": H_WRITTEN_TO,
+    "header.last_store_timestamp": H_LAST_STORE_TIMESTAMP, "header.published_to": H_PUBLISHED_TO,
+    "header.progress_at": H_PROGRESS_AT, "header.progress_to": H_PROGRESS_TO,
+    "header.poisoned": H_POISONED, "header.disk_full": H_DISK_FULL,
+    "header.min_offset": H_MIN_OFFSET, "header.prepare_word": H_PREPARE_WORD,
+    "queue.topic_size": Q_TOPIC_SIZE, "queue.topic": Q_TOPIC,
+    "queue.max_offset": Q_MAX_OFFSET, "queue.min_offset": Q_MIN_OFFSET, "queue.waiting_lanes": Q_WAITING_LANES,
+    "group_queue.mutex": G_MUTEX, "group_queue.epoch": G_EPOCH, "group_queue.committed_offset": G_COMMITTED,
+    "group_queue.advance_to": G_ADVANCE_TO, "group_queue.taken_to": G_TAKEN_TO,
+    "group_queue.acknowledged": G_ACKNOWLEDGED,
+    "group_queue.held_offset": G_HELD_OFFSET, "group_queue.held_attempts": G_HELD_ATTEMPTS,
+    "timer.done_to": T_DONE_TO, "timer.clearing_to": T_CLEARING_TO, "timer.size_of": TIMER_HEADER_SIZE,
+    "RECORD_MAGIC": RECORD_MAGIC, "BLANK_MAGIC": BLANK_MAGIC, "RECORD_FIXED_SIZE": RECORD_FIXED_SIZE,
+    "CRC_PROPERTY_SIZE": CRC_PROPERTY_SIZE, "MAX_PROPERTIES_BYTES": MAX_PROPERTIES_BYTES,
+    "ARRIVAL_LANES_AT": ARRIVAL_LANES_AT, "ARRIVAL_LANE_STRIDE": ARRIVAL_LANE_STRIDE, "ACK_WINDOW": ACK_WINDOW,
+    "MOST_TAGS_CODE": MOST_TAGS_CODE,
+}
+
+cdef enum:  # header.append_stage
+    IDLE = 0
+    COPYING = 1
+    RECORDED = 2
+
+cdef enum:  # store.crash_points.CrashPoint
+    AT_APPEND_LOCKED = 1
+    AT_APPEND_ANNOUNCED = 2
+    AT_BLANK_WRITTEN = 3
+    AT_RECORD_HALF_COPIED = 4
+    AT_RECORDS_COPIED = 5
+    AT_RECORDS_ANNOUNCED = 6
+    AT_ENTRY_HALF_WRITTEN = 7
+    AT_ENTRIES_WRITTEN = 8
+    AT_RECORDS_PUBLISHED = 9
+    AT_QUEUE_PUBLISHED = 10
+    AT_APPEND_FINISHED = 11
+    AT_PROGRESS_ADVANCED = 12
+    AT_OTHER_QUEUE_PUBLISHED = 13
+    AT_ACK_LOCKED = 20
+    AT_ACK_MARKED = 21
+    AT_ACK_ADVANCING = 22
+    AT_ACK_CLEARED = 23
+    AT_ACK_FINISHED = 24
+    AT_INDEX_SLOT_WRITTEN = 30
+
+rmq_crc32_init()
+CRC32_METHOD = rmq_crc32_name().decode()
+
+
+def arm(int point, long passes, int signal_number):
+    global armed_point, armed_signal, armed_passes
+    armed_passes = passes
+    armed_signal = signal_number
+    armed_point = point
+
+
+def crc32(data, uint32_t value=0):
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            value = rmq_crc32(value, <const unsigned char *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+    return value
+
+
+def boottime():
+    return boottime_ns()
+
+
+cdef int32_t hash_utf8(const unsigned char *at, Py_ssize_t size, uint32_t value=0) noexcept nogil:
+    """Java's ``String.hashCode``: over UTF-16 units, so a character beyond U+FFFF counts as two.
+
+    ``value`` is the hash of the text before.
+    """
+    cdef uint32_t unit
+    cdef const unsigned char *end = at + size
+    while at < end:
+        if at[0] < 0x80:
+            unit = at[0]
+            at += 1
+        elif at[0] < 0xE0 and at + 1 < end:
+            unit = (at[0] & 0x1F) << 6 | (at[1] & 0x3F)
+            at += 2
+        elif at[0] < 0xF0 and at + 2 < end:
+            unit = (at[0] & 0x0F) << 12 | (at[1] & 0x3F) << 6 | (at[2] & 0x3F)
+            at += 3
+        elif at + 3 < end:
+            unit = ((at[0] & 0x07) << 18 | (at[1] & 0x3F) << 12 | (at[2] & 0x3F) << 6 | (at[3] & 0x3F)) - 0x10000
+            value = 31 * value + (0xD800 | (unit >> 10))
+            unit = 0xDC00 | (unit & 0x3FF)
+            at += 4
+        else:
+            break
+        value = 31 * value + unit
+    return <int32_t>value
+
+
+def java_hash(str text not None):
+    cdef Py_ssize_t size = 0
+    cdef const char *at = PyUnicode_AsUTF8AndSize(text, &size)
+    return hash_utf8(<const unsigned char *>at, size)
+
+include "memory.pxi"
+include "record/message.pxi"
+include "record/inner_batch.pxi"
+include "record/dispatch.pxi"
+include "groups/running.pxi"
+include "append/section.pxi"
+include "append/plan.pxi"
+include "append/appender.pxi"
+include "groups/acknowledge.pxi"
+include "groups/grant.pxi"
+include "arrow/columns.pxi"
+include "arrow/collect.pxi"
+include "record/keys.pxi"
+include "arrow/staged.pxi"
+include "arrow/landed.pxi"
+include "append/timer.pxi"

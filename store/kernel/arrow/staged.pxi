@@ -1,0 +1,474 @@
+# --- staged records: the rows of a data frame on their way into the log -------------------------------------------
+# Encoded by tasks, which append nothing, and appended by one process when all of them are known (store/append/staged.py).
+
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.stdint cimport INT64_MIN
+
+cdef extern from "Python.h":
+    enum: PyBUF_READ
+
+cdef enum:
+    RUN_MAGIC = 0x524D5153          # RMQS
+    RUN_SIZE = 4
+    RUN_COUNT = 8
+    RUN_QUEUE_ID = 12
+    RUN_TOPIC_SIZE = 16
+    RUN_HEADER_SIZE = 17            # without the topic, which follows
+    STAGED_ROW = 8                  # behind the tags code
+    STAGED_PREFIX_SIZE = 16
+    UNIQUE_PROPERTY_SIZE = 42
+    UNIQUE_VALUE_FROM_END = CRC_PROPERTY_SIZE + 33
+    MOST_CHUNK_BYTES = 262144       # of one append section, for which every other sender waits
+    MOST_CHUNK_RECORDS = 1000
+    MOST_TRIES = 10
+
+cdef enum:  # what is wrong with a text
+    IS_PLAIN = 0
+    HAS_SEPARATOR = 1
+    IS_NO_UTF8 = 2
+
+cdef list RESERVED_NAMES = [name.encode() for name in sorted(RESERVED_PROPERTIES)]
+
+
+cdef struct ArrowColumn:            # struct ArrowArray of Arrow's C data interface
+    int64_t length
+    int64_t null_count
+    int64_t offset
+    int64_t n_buffers
+    int64_t n_children
+    const void **buffers
+    ArrowColumn **children
+    ArrowColumn *dictionary
+    void *release
+    void *private_data
+
+
+cdef struct Texts:                  # a column of strings or bytes with 32 bit offsets; ``ends`` is NULL without one
+    const unsigned char *valid      # bits, NULL when nothing is null
+    const int32_t *ends
+    const unsigned char *data
+    int64_t first                   # number of row 0 in them
+
+
+cdef struct Numbers:                # a column of 32 or 64 bits
+    const unsigned char *valid
+    const void *values
+    int64_t first
+
+
+cdef struct Pairs:                  # a column of maps
+    const unsigned char *valid
+    const int32_t *ends
+    int64_t first
+    Texts names
+    Texts values
+
+
+cdef struct RowColumns:
+    Texts value
+    Texts key
+    Texts topic
+    Texts tags
+    Numbers partition
+    Numbers born
+    Pairs properties
+
+
+cdef struct StagedGroup:            # the present run of one queue
+    unsigned char *at
+    Py_ssize_t size
+    Py_ssize_t capacity
+    int32_t count
+
+
+cdef ArrowColumn *arrow_column(object exported) except NULL:
+    """The array that ``__arrow_c_array__`` gave, in the second of its capsules."""
+    return <ArrowColumn *>PyCapsule_GetPointer(exported[1], b"arrow_array")
+
+
+cdef void point_texts(Texts *texts, ArrowColumn *column, int64_t more) noexcept:
+    texts.valid = <const unsigned char *>column.buffers[0] if column.null_count else NULL
+    texts.ends = <const int32_t *>column.buffers[1]
+    texts.data = <const unsigned char *>column.buffers[2]
+    texts.first = column.offset + more
+
+
+cdef void point_numbers(Numbers *numbers, ArrowColumn *column) noexcept:
+    numbers.valid = <const unsigned char *>column.buffers[0] if column.null_count else NULL
+    numbers.values = column.buffers[1]
+    numbers.first = column.offset
+
+
+cdef void point_pairs(Pairs *pairs, ArrowColumn *column) noexcept:
+    cdef ArrowColumn *entries = column.children[0]
+    pairs.valid = <const unsigned char *>column.buffers[0] if column.null_count else NULL
+    pairs.ends = <const int32_t *>column.buffers[1]
+    pairs.first = column.offset
+    point_texts(&pairs.names, entries.children[0], entries.offset)
+    point_texts(&pairs.values, entries.children[1], entries.offset)
+
+
+cdef inline bint is_set(const unsigned char *valid, int64_t number) noexcept nogil:
+    return valid == NULL or valid[number >> 3] >> (number & 7) & 1
+
+
+cdef const unsigned char *text_at(const Texts *texts, int64_t row, Py_ssize_t *size) noexcept nogil:
+    """The text of a row; NULL when it is null or there is no such column."""
+    cdef int64_t number = texts.first + row
+    size[0] = 0
+    if texts.ends == NULL or not is_set(texts.valid, number):
+        return NULL
+    size[0] = texts.ends[number + 1] - texts.ends[number]
+    return <const unsigned char *>b"" if texts.data == NULL else texts.data + texts.ends[number]
+
+
+cdef int problem_of(const unsigned char *at, Py_ssize_t size) noexcept nogil:
+    cdef unsigned char seen = 0
+    cdef Py_ssize_t number
+    for number in range(size):
+        if at[number] == 1 or at[number] == 2:
+            return HAS_SEPARATOR
+        seen |= at[number]
+    return IS_PLAIN if seen < 0x80 or is_utf8(at, size) else IS_NO_UTF8
+
+
+cdef bint is_reserved(const unsigned char *name, Py_ssize_t size) noexcept:
+    cdef bytes reserved
+    for reserved in RESERVED_NAMES:
+        if PyBytes_GET_SIZE(reserved) == size and memcmp(PyBytes_AS_STRING(reserved), name, size) == 0:
+            return True
+    return False
+
+
+cdef uint64_t mixed(uint64_t value) noexcept nogil:
+    """A number of which every bit depends on every bit of ``value`` (splitmix64)."""
+    value += 0x9E3779B97F4A7C15ULL
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9ULL
+    value = (value ^ value >> 27) * 0x94D049BB133111EBULL
+    return value ^ value >> 31
+
+
+@cython.final
+cdef class _StagedTopic:
+    cdef str name
+    cdef bytes text
+    cdef int queue_count
+    cdef unsigned int turn
+    cdef StagedGroup *groups
+
+    def __dealloc__(self):
+        cdef int number
+        if self.groups != NULL:
+            for number in range(self.queue_count):
+                free(self.groups[number].at)
+            free(self.groups)
+
+
+@cython.final
+cdef class Stager:
+    """Encodes the rows of one part into runs of staged records."""
+
+    cdef object queue_count_of
+    cdef dict topics                    # by their UTF-8, in the order in which they came
+    cdef _StagedTopic fixed             # the topic of every row, or None
+    cdef _StagedTopic recent
+    cdef int part
+    cdef Py_ssize_t max_body_bytes
+    cdef Py_ssize_t max_record_bytes
+    cdef unsigned char born_host[8]
+    cdef unsigned char store_host[8]
+    cdef Py_ssize_t capacity            # of all groups
+    cdef readonly int64_t rows
+    cdef readonly Py_ssize_t buffered
+    cdef readonly Py_ssize_t size
+    cdef readonly uint32_t digest
+    cdef readonly uint64_t content
+
+    def __init__(self, object queue_count_of, *, str topic, int part, Py_ssize_t max_body_bytes, Py_ssize_t log_file_bytes,
+                 bytes born_host not None, bytes store_host not None):
+        if len(born_host) != 8 or len(store_host) != 8:
+            raise ValueError("hosts are 4 + 4 bytes")
+        self.queue_count_of = queue_count_of
+        self.topics = {}
+        self.part = part
+        self.max_body_bytes = max_body_bytes
+        self.max_record_bytes = log_file_bytes - BLANK_SIZE
+        memcpy(self.born_host, PyBytes_AS_STRING(born_host), 8)
+        memcpy(self.store_host, PyBytes_AS_STRING(store_host), 8)
+        if topic is not None:
+            self.fixed = self.add_topic(topic.encode())
+
+    @property
+    def queue_counts(self):
+        cdef _StagedTopic topic
+        cdef dict counts = {}
+        for topic in self.topics.values():
+            counts[topic.name] = topic.queue_count
+        return counts
+
+    def add(self, int64_t row, int64_t stop, Py_ssize_t most_bytes, *, value, key=None, topic=None, partition=None, tags=None, properties=None,
+            born_timestamp=None):
+        cdef RowColumns columns
+        memset(&columns, 0, sizeof(RowColumns))
+        point_texts(&columns.value, arrow_column(value), 0)
+        if key is not None:
+            point_texts(&columns.key, arrow_column(key), 0)
+        if topic is not None:
+            point_texts(&columns.topic, arrow_column(topic), 0)
+        if tags is not None:
+            point_texts(&columns.tags, arrow_column(tags), 0)
+        if partition is not None:
+            point_numbers(&columns.partition, arrow_column(partition))
+        if born_timestamp is not None:
+            point_numbers(&columns.born, arrow_column(born_timestamp))
+        if properties is not None:
+            point_pairs(&columns.properties, arrow_column(properties))
+        while row < stop and self.buffered < most_bytes:
+            self.stage(&columns, row)
+            self.rows += 1
+            row += 1
+        return row
+
+    def drain(self, write):
+        cdef _StagedTopic topic
+        cdef StagedGroup *group
+        cdef int queue_id
+        cdef bint shrink = self.capacity > 4 * self.buffered + (1 << 26)
+        for topic in self.topics.values():
+            for queue_id in range(topic.queue_count):
+                group = &topic.groups[queue_id]
+                if group.count:
+                    put_i32(group.at, RUN_MAGIC)
+                    put_i32(group.at + RUN_SIZE, <int32_t>group.size)
+                    put_i32(group.at + RUN_COUNT, group.count)
+                    put_i32(group.at + RUN_QUEUE_ID, queue_id)
+                    self.digest = rmq_crc32(self.digest, group.at, group.size)
+                    self.size += group.size
+                    write(PyMemoryView_FromMemory(<char *>group.at, group.size, PyBUF_READ))
+                    group.count = 0
+                    group.size = 0
+                if shrink:
+                    free(group.at)
+                    group.at = NULL
+                    self.capacity -= group.capacity
+                    group.capacity = 0
+        self.buffered = 0
+
+    cdef _StagedTopic add_topic(self, bytes text):
+        cdef _StagedTopic topic = _StagedTopic.__new__(_StagedTopic)
+        try:
+            topic.name = text.decode()
+        except UnicodeDecodeError:
+            raise MessageRejected(f"{self.here()}: topic {text[:60]!r} is no text: a topic is 1 to 127 of %a-zA-Z0-9_-") from None
+        topic.text = text
+        topic.turn = <unsigned int>self.part
+        topic.queue_count = self.queue_count_of(topic.name)
+        topic.groups = <StagedGroup *>calloc(topic.queue_count, sizeof(StagedGroup))
+        if topic.groups == NULL:
+            topic.queue_count = 0
+            raise MemoryError()
+        self.topics[text] = topic
+        return topic
+
+    cdef str here(self):
+        return f"row {self.rows} of part {self.part}"
+
+    cdef _StagedTopic topic_of(self, RowColumns *columns, int64_t row):
+        cdef Py_ssize_t size = 0
+        cdef const unsigned char *at
+        if self.fixed is not None:
+            return self.fixed
+        at = text_at(&columns.topic, row, &size)
+        if at == NULL:
+            raise MessageRejected(
+                f"{self.here()}: column topic is null: give every row a topic, or all of them one by the option topic")
+        if (self.recent is not None and PyBytes_GET_SIZE(self.recent.text) == size
+                and memcmp(PyBytes_AS_STRING(self.recent.text), at, size) == 0):
+            return self.recent
+        text = at[:size]
+        self.recent = self.topics.get(text)
+        if self.recent is None:
+            self.recent = self.add_topic(text)
+        return self.recent
+
+    cdef int queue_of(self, RowColumns *columns, int64_t row, _StagedTopic topic, const unsigned char *key,
+                      Py_ssize_t key_size) except -1:
+        """The partition that the row names, else by its key as SelectMessageQueueByHash, else one after the other."""
+        cdef int64_t number = columns.partition.first + row
+        cdef int32_t chosen
+        if columns.partition.values != NULL and is_set(columns.partition.valid, number):
+            chosen = (<const int32_t *>columns.partition.values)[number]
+            if not 0 <= chosen < topic.queue_count:
+                raise MessageRejected(
+                    f"{self.here()}: partition {chosen}: topic {topic.name!r} has {topic.queue_count} queues, with the ids 0 to "
+                    f"{topic.queue_count - 1}: name one of them, or leave the column out")
+            return chosen
+        if key_size:
+            chosen = hash_utf8(key, key_size) % topic.queue_count  # C's remainder, as Java's
+            return -chosen if chosen < 0 else chosen
+        topic.turn += 1
+        return (topic.turn - 1) % <unsigned int>topic.queue_count
+
+    cdef int check(self, const unsigned char *at, Py_ssize_t size, str what) except -1:
+        cdef int problem = problem_of(at, size)
+        if problem == HAS_SEPARATOR:
+            raise MessageRejected(
+                f"{self.here()}: {what} {at[:min(size, 80)]!r} holds byte 0x01 or 0x02, which separate properties on disk: "
+                "remove it")
+        if problem == IS_NO_UTF8:
+            raise MessageRejected(f"{self.here()}: {what} {at[:min(size, 80)]!r} is no UTF-8: encode it, as by base64(...) or hex(...)")
+        return 0
+
+    cdef Py_ssize_t pairs_size(self, Pairs *pairs, int64_t row) except -1:
+        """Check the properties of a row; return the bytes that they take."""
+        cdef int64_t number = pairs.first + row
+        cdef int64_t each
+        cdef const unsigned char *name
+        cdef const unsigned char *value
+        cdef Py_ssize_t name_size = 0
+        cdef Py_ssize_t value_size = 0
+        cdef Py_ssize_t used = 0
+        if pairs.ends == NULL or not is_set(pairs.valid, number):
+            return 0
+        for each in range(pairs.ends[number], pairs.ends[number + 1]):
+            name = text_at(&pairs.names, each, &name_size)
+            value = text_at(&pairs.values, each, &value_size)
+            if name_size == 0 or value_size == 0:
+                raise MessageRejected(
+                    f"{self.here()}: property {b'' if name == NULL else name[:min(name_size, 80)]!r} has an empty or null name or "
+                    "value, which RocketMQ drops: remove it, as by map_filter(properties, (k, v) -> length(v) > 0)")
+            self.check(name, name_size, "property name")
+            self.check(value, value_size, "property value")
+            if is_reserved(name, name_size):
+                raise MessageRejected(
+                    f"{self.here()}: property {name[:name_size].decode()!r} belongs to the queue itself: choose another name, or "
+                    "remove it, as by map_filter(properties, (k, v) -> k NOT IN ('KEYS', 'TAGS', 'UNIQ_KEY'))")
+            used += name_size + value_size + 2
+        return used
+
+    cdef int stage(self, RowColumns *columns, int64_t row) except -1:
+        """Write the record of one row behind the others of its queue."""
+        cdef Py_ssize_t body_size = 0
+        cdef Py_ssize_t key_size = 0
+        cdef Py_ssize_t tags_size = 0
+        cdef const unsigned char *body = text_at(&columns.value, row, &body_size)
+        cdef const unsigned char *key = text_at(&columns.key, row, &key_size)
+        cdef const unsigned char *tags = text_at(&columns.tags, row, &tags_size)
+        cdef Py_ssize_t properties_size = UNIQUE_PROPERTY_SIZE + CRC_PROPERTY_SIZE
+        cdef Py_ssize_t topic_size, total
+        cdef int64_t born = INT64_MIN
+        cdef int64_t number = columns.born.first + row
+        cdef bint is_chosen = (
+            columns.partition.values != NULL and is_set(columns.partition.valid, columns.partition.first + row))
+        cdef bint sharded = False
+        cdef _StagedTopic topic
+        cdef StagedGroup *group
+        cdef unsigned char *at
+        cdef unsigned char *record
+        cdef int queue_id
+        if body == NULL:
+            raise MessageRejected(f"{self.here()}: column value is null: a message has a body; filter such rows out, or coalesce them")
+        if body_size > self.max_body_bytes:
+            raise BodyTooLarge(
+                f"{self.here()}: a body of {body_size} bytes is over the limit of {self.max_body_bytes} (max_body_bytes): split "
+                "it, or store the data elsewhere and send a reference")
+        topic = self.topic_of(columns, row)
+        if key_size:
+            self.check(key, key_size, "key")
+            sharded = not is_chosen
+            properties_size += key_size + 6 + (key_size + 15 if sharded else 0)
+        if tags_size:
+            self.check(tags, tags_size, "tags")
+            properties_size += tags_size + 6
+        properties_size += self.pairs_size(&columns.properties, row)
+        if properties_size > MAX_PROPERTIES_BYTES:
+            raise PropertiesTooLarge(
+                f"{self.here()}: key, tags and properties take {properties_size} bytes on disk, more than "
+                f"{MAX_PROPERTIES_BYTES}: shorten them")
+        queue_id = self.queue_of(columns, row, topic, key, key_size)
+        if columns.born.values != NULL and is_set(columns.born.valid, number):
+            born = (<const int64_t *>columns.born.values)[number]
+            born = born // 1000 - (1 if born % 1000 < 0 else 0)  # microseconds; C rounds towards zero
+
+        topic_size = PyBytes_GET_SIZE(topic.text)
+        total = RECORD_FIXED_SIZE + body_size + topic_size + properties_size
+        if total > self.max_record_bytes:
+            raise BodyTooLarge(
+                f"{self.here()}: a record of {total} bytes; one commit log file holds {self.max_record_bytes}: split the body")
+        group = self.room_for(&topic.groups[queue_id], STAGED_PREFIX_SIZE + total, topic)
+        at = group.at + group.size
+        put_i64(at, hash_utf8(tags, tags_size) if tags_size else 0)
+        put_i64(at + STAGED_ROW, self.rows)
+        record = at + STAGED_PREFIX_SIZE
+        memset(record, 0, RECORD_HEADER_SIZE)
+        put_i32(record, <int32_t>total)
+        put_i32(record + R_MAGIC, RECORD_MAGIC)
+        put_i32(record + R_QUEUE_ID, queue_id)
+        put_i64(record + R_BORN_TIMESTAMP, born)
+        memcpy(record + R_BORN_HOST, self.born_host, 8)
+        memcpy(record + R_STORE_HOST, self.store_host, 8)
+        put_i32(record + R_BODY_SIZE, <int32_t>body_size)
+        at = record + RECORD_HEADER_SIZE
+        memcpy(at, body, body_size)
+        if body_size:
+            put_i32(record + R_BODY_CRC, <int32_t>(rmq_crc32(0, at, body_size) & 0x7FFFFFFF))
+        at += body_size
+        at[0] = <unsigned char>topic_size
+        memcpy(at + 1, PyBytes_AS_STRING(topic.text), topic_size)
+        at += 1 + topic_size
+        put_i16(at, <int>properties_size)
+        at += 2
+        if key_size:
+            at = put_property(at, b"KEYS", 4, <const char *>key, key_size)
+        if tags_size:
+            at = put_property(at, b"TAGS", 4, <const char *>tags, tags_size)
+        at = self.put_pairs(at, &columns.properties, row)
+        if sharded:
+            at = put_property(at, b"__SHARDINGKEY", 13, <const char *>key, key_size)
+        self.content += mixed(
+            mixed(<uint64_t>get_i32(record + R_BODY_CRC) << 32 | <uint64_t>body_size)
+            ^ mixed(<uint64_t>born + <uint64_t>(queue_id + 1 if is_chosen else 0))
+            ^ rmq_crc32(0, record + RECORD_HEADER_SIZE + body_size, at - record - RECORD_HEADER_SIZE - body_size))
+        memcpy(at, b"UNIQ_KEY\x01", 9)
+        memset(at + 9, 48, 16)
+        put_hex(at + 25, <uint64_t>self.rows, 16)
+        at[41] = 2
+        memset(at + UNIQUE_PROPERTY_SIZE, 0, CRC_PROPERTY_SIZE)
+        group.size += STAGED_PREFIX_SIZE + total
+        group.count += 1
+        self.buffered += STAGED_PREFIX_SIZE + total
+        return 0
+
+    cdef unsigned char *put_pairs(self, unsigned char *at, Pairs *pairs, int64_t row) noexcept:
+        cdef int64_t number = pairs.first + row
+        cdef int64_t each
+        cdef const unsigned char *name
+        cdef const unsigned char *value
+        cdef Py_ssize_t name_size = 0
+        cdef Py_ssize_t value_size = 0
+        if pairs.ends == NULL or not is_set(pairs.valid, number):
+            return at
+        for each in range(pairs.ends[number], pairs.ends[number + 1]):
+            name = text_at(&pairs.names, each, &name_size)
+            value = text_at(&pairs.values, each, &value_size)
+            at = put_property(at, <const char *>name, name_size, <const char *>value, value_size)
+        return at
+
+    cdef StagedGroup *room_for(self, StagedGroup *group, Py_ssize_t more, _StagedTopic topic) except NULL:
+        cdef Py_ssize_t head = RUN_HEADER_SIZE + PyBytes_GET_SIZE(topic.text)
+        cdef Py_ssize_t wanted = group.size + more + (head if group.size == 0 else 0)
+        cdef void *grown
+        if wanted > group.capacity:
+            wanted = max(2 * group.capacity, wanted)
+            grown = realloc(group.at, wanted)
+            if grown == NULL:
+                raise MemoryError()
+            self.capacity += wanted - group.capacity
+            group.at = <unsigned char *>grown
+            group.capacity = wanted
+        if group.size == 0:
+            group.at[RUN_TOPIC_SIZE] = <unsigned char>PyBytes_GET_SIZE(topic.text)
+            memcpy(group.at + RUN_HEADER_SIZE, PyBytes_AS_STRING(topic.text), PyBytes_GET_SIZE(topic.text))
+            group.size = head
+        return group

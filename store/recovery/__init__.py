@@ -1,0 +1,1 @@
+"""From a directory that nobody closed to a store that can be used."""

@@ -1,0 +1,274 @@
+"""Opening: what happens to a directory before a process may use the store in it.
+
+All of it under the gate byte of the lock file. Who can take byte 0 exclusively is alone: it recovers the directory,
+builds the runtime file, creates ``abort`` and keeps the byte shared for the life of the process. Who can take it only
+shared attaches. Who cannot even do that meets a RocketMQ broker.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from rmqclient.store import layout
+from rmqclient.store.append.appending import repair
+from rmqclient.store.config import StoreConfig
+from rmqclient.store.errors import ConfigMismatch, StoreCorrupt, StoreInUse, StoreUnusable, of_system
+from rmqclient.store.files.file_lock import BROKER_BYTE, LockFile
+from rmqclient.store.files.file_queue import FileQueue, MappingCache
+from rmqclient.store.files.file_system import check_content, warn_of_loss
+from rmqclient.store.files.mapped_file import SCRATCH_PREFIX, sync_directory
+from rmqclient.store.log import commit_log, index_file, shape
+from rmqclient.store.log.consume_queue import ConsumeQueues
+from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.recovery import recovery
+from rmqclient.store.recovery.recovery import ABORT, GroupProgress, Recovered
+from rmqclient.store.runtime import shared_state
+from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
+from rmqclient.store.runtime.shared_state import SharedState, running_slot_at
+from rmqclient.store.settings import checkpoint, config_file
+from rmqclient.store.settings.config_file import StoreSettings
+from rmqclient.store.settings.topic_table import TopicTable, queues_of
+from rmqclient.store.upkeep import compaction
+from rmqclient.store.upkeep.flush import Flusher
+from rmqclient.store.waiting import schedule, timer_restore
+
+_log = logging.getLogger(__name__)
+
+
+def files_of(root: Path, config: StoreConfig, mappings: MappingCache) -> tuple[FileQueue, ConsumeQueues]:
+    """Return the commit log files and the consume queues of a store."""
+    log_files = FileQueue(root / commit_log.DIRECTORY, config.commit_log_file_bytes, scratch=root, mappings=mappings)
+    return log_files, ConsumeQueues(root, config.consume_queue_file_bytes, mappings)
+
+
+def make_root(root: Path, *, create: bool) -> None:
+    """Make the directory of a store when it is missing. Raises StoreUnusable, StoreFull."""
+    try:
+        if create:
+            root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not root.is_dir():
+            raise StoreUnusable(f"{root} is not a directory: give the directory of a store")
+        if not create and not (root / config_file.STORE_SETTINGS_FILE).exists() and not (root / "commitlog").exists():
+            raise StoreUnusable(f"{root} holds no store: it is made by the first producer or worker that opens it")
+        if os.statvfs(root).f_flag & os.ST_RDONLY:
+            raise StoreUnusable(
+                f"{root} lies on a file system that is mounted read-only: mount it for writing; "
+                "`python -m rmqclient.store dump` and `verify` look at it as it is"
+            )
+        if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
+            raise StoreUnusable(f"{root} is not readable and writable by this user: change its owner or mode")
+    except FileExistsError as error:
+        raise StoreUnusable(f"{root} cannot be used as a store: {error.strerror}") from error
+    except OSError as error:
+        raise of_system(error, f"{root} cannot be used as a store") from error
+
+
+def settle_config(root: Path, config: StoreConfig | None) -> StoreConfig:
+    """Return the settings to work with. Records the fixed ones of a new store. Raises ConfigMismatch."""
+    wanted = config if config is not None else StoreConfig()
+    recorded = config_file.read_store_settings(root) or _settings_of_a_broker(root, config)
+    asked = _fixed(wanted)
+    if recorded is None:
+        recorded = asked
+    if config is not None and recorded != asked:
+        raise ConfigMismatch(f"{root} was made with {recorded}, asked for {asked}: open it with config=None")
+    if not (root / config_file.STORE_SETTINGS_FILE).exists():
+        config_file.write_store_settings(root, recorded)
+    largest_body = recorded.commit_log_file_bytes - layout.MAX_RECORD_OVERHEAD - layout.BLANK_RECORD.size
+    try:
+        return replace(
+            wanted,
+            **asdict(recorded),
+            max_body_bytes=min(wanted.max_body_bytes, largest_body),
+        )
+    except ValueError as error:
+        raise ConfigMismatch(f"{root} was made with settings that this version cannot use: {error}") from error
+
+
+def _fixed(config: StoreConfig) -> StoreSettings:
+    return StoreSettings(
+        config.commit_log_file_bytes, config.consume_queue_file_entries, config.index_slots, config.index_entries
+    )
+
+
+def _settings_of_a_broker(root: Path, config: StoreConfig | None) -> StoreSettings | None:
+    """Read the fixed settings off the files of a store that a RocketMQ broker made; None when there are none."""
+    log_bytes, queue_bytes = shape.usual_sizes(root)
+    if not log_bytes:
+        return None
+    queue_bytes = queue_bytes or StoreConfig().consume_queue_file_bytes
+    index = (config.index_slots, config.index_entries) if config else _index_settings_of_a_broker(root)
+    return StoreSettings(log_bytes, queue_bytes // layout.CONSUME_QUEUE_ENTRY.size, *index)
+
+
+def _index_settings_of_a_broker(root: Path) -> tuple[int, int]:
+    """Read them off the oldest index file, which has filled up most."""
+    files = index_file.paths(root)
+    usual = StoreConfig.broker_defaults()
+    if not files:
+        log_bytes = next((root / commit_log.DIRECTORY).iterdir()).stat().st_size
+        usual = usual if log_bytes == usual.commit_log_file_bytes else StoreConfig()
+        return usual.index_slots, usual.index_entries
+    found = index_file.sizes_in(files[0])
+    if found is None:
+        raise ConfigMismatch(
+            f"{files[0]} has {files[0].stat().st_size} bytes: open the store with the index_slots and index_entries of "
+            "its broker [maxHashSlotNum, maxIndexNum], or remove the directory, which is made again"
+        )
+    return found
+
+
+def enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
+    """Become one of the processes that have the store open; the first one recovers it."""
+    if lock.try_exclusive(BROKER_BYTE):
+        check_content(root, SCRATCH_PREFIX)
+        warn_of_loss(root)
+        state = _recover(root, config, lock)
+        (root / ABORT).touch(mode=0o600)
+        sync_directory(root)  # without it the next recovery believes that the index is whole
+        lock.try_shared(BROKER_BYTE)
+        return state
+    if lock.try_shared(BROKER_BYTE):
+        return shared_state.attach(root)
+    pid = lock.holder(BROKER_BYTE)
+    raise StoreInUse(f"{root} is open in a RocketMQ broker (process {pid or 'unknown'}): stop it first")
+
+
+def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
+    log_files, queues = files_of(root, config, MappingCache(config.max_mapped_files))
+    timeout_ms = config.lock_timeout_ms
+    shape.check_sizes(root, config.commit_log_file_bytes, config.consume_queue_file_entries)
+    odd_files = shape.odd_files(log_files, queues)
+    for odd in odd_files:
+        _log.error("%s", odd.line())
+        shape.resize(odd, root)
+    leftover = shared_state.leftover(root)
+    if (
+        leftover is not None
+        and recovery.believable(leftover, root)
+        and recovery.fits_together(leftover)
+        and shared_state.has_sound_offsets(leftover)
+    ):
+        _settle_appends(leftover, log_files, queues, TopicTable(root, leftover, lock, timeout_ms))
+    else:
+        leftover = None
+    found = recovery.survey(root, log_files, queues, leftover, odd_files)
+    chosen = recovery.plan(found)
+    recovered = recovery.apply(chosen, root, log_files, queues)
+    for bad in (*chosen.quarantined, *recovered.doubtful):
+        _log.error(
+            "%s: bytes %d to %d of the commit log are damaged (%s): kept and stepped over",
+            root,
+            bad.start,
+            bad.end,
+            bad.reason,
+        )
+    if leftover is not None and found.same_boot:
+        recovered.same_boot = True
+        recovered.delivered = schedule.delivered_of(leftover)
+        recovered.timer = timer_restore.done_of(leftover, TopicTable(root, leftover, lock, timeout_ms))
+        kept = recovery.progress_of(leftover, TopicTable(root, leftover, lock, timeout_ms), timeout_ms)
+        recovered.progress = {**recovery.progress_on_disk(root), **kept}
+    else:
+        recovered.progress = recovery.progress_on_disk(root)
+    return _build(root, config, lock, recovered, log_files, queues)
+
+
+def _settle_appends(state: SharedState, log_files: FileQueue, queues: ConsumeQueues, topics: TopicTable) -> None:
+    try:
+        repair(state, log_files, queues, topics)
+    except StoreCorrupt as error:
+        # It had not returned to its caller; as it cannot be completed, it is a torn tail for the survey.
+        _log.error("an append that was under way is damaged, and is cut off: %s", error)
+
+
+def _build(
+    root: Path, config: StoreConfig, lock: LockFile, recovered: Recovered, log_files: FileQueue, queues: ConsumeQueues
+) -> SharedState:
+    """Build the runtime file from what recovery found, with everything durable that it wrote."""
+    state = shared_state.build(root, config.commit_log_file_bytes, config.consume_queue_file_bytes)
+    log_end = recovered.plan.log_end
+    state.min_offset = recovered.plan.log_begin
+    state.published_to = state.written_to = log_end
+    state.last_store_timestamp = recovered.last_store_timestamp
+    state.indexed_to = recovered.plan.indexed_to
+    state.index_timestamp = recovered.plan.index_timestamp
+    ranges = recovered.plan.scanned_ranges
+    state.flushed_to = ranges[0][0] if ranges else log_end
+    topics = TopicTable(root, state, lock, config.lock_timeout_ms)
+    declared = [
+        MessageQueue(topic, queue_id)
+        for topic, settings in config_file.read_topics(root).items()
+        for queue_id in range(queues_of(settings))
+    ]
+    bounds = compaction.lowered(root, recovered.queues)
+    topics.add(sorted({*declared, *bounds}), bounds)
+    withdrawn = _restore_groups(state, topics, recovered, bounds, config.lock_timeout_ms)
+    if withdrawn:
+        config_file.write_consumer_offsets(root, withdrawn)
+    schedule.restore(root, state, topics, log_files, queues, recovered.delivered)
+    timer_restore.restore(root, state, topics, log_files, queues, recovered.timer)
+    state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
+    flusher = Flusher(root, state, log_files, queues, topics, config.lock_timeout_ms)
+    if not recovered.same_boot:
+        flusher.flush_ends({queue: recovered.queues[queue][1] for queue in recovered.cut_queues})
+    if ranges or checkpoint.read(root)[1] is None:  # without a mark, what a power cut leaves would look like damage
+        flusher.flush_recovered(log_end)
+        flusher.flush_queues()
+        flusher.write_checkpoint()
+    shared_state.finish(state, root)
+    return state
+
+
+def _restore_groups(
+    state: SharedState,
+    topics: TopicTable,
+    recovered: Recovered,
+    bounds: dict[MessageQueue, tuple[int, int]],
+    timeout_ms: int,
+) -> dict[tuple[str, str], dict[int, int]]:
+    """Fill the group-queue table; return the committed offsets that fell back to the end of their queue.
+
+    Those messages did not survive a power cut. ``consumerOffset.json`` must not go on to say that they are finished:
+    others get their numbers, and after another power cut those would never be delivered.
+    """
+    groups = GroupTable(state, timeout_ms)
+    known = set(topics.all_queues())
+    withdrawn: dict[tuple[str, str], dict[int, int]] = {}
+    for (group, queue), progress in recovered.progress.items():
+        if queue in known:
+            low, high = bounds.get(queue, (0, 0))
+            committed = min(max(progress.committed_offset, low), high)
+            slot = groups.find_or_add(group, topics.slot(queue), committed)
+            bits = progress.acknowledged if committed == progress.committed_offset else 0
+            window = bits & _window(committed, high)
+            slot.restore(committed, window, progress.epoch, progress.held, paused=progress.paused)
+            _restore_interrupted(state, slot, progress, high)
+            if committed < progress.committed_offset:
+                withdrawn.setdefault((queue.topic, group), {})[queue.queue_id] = committed
+    return withdrawn
+
+
+def _restore_interrupted(state: SharedState, slot: GroupQueueSlot, progress: GroupProgress, max_offset: int) -> None:
+    """Go on telling of the unfinished messages that were running when all processes died."""
+    fields = layout.RUNNING_SLOT.at
+    for each in progress.interrupted:
+        if each.last_offset >= max_offset or not slot.unfinished(each.queue_offset, each.last_offset):
+            continue
+        at = running_slot_at(state.running_count)
+        words = {"queue_offset": each.queue_offset, "last_offset": each.last_offset, "attempt": each.attempt}
+        for name, value in (*words.items(), ("member", layout.NOBODY)):
+            state.words.store(at + fields[name], value)
+        state.words.store32(at + fields["group_queue"], slot.number)
+        state.words.store32(at + fields["pid"], each.pid)
+        state.running_count += 1
+
+
+def _window(committed: int, max_offset: int) -> int:
+    """Return the bits of the messages that are there: one that is set for a later message would hide it."""
+    there = (1 << max(0, min(max_offset - committed, layout.ACK_WINDOW))) - 1
+    turn = committed % layout.ACK_WINDOW
+    return (there << turn | there >> layout.ACK_WINDOW - turn) & (1 << layout.ACK_WINDOW) - 1

@@ -1,0 +1,437 @@
+"""Recovery: what the first process that opens a store does before anybody else may.
+
+:func:`survey` looks and changes nothing. :func:`plan` decides, from the survey alone. :func:`apply` changes; it can be
+killed anywhere and done again. Printing the plan is a dry run.
+
+How far the log is believed:
+
+- While the kernel that ran the last processes still runs, their stores are all there, whoever was killed. The runtime
+  file says how far records are whole (``published_to``), after an append under way was finished or undone.
+- After a reboot, records below the durable mark of the checkpoint must be whole. Above it the first thing that is no
+  valid record is a torn tail, and the log is cut there.
+- A store of a broker has no such mark. A torn tail is then what no valid record follows.
+
+The index is kept as far as it can be believed, and what follows is indexed again, later: see :func:`_index_kept`.
+
+A record that is damaged and not in the tail is corruption: it is quarantined (kept as it is, reported, stepped over),
+and what follows it is kept. So is the gap that a lost file leaves, before any file that begins with a record; the
+consume queue entries of lost records stay, so that their queue offsets are not given again. A file that is not empty
+and to which no record leads is moved to ``quarantined``. Nothing else is ever deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rmqclient.store import layout
+from rmqclient.store.append.appending import COPYING, IDLE, RECORDED
+from rmqclient.store.crash_points import CrashPoint, reach
+from rmqclient.store.errors import StoreCorrupt
+from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.files.mapped_file import remove_scratch, sync_directory
+from rmqclient.store.kernel._kernel import running_in
+from rmqclient.store.log import commit_log, index_file
+from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues, Entry
+from rmqclient.store.log.dispatch import dispatch
+from rmqclient.store.log.index_file import IndexSummary
+from rmqclient.store.log.shape import QUARANTINED, OddFile, begins_with_record, is_empty, is_whole, put_away
+from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.recovery import log_scan
+from rmqclient.store.recovery.log_scan import NOTHING, Quarantined
+from rmqclient.store.runtime.group_table import GroupTable
+from rmqclient.store.runtime.shared_state import SharedState, running_slot_at
+from rmqclient.store.settings import checkpoint, config_file
+from rmqclient.store.settings.topic_table import TopicTable
+
+ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """Messages of one group-queue that were running when their process died; see the running table."""
+
+    queue_offset: int
+    last_offset: int
+    attempt: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProgress:
+    """How far a group has come with one queue."""
+
+    committed_offset: int
+    acknowledged: int = 0
+    epoch: int = 0
+    interrupted: tuple[Interrupted, ...] = ()
+    held: tuple[int, int] = (0, 0)
+    """``held_offset`` and ``held_attempts`` of an ordered queue."""
+    paused: bool = False
+
+
+Progress = dict[tuple[str, MessageQueue], GroupProgress]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What stands in the directory."""
+
+    same_boot: bool
+    """The runtime file is this boot's and fits the files: its frontiers are believed."""
+    bases: tuple[int, ...]
+    """First byte of every commit log file."""
+    file_bytes: int
+    trusted_to: int | None
+    """Every byte below must be whole: a bad record there is corruption, not a torn tail. None when nobody said so."""
+    scan_from: int
+    """Records from here on were looked at."""
+    steps_end: int
+    """End of the last valid record or blank record found."""
+    tail: str
+    """What stands there, in words."""
+    damaged: tuple[Quarantined, ...]
+    missing_queues: bool
+    """Consume queues hold fewer entries than were once durable, or other ones: some files were lost or exchanged."""
+    foreign: tuple[int, ...]
+    """Commit log files that are not empty, and begin at or above the end of the log."""
+    entries_right_to: int
+    """The consume queue entries of all records from ``scan_from`` up to here are right."""
+    queue_ends: Mapping[MessageQueue, int]
+    """Queue offset after the last of these records, by queue."""
+    index_files: tuple[IndexSummary, ...] = ()
+    index_bytes: int = 0
+    """Size that an index file has, 0 when nobody said so."""
+    index_timestamp: int = 0
+    """Index files that end no later are on disk, ms."""
+    closed_cleanly: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """What will be changed."""
+
+    log_begin: int
+    log_end: int
+    cut_reason: str | None
+    """Why bytes above ``log_end`` are zeroed, None when they are zero already as they should be."""
+    remove_files: tuple[int, ...]
+    """Empty files behind the end."""
+    put_away_files: tuple[int, ...]
+    """Files behind the end that are not empty: they are moved to the quarantined ones."""
+    quarantined: tuple[Quarantined, ...]
+    scanned_ranges: tuple[tuple[int, int], ...]
+    """Parts of the log that were looked at and are valid."""
+    dispatch_ranges: tuple[tuple[int, int], ...]
+    """Those of them whose consume queue entries are written again: from the first one on that is not right."""
+    queue_ends: Mapping[MessageQueue, int]
+    """Queue offset after the last record below them, by queue."""
+    remove_index_files: tuple[str, ...] = ()
+    indexed_to: int = 0
+    """Records from here on are indexed again."""
+    index_timestamp: int = 0
+    """The index files that are kept and end no later are on disk, ms."""
+
+    def lines(self) -> list[str]:
+        """Return the plan in words, one step a line."""
+        lines = [f"commit log from {self.log_begin} to {self.log_end}"]
+        if self.cut_reason:
+            lines.append(f"cut at {self.log_end}: {self.cut_reason}")
+        lines += [f"remove the empty commit log file at {base}" for base in self.remove_files]
+        lines += [
+            f"move the commit log file at {base}, to which no record leads, to {QUARANTINED}/"
+            for base in self.put_away_files
+        ]
+        lines += [f"quarantine bytes {bad.start} to {bad.end}: {bad.reason}" for bad in self.quarantined]
+        lines += [f"dispatch {start} to {end}" for start, end in self.dispatch_ranges]
+        lines += [f"remove index file {name}, which is made again" for name in self.remove_index_files]
+        return lines
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What recovery found out, for building the runtime file."""
+
+    plan: RecoveryPlan
+    queues: dict[MessageQueue, tuple[int, int]] = field(default_factory=dict)
+    """(min, max) offset of every message queue."""
+    progress: Progress = field(default_factory=dict)
+    delivered: dict[int, int] | None = None
+    """By delay level, the next message to deliver, when a process of this boot saw to that."""
+    timer: tuple[int, int, bytes] | None = None
+    """Which messages of the timer are done, when a process of this boot saw to that."""
+    last_store_timestamp: int = 0
+    doubtful: tuple[Quarantined, ...] = ()
+    """Records by a broker whose queue offset is not believed: they are stepped over."""
+    cut_queues: list[MessageQueue] = field(default_factory=list)
+    """Queues that lost entries at and above their max offset."""
+    same_boot: bool = False
+    """Whether the end of the log is known to be durable already, because a process of this boot saw to that."""
+
+
+def survey(
+    root: Path,
+    log_files: FileQueue,
+    queues: ConsumeQueues,
+    leftover: SharedState | None,
+    odd: Sequence[OddFile] = (),
+    *,
+    check_entries: bool = True,
+) -> Survey:
+    """Look at everything; change nothing.
+
+    ``leftover`` is the runtime file of this boot, its append settled. ``odd`` are files that had another size: they
+    are read again. ``check_entries=False`` maps no consume queue, and takes no entry for right.
+    """
+    bases = tuple(log_files.bases())
+    begin = bases[0] if bases else 0
+    marks, low_water = checkpoint.read(root)
+    missing = low_water is not None and _queue_ends(queues, low_water.dispatched_to) < low_water.queue_ends
+    missing = missing or any(file.path.parent != log_files.directory for file in odd)
+    missing = missing or not all(is_whole(queue, queues[queue], log_files) for queue in queues.on_disk())
+    same_boot = leftover is not None and begin <= leftover.published_to
+    scan_from = begin
+    if low_water is not None and not missing and begin <= low_water.dispatched_to <= low_water.flushed_to:
+        scan_from = low_water.dispatched_to
+    scan_from = min([scan_from, *(int(file.path.name) for file in odd if file.path.parent == log_files.directory)])
+    if not begins_with_record(log_files, log_files.base_of(scan_from)):
+        scan_from = log_files.base_of(scan_from)  # it may be another file than the mark is about
+    trusted_to = low_water.flushed_to if low_water is not None else None
+    if leftover is not None and same_boot:
+        trusted_to = leftover.published_to
+    scanned = log_scan.scan(log_files, scan_from, trusted_to, queues if check_entries else None)
+    end, tail, foreign_from = scanned.end, scanned.tail, scanned.end
+    if leftover is not None and same_boot and leftover.append_stage == COPYING:  # looked at, and not undone as yet
+        scanned = replace(scanned, entries_right_to=scan_from, queue_ends={})
+        end, tail, foreign_from = leftover.published_to, NOTHING, leftover.written_to
+    settings = config_file.read_store_settings(root)
+    return Survey(
+        same_boot=same_boot,
+        bases=bases,
+        file_bytes=log_files.file_bytes,
+        trusted_to=trusted_to,
+        scan_from=scan_from,
+        steps_end=end,
+        tail=tail,
+        damaged=(*log_scan.damaged_below(log_files, scan_from), *scanned.damaged),
+        entries_right_to=scanned.entries_right_to,
+        queue_ends=scanned.queue_ends,
+        missing_queues=missing,
+        foreign=tuple(base for base in bases if base >= foreign_from and not is_empty(log_files, base)),
+        index_files=index_file.summaries(root),
+        index_bytes=index_file.file_bytes(settings.index_slots, settings.index_entries) if settings else 0,
+        index_timestamp=marks.index_timestamp,
+        closed_cleanly=not (root / ABORT).exists(),
+    )
+
+
+def plan(found: Survey) -> RecoveryPlan:
+    """Decide. Pure."""
+    begin = found.bases[0] if found.bases else found.steps_end
+    end = max(found.steps_end, begin)
+    kept_base = end - end % found.file_bytes
+    kept = _index_kept(found, end)
+    indexed_to = kept[-1].header.end_offset if kept else begin
+    return RecoveryPlan(
+        log_begin=begin,
+        log_end=end,
+        cut_reason=None if found.tail == NOTHING else found.tail,
+        remove_files=tuple(base for base in found.bases if base > kept_base and base not in found.foreign),
+        put_away_files=found.foreign,
+        quarantined=tuple(found.damaged),
+        scanned_ranges=_between(found.scan_from, end, found.damaged),
+        dispatch_ranges=_between(found.entries_right_to, end, found.damaged),
+        queue_ends=found.queue_ends,
+        remove_index_files=tuple(file.name for file in found.index_files[len(kept) :]),
+        indexed_to=max(indexed_to, begin),
+        index_timestamp=min(found.index_timestamp, kept[-1].header.end_timestamp if kept else 0),
+    )
+
+
+def _index_kept(found: Survey, log_end: int) -> list[IndexSummary]:
+    """Return the oldest index files, up to the first one that may lack something.
+
+    While the same kernel runs, or after a clean close, all of them are whole. Else the newest was being written to in
+    many places, and of the others those are that were on disk before they got a successor.
+    """
+    kept = []
+    for file in found.index_files:
+        is_newest = file is found.index_files[-1]
+        is_whole = found.same_boot or found.closed_cleanly
+        is_durable = not is_newest and file.header.end_timestamp <= found.index_timestamp
+        fits = file.size == (found.index_bytes or file.size) and file.header.next_number >= 0
+        if not fits or not (is_whole or is_durable) or file.header.end_offset >= max(log_end, 1):
+            break
+        kept.append(file)
+    return kept
+
+
+def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: ConsumeQueues) -> Recovered:
+    """Make the directory agree with the plan. Raises StoreFull when a consume queue file cannot be made."""
+    reach(CrashPoint.RECOVERY_PLANNED)
+    remove_scratch(root)
+    for name in reversed(chosen.remove_index_files):
+        (root / index_file.DIRECTORY / name).unlink(missing_ok=True)
+    if (root / index_file.DIRECTORY).is_dir():  # or a power cut could bring them back beside other records
+        sync_directory(root / index_file.DIRECTORY)
+    for base in reversed(chosen.remove_files):
+        log_files.remove(base)
+    for base in reversed(chosen.put_away_files):
+        put_away(log_files, base, root)
+    file_end = log_files.base_of(chosen.log_end) + log_files.file_bytes
+    zeroed = commit_log.zero(log_files, chosen.log_end, file_end) if chosen.cut_reason is not None else 0
+    if zeroed or chosen.remove_files:
+        log_files.sync(chosen.log_end, file_end)  # or the next power cut could bring it back, behind newer records
+    reach(CrashPoint.RECOVERY_TAIL_CUT)
+    done = dispatch(log_files, queues, list(chosen.dispatch_ranges), chosen.queue_ends)
+    doubtful = [Quarantined(begin, end, "a queue offset far from its neighbours") for begin, end in done.doubtful]
+    missed = tuple(sorted((*chosen.quarantined, *doubtful), key=lambda bad: bad.start))
+    for queue, end in done.ends.items():
+        _fill_gaps(queues[queue], end, missed)
+    recovered = Recovered(chosen, doubtful=tuple(doubtful))
+    scanned_from = chosen.scanned_ranges[0][0] if chosen.scanned_ranges else chosen.log_end
+    for queue in sorted({*queues.on_disk(), *done.ends}):
+        done_to = done.ends.get(queue)
+        end = done_to if done_to is not None else _end_below(log_files, queue, queues[queue], scanned_from)
+        end = _end_of_lost(queues[queue], end, chosen.quarantined)
+        if queues[queue].cut(end):
+            recovered.cut_queues.append(queue)
+        recovered.queues[queue] = (min(queues[queue].begin(chosen.log_begin), end), end)
+    recovered.last_store_timestamp = checkpoint.read(root)[0].commit_log_timestamp
+    reach(CrashPoint.RECOVERY_APPLIED)
+    return recovered
+
+
+def _end_below(files: FileQueue, queue: MessageQueue, entries: ConsumeQueue, commit_log_offset: int) -> int:
+    """Return the queue offset after the last entry for a record below ``commit_log_offset``.
+
+    An entry above it may have reached the disk in part, with zeros for an offset: its size then stands beside an offset
+    that is too low, where another record is.
+    """
+    end = entries.end_below(commit_log_offset)
+    first = min(entries.files.bases(), default=0) // layout.CONSUME_QUEUE_ENTRY.size
+    while end > first and _is_torn(files, queue, entries, end - 1, commit_log_offset):
+        end -= 1
+    return end
+
+
+def _is_torn(files: FileQueue, queue: MessageQueue, entries: ConsumeQueue, number: int, end: int) -> bool:
+    try:
+        entry = entries.entry(number)
+    except FileNotFoundError:
+        return True
+    if entry == Entry(*layout.PRE_BLANK_ENTRY):
+        return False
+    if entry.size <= 0 or not 0 <= entry.commit_log_offset < end:
+        return True
+    try:
+        found = commit_log.read(files, entry.commit_log_offset)
+    except StoreCorrupt:
+        return False  # its record is damaged or deleted: it stays
+    return (found.topic, found.queue_id, found.queue_offset) != (queue.topic, queue.queue_id, number)
+
+
+def _fill_gaps(queue: ConsumeQueue, end: int, quarantined: tuple[Quarantined, ...]) -> None:
+    """Point the entries of damaged records to the damage where they were lost, so that a queue has no holes.
+
+    A hole would be taken for the end of the queue by the next recovery. Whoever takes such an entry finds the damage,
+    reports it, and steps over it.
+    """
+    if not quarantined:
+        return
+    bases = queue.files.bases()
+    first = min(bases) // layout.CONSUME_QUEUE_ENTRY.size if bases else end - 1
+    before = 0
+    for number in range(first, end):
+        entry = queue.entry_or_none(number)
+        if entry is not None:
+            before = entry.commit_log_offset
+        else:
+            bad = next((bad for bad in quarantined if bad.start >= before), quarantined[-1])
+            queue.write(number, Entry(bad.start, min(bad.end - bad.start, 2**31 - 1), 0))
+
+
+def _end_of_lost(queue: ConsumeQueue, end: int, quarantined: tuple[Quarantined, ...]) -> int:
+    """Return the end of the entries from ``end`` on whose records are lost: their numbers are not given again."""
+    while (entry := queue.entry_or_none(end)) is not None:
+        if not any(bad.start <= entry.commit_log_offset < bad.end for bad in quarantined):
+            break
+        end += 1
+    return end
+
+
+def believable(leftover: SharedState, root: Path) -> bool:
+    """Tell whether nobody but this library wrote to the store since the runtime file was last used.
+
+    A broker writes to the lock file when it starts (DefaultMessageStore.start), which this library does only when it
+    makes the file, and rewrites ``consumerOffset.json``.
+    """
+    digest = config_file.consumer_offsets_digest(root)
+    same_offsets = digest in (leftover.offsets_digest, leftover.offsets_digest_next)
+    return same_offsets and leftover.lock_mtime == (root / "lock").stat().st_mtime_ns
+
+
+def fits_together(leftover: SharedState) -> bool:
+    """Tell whether the frontiers can be those that an append leaves behind, finished, under way or undone.
+
+    Only for a store that nobody has open: who repairs by frontiers that were overwritten zeroes good records.
+    """
+    published_to, written_to = leftover.published_to, leftover.written_to
+    longest_append = 2 * leftover.words.load(layout.RUNTIME_HEADER.at["commit_log_file_bytes"])
+    in_order = leftover.flushed_to <= published_to <= written_to <= published_to + longest_append
+    begins = {IDLE: 0, COPYING: published_to, RECORDED: 0}.get(leftover.append_stage)
+    return in_order and begins is not None and begins <= leftover.append_from <= written_to
+
+
+def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> Progress:
+    """Take the groups' progress over from the runtime file.
+
+    With it the acknowledgements above the committed offset, and what was running: nobody runs any more.
+    """
+    kept: Progress = {}
+    for slot in GroupTable(leftover, timeout_ms):
+        slot.finish_seek()
+        bits = slot.acknowledged_bits()
+        committed, advance_to = slot.load("committed_offset"), slot.load("advance_to")
+        # An owner may have died in the middle of an advance, which over removed messages is one of any length.
+        for offset in range(max(committed, advance_to - layout.ACK_WINDOW), advance_to):
+            bits &= ~(1 << offset % layout.ACK_WINDOW)
+        interrupted = tuple(_interrupted(leftover, slot.number))
+        held = slot.load("held_offset"), slot.load("held_attempts")
+        paused = bool(slot.load("paused"))
+        progress = GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused)
+        kept[slot.group, topics.queue(slot.queue_slot)] = progress
+    return kept
+
+
+def _interrupted(leftover: SharedState, group_queue: int) -> Iterator[Interrupted]:
+    for number in running_in(leftover.mapping, layout.RUNNING_TABLE_AT, leftover.running_count, group_queue):
+        fields = layout.RUNNING_SLOT.read(leftover.mapping, running_slot_at(number))
+        yield Interrupted(fields["queue_offset"], fields["last_offset"], fields["attempt"], fields["pid"])
+
+
+def progress_on_disk(root: Path) -> Progress:
+    """Read the groups' progress from ``consumerOffset.json``."""
+    return {
+        (group, MessageQueue(topic, queue_id)): GroupProgress(offset)
+        for (topic, group), offsets in config_file.read_consumer_offsets(root).items()
+        for queue_id, offset in offsets.items()
+    }
+
+
+def _between(start: int, end: int, damaged: tuple[Quarantined, ...]) -> tuple[tuple[int, int], ...]:
+    """Return the parts of ``[start, end)`` that are not damaged."""
+    ranges = []
+    for bad in damaged:
+        if bad.start > start:
+            ranges.append((start, bad.start))
+        start = max(start, bad.end)
+    if end > start:
+        ranges.append((start, end))
+    return tuple(ranges)
+
+
+def _queue_ends(queues: ConsumeQueues, commit_log_offset: int) -> int:
+    """Return the sum of the max offsets, as far as the entries on disk are for records below ``commit_log_offset``."""
+    return sum(queues[queue].end_below(commit_log_offset) for queue in queues.on_disk())

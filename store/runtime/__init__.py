@@ -1,0 +1,1 @@
+"""What processes share while they run: the runtime file and the tables in it."""

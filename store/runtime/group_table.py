@@ -1,0 +1,200 @@
+"""Group-queue table: per (group, message queue) the owner, the epoch, the committed offset and what is acknowledged.
+
+The slots live in the runtime file; ``config/consumerOffset.json`` keeps the committed offsets for good. Invariants:
+
+8. ``committed_offset <= advance_to``, and they are equal unless an owner died while moving it.
+9. No bit of ``acknowledged`` is set for a message below ``committed_offset``.
+
+A seek may move a group back, past both. It says first where to, in ``seek_to``, and while that is not 0 neither holds:
+the next one who takes the queue, seeks, or opens the store finishes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from threading import Lock
+
+from rmqclient.store import layout
+from rmqclient.store.crash_points import CrashPoint, reach
+from rmqclient.store.errors import TableFull
+from rmqclient.store.kernel._kernel import RobustMutex
+from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at
+
+_AT = layout.GROUP_QUEUE_SLOT.at
+
+
+class GroupQueueSlot:
+    """One slot, for the rare steps that are written in Python. Words are read without the mutex for display.
+
+    Its group and its queue never change.
+    """
+
+    def __init__(self, state: SharedState, number: int) -> None:
+        self.number = number
+        self.at = group_queue_slot_at(number)
+        self._state = state
+        self._words = state.words
+        self.mutex = RobustMutex(state.mapping, self.at + _AT["mutex"])
+
+    @cached_property
+    def group(self) -> str:
+        """Name of the consumer group."""
+        return self._state.text(self.at + _AT["group"], self._words.load32(self.at + _AT["group_size"]))
+
+    @cached_property
+    def queue_slot(self) -> int:
+        """Slot of the message queue in the queue table."""
+        return self._words.load32(self.at + _AT["queue_slot"])
+
+    def load(self, field: str) -> int:
+        """Read one word."""
+        return self._words.load(self.at + _AT[field])
+
+    def store(self, field: str, value: int) -> None:
+        """Write one word; under the mutex."""
+        self._words.store(self.at + _AT[field], value)
+
+    @contextmanager
+    def locked(self, timeout_ms: int) -> Iterator[None]:
+        """Hold the mutex of this slot. Raises StoreBusy."""
+        with self._state.locked(self.mutex, timeout_ms):
+            yield
+
+    @property
+    def committed_offset(self) -> int:
+        """Every message below it is finished."""
+        return self.load("committed_offset")
+
+    def acknowledged_bits(self) -> int:
+        """Return the bitmap as one number, bit ``queue_offset % 2048``."""
+        at = self.at + _AT["acknowledged"]
+        return int.from_bytes(memoryview(self._state.mapping)[at : at + layout.ACK_WINDOW // 8], "little")
+
+    def unfinished(self, first: int, last: int) -> list[int]:
+        """Return which messages from ``first`` to ``last``, both included, are not acknowledged."""
+        finished_to, bits = self.load("advance_to"), self.acknowledged_bits()
+        offsets = range(max(first, finished_to), min(last + 1, finished_to + layout.ACK_WINDOW))
+        return [offset for offset in offsets if not bits >> offset % layout.ACK_WINDOW & 1]
+
+    def restore(
+        self, committed_offset: int, bits: int, epoch: int, held: tuple[int, int] = (0, 0), *, paused: bool = False
+    ) -> None:
+        """Fill a slot that nobody owns, from what was kept of the last one."""
+        self.store("committed_offset", committed_offset)
+        self.store("advance_to", committed_offset)
+        self.store("epoch", epoch)
+        self.store("held_offset", held[0])
+        self.store("held_attempts", held[1])
+        self.store("paused", int(paused))
+        self._put_bits(bits)
+
+    def seek(self, queue_offset: int) -> None:
+        """Move the group to an offset, forwards or back; under the mutex. Nobody owns the queue afterwards.
+
+        First the owner loses it and its epoch grows old, so that nothing in flight is acknowledged into the new
+        position. A death before ``seek_to`` is written has moved nothing; after it, :meth:`finish_seek` moves the rest.
+        """
+        self.store("owner", 0)
+        self.store("epoch", self.load("epoch") + 1)
+        reach(CrashPoint.SEEK_FENCED)
+        self.store("seek_to", queue_offset + 1)
+        reach(CrashPoint.SEEK_ANNOUNCED)
+        self.finish_seek()
+
+    def finish_seek(self) -> None:
+        """Complete a seek whose process died in it, if there is one; under the mutex. Twice is once."""
+        seek_to = self.load("seek_to")
+        if seek_to == 0:
+            return
+        self._put_bits(0)
+        reach(CrashPoint.SEEK_CLEARED)
+        self.store("held_offset", 0)
+        self.store("held_attempts", 0)
+        self.store("advance_to", seek_to - 1)
+        reach(CrashPoint.SEEK_HALF_MOVED)
+        self.store("committed_offset", seek_to - 1)
+        self.store("seek_to", 0)
+
+    def _put_bits(self, bits: int) -> None:
+        self._state.put_bytes(self.at + _AT["acknowledged"], bits.to_bytes(layout.ACK_WINDOW // 8, "little"))
+
+
+class GroupTable:
+    """What one process knows of the group-queue table; it reads on as other processes add to it."""
+
+    def __init__(self, state: SharedState, lock_timeout_ms: int) -> None:
+        self._state = state
+        self._lock_timeout_ms = lock_timeout_ms
+        self._slots: list[GroupQueueSlot] = []
+        self._by_key: dict[tuple[str, int], GroupQueueSlot] = {}
+        self._reading = Lock()
+
+    def __iter__(self) -> Iterator[GroupQueueSlot]:
+        self._read_on()
+        return iter(list(self._slots))
+
+    def find(self, group: str, queue_slot: int) -> GroupQueueSlot | None:
+        """Return the slot of a group for a queue, None when the group never had it."""
+        if (group, queue_slot) not in self._by_key:
+            self._read_on()
+        return self._by_key.get((group, queue_slot))
+
+    def find_or_add(self, group: str, queue_slot: int, committed_offset: int) -> GroupQueueSlot:
+        """Return the slot, made with ``committed_offset`` when the group never had the queue. Raises TableFull."""
+        found = self.find(group, queue_slot)
+        if found is not None:
+            return found
+        with self._state.locked(self._state.table_mutex, self._lock_timeout_ms):
+            found = self.find(group, queue_slot)
+            return found if found is not None else self._add(group, queue_slot, committed_offset)
+
+    def column(self, field: str) -> list[int]:
+        """Return one word of every slot in use, by slot number, as :meth:`SharedState.column`."""
+        at = group_queue_slot_at(0) + _AT[field]
+        return self._state.column(at, layout.GROUP_QUEUE_SLOT.size, self._state.group_queue_count)
+
+    def begin(self, group: str, committed_offsets: Mapping[int, int]) -> bool:
+        """Make the slots of a new group for all these queues, by queue slot; a death leaves all or none.
+
+        Does nothing, and returns False, when the group has one of them. Raises TableFull.
+        """
+        with self._state.locked(self._state.table_mutex, self._lock_timeout_ms):
+            if any(self.find(group, queue_slot) for queue_slot in committed_offsets):
+                return False
+            first = self._state.group_queue_count
+            for number, (queue_slot, committed_offset) in enumerate(committed_offsets.items(), first):
+                self._fill(number, group, queue_slot, committed_offset)
+                reach(CrashPoint.GROUP_SLOT_FILLED)
+            self._state.group_queue_count = first + len(committed_offsets)
+            return True
+
+    def groups(self) -> list[str]:
+        """Return the names of all groups, sorted."""
+        return sorted({slot.group for slot in self})
+
+    def _add(self, group: str, queue_slot: int, committed_offset: int) -> GroupQueueSlot:
+        number = self._state.group_queue_count
+        self._fill(number, group, queue_slot, committed_offset)
+        self._state.group_queue_count = number + 1
+        self._read_on()
+        return self._slots[number]
+
+    def _fill(self, number: int, group: str, queue_slot: int, committed_offset: int) -> None:
+        if number >= layout.GROUP_QUEUE_SLOTS:
+            raise TableFull(f"group {group!r}: all {layout.GROUP_QUEUE_SLOTS} (group, queue) pairs are in use")
+        slot = GroupQueueSlot(self._state, number)
+        name = group.encode()
+        self._state.put_bytes(slot.at + _AT["group"], name.ljust(128, b"\0"))
+        self._state.words.store32(slot.at + _AT["group_size"], len(name))
+        self._state.words.store32(slot.at + _AT["queue_slot"], queue_slot)
+        slot.mutex.initialise()
+        slot.restore(committed_offset, 0, 0)
+
+    def _read_on(self) -> None:
+        with self._reading:
+            for number in range(len(self._slots), self._state.group_queue_count):
+                slot = GroupQueueSlot(self._state, number)
+                self._slots.append(slot)
+                self._by_key[slot.group, slot.queue_slot] = slot

@@ -1,0 +1,345 @@
+"""The runtime file ``<root>/shared``: what the processes that have a store open share.
+
+It is not durable truth. It survives ``kill -9`` of any process, and is built anew by the first process that opens the
+store; committed offsets and acknowledgements are carried over while the kernel that wrote them still runs. The layout
+is in :mod:`rmqclient.store.layout` (``RUNTIME_HEADER`` and the tables); this says who may touch what.
+
+==========================  ====================  ==========================================================
+field                       written under         what a reader may do; what a crash leaves
+==========================  ====================  ==========================================================
+append_stage, append_from,  append mutex          nothing without the mutex; the next owner repairs by them
+written_to, progress_at,
+progress_to
+published_to                append mutex          acquire it, then read any record below; never falls
+queue max_offset            append mutex          acquire it, then read any entry below; never falls
+queue waiting_lanes         atomic                a bit too many costs one needless wake-up
+flushed_to, poisoned        flush mutex           a lower flushed_to than the truth costs one needless flush
+disk_full                   atomic                appends look again when it is set; a wrong 0 lasts a second
+min_offset, of the log      atomic                acquire it when a file is missing; never falls. Raised before
+and of queues                                     files are removed, and files below it are removed by the next one
+indexed_to,                 index byte lock       a lower value than the truth costs some work done again
+index_timestamp
+queue_count, slots          table mutex           acquire the count, then read any slot below it; never falls
+group-queue fields          mutex of the slot     only the owner with the present epoch changes acknowledgements
+member, worker slots        their owner           dead when the owner's byte lock is free (store/files/file_lock.py)
+member incarnation          its owner, or who     odd while in use. Whoever finds the owner dead makes it even, by
+                            finds it dead         compare and swap, so that others need not probe its lock
+member wake_word            atomic                one too many costs a needless look
+running slots               their handler thread  what a dead member's slot says was running when it died
+schedule slots              append mutex          moved on in the append of the copy; the next owner repairs
+bits of the timer             append mutex          set in the append that ends a wait; the next owner repairs. Cleared
+                                                  behind done_to: store/waiting/timer_bits.py
+advance_to of                append mutex          moved on in the append that passes a half message; raised by compare
+CID_RMQ_SYS_TRANS                                  and swap over those that are decided
+==========================  ====================  ==========================================================
+
+Invariant, checked by ``python -m rmqclient.store verify``:
+
+10. ``flushed_to <= published_to <= written_to`` whenever the append mutex is free and the stage is idle.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rmqclient.store import layout
+from rmqclient.store.errors import ConfigMismatch, StoreFull, TableFull
+from rmqclient.store.files.mapped_file import allocate, map_file
+from rmqclient.store.kernel._kernel import Mapping, RobustMutex, Words
+
+FILE_NAME = "shared"
+_BUILDING = "shared.building"
+_NAME = re.compile(rb"[%|a-zA-Z0-9_-]{1,127}")
+"""Of a topic or a group; the same as in ``config/*.json``."""
+
+
+def boot_id() -> str:
+    """Return the id of the running kernel's boot, 36 characters."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+class _Word:
+    """A 64-bit word of the header as an attribute: acquire on reading, release on writing."""
+
+    def __init__(self, name: str) -> None:
+        self._at = layout.RUNTIME_HEADER.at[name]
+
+    def __get__(self, state: SharedState, owner: type | None = None) -> int:
+        return state.words.load(self._at)
+
+    def __set__(self, state: SharedState, value: int) -> None:
+        state.words.store(self._at, value)
+
+
+class SharedState:
+    """The mapped runtime file."""
+
+    lock_mtime = _Word("lock_mtime")
+    queue_count = _Word("queue_count")
+    group_queue_count = _Word("group_queue_count")
+    running_count = _Word("running_count")
+    offsets_digest = _Word("offsets_digest")
+    offsets_digest_next = _Word("offsets_digest_next")
+    append_stage = _Word("append_stage")
+    append_from = _Word("append_from")
+    written_to = _Word("written_to")
+    last_store_timestamp = _Word("last_store_timestamp")
+    published_to = _Word("published_to")
+    progress_at = _Word("progress_at")
+    progress_to = _Word("progress_to")
+    flushed_to = _Word("flushed_to")
+    poisoned = _Word("poisoned")
+    disk_full = _Word("disk_full")
+    min_offset = _Word("min_offset")
+    allocated_to = _Word("allocated_to")
+    indexed_to = _Word("indexed_to")
+    index_timestamp = _Word("index_timestamp")
+
+    def __init__(self, mapping: Mapping) -> None:
+        self.mapping = mapping
+        self.words = Words(mapping)
+        self._as_words = memoryview(mapping).cast("B").cast("Q")
+        header = layout.RUNTIME_HEADER.at
+        self.append_mutex = RobustMutex(mapping, header["append_mutex"])
+        self.flush_mutex = RobustMutex(mapping, header["flush_mutex"])
+        self.table_mutex = RobustMutex(mapping, header["table_mutex"])
+
+    def text(self, at: int, size: int) -> str:
+        """Return ``size`` bytes at ``at`` as text; only for bytes that do not change any more."""
+        return bytes(memoryview(self.mapping)[at : at + size]).decode()
+
+    def put_bytes(self, at: int, content: bytes) -> None:
+        """Write bytes that nobody reads yet."""
+        memoryview(self.mapping)[at : at + len(content)] = content
+
+    @contextmanager
+    def locked(self, mutex: RobustMutex, timeout_ms: int) -> Iterator[None]:
+        """Hold a mutex of this file for a rare, short step written in Python. Raises StoreBusy."""
+        mutex.acquire(timeout_ms)
+        try:
+            yield
+        finally:
+            mutex.release()
+
+    def raise_word(self, at: int, value: int) -> None:
+        """Raise a word to ``value``, unless it is there already; several processes may do so at once."""
+        while (seen := self.words.load(at)) < value and not self.words.replace(at, seen, value):
+            pass
+
+    def raise_min_offset(self, commit_log_offset: int) -> None:
+        """From now on, records below ``commit_log_offset`` are removed."""
+        self.raise_word(layout.RUNTIME_HEADER.at["min_offset"], commit_log_offset)
+
+    def column(self, at: int, stride: int, count: int) -> list[int]:
+        """Return the word at ``at``, and those that follow it every ``stride`` bytes: one field of a whole table.
+
+        Each is read whole, and they are not of one moment. Some hundred times cheaper than a load for each.
+        """
+        return self._as_words[at // 8 : (at + stride * count) // 8 : stride // 8].tolist() if count else []
+
+    def signal_membership(self) -> None:
+        """Tell every consumer that members, subscriptions or queues changed."""
+        self.words.signal(layout.RUNTIME_HEADER.at["membership_word"])
+        fields = layout.MEMBER_SLOT.at
+        sleeping = set()
+        for slot in range(layout.MEMBER_SLOTS):
+            incarnation = self.words.load(member_slot_at(slot) + fields["incarnation"])
+            if incarnation == 0:
+                break  # slots are taken from the first on: behind a never used one there is none
+            if incarnation % 2:
+                sleeping.add(self.words.load32(member_slot_at(slot) + fields["wake_slot"]))
+        self.wake_members(sleeping)
+
+    def wake_members(self, slots: Iterable[int]) -> None:
+        """Make the consumers that sleep on the wake words of these member slots look at the tables."""
+        for slot in slots:
+            self.words.signal(member_slot_at(slot) + layout.MEMBER_SLOT.at["wake_word"])
+
+    def signal_arrival(self, lane: int) -> None:
+        """Wake whoever sleeps on an arrival lane."""
+        self.words.signal(arrival_lane_at(lane))
+
+
+def arrival_lane_at(lane: int) -> int:
+    """Byte of the futex word of an arrival lane."""
+    return layout.ARRIVAL_LANES_AT + lane * layout.ARRIVAL_LANE_STRIDE
+
+
+def slot_at(table_at: int, slot_layout: layout.Layout, slots: int, number: int) -> int:
+    """Byte at which slot ``number`` of a table begins. Raises TableFull beyond its end."""
+    if not 0 <= number < slots:
+        raise TableFull(f"slot {number}: the table of the runtime file has {slots} slots")
+    return table_at + number * slot_layout.size
+
+
+def queue_slot_at(number: int) -> int:
+    """Byte of a slot of the queue table."""
+    return slot_at(layout.QUEUE_TABLE_AT, layout.QUEUE_SLOT, layout.QUEUE_SLOTS, number)
+
+
+def group_queue_slot_at(number: int) -> int:
+    """Byte of a slot of the group-queue table."""
+    return slot_at(layout.GROUP_QUEUE_TABLE_AT, layout.GROUP_QUEUE_SLOT, layout.GROUP_QUEUE_SLOTS, number)
+
+
+def member_slot_at(number: int) -> int:
+    """Byte of a slot of the member table."""
+    return slot_at(layout.MEMBER_TABLE_AT, layout.MEMBER_SLOT, layout.MEMBER_SLOTS, number)
+
+
+def worker_slot_at(number: int) -> int:
+    """Byte of a slot of the worker table."""
+    return slot_at(layout.WORKER_TABLE_AT, layout.WORKER_SLOT, layout.WORKER_SLOTS, number)
+
+
+def running_slot_at(number: int) -> int:
+    """Byte of a slot of the running table."""
+    return slot_at(layout.RUNNING_TABLE_AT, layout.RUNNING_SLOT, layout.RUNNING_SLOTS, number)
+
+
+def schedule_slot_at(number: int) -> int:
+    """Byte of the slot of a delay level, 0 for level 1."""
+    return slot_at(layout.SCHEDULE_TABLE_AT, layout.SCHEDULE_SLOT, layout.SCHEDULE_SLOTS, number)
+
+
+def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int) -> SharedState:
+    """Make a new runtime file beside the old one. Only for the process that holds the store exclusively.
+
+    It takes the place of the old one by :func:`finish`, when its tables are filled: until then a crash leaves the old
+    one to the next opener. Raises StoreFull.
+    """
+    path = root / _BUILDING
+    path.unlink(missing_ok=True)
+    if not allocate(path, layout.RUNTIME_SIZE, root):
+        raise StoreFull(f"{path} was made by somebody else meanwhile")
+    state = SharedState(map_file(path, layout.RUNTIME_SIZE))
+    status = path.stat()
+    words = {
+        "version": layout.RUNTIME_VERSION,
+        "fingerprint": layout.RUNTIME_FINGERPRINT,
+        "device": status.st_dev,
+        "inode": status.st_ino,
+        "init_epoch": secrets.randbits(63),
+        "lock_mtime": (root / "lock").stat().st_mtime_ns,
+        "commit_log_file_bytes": commit_log_file_bytes,
+        "consume_queue_file_bytes": consume_queue_file_bytes,
+    }
+    for name, value in words.items():
+        state.words.store(layout.RUNTIME_HEADER.at[name], value)
+    state.put_bytes(layout.RUNTIME_HEADER.at["boot_id"], boot_id().encode("ascii"))
+    for mutex in (state.append_mutex, state.flush_mutex, state.table_mutex):
+        mutex.initialise()
+    return state
+
+
+def finish(state: SharedState, root: Path) -> None:
+    """Declare a built file whole, and put it in place."""
+    state.words.store(layout.RUNTIME_HEADER.at["magic"], layout.RUNTIME_MAGIC)
+    (root / _BUILDING).replace(root / FILE_NAME)
+
+
+def attach(root: Path) -> SharedState:
+    """Map the runtime file that another process built. Raises ConfigMismatch when it is another version's."""
+    path = root / FILE_NAME
+    size = path.stat().st_size
+    if size != layout.RUNTIME_SIZE:
+        raise ConfigMismatch(
+            f"{path} has {size} bytes, this version's has {layout.RUNTIME_SIZE}: another version of the library has "
+            "the store open; stop its processes first"
+        )
+    state = SharedState(map_file(path, layout.RUNTIME_SIZE))
+    problem = what_differs(state)
+    if problem:
+        raise ConfigMismatch(f"{path}: {problem}; stop the processes that have the store open, then open it again")
+    return state
+
+
+def what_differs(state: SharedState) -> str | None:
+    """Say why a runtime file is not one that this version built on this boot, or None."""
+    header = layout.RUNTIME_HEADER.read(state.mapping)
+    if header["magic"] != layout.RUNTIME_MAGIC:
+        return "it was never finished"
+    if header["version"] != layout.RUNTIME_VERSION or header["fingerprint"] != layout.RUNTIME_FINGERPRINT:
+        return f"its layout is version {header['version']}, fingerprint {header['fingerprint']}, of another build"
+    if header["boot_id"].decode("ascii", "replace") != boot_id():
+        return "it is from before the last boot"
+    return None
+
+
+def leftover(root: Path, *, writable: bool = True) -> SharedState | None:
+    """Map the runtime file that the last processes left, when this boot wrote it and it is no copy; else None."""
+    path = root / FILE_NAME
+    try:
+        status = path.stat()
+        if status.st_size != layout.RUNTIME_SIZE:
+            return None
+        state = SharedState(map_file(path, layout.RUNTIME_SIZE, writable=writable))
+    except FileNotFoundError:  # nothing else: to go on without it would forget what was acknowledged
+        return None
+    header = layout.RUNTIME_HEADER.read(state.mapping)
+    if what_differs(state) or (header["device"], header["inode"]) != (status.st_dev, status.st_ino):
+        return None
+    return state if _has_sound_tables(state) else None
+
+
+def _has_sound_tables(state: SharedState) -> bool:
+    """Tell whether every slot in use has a name, and no other the same.
+
+    The file has no checksum, because its words change all the time. One that fails here was damaged.
+    """
+    in_use = (
+        (state.queue_count, layout.QUEUE_SLOTS),
+        (state.group_queue_count, layout.GROUP_QUEUE_SLOTS),
+        (state.running_count, layout.RUNNING_SLOTS),
+    )
+    if any(count > slots for count, slots in in_use):
+        return False
+    queues = [_key(state, queue_slot_at(slot)) for slot in range(state.queue_count)]
+    groups = [_key(state, group_queue_slot_at(slot)) for slot in range(state.group_queue_count)]
+    return all(None not in keys and len({*keys}) == len(keys) for keys in (queues, groups))
+
+
+def has_sound_offsets(state: SharedState) -> bool:
+    """Tell whether ``committed_offset <= advance_to <= max_offset`` in every group; a damaged word breaks that.
+
+    So does a group that was being moved elsewhere: then it is ``seek_to`` that must be in the queue.
+    """
+    return all(_has_sound_offsets(state, slot) for slot in range(state.group_queue_count))
+
+
+def _key(state: SharedState, at: int) -> tuple[bytes, int] | None:
+    """Return the name and the number in a slot of the queue table, or of the group-queue table; None for no name."""
+    number, size, padded = struct.unpack_from("=II128s", state.mapping, at)
+    name = padded.rstrip(b"\0")
+    return (name, number) if len(name) == size and _NAME.fullmatch(name) else None
+
+
+def _has_sound_offsets(state: SharedState, slot: int) -> bool:
+    words, at, fields = state.words, group_queue_slot_at(slot), layout.GROUP_QUEUE_SLOT.at
+    queue_slot = words.load32(at + fields["queue_slot"])
+    if queue_slot >= state.queue_count:
+        return False
+    committed, target = words.load(at + fields["committed_offset"]), words.load(at + fields["advance_to"])
+    min_offset = words.load(queue_slot_at(queue_slot) + layout.QUEUE_SLOT.at["min_offset"])
+    max_offset = words.load(queue_slot_at(queue_slot) + layout.QUEUE_SLOT.at["max_offset"])
+    seek_to = words.load(at + fields["seek_to"])
+    if seek_to:  # a seek ends the ownership before it says where to
+        return seek_to <= max_offset + 1 and words.load(at + fields["owner"]) == 0
+    if not committed <= target <= max_offset:
+        return False
+    return target - max(committed, min(target, min_offset)) <= layout.ACK_WINDOW  # over removed ones: any length
+
+
+def process_start_unique() -> bytes:
+    """Return the 10 bytes that begin every unique key of this handle: address, pid, random.
+
+    RocketMQ (MessageClientIDSetter) has a class loader's hash in the last four; random bytes keep two handles apart
+    even when a pid is used again.
+    """
+    return bytes((127, 0, 0, 1)) + (os.getpid() & 0xFFFF).to_bytes(2, "big") + secrets.token_bytes(4)

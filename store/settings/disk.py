@@ -1,0 +1,74 @@
+"""Disk levels: how full the file system of a store is, and whether appends go on.
+
+The housekeeper looks every second and puts the answer into the runtime header, where an append finds it for the price
+of one load (RocketMQ keeps it in ``RunningFlags``). An append that is refused looks again by itself, so senders go on
+as soon as there is room, whether or not anybody is the housekeeper. Consumers are never refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqclient.store.config import StoreConfig
+from rmqclient.store.errors import StoreFull
+from rmqclient.store.runtime.shared_state import SharedState
+
+_log = logging.getLogger(__name__)
+
+LOOK_INTERVAL_MS = 1_000
+
+
+class Usage(NamedTuple):
+    """How full a file system is, as ``df`` shows it: what is reserved for root counts as used."""
+
+    used_percent: float
+    free_bytes: int
+
+
+class Disk:
+    """The file system of one store, as one process sees it."""
+
+    def __init__(self, root: Path, state: SharedState, config: StoreConfig) -> None:
+        self._root = root
+        self._state = state
+        self._config = config
+
+    def usage(self) -> Usage:
+        """Ask the file system (UtilAll.getDiskPartitionSpaceUsedPercent)."""
+        status = os.statvfs(self._root)
+        used = status.f_blocks - status.f_bfree
+        entire = used + status.f_bavail
+        return Usage(100 * used / entire if entire else 0.0, status.f_bavail * status.f_frsize)
+
+    def look(self) -> None:
+        """Tell every process whether appends are refused from now on."""
+        problem = self._problem()
+        if problem and not self._state.disk_full:
+            _log.error("appends to %s are refused: %s", self._root, problem)
+        elif self._state.disk_full and not problem:
+            _log.warning("appends to %s go on: there is room again", self._root)
+        self._state.disk_full = 1 if problem else 0
+
+    def check_room(self) -> None:
+        """Look again for an append that was refused. Raises StoreFull, or lets everybody append again."""
+        problem = self._problem()
+        if problem:
+            raise StoreFull(f"nothing was written: {problem}")
+        self._state.disk_full = 0
+
+    def _problem(self) -> str | None:
+        usage, config = self.usage(), self._config
+        if usage.used_percent > config.disk_full_percent:
+            return (
+                f"the file system of {self._root} is {usage.used_percent:.1f} % used, over the limit of "
+                f"{config.disk_full_percent} (disk_full_percent). Make room, or raise the limit"
+            )
+        if usage.free_bytes < config.disk_reserve_bytes:
+            return (
+                f"the file system of {self._root} has {usage.free_bytes} bytes free, less than the "
+                f"{config.disk_reserve_bytes} of disk_reserve_bytes. Make room, or lower the reserve"
+            )
+        return None

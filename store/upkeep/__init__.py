@@ -1,0 +1,1 @@
+"""What the housekeeper does: flushing, retention, compaction."""

@@ -1,0 +1,337 @@
+"""Compaction: of each key the latest message survives retention, in topics that were made for that.
+
+The log is never changed. A *pass* over one queue of a compact topic reads the records that are new since the last one,
+up to what is flushed, and writes a new compacted file (:mod:`rmqclient.store.files.compacted_file`): the records of the
+old one and the new ones, of each key (the first of ``KEYS``) only the latest, byte for byte. Queue offsets stay, so the
+file has gaps. Readers find messages below the begin of the log there, and what the log has in the log.
+
+- A *tombstone*, a message with an empty body, deletes its key. The pass that first meets it writes down until when it
+  stays, ``delete_retention_ms`` later, and a later pass leaves it out: who began to read before has so much time.
+- A record without a key, or a damaged one, is not taken over; the log has it as long as retention leaves it.
+- A pass keeps one dictionary of the keys of the new records, 130 bytes a key of 20 bytes and up to 200 while the
+  dictionary grows, and 32 bytes for each record that it writes. It ends where it has met a million keys
+  (``MOST_KEYS``), and the next one goes on there: some 200 MB at most, however many keys there are.
+
+When. The housekeeper looks every 15 s (``compaction_interval_ms``) and compacts a queue when half of its messages are
+new (``min_cleanable_dirty_ratio``) and there are a thousand of them. And retention, in whichever process, calls for a
+pass before it removes a commit log file, and removes none with a record that some queue of a compact topic was not
+compacted past (:meth:`Compaction.make_removable`). So when passes fail, such as on a full disk, files stay, whatever
+their age and however full the disk is, and each attempt tells why; the senders are refused at ``disk_full_percent``
+as ever. No value is given up for room.
+
+One pass at a time, under ``COMPACTION_BYTE``. A pass reads by cold reads, a MiB at a time, in one of the housekeeper's
+threads; the kernel looks at five million records a second of processor time and holds the GIL for a millisecond.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqclient.store import layout
+from rmqclient.store.config import StoreConfig
+from rmqclient.store.errors import QueueError, StoreBusy, StoreCorrupt
+from rmqclient.store.files.compacted_file import (
+    CompactedFile,
+    CompactedQueue,
+    CompactedWriter,
+    compacted_queues,
+    keep_aside,
+    open_compacted,
+    path_of,
+)
+from rmqclient.store.files.file_lock import COMPACTION_BYTE, LockFile
+from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.files.mapped_file import sync_directory
+from rmqclient.store.kernel._kernel import STOPPED, ReceivedMessage, key_and_body_size, note_latest
+from rmqclient.store.log.commit_log import LogReader
+from rmqclient.store.log.consume_queue import ConsumeQueues
+from rmqclient.store.log.record import Record
+from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.settings.topic_table import TopicTable
+
+_log = logging.getLogger(__name__)
+
+MOST_KEYS = 1_000_000
+LEAST_NEW = 1_000
+"""Fewer new messages make no pass worth while, until retention asks."""
+
+_PART_BYTES = 1 << 20
+_ENTRIES_AT_ONCE = 4_096
+_LOCK_TIMEOUT_S = 1.0
+_EVERYTHING = 1 << 62
+_RECORD = 0
+
+
+class Compaction:
+    """Compacts the queues of one store's compact topics, for one process."""
+
+    def __init__(
+        self,
+        root: Path,
+        state: SharedState,
+        topics: TopicTable,
+        log_files: FileQueue,
+        consume_queues: ConsumeQueues,
+        lock: LockFile,
+        config: StoreConfig,
+    ) -> None:
+        self._root = root
+        self._state = state
+        self._topics = topics
+        self._log_files = log_files
+        self._consume_queues = consume_queues
+        self._lock = lock
+        self._config = config
+        self._closing = threading.Event()
+        self._lows: dict[MessageQueue, tuple[int, int]] = {}
+        self._durable: dict[MessageQueue, int] = {}
+
+    # --- for readers ------------------------------------------------------------------------------
+
+    def reader(self, queue: MessageQueue) -> CompactedQueue | None:
+        """Return what reads messages below the begin of the log, for one thread; None for a topic of another kind."""
+        if not self._topics.is_compact(queue.topic):
+            return None
+        return CompactedQueue(self._root, queue, lambda: self.log_low(queue))
+
+    def look(self, queue: MessageQueue, queue_offset: int) -> tuple[int, ReceivedMessage | None, int]:
+        """Look once into the compacted file of a compact topic's queue; see :meth:`CompactedQueue.__call__`."""
+        return CompactedQueue(self._root, queue, lambda: self.log_low(queue))(queue_offset)
+
+    def oldest(self, queue: MessageQueue, log_low: int) -> int:
+        """Return the queue offset of the oldest message in the compacted file, ``log_low`` when none is older."""
+        if log_low == 0 or not self._topics.is_compact(queue.topic):
+            return log_low
+        file = open_compacted(self._root, queue)
+        first = None if file is None else file.first_offset()
+        return log_low if first is None else min(first, log_low)
+
+    def log_low(self, queue: MessageQueue) -> int:
+        """Return the queue offset of the oldest message that the log still has."""
+        log_begin = self._state.min_offset
+        known_begin, low = self._lows.get(queue, (-1, 0))
+        if known_begin != log_begin:
+            low = self._consume_queues[queue].oldest(low, self._topics.max_offset(queue), log_begin)
+            self._lows[queue] = log_begin, low
+        return low
+
+    # --- when -------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Compact each queue of which enough is new; the housekeeper's task."""
+        if not self._state.poisoned:
+            for queue in self._topics.compact_queues():
+                if self._is_due(queue):
+                    self._try(queue)
+
+    def make_removable(self, end: int) -> int:
+        """Compact whatever stands below a commit log offset; return below which one the log is not needed any more."""
+        if not self._state.poisoned:
+            for queue in self._topics.compact_queues():
+                needed = -1
+                while needed < (now := self._needed_from(queue)) < end and self._try(queue):
+                    needed = now
+        return min(map(self._needed_from, self._topics.compact_queues()), default=_EVERYTHING)
+
+    def close(self) -> None:
+        """End a pass that is under way, at its next step."""
+        self._closing.set()
+
+    def _is_due(self, queue: MessageQueue) -> bool:
+        file = open_compacted(self._root, queue)
+        done_to, count = (0, 0) if file is None else (file.compacted_to, file.count)
+        new = self._topics.max_offset(queue) - max(done_to, self.log_low(queue))
+        return new >= LEAST_NEW and new > self._config.min_cleanable_dirty_ratio * (new + count)
+
+    def _try(self, queue: MessageQueue) -> bool:
+        """Compact a queue; False when that failed, which is told."""
+        try:
+            self.compact(queue)
+        except StoreBusy as error:
+            _log.info("queue %d of %s will be compacted next time: %s", queue.queue_id, queue.topic, error)
+            return False
+        except (QueueError, OSError) as error:
+            _log.error(
+                "queue %d of %s cannot be compacted, and no commit log file that it needs is removed: %s",
+                queue.queue_id,
+                queue.topic,
+                error,
+            )
+            return False
+        return True
+
+    def _needed_from(self, queue: MessageQueue) -> int:
+        """Return from which commit log offset on a queue's records are in no compacted file that a power cut leaves."""
+        try:
+            start = max(self._compacted_to(queue), self.log_low(queue))
+            if start == self._topics.max_offset(queue):
+                return _EVERYTHING
+            return self._consume_queues[queue].entry(start).commit_log_offset
+        except (StoreCorrupt, FileNotFoundError) as error:
+            _log.error("queue %d of %s: no commit log file is removed: %s", queue.queue_id, queue.topic, error)
+            return 0
+
+    def _compacted_to(self, queue: MessageQueue) -> int:
+        file = open_compacted(self._root, queue)
+        if file is None:
+            return 0
+        self._check_end(queue, file.compacted_to)
+        if self._durable.get(queue, -1) < file.compacted_to:
+            sync_directory(file.path.parent)  # who renamed it may have been killed before it was on the disk
+            self._durable[queue] = file.compacted_to
+        return file.compacted_to
+
+    def _check_end(self, queue: MessageQueue, compacted_to: int) -> None:
+        if compacted_to > (end := self._topics.max_offset(queue)):
+            raise StoreCorrupt(
+                path_of(self._root, queue),
+                layout.COMPACTED_HEADER.at["compacted_to"],
+                f"it stands for messages up to {compacted_to}, and the queue ends at {end}: records that were flushed "
+                "are lost",
+            )
+
+    # --- a pass -----------------------------------------------------------------------------------
+
+    def compact(self, queue: MessageQueue) -> int:
+        """Compact one queue now; return up to which queue offset. Raises StoreBusy, StoreFull, StoreCorrupt, ..."""
+        with self._lock.held(COMPACTION_BYTE, _LOCK_TIMEOUT_S):
+            began = time.monotonic()
+            old = open_compacted(self._root, queue)
+            start = self._start(queue, old)
+            end = min(self._topics.max_offset(queue), self._consume_queues[queue].end_below(self._state.flushed_to))
+            if end <= start:
+                return start
+            latest: dict[bytes, int] = {}
+            end = self._note(queue, start, end, latest)
+            kept = self._write(queue, old, latest, end)
+            _log.info(
+                "compacted queue %d of %s up to %d: %d new messages, %d are kept in all, %.1f s",
+                *(queue.queue_id, queue.topic, end, end - start, kept, time.monotonic() - began),
+            )
+            return end
+
+    def _start(self, queue: MessageQueue, old: CompactedFile | None) -> int:
+        """Return where the messages begin that the old file does not stand for."""
+        done_to, low = 0 if old is None else old.compacted_to, self.log_low(queue)
+        self._check_end(queue, done_to)
+        if low > done_to:
+            _log.error(
+                "queue %d of %s: somebody removed messages %d to %d, which were not compacted",
+                *(queue.queue_id, queue.topic, done_to, low),
+            )
+        return max(done_to, low)
+
+    def _note(self, queue: MessageQueue, start: int, end: int, latest: dict[bytes, int]) -> int:
+        """Note of each key where its latest record stands; return the queue offset where that ended."""
+        consume_queue, topic = self._consume_queues[queue], queue.topic.encode()
+        part, base, without_key = b"", 0, 0
+        at = start
+        while at < end:
+            self._check_open()
+            stop = min(end, consume_queue.first_entry_of(at) + consume_queue.entries_per_file, at + _ENTRIES_AT_ONCE)
+            entries, first = consume_queue.entry_bytes(at, stop), at
+            while at < stop:
+                number, found, no_key = note_latest(
+                    latest, MOST_KEYS, entries, at - first, first, topic, queue.queue_id, part, base
+                )
+                at, without_key = first + number, without_key + no_key
+                if found == STOPPED["FULL"]:
+                    return at
+                if found == STOPPED["ELSEWHERE"]:
+                    entry = consume_queue.entry(at)
+                    part, base = self._part(entry.commit_log_offset, entry.size), entry.commit_log_offset
+                    if len(part) >= entry.size:
+                        continue
+                if found != _RECORD:
+                    _log.error(
+                        "message %d of queue %d of %s is damaged: it is not compacted", at, queue.queue_id, queue.topic
+                    )
+                    at += 1
+        if without_key:
+            _log.warning(
+                "%d messages of queue %d of %s have no key: they are not compacted, and go with their commit log files",
+                *(without_key, queue.queue_id, queue.topic),
+            )
+        return end
+
+    def _part(self, commit_log_offset: int, size: int) -> bytes:
+        base = self._log_files.base_of(commit_log_offset)
+        for count in (max(size, _PART_BYTES), size):  # a bad page may stand further on
+            try:
+                return self._log_files.read(base, commit_log_offset - base, count)
+            except (StoreCorrupt, FileNotFoundError):
+                continue
+        return b""
+
+    def _write(self, queue: MessageQueue, old: CompactedFile | None, latest: dict[bytes, int], end: int) -> int:
+        """Write the new compacted file; return how many messages it has."""
+        now = now_ms()
+        with CompactedWriter(self._root, queue) as writer:
+            if old is not None:
+                self._copy_old(old, latest, now, writer)
+            for message in self._new(latest):
+                _, body_size = key_and_body_size(message)
+                writer.add(message, 0 if body_size else now + self._config.delete_retention_ms)
+            self._check_open()
+            writer.finish(end, now)
+            return writer.count
+
+    def _copy_old(self, old: CompactedFile, latest: dict[bytes, int], now: int, writer: CompactedWriter) -> None:
+        damaged = 0
+        for number, entry, message in old.messages():
+            if number % _ENTRIES_AT_ONCE == 0:
+                self._check_open()
+            if entry is None or message is None:
+                damaged += 1
+            elif not (0 < entry.delete_at <= now) and key_and_body_size(message)[0] not in latest:
+                writer.add(message, entry.delete_at)
+        if damaged:
+            _log.error("%s has %d damaged records: it is kept as %s", old.path, damaged, keep_aside(old))
+
+    def _new(self, latest: dict[bytes, int]) -> Iterator[ReceivedMessage]:
+        records = LogReader(self._log_files)
+        for number, commit_log_offset in enumerate(sorted(latest.values())):
+            if number % _ENTRIES_AT_ONCE == 0:
+                self._check_open()
+            outcome = records.outcome(commit_log_offset)
+            if not isinstance(outcome, Record):  # it was one just now
+                base = self._log_files.base_of(commit_log_offset)
+                raise StoreCorrupt(
+                    self._log_files.path(base), commit_log_offset - base, "no record stands here any more"
+                )
+            yield outcome.message
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise StoreBusy("the store is being closed")
+
+
+def now_ms() -> int:
+    """Return the time of the wall clock, by which tombstones go."""
+    return time.time_ns() // 1_000_000
+
+
+def lowered(root: Path, queues: dict[MessageQueue, tuple[int, int]]) -> dict[MessageQueue, tuple[int, int]]:
+    """Return (min, max) queue offsets of recovered queues, with what their compacted files hold; for the opening.
+
+    A queue of which the log has nothing any more goes on behind its compacted file.
+    """
+    found = dict(queues)
+    for queue in compacted_queues(root):
+        try:
+            file = open_compacted(root, queue)
+        except StoreCorrupt as error:
+            _log.error("%s: move it away to go on without it: the values that it held are then lost", error)
+            continue
+        if file is not None:
+            low, high = queues.get(queue, (0, 0))
+            if low == high:
+                low = high = max(high, file.compacted_to)
+            first = file.first_offset()
+            found[queue] = low if first is None else min(first, low), high
+    return found

@@ -1,0 +1,268 @@
+"""Flush: how published bytes become durable, and how senders wait for it.
+
+ASYNC: the housekeeper flushes the log every 500 ms when 4 pages are dirty, and every 10 s whatever there is
+(CommitLog.FlushRealTimeService); each consume queue every second when 2 pages are, and every 60 s whatever there is
+(DefaultMessageStore.FlushConsumeQueueService).
+
+SYNC: group commit between processes. A sender that finds the flush mutex free becomes the leader and flushes all that
+is published, its own message and everybody else's; the others sleep on a futex until ``flushed_to`` has passed their
+message.
+
+The first error poisons the store for every process: after a failed ``fdatasync`` the kernel may have dropped the dirty
+pages and reports the next one as a success.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from pathlib import Path
+
+from rmqclient.store import layout
+from rmqclient.store.crash_points import CrashPoint, reach
+from rmqclient.store.errors import DiskFailed, LimitReached, NotFlushed, StorePoisoned, StoreUnusable, of_system
+from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.files.mapped_file import sync_directory, sync_file
+from rmqclient.store.log.consume_queue import ConsumeQueues
+from rmqclient.store.log.index_file import IndexFile, IndexFiles
+from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.settings import checkpoint
+from rmqclient.store.settings.checkpoint import Checkpoint, LowWater
+from rmqclient.store.settings.topic_table import TopicTable
+
+PAGE_BYTES = 4096
+
+_FLUSH_WORD = layout.RUNTIME_HEADER.at["flush_word"]
+_FLUSH_WAITERS = layout.RUNTIME_HEADER.at["flush_waiters"]
+_FOLLOWER_SLEEP_MS = 20
+
+
+class Flusher:
+    """Flushes the files of one store, for one process."""
+
+    def __init__(
+        self,
+        root: Path,
+        state: SharedState,
+        log_files: FileQueue,
+        consume_queues: ConsumeQueues,
+        topics: TopicTable,
+        lock_timeout_ms: int,
+    ) -> None:
+        self._root = root
+        self._state = state
+        self._log_files = log_files
+        self._consume_queues = consume_queues
+        self._topics = topics
+        self._lock_timeout_ms = lock_timeout_ms
+        self._named_to = 0  # files below it have durable names
+        self._flushed_queues: list[int] = []  # max offset at the last flush, by slot
+        self._dispatched = (0, 0)  # how far, and the sum of the queues' max offsets there
+        self._had_followers = False
+        self._recording = threading.Lock()
+
+    def wait_until_flushed(self, end: int) -> None:
+        """Return when every byte below ``end`` is durable.
+
+        Raises StorePoisoned, or NotFlushed after the time limit or when this process has no descriptor for a flush.
+        """
+        words = self._state.words
+        deadline = time.monotonic() + self._lock_timeout_ms / 1000
+        while self._state.flushed_to < end:
+            seen = words.load32(_FLUSH_WORD)
+            if self._state.poisoned:
+                self._raise_poisoned()
+            if self._try_to_lead() or self._state.flushed_to >= end:
+                continue
+            words.store32(_FLUSH_WAITERS, 1)
+            words.wait(_FLUSH_WORD, seen, _FOLLOWER_SLEEP_MS)
+            if time.monotonic() > deadline:
+                raise NotFlushed(
+                    f"waited {self._lock_timeout_ms} ms for a flush by thread {self._state.flush_mutex.owner}; "
+                    "the message is stored and not yet durable"
+                )
+
+    def flush(self, least_pages: int = 0) -> bool:
+        """Flush all that is published, if at least ``least_pages`` are dirty or a file was finished.
+
+        Returns False when there was too little, or another process flushes just now. Raises StorePoisoned.
+        """
+        dirty = self._state.published_to - self._state.flushed_to
+        crossed = self._log_files.base_of(self._state.published_to) != self._log_files.base_of(self._state.flushed_to)
+        if dirty == 0 or (dirty < least_pages * PAGE_BYTES and not crossed):
+            return False
+        return self._try_flush()
+
+    def flush_ends(self, queue_ends: dict[MessageQueue, int]) -> None:
+        """Flush the files in which the log and these queues end, and the names of theirs, although nothing is new.
+
+        What recovery has zeroed or removed there must not be back after the next power cut: a new record could end just
+        where an old one begins. Raises StorePoisoned.
+        """
+        log_end = self._state.published_to
+        try:
+            if self._log_files.directory.exists():
+                self._log_files.sync(log_end, log_end + 1)
+            for queue, max_offset in queue_ends.items():
+                entry_at = max_offset * layout.CONSUME_QUEUE_ENTRY.size
+                self._consume_queues[queue].files.sync(entry_at, entry_at + 1)
+        except OSError as error:
+            self._poison(error)
+
+    def flush_recovered(self, end: int) -> None:
+        """Flush the log up to ``end``, while nobody else has the store open; a lost file keeps nothing to flush.
+
+        Raises StorePoisoned.
+        """
+        try:
+            self._log_files.sync(self._state.flushed_to, end)
+        except OSError as error:
+            self._poison(error)
+        reach(CrashPoint.FLUSH_SYNCED)
+        self._state.flushed_to = end
+
+    def flush_queues(self, least_pages: int = 0) -> None:
+        """Flush the consume queue files with new entries, of queues with at least ``least_pages`` of them.
+
+        The next checkpoint says how far all of them are durable.
+        """
+        queue_ends = sum(self._topics.max_offsets())
+        dispatched_to = self._counted_to()
+        ends = self._topics.max_offsets()  # again: every entry for a record below dispatched_to is to be flushed
+        if not self._flushed_queues:
+            self._flushed_queues = self._durable_queues()
+        self._flushed_queues += [0] * (len(ends) - len(self._flushed_queues))
+        flushed: list[bool] = []
+        try:
+            for slot, (start, end) in enumerate(zip(self._flushed_queues, ends, strict=False)):
+                flushed.append(start == end or self._flush_queue(slot, start, end, least_pages))
+        except OSError as error:
+            self._poison(error)
+        if all(flushed):
+            self._dispatched = max(self._dispatched, (dispatched_to, queue_ends))
+
+    def flush_index(self, files: IndexFiles, file: IndexFile) -> None:
+        """Make an index file durable. Raises StorePoisoned: after a failed flush no later one is believed."""
+        try:
+            files.sync(file)
+        except OSError as error:
+            self._poison(error)
+
+    def write_checkpoint(self) -> None:
+        """Record on disk what is durable. Raises StorePoisoned."""
+        with self._recording:  # two tasks of a housekeeper would make a missing file side by side
+            try:
+                self._write_checkpoint()
+            except DiskFailed as error:
+                self._poison(OSError(errno.EIO, str(error)))
+
+    def _write_checkpoint(self) -> None:
+        _, low_water = checkpoint.read(self._root)
+        sequence = low_water.sequence + 1 if low_water else 1
+        timestamp = self._state.last_store_timestamp
+        flushed_to = self._state.flushed_to
+        # Another process may have flushed more queues; and queues can be ahead of the log, which then is flushed next.
+        known = (low_water.dispatched_to, low_water.queue_ends) if low_water else (0, 0)
+        is_newer = known[0] <= self._dispatched[0] <= flushed_to
+        dispatched_to, queue_ends = self._dispatched if is_newer else known
+        try:
+            checkpoint.write(
+                self._root,
+                Checkpoint(timestamp, timestamp, self._state.index_timestamp, flushed_to),
+                LowWater(sequence, flushed_to, dispatched_to, queue_ends),
+            )
+        except OSError as error:
+            self._poison(error)
+
+    def _counted_to(self) -> int:
+        """Return a commit log offset below which every record is counted in the max offset of its queue.
+
+        An append under way, or one whose process died, may have advanced ``published_to`` and not yet that.
+        """
+        published_to = self._state.published_to
+        return min(published_to, self._state.append_from) if self._state.append_stage else published_to
+
+    def _try_to_lead(self) -> bool:
+        try:
+            return self._try_flush()
+        except (LimitReached, DiskFailed, StoreUnusable) as error:
+            raise NotFlushed(f"{error}; the message is stored and not yet durable") from error
+
+    def _try_flush(self) -> bool:
+        """Be the leader, unless somebody is."""
+        if not self._state.flush_mutex.try_acquire():
+            return False
+        try:
+            self._flush_published()
+        finally:
+            self._state.flush_mutex.release()
+            self._wake_followers()
+        return True
+
+    def _flush_published(self) -> None:
+        if self._state.poisoned:
+            self._raise_poisoned()
+        if self._had_followers:
+            os.sched_yield()  # those just woken publish their next messages first, and this flush is theirs, too
+        start, end = self._state.flushed_to, self._state.published_to
+        try:
+            self._sync(start, end)
+        except OSError as error:
+            self._poison(error)
+        reach(CrashPoint.FLUSH_SYNCED)
+        self._state.flushed_to = max(end, self._state.flushed_to)
+
+    def _sync(self, start: int, end: int) -> None:
+        base = self._log_files.base_of(start)
+        while base < end:
+            sync_file(self._log_files.path(base))
+            base += self._log_files.file_bytes
+        if end > self._named_to:
+            sync_directory(self._log_files.directory)
+            self._named_to = self._log_files.base_of(end) + self._log_files.file_bytes
+
+    def _wake_followers(self) -> None:
+        words = self._state.words
+        if words.load32(_FLUSH_WAITERS):
+            words.store32(_FLUSH_WAITERS, 0)
+            words.signal(_FLUSH_WORD)
+            self._had_followers = True
+        else:
+            self._had_followers = False
+
+    def _durable_queues(self) -> list[int]:
+        """Return the max offsets if the checkpoint says that all entries are on disk, as after a clean close."""
+        ends = self._topics.max_offsets()
+        published_to = self._state.published_to  # after those: no entry below them is for a record above it
+        _, low_water = checkpoint.read(self._root)
+        return ends if low_water is not None and low_water.dispatched_to == published_to else []
+
+    def _flush_queue(self, slot: int, start: int, end: int, least_pages: int) -> bool:
+        """Return whether everything below ``end`` is durable."""
+        entry_size = layout.CONSUME_QUEUE_ENTRY.size
+        files = self._consume_queues[self._topics.queue(slot)].files
+        crossed = files.base_of(start * entry_size) != files.base_of(end * entry_size)
+        if (end - start) * entry_size < least_pages * PAGE_BYTES and not crossed:
+            return False
+        files.sync(start * entry_size, end * entry_size)
+        self._flushed_queues[slot] = end
+        return True
+
+    def _poison(self, error: OSError) -> None:
+        if error.errno in (errno.EMFILE, errno.ENFILE):  # nothing was flushed yet, and nothing failed
+            raise of_system(error, f"flushing {self._root} cannot begin") from error
+        self._state.poisoned = error.errno or errno.EIO
+        self._wake_followers()
+        raise StorePoisoned(
+            f"flushing {self._root} failed: {error}; no append is believed any more: look at the disk, then "
+            "restart every process that uses the store"
+        ) from error
+
+    def _raise_poisoned(self) -> None:
+        raise StorePoisoned(
+            f"a flush of {self._root} failed with errno {self._state.poisoned} in some process: look at the disk, then "
+            "restart every process that uses the store"
+        )

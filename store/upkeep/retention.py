@@ -1,0 +1,330 @@
+"""Retention: which files are removed, and how, while others read and write.
+
+Deciding is pure: :func:`due` says which commit log files go, from their ages, the hour and how full the disk is
+(DefaultMessageStore.CleanCommitLogService). Removing goes in steps that can be done twice, by two processes at once,
+and be left half done by a kill:
+
+==============================  ==============================================================================
+step                            what a reader finds from then on
+==============================  ==============================================================================
+``min_offset`` of the log up    records below it count as removed, although they can still be read
+commit log file removed         mappings of it are detached by each process's releaser
+``min_offset`` of queues up     consumers that are behind go on there
+consume queue files removed     the last one of a queue stays: it says where the queue's numbers go on
+index files removed             the newest one stays; a query that has one open finds nothing in it
+==============================  ==============================================================================
+
+The newest file stays, and every file that is not both published and durable to its end. So does one with a record that
+a compact topic still needs (:mod:`rmqclient.store.upkeep.compaction`): passes are made first, and what they do not
+reach waits.
+
+Clocks. A file is as old as the newest of its time of modification and the store times at its begin and behind its
+end. Its age is believed only while it is plausible; otherwise the file must have been watched for the whole reserved
+time, on a clock that does not step, by one process (docs/decisions/0007-a-clock-that-jumps-deletes-nothing.md).
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rmqclient.store import layout
+from rmqclient.store.config import StoreConfig
+from rmqclient.store.crash_points import CrashPoint, reach
+from rmqclient.store.errors import StoreCorrupt
+from rmqclient.store.files.file_lock import INDEX_BYTE, LockFile
+from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.files.mapped_file import sync_directory
+from rmqclient.store.kernel._kernel import boottime
+from rmqclient.store.log.consume_queue import ConsumeQueues
+from rmqclient.store.log.index_file import IndexFiles
+from rmqclient.store.log.record import Record, decode
+from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.settings import checkpoint
+from rmqclient.store.settings.disk import Disk
+from rmqclient.store.settings.topic_table import TopicTable
+from rmqclient.store.upkeep.compaction import Compaction
+
+_log = logging.getLogger(__name__)
+
+FIRST_RUN_AFTER_MS = 60_000
+FILES_A_PASS = 10
+"""[deleteFileBatchMax]"""
+PAUSE_S = 0.1
+"""Between two files, because removing one keeps the disk busy. [deleteCommitLogFilesInterval]"""
+LONGEST_BELIEVED_MS = 30 * 86_400_000
+"""A file that is older than the reserved time by more than this is old by a clock that jumped, or nobody cleaned."""
+
+_HOUR_MS = 3_600_000
+_INDEX_LOCK_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A commit log file that may be removed."""
+
+    base: int
+    newest_ms: int
+    """When the last message can have come, by the wall clock of that time."""
+    watched_ms: int = 0
+    """How long this process has known it to be finished, on a clock that does not step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What decides beside the files."""
+
+    now_ms: int
+    hour: int
+    """Of the local day."""
+    used_percent: float
+    """Of the file system."""
+    requested: bool = False
+    """Somebody asks for what is old: at any hour, and the clock is believed."""
+    is_believed: bool = True
+    """False while the clock says that all of the store had outlived its time when this process opened it."""
+
+
+def removable(bases: Sequence[int], file_bytes: int, published_to: int, durable_to: int) -> list[int]:
+    """Return the files, oldest first, that are not the newest and are published and durable to their end."""
+    end = min(published_to, durable_to)
+    return [base for base in bases[:-1] if base + file_bytes <= end]
+
+
+def due(files: Iterable[LogFile], moment: Moment, config: StoreConfig) -> list[int]:
+    """Return the begin of each file to remove now, oldest first; ``files`` is read only as far as needed."""
+    is_nearly_full = moment.used_percent > config.disk_clean_forcibly_percent
+    at_once = config.clean_file_forcibly and is_nearly_full and not moment.requested
+    is_time = (
+        moment.requested or moment.hour in config.delete_hours or moment.used_percent > config.disk_max_used_percent
+    )
+    found: list[int] = []
+    if at_once or is_time:
+        for file in files:
+            if not (at_once or is_old(file, moment, config)):
+                break
+            found.append(file.base)
+            if len(found) == FILES_A_PASS:
+                break
+    return found
+
+
+def is_old(file: LogFile, moment: Moment, config: StoreConfig) -> bool:
+    """Tell whether a file has certainly outlived the reserved time."""
+    reserved = config.file_reserved_hours * _HOUR_MS
+    age = moment.now_ms - file.newest_ms
+    if file.watched_ms >= reserved:
+        return True
+    if moment.requested:
+        return age >= reserved
+    return moment.is_believed and reserved <= age <= reserved + LONGEST_BELIEVED_MS
+
+
+class Clock:
+    """The wall clock, and one that does not step."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch, as far as the host knows."""
+        return time.time_ns() // 1_000_000
+
+    def boottime_ms(self) -> int:
+        """Milliseconds on CLOCK_BOOTTIME, which counts suspend and never steps."""
+        return boottime() // 1_000_000
+
+
+class Retention:
+    """Removes the old files of one store, for one process."""
+
+    def __init__(
+        self,
+        state: SharedState,
+        log_files: FileQueue,
+        consume_queues: ConsumeQueues,
+        index_files: IndexFiles,
+        topics: TopicTable,
+        lock: LockFile,
+        disk: Disk,
+        config: StoreConfig,
+        compaction: Compaction | None = None,
+        *,
+        clock: Clock | None = None,
+        pause: Callable[[float], object] = time.sleep,
+        before_removal: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._state = state
+        self._log_files = log_files
+        self._consume_queues = consume_queues
+        self._index_files = index_files
+        self._topics = topics
+        self._lock = lock
+        self._disk = disk
+        self._config = config
+        self._compaction = compaction
+        self._clock = clock or Clock()
+        self._pause = pause
+        self.before_removal = before_removal
+        self._began = (self._clock.wall_ms(), self._clock.boottime_ms())
+        self._is_believed = self._newest_write_ms() >= self._began[0] - config.file_reserved_hours * _HOUR_MS
+        self._finished_since: dict[int, int] = {}
+        self._cleaned_to = -1
+
+    def run(self) -> None:
+        """Remove what is due; the housekeeper's task. A store whose disk failed is left as it is."""
+        if not self._state.poisoned:
+            self.clean()
+
+    def clean(self, *, requested: bool = False, reserved_hours: int | None = None) -> list[int]:
+        """Remove at most ten files that are due, and what only they needed; return where they began.
+
+        ``requested`` is for a person who asks: at any hour, and by the clock as it stands. ``reserved_hours`` takes the
+        place of the setting.
+        """
+        self._finish_removal()
+        config = self._config if reserved_hours is None else replace(self._config, file_reserved_hours=reserved_hours)
+        removed: list[int] = []
+        for base in self._compacted(due(self._candidates(), self._moment(requested), config)):
+            if removed:
+                self._pause(PAUSE_S)
+            self._remove_log_file(base)
+            removed.append(base)
+        if removed:
+            _log.info("removed %d commit log files, from %d on", len(removed), removed[0])
+        self._clean_behind()
+        return removed
+
+    def oldest(self, queue: MessageQueue) -> int:
+        """Return the queue offset of the oldest message that was not removed, and make it the queue's minimum."""
+        if self._state.min_offset == 0:  # nothing was removed yet: a file that is missing was not removed by us
+            return self._topics.min_offset(queue)
+        low = self._oldest_in_log(queue)
+        if self._compaction is not None:
+            low = self._compaction.oldest(queue, low)
+        self._topics.raise_min_offset(queue, low)
+        return low
+
+    def _oldest_in_log(self, queue: MessageQueue) -> int:
+        return self._consume_queues[queue].oldest(
+            self._topics.min_offset(queue), self._topics.max_offset(queue), self._state.min_offset
+        )
+
+    # --- deciding ---------------------------------------------------------------------------------
+
+    def _moment(self, requested: bool) -> Moment:
+        wall, (began_wall, began_boottime) = self._clock.wall_ms(), self._began
+        stepless = began_wall + self._clock.boottime_ms() - began_boottime
+        return Moment(
+            now_ms=min(wall, stepless),  # a clock that was set forward in this process's life makes nothing older
+            hour=datetime.datetime.fromtimestamp(wall / 1000).astimezone().hour,
+            used_percent=self._disk.usage().used_percent,
+            requested=requested,
+            is_believed=self._is_believed,
+        )
+
+    def _candidates(self) -> Iterator[LogFile]:
+        files = self._log_files
+        bases = removable(files.bases(), files.file_bytes, self._state.published_to, self._durable_to())
+        now = self._clock.boottime_ms()
+        self._finished_since = {base: self._finished_since.get(base, now) for base in bases}
+        return (LogFile(base, self._newest_ms(base), now - since) for base, since in self._finished_since.items())
+
+    def _durable_to(self) -> int:
+        """Return how far records and their entries are on disk: lost entries can only be made from records."""
+        _, low_water = checkpoint.read(self._log_files.directory.parent)
+        return min(self._state.flushed_to, low_water.dispatched_to if low_water else 0)
+
+    def _newest_ms(self, base: int) -> int:
+        """Return when the last message of a finished file can have come, at the latest."""
+        try:
+            modified = self._log_files.path(base).stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return 0  # removed by another process meanwhile
+        behind = base + self._log_files.file_bytes
+        return max(modified, self._store_timestamp(base), self._store_timestamp(behind))
+
+    def _store_timestamp(self, base: int) -> int:
+        try:
+            first = decode(self._log_files.mapping(base), 0, base)
+        except FileNotFoundError:
+            return 0
+        return first.message.store_timestamp if isinstance(first, Record) else 0
+
+    def _newest_write_ms(self) -> int:
+        bases = self._log_files.bases()
+        if not bases:
+            return self._began[0]
+        modified = self._log_files.path(bases[-1]).stat().st_mtime_ns // 1_000_000
+        return max(modified, self._state.last_store_timestamp)
+
+    def _compacted(self, bases: list[int]) -> list[int]:
+        """Return those of the files that no compact topic needs any more, after passes over what they hold of them."""
+        if not bases or self._compaction is None:
+            return bases
+        size = self._log_files.file_bytes
+        needed_from = self._compaction.make_removable(bases[-1] + size)
+        kept = [base for base in bases if base + size > needed_from]
+        if kept:
+            _log.warning("%d commit log files from %d on wait for the compaction of a topic", len(kept), kept[0])
+        return [base for base in bases if base not in kept]
+
+    # --- removing ---------------------------------------------------------------------------------
+
+    def _finish_removal(self) -> None:
+        """Remove the files that a process killed in the middle of it has left below the minimum."""
+        for base in self._log_files.bases():
+            if base + self._log_files.file_bytes <= self._state.min_offset:
+                self._unlink(base)
+
+    def _remove_log_file(self, base: int) -> None:
+        self.before_removal(base + self._log_files.file_bytes)
+        self._state.raise_min_offset(base + self._log_files.file_bytes)
+        reach(CrashPoint.RETENTION_ADVANCED)
+        self._unlink(base)
+        reach(CrashPoint.RETENTION_FILE_REMOVED)
+
+    def _unlink(self, base: int) -> None:
+        self._log_files.remove(base)
+        sync_directory(self._log_files.directory)  # a power cut must not leave a hole before the oldest file
+        self._signal()
+
+    def _clean_behind(self) -> None:
+        """Remove what was made from records that were removed."""
+        log_begin = self._state.min_offset
+        if log_begin != self._cleaned_to:
+            for queue in self._topics.all_queues():
+                self._clean_queue(queue)
+            self._clean_index(log_begin)
+            self._signal()
+            self._cleaned_to = log_begin
+
+    def _clean_queue(self, queue: MessageQueue) -> None:
+        self.oldest(queue)
+        low = self._oldest_in_log(queue)
+        reach(CrashPoint.RETENTION_QUEUE_ADVANCED)
+        files = self._consume_queues[queue].files
+        for base in files.bases()[:-1]:
+            if base + files.file_bytes <= low * layout.CONSUME_QUEUE_ENTRY.size:
+                files.remove(base)
+                reach(CrashPoint.RETENTION_QUEUE_FILE_REMOVED)
+
+    def _clean_index(self, log_begin: int) -> None:
+        with self._lock.held(INDEX_BYTE, _INDEX_LOCK_TIMEOUT_S):
+            for path in self._index_files.paths()[:-1]:
+                if self._index_end(path) >= log_begin:
+                    break
+                self._index_files.remove(path)
+                reach(CrashPoint.RETENTION_INDEX_FILE_REMOVED)
+
+    def _index_end(self, path: Path) -> int:
+        """Return the commit log offset of the last record in an index file; one that is damaged stays."""
+        try:
+            return self._index_files.open(path).header.end_offset
+        except StoreCorrupt:
+            return self._state.published_to
+
+    def _signal(self) -> None:
+        self._state.words.signal(layout.RUNTIME_HEADER.at["removed_word"])

@@ -1,0 +1,402 @@
+"""Timer: messages with any delay, to the ms, wait in one queue and go to their own when they are due.
+
+Such a message is a record in ``rmq_sys_wheel_timer``, queue 0, which is where RocketMQ 5 keeps them. Topic and queue
+stand in its properties ``REAL_TOPIC`` and ``REAL_QID``, the due time in ``TIMER_OUT_MS`` and in its entry. Its wait
+ends in one of three ways, each of which appends a record that says which message it was (``TIMER_QUEUE_OFFSET``):
+
+=========  ======================================  ==================================================================
+way        what is appended                        why
+=========  ======================================  ==================================================================
+delivered  a copy, to its own queue                it is due
+rolled     a copy, to the end of the timer queue   retention is about to remove its file, or it is too far behind
+cancelled  an operation, to the timer queue        somebody said so; ``TIMER_DEL_UNIQKEY`` is the id of the message
+=========  ======================================  ==================================================================
+
+**Exactly once.** Whether a message is done is a bit in the runtime file, and the append of that record sets it, under
+the append mutex: a process that is killed at any instruction leaves both done or neither, and the next owner of the
+mutex settles it. The append does nothing when the bit is set already. So anybody may deliver, roll and cancel at any
+time; one of them does it.
+
+**The bits** are a ring: bit ``queue_offset % 16 Mi``. Below ``done_to`` every message is done and its bit is clear
+again for the message one turn later. It is moved under the append mutex, with no append under way; ``clearing_to``
+tells the next one how far a move was to go. A message whose queue offset would get the bit of one that still waits is
+refused; long before, the oldest are rolled.
+
+**What is derived.** The housekeeper has the due times in memory, 16 bytes a message, read from the entries when it gets
+the role. It sleeps until the next one, or until a message comes. After a power cut the bits are made again from the
+log: :mod:`rmqclient.store.waiting.timer_restore`.
+
+**Time** is the wall clock. A message is never delivered before it shows its due time. A clock that is set forward
+delivers at once what is then due, one that is set back lets it wait; a jump is noticed within half a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import NamedTuple
+
+from rmqclient.store import layout
+from rmqclient.store.errors import (
+    MessageRejected,
+    QueueError,
+    StoreBusy,
+    StoreClosed,
+    StorePoisoned,
+    TimerFull,
+    UnknownTopic,
+)
+from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.kernel._kernel import (
+    Appender,
+    ReceivedMessage,
+    TimerHeap,
+    cancel_timed,
+    decode,
+    deliver_timed,
+    roll_timed,
+)
+from rmqclient.store.log.consume_queue import ConsumeQueues
+from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.runtime.shared_state import SharedState, arrival_lane_at, queue_slot_at
+from rmqclient.store.settings.topic_table import TopicTable
+from rmqclient.store.waiting.schedule import real_queue
+from rmqclient.store.waiting.timer_bits import QUEUE, Done, TimerBits, done_in
+from rmqclient.store.waiting.timer_restore import Snapshot, write_snapshot
+
+_log = logging.getLogger(__name__)
+
+_OFFSET = struct.Struct(">q")
+"""Of the record, the first field of an entry."""
+
+LANE = layout.ARRIVAL_LANES - 1
+"""The arrival lane on which whoever delivers sleeps; consumers may share it."""
+
+_LONGEST_SLEEP_MS = 500
+_PAUSE_AFTER_FAILURE_S = 10.0
+_SLICE = 256
+"""Messages that are delivered before new ones are looked at."""
+_READ_AT_ONCE = 1 << 13
+"""Entries, a multiple of 64."""
+_ADVANCE_EVERY = 1 << 13
+"""Messages."""
+_ROLLED_AT_ONCE = 1 << 13
+"""Queue offsets, done or not, that are looked at to make room."""
+_REAL = (b"REAL_TOPIC", b"REAL_QID")
+_MOST_TARGETS = 10_000
+_LOG_GROWN_BYTES = 256 << 20
+"""How much of the log is read again after a power cut, at most, when nothing was done meanwhile."""
+
+
+class Pending(NamedTuple):
+    """A message that waits for its time."""
+
+    message_id: str
+    topic: str
+    """That it is for."""
+    queue_id: int
+    """Of that topic."""
+    due_ms: int
+    """Milliseconds since 1970."""
+    queue_offset: int
+    """Of the record that waits, in ``rmq_sys_wheel_timer``."""
+
+
+class Timer:
+    """What waits for its time in one open store. :meth:`run` is for the housekeeper, the rest for everybody."""
+
+    def __init__(
+        self,
+        root: Path,
+        state: SharedState,
+        topics: TopicTable,
+        log_files: FileQueue,
+        consume_queues: ConsumeQueues,
+        oldest: Callable[[MessageQueue], int],
+        make_appender: Callable[[], Appender],
+        find: Callable[[str], ReceivedMessage | None],
+        wait_until_flushed: Callable[[int], None],
+        lock_timeout_ms: int,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._root = root
+        self._state = state
+        self._topics = topics
+        self._log_files = log_files
+        self._consume_queues = consume_queues
+        self._oldest = oldest
+        self._make_appender = make_appender
+        self._find = find
+        self._wait_until_flushed = wait_until_flushed
+        self.now_ms = now_ms
+        self.bits = TimerBits(state, topics, log_files, consume_queues, lock_timeout_ms)
+        self._written: Snapshot | None = None
+        self._targets: dict[tuple[str, ...], MessageQueue] = {}
+        self._appender: Appender | None = None
+        self._heap = TimerHeap()
+        self._filled_to = 0
+        self._since_advance = 0
+
+    # --- delivering -------------------------------------------------------------------------------
+
+    def run(self, ended: Event) -> None:
+        """Deliver what is due until ``ended`` is set and the lane signalled; failures are tried again."""
+        self._heap, self._filled_to = TimerHeap(), 0
+        lane_at = arrival_lane_at(LANE)
+        while True:
+            seen = self._state.words.load32(lane_at)
+            if ended.is_set():
+                break
+            pause_ms = self._look()
+            if pause_ms is None:
+                ended.wait(_PAUSE_AFTER_FAILURE_S)
+            elif pause_ms > 0:
+                self._state.words.wait(lane_at, seen, pause_ms)
+        self._heap = TimerHeap()
+
+    def look(self) -> int:
+        """Deliver what is due, so many at most; return in how many ms to look again."""
+        try:
+            end = self._topics.max_offset(QUEUE)
+        except UnknownTopic:
+            return _LONGEST_SLEEP_MS
+        self._fill(end)
+        delivered = self._deliver_due()
+        self._since_advance += delivered
+        if self._since_advance >= _ADVANCE_EVERY or (self._since_advance and not delivered):
+            self._since_advance = 0
+            self.bits.advance()
+        if end - self.bits.done_to > self.bits.ring // 8 * 7:
+            self._make_room()
+        if delivered == _SLICE or self._has_come():
+            return 0
+        due = self._heap.next_due
+        return _LONGEST_SLEEP_MS if due is None else min(max(due - self.now_ms(), 0), _LONGEST_SLEEP_MS)
+
+    def _look(self) -> int | None:
+        """Look; None after a failure."""
+        try:
+            return self.look()
+        except StoreClosed:
+            pass  # this process leaves; another one goes on
+        except StoreBusy as error:
+            _log.info("the timer will go on next time: %s", error)
+        except (QueueError, OSError) as error:
+            if not isinstance(error, StorePoisoned):  # which every sender is told
+                _log.error("the timer waits for %.0f s: %s", _PAUSE_AFTER_FAILURE_S, error)
+            return None
+        return _LONGEST_SLEEP_MS
+
+    def _has_come(self) -> bool:
+        """Ask to be woken by the next message of the timer; tell whether there is one already."""
+        at = queue_slot_at(self._topics.slot(QUEUE)) + layout.QUEUE_SLOT.at["waiting_lanes"]
+        self._state.words.set_bits(at, 1 << LANE)
+        return self._topics.max_offset(QUEUE) > self._filled_to
+
+    def _fill(self, end: int) -> None:
+        """Enter the due times of messages that have come."""
+        self._filled_to = max(self._filled_to, self.bits.begin)
+        while self._filled_to < end:
+            unclear = self._fill_part(self._heap, self._filled_to, end)
+            self._filled_to = min(end, self._part_end(self._filled_to))
+            for number in unclear:
+                self._enter_unclear(number)
+
+    def _fill_part(self, heap: TimerHeap, start: int, end: int) -> list[int]:
+        stop = min(end, self._part_end(start))
+        if self.bits.are_done(start, stop):
+            return []
+        try:
+            entries = self._consume_queues[QUEUE].entry_bytes(start, stop)
+        except FileNotFoundError:
+            if start >= self._oldest(QUEUE):
+                _log.error("entries %d to %d of the timer are missing until the store is opened anew", start, stop)
+            return []
+        return heap.fill(entries, start, self._state.mapping, layout.TIMER_AT, self.bits.ring)
+
+    def _part_end(self, start: int) -> int:
+        """Return where a part of the entries ends, which stands in one file and in one turn of the ring."""
+        first = self._consume_queues[QUEUE].first_entry_of(start)
+        file_end = first + self._consume_queues[QUEUE].entries_per_file
+        turn_end = start - start % self.bits.ring + self.bits.ring
+        return min(file_end, turn_end, start - start % _READ_AT_ONCE + _READ_AT_ONCE)
+
+    def _enter_unclear(self, number: int) -> None:
+        """Enter a message whose entry was made by a broker, with a hash for its due time; an operation is done."""
+        message = self.message(number)
+        due_ms = 0 if message is None else message.tags_code
+        if due_ms > layout.MOST_TAGS_CODE:
+            self._heap.push(due_ms, number)
+        else:
+            if message is not None and "TIMER_DEL_UNIQKEY" not in message.properties:
+                _log.error("message %d of the timer does not say when it is due, and is stepped over", number)
+            self._step_over(number)
+
+    def _deliver_due(self) -> int:
+        """Deliver up to a slice; return how many were due."""
+        due = self._heap.pop_due(self.now_ms(), _SLICE)
+        for index, (_, number) in enumerate(due):
+            try:
+                self._deliver(number)
+            except BaseException:
+                for due_ms, left in due[index:]:
+                    self._heap.push(due_ms, left)
+                raise
+        return len(due)
+
+    def _deliver(self, number: int) -> None:
+        if self.bits.is_done(number):
+            return
+        message = self.message(number)
+        target = None if message is None else self._target_of(message)
+        if message is not None and target is not None:
+            try:
+                deliver_timed(self._appending(), message, target.topic, target.queue_id)
+            except MessageRejected as error:
+                _log.error("%s", error)
+            else:
+                return
+        if not self.bits.is_done(number):  # by another process, which then removed it
+            _log.error("message %d of the timer cannot be delivered, and is stepped over", number)
+            self._step_over(number)
+
+    def _target_of(self, message: ReceivedMessage) -> MessageQueue | None:
+        """Return the queue that a message waits for, which is there then; None for none that may be."""
+        named = tuple(message.some_properties(_REAL).values())
+        target = self._targets.get(named)
+        if target is None and (target := real_queue(message)) is not None:
+            self._topics.make_lost(target)
+            if len(self._targets) < _MOST_TARGETS:
+                self._targets[named] = target
+        return target
+
+    def _step_over(self, number: int) -> None:
+        self.bits.mark(number)
+        self._since_advance += 1
+
+    # --- rolling ----------------------------------------------------------------------------------
+
+    def roll_below(self, commit_log_offset: int) -> None:
+        """Append what waits below an offset of the log again, durably: its file is about to be removed.
+
+        Raises what an append raises, and NotFlushed.
+        """
+        try:
+            known = range(self.bits.begin, self._topics.max_offset(QUEUE))
+        except UnknownTopic:
+            return
+        end = min(self._consume_queues[QUEUE].end_below(commit_log_offset), known.stop)
+        if self._roll(range(known.start, end)):
+            self._wait_until_flushed(self._state.published_to)
+
+    def _roll(self, numbers: range) -> int:
+        """Append those of some messages that wait again; return how many did."""
+        rolled = 0
+        for number in self._waiting(numbers):
+            message = self.message(number)
+            if message is not None and message.tags_code > layout.MOST_TAGS_CODE:
+                roll_timed(self._appending(), message)
+                rolled += 1
+        return rolled
+
+    def _waiting(self, numbers: range) -> Iterator[int]:
+        start = numbers.start
+        while start < numbers.stop:
+            stop = min(numbers.stop, self._part_end(start))
+            if not self.bits.are_done(start, stop):
+                yield from (number for number in range(start, stop) if not self.bits.is_done(number))
+            start = stop
+
+    def _make_room(self) -> None:
+        """Roll the oldest messages, where few of them wait, so that the bits below can be used again."""
+        start = self.bits.begin
+        numbers = range(start, min(start + _ROLLED_AT_ONCE, self._topics.max_offset(QUEUE)))
+        waiting = sum(1 for _ in self._waiting(numbers))
+        if waiting <= len(numbers) // 4 * 3:  # else little is won
+            with contextlib.suppress(TimerFull):  # then what is due makes room
+                self._roll(numbers)
+            self.bits.advance()
+
+    # --- for everybody ----------------------------------------------------------------------------
+
+    def pending(self) -> Iterator[Pending]:
+        """Yield the messages that wait now, the next one first; those that end meanwhile may be left out."""
+        heap = TimerHeap()
+        try:
+            start, end = self.bits.begin, self._topics.max_offset(QUEUE)
+        except UnknownTopic:
+            return
+        while start < end:
+            for number in self._fill_part(heap, start, end):
+                message = self.message(number)
+                if message is not None and message.tags_code > layout.MOST_TAGS_CODE:
+                    heap.push(message.tags_code, number)
+            start = self._part_end(start)
+        while popped := heap.pop_due(2**63 - 1, _SLICE):
+            for due_ms, number in popped:
+                message = None if self.bits.is_done(number) else self.message(number)
+                target = None if message is None else real_queue(message)
+                if message is not None and target is not None:
+                    yield Pending(message.message_id, target.topic, target.queue_id, due_ms, number)
+
+    def cancel(self, message_id: str, appender: Appender) -> bool:
+        """Cancel a message that waits: it will not be delivered. False when it does not wait, or was never sent.
+
+        The index is brought up to date first. Raises what an append and the index raise.
+        """
+        seen = -1
+        while (message := self._find(message_id)) is not None and message.queue_offset != seen:
+            seen = message.queue_offset
+            if message.tags_code <= layout.MOST_TAGS_CODE:
+                break  # the id of an operation
+            if not self.bits.is_done(seen) and cancel_timed(appender, message) is not None:
+                return True
+        return False  # if it was rolled meanwhile, the next look finds the new one
+
+    def message(self, number: int) -> ReceivedMessage | None:
+        """Return a message of the timer; None when it is damaged or was removed."""
+        try:
+            entries, first = self._consume_queues[QUEUE].file_of(number)
+            (offset,) = _OFFSET.unpack_from(entries, (number - first) * layout.CONSUME_QUEUE_ENTRY.size)
+            base = self._log_files.base_of(offset)
+            found = decode(self._log_files.mapping(base), offset - base, offset)
+        except FileNotFoundError:
+            return None
+        if not isinstance(found, ReceivedMessage):
+            return None
+        place = MessageQueue(found.topic, found.queue_id), found.queue_offset
+        return found if place == (QUEUE, number) else None
+
+    # --- for a power cut --------------------------------------------------------------------------
+
+    def persist(self) -> None:
+        """Write down which messages are done, when all of that is on the disk.
+
+        Raises StoreFull, StorePoisoned, NotFlushed.
+        """
+        try:
+            end = self._topics.max_offset(QUEUE)
+        except UnknownTopic:
+            return
+        scan_from = self.bits.counted_to()
+        done = done_in(self._state, end)
+        if done is None or not self._is_news(scan_from, done):
+            return
+        flushed_to = self._state.published_to
+        self._wait_until_flushed(flushed_to)
+        self._written = Snapshot(scan_from, flushed_to, done)
+        write_snapshot(self._root, self._written)
+
+    def _is_news(self, scan_from: int, done: Done) -> bool:
+        written = self._written
+        return written is None or written.done != done or scan_from - written.scan_from > _LOG_GROWN_BYTES
+
+    def _appending(self) -> Appender:
+        if self._appender is None:
+            self._appender = self._make_appender()
+        return self._appender

@@ -1,0 +1,201 @@
+"""Dead letters: which ones are shown, sent again or put aside, and that each is only once."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rmqclient import Message, Producer, ReceivedMessage, RetryPolicy, StoreBusy
+from rmqclient.failures.dead_letters import Selection, groups, purge, replay, select
+from rmqclient.failures.failure import Failure
+from rmqclient.failures.retry import Retries
+from rmqclient.store import MessageStore, open_store
+from rmqclient.workers.cli import rmq
+
+JOURNAL = "config/deadLetters.jsonl"
+
+
+@pytest.fixture(autouse=True)
+def letters(store: MessageStore, producer: Producer) -> None:
+    """Six dead letters of group g: topics a and b in turn, keys k0 to k5, three kinds of failures."""
+    errors: list[BaseException] = [ValueError("no number"), TimeoutError("too slow"), KeyError("id")]
+    for number in range(6):
+        topic = "ab"[number % 2]
+        message = Message(topic, b"%d" % number, tags="t", keys=(f"k{number}",), properties={"mine": str(number)})
+        sent = producer.send(message, sharding_key=f"shard {number}")
+        failure = Failure.raised(errors[number % 3], 1, "worker-1")
+        Retries(store, "g", RetryPolicy(max_retries=0), "me").send_back(store.read(sent.commit_log_offset), failure)
+
+
+def bodies(store: MessageStore, selection: Selection, limit: int | None = None) -> list[str]:
+    return [letter.message.body.decode() for letter in select(store, "g", selection, limit)]
+
+
+@pytest.mark.parametrize(
+    ("selection", "found"),
+    [
+        (Selection(), "012345"),
+        (Selection(topic="a"), "024"),
+        (Selection(error="timeout"), "14"),
+        (Selection(error="NUMBER"), "03"),
+        (Selection(key="k5"), "5"),
+        (Selection(topic="b", error="KeyError"), "5"),
+        (Selection(since_ms=time.time_ns() // 1_000_000 + 3_600_000), ""),
+        (Selection(since_ms=0, topic="c"), ""),
+    ],
+)
+def test_a_selection_is_what_meets_every_condition(store: MessageStore, selection: Selection, found: str) -> None:
+    assert "".join(bodies(store, selection)) == found
+
+
+def test_a_replay_sends_the_message_to_its_topic_as_it_was(store: MessageStore) -> None:
+    ((letter, sent),) = replay(store, "g", Selection(key="k2"))
+    again = store.read(sent.commit_log_offset)
+    first = store.message_by_id(letter.message.properties["ORIGIN_MESSAGE_ID"])
+    assert first is not None
+    assert again.queue_offset > first.queue_offset
+    for name in ("topic", "queue_id", "body", "tags", "keys", "sharding_key", "message_id", "flag", "born_timestamp"):
+        assert getattr(again, name) == getattr(first, name), name
+    assert again.delivery_attempt == 1
+    origin = {"ORIGIN_MESSAGE_ID": first.offset_message_id}
+    assert again.properties == {**{name: v for name, v in first.properties.items() if name != "WAIT"}, **origin}
+
+
+@pytest.mark.guarantee("G22")
+def test_each_is_replayed_once_unless_asked_again_also_after_a_restart(store: MessageStore) -> None:
+    assert len(list(replay(store, "g", Selection(topic="a")))) == 3
+    assert [letter.message.body for letter in purge(store, "g", Selection(key="k1"))] == [b"1"]
+    store.close()
+    with open_store(store.root) as reopened:
+        assert "".join(bodies(reopened, Selection())) == "35"
+        (counted,) = groups(reopened)
+        assert (counted.group, counted.waiting, counted.replayed, counted.purged) == ("g", 2, 3, 1)
+        assert len(list(replay(reopened, "g", Selection()))) == 2
+        assert list(replay(reopened, "g", Selection())) == []
+        assert len(list(replay(reopened, "g", Selection(done=True)))) == 6
+
+
+def test_a_replay_that_stops_in_the_middle_goes_on_behind_what_it_sent(store: MessageStore) -> None:
+    sending = replay(store, "g", Selection())
+    next(sending)
+    next(sending)
+    sending.close()
+    assert "".join(bodies(store, Selection())) == "2345"
+    assert len(list(replay(store, "g", Selection(), limit=3))) == 3
+    assert "".join(bodies(store, Selection())) == "5"
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G22")
+@pytest.mark.parametrize(
+    "point", ["APPEND_LOCKED", "RECORD_HALF_COPIED", "RECORDS_ANNOUNCED", "ENTRIES_WRITTEN", "APPEND_FINISHED"]
+)
+def test_a_replay_that_is_killed_sends_each_once(store: MessageStore, point: str) -> None:
+    command = [sys.executable, "-c", KILLED_IN_THE_SECOND, str(store.root), point]
+    killed = subprocess.run(command, check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    list(replay(store, "g", Selection()))
+    assert bodies(store, Selection()) == []
+    stored = Counter(message.body for topic in ("a", "b") for message in messages_in(store, topic))
+    assert stored == {b"%d" % number: 2 for number in range(6)}
+    assert len(list(replay(store, "g", Selection(key="k1", done=True)))) == 1
+
+
+KILLED_IN_THE_SECOND = """
+import sys
+from pathlib import Path
+from rmqclient.failures.dead_letters import Selection, replay
+from rmqclient.store import open_store
+from rmqclient.store.crash_points import CrashPoint, arm
+
+with open_store(Path(sys.argv[1]), housekeeping=False) as store:
+    arm(CrashPoint[sys.argv[2]], passes=1)
+    list(replay(store, "g", Selection()))
+"""
+
+
+def messages_in(store: MessageStore, topic: str) -> Iterator[ReceivedMessage]:
+    for queue in store.topics.queues(topic):
+        for offset in range(store.topics.max_offset(queue)):
+            yield store.message_at(queue, offset)
+
+
+def test_a_rate_is_kept(store: MessageStore) -> None:
+    begun = time.monotonic()
+    assert len(list(replay(store, "g", Selection(), rate=20))) == 6
+    assert time.monotonic() - begun >= 5 / 20
+
+
+def test_a_torn_line_is_passed_over_and_those_behind_it_count(store: MessageStore) -> None:
+    list(purge(store, "g", Selection(key="k0")))
+    with (store.root / JOURNAL).open("ab") as journal:
+        journal.write(b'{"topic": "%DLQ%g", "queue_off')
+    list(purge(store, "g", Selection(key="k1")))
+    assert "".join(bodies(store, Selection())) == "2345"
+
+
+def test_a_mark_is_for_one_message_and_not_for_another_with_its_number(store: MessageStore) -> None:
+    list(purge(store, "g", Selection()))
+    journal = store.root / JOURNAL
+    entries = [json.loads(line) for line in journal.read_text().splitlines()]
+    entries[3]["message_id"] = "7F000001000000000000000000000001"
+    journal.write_text("".join(json.dumps(each) + "\n" for each in entries))
+    assert "".join(bodies(store, Selection())) == "3"
+
+
+def test_two_commands_at_once_are_refused(store: MessageStore) -> None:
+    descriptor = os.open(store.root / JOURNAL, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(StoreBusy, match="another command replays or purges"):
+        list(replay(store, "g", Selection()))
+    os.close(descriptor)
+    assert len(list(replay(store, "g", Selection()))) == 6
+
+
+def rmq_dlq(root: Path, *arguments: str) -> Result:
+    done = CliRunner().invoke(rmq, ["dlq", *arguments, "--store", str(root)])
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def test_the_shell_shows_sends_and_puts_aside(store: MessageStore) -> None:
+    root = store.root
+    assert json.loads(rmq_dlq(root, "ls", "-o", "json").stdout) == [
+        {"group": "g", "waiting": 6, "replayed": 0, "purged": 0}
+    ]
+    rows = json.loads(rmq_dlq(root, "ls", "g", "--error", "timeout", "-o", "json").stdout)
+    assert [(row["topic"], row["keys"], row["error"]) for row in rows] == [
+        ("b", ["k1"], "TimeoutError: too slow"),
+        ("a", ["k4"], "TimeoutError: too slow"),
+    ]
+    shown = rmq_dlq(root, "show", "g", rows[0]["message_id"]).stdout
+    assert "attempt 1" in shown
+    assert "TimeoutError: too slow" in shown
+    assert len(json.loads(rmq_dlq(root, "replay", "g", "--topic", "a", "--dry-run", "-o", "json").stdout)) == 3
+    assert len(json.loads(rmq_dlq(root, "replay", "g", "--topic", "a", "--rate", "100", "-o", "json").stdout)) == 3
+    assert rmq_dlq(root, "replay", "g", "--topic", "a").stderr == "0 dead letters replayed\n"
+    assert len(json.loads(rmq_dlq(root, "purge", "g", "--limit", "2", "-o", "json").stdout)) == 2
+    assert json.loads(rmq_dlq(root, "ls", "-o", "json").stdout)[0] == {
+        "group": "g",
+        "waiting": 1,
+        "replayed": 3,
+        "purged": 2,
+    }
+    assert json.loads(rmq_dlq(root, "ls", "nobody", "-o", "json").stdout) == []
+
+
+def test_a_dead_letter_that_is_not_there_is_one_line(store: MessageStore) -> None:
+    done = CliRunner().invoke(rmq, ["dlq", "show", "g", "nothing", "--store", str(store.root)])
+    assert done.exit_code == 1
+    assert "group g has no dead letter with the id nothing" in done.output

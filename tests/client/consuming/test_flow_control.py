@@ -1,0 +1,212 @@
+"""Flow control to the exact numbers: 1,000 messages, 100 MiB, 2,000 offsets, 50 ms, and the limits of a topic."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient.admin import lag
+from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.delivery.process_queue import FlowControl, ProcessQueue
+from rmqclient.store import MessageQueue, MessageStore, TagSet, boottime, open_store
+from tests.client.conftest import consuming, wait_for
+
+QUEUE = MessageQueue("t", 0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    with open_store(tmp_path / "store", housekeeping=False) as opened:
+        opened.topics.create("t", 1)
+        yield opened
+
+
+def granted(store: MessageStore, config: ConsumerConfig) -> ProcessQueue:
+    slot = store.groups.find_or_add("g", store.topics.slot(QUEUE), 0)
+    with slot.locked(1_000):
+        slot.store("epoch", slot.load("epoch") + 1)
+    return ProcessQueue(store.grant(slot, slot.load("epoch"), TagSet(())), slot, config)
+
+
+def send(store: MessageStore, count: int, body: bytes = b"x") -> None:
+    with Producer(store) as producer:
+        for _ in range(count):
+            producer.send(Message("t", body))
+
+
+def take_all(queue: ProcessQueue) -> list[ReceivedMessage]:
+    return list(itertools.chain.from_iterable(iter(queue.take, [])))
+
+
+def test_a_thousand_messages_are_taken_and_not_one_more(store: MessageStore) -> None:
+    send(store, 1_100)
+    queue = granted(store, ConsumerConfig(flow_control_ms=1))
+    taken = take_all(queue)
+    assert len(taken) == 1_000
+    assert queue.flow_control is FlowControl.MESSAGES
+
+    # One that is finished makes room for one
+    queue.settle(taken[:1])
+    wait_for(lambda: not queue.is_blocked, "the pause is over")
+    assert len(take_all(queue)) == 1
+
+
+def test_no_batch_is_begun_at_a_hundred_mebibytes(store: MessageStore) -> None:
+    body = bytes(4 << 20)
+    send(store, 30, body)
+    queue = granted(store, ConsumerConfig(batch_messages=1, flow_control_ms=1))
+    taken = take_all(queue)
+    assert sum(message.size for message in taken[:-1]) < 100 << 20 <= sum(message.size for message in taken)
+    assert len(taken) == 25
+    assert queue.flow_control is FlowControl.BYTES
+
+
+def test_the_newest_message_taken_is_two_thousand_offsets_from_the_oldest_unfinished_one(store: MessageStore) -> None:
+    send(store, 2_100)
+    queue = granted(store, ConsumerConfig(flow_control_ms=1))
+    newest = 0
+    while batch := queue.take():
+        newest = batch[-1].queue_offset
+        finished = [message for message in batch if message.queue_offset > 0]
+        assert queue.grant.acknowledge_offsets([message.queue_offset for message in finished])
+        queue.settle(finished)
+    assert newest == 2_000
+    assert queue.flow_control is FlowControl.SPAN
+
+    # When the oldest one is finished, the rest follows
+    assert queue.grant.acknowledge_offsets([0])
+    wait_for(lambda: not queue.is_blocked, "the pause is over")
+    assert [message.queue_offset for message in take_all(queue)] == list(range(2_001, 2_100))
+
+
+@pytest.mark.parametrize(
+    ("config", "count", "reason"),
+    [
+        (ConsumerConfig(max_messages=5), 10, FlowControl.MESSAGES),
+        (ConsumerConfig(max_bytes=1_000, batch_messages=1), 50, FlowControl.BYTES),
+        (ConsumerConfig(max_span=5, batch_messages=1), 10, FlowControl.SPAN),
+    ],
+)
+def test_a_queue_at_a_limit_is_passed_over_for_fifty_milliseconds(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch, config: ConsumerConfig, count: int, reason: FlowControl
+) -> None:
+    send(store, count)
+    queue = granted(store, config)
+    now = 1_000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    take_all(queue)
+    assert queue.flow_control is reason
+    assert queue.next_due() == pytest.approx(now + 0.050)
+    assert queue.is_blocked
+    now += 0.049
+    assert queue.is_blocked
+    now += 0.002
+    assert not queue.is_blocked
+
+
+@pytest.mark.parametrize(("held", "most"), [(1, 1_000), (3, 333), (7, 142), (1_000, 1), (1_001, 1)])
+def test_the_limit_of_a_topic_is_shared_by_the_queues_that_are_held(store: MessageStore, held: int, most: int) -> None:
+    send(store, 1_010)
+    queue = granted(store, ConsumerConfig(max_messages_per_topic=1_000, max_messages=5))
+    queue.share_limits(held)
+    assert len(take_all(queue)) == most
+
+
+def test_so_is_the_limit_in_bytes(store: MessageStore) -> None:
+    send(store, 50, bytes(1_000))
+    queue = granted(store, ConsumerConfig(max_bytes_per_topic=30_000, batch_messages=1))
+    queue.share_limits(3)
+    taken = take_all(queue)
+    assert sum(message.size for message in taken[:-1]) < 10_000 <= sum(message.size for message in taken)
+
+
+def test_each_rebalance_shares_the_limit_anew(store: MessageStore) -> None:
+    app, go_on = App(store.root), threading.Event()
+
+    @app.handler("shared", group="g")
+    def handle(message: ReceivedMessage) -> None:
+        go_on.wait(20)
+
+    with Producer(store) as producer:
+        producer.create_topic("shared", 4)
+        for _ in range(200):
+            producer.send(Message("shared", b"x"))
+    config = ConsumerConfig(max_messages_per_topic=40, drain_ms=1, flow_control_ms=5)
+    with consuming(store, app, config) as consumer:
+        queues = consumer.subscriptions[0].delivery.queues
+        assert [queue._max_messages for queue in queues] == [10] * 4
+        (subscription,) = consumer.subscriptions
+        other = subscription.member.table.join("g", "shared", "~", subscription.handler.subscription)
+        wait_for(lambda: len(consumer.queues["shared@g"]) == 2, "the other one has its part")
+        assert [queue._max_messages for queue in consumer.subscriptions[0].delivery.queues] == [20] * 2
+        go_on.set()
+        other.leave()
+
+
+@pytest.mark.parametrize("name", ["max_messages_per_topic", "max_bytes_per_topic"])
+def test_a_limit_of_a_topic_may_be_off_and_not_negative(name: str) -> None:
+    assert getattr(ConsumerConfig(), name) == 0
+    with pytest.raises(ValueError, match=f"{name}=-1: must be at least 0"):
+        ConsumerConfig(**{name: -1})
+
+
+def test_why_a_queue_gives_nothing_is_seen_from_outside(store: MessageStore) -> None:
+    app, go_on = App(store.root), threading.Event()
+
+    @app.handler("t", group="g", threads=5)
+    def handle(message: ReceivedMessage) -> None:
+        go_on.wait(20)
+
+    with consuming(store, app, ConsumerConfig(max_messages=4, batch_messages=4)):
+        assert [queue.state for queue in lag(store, "g")] == ["running"]
+        send(store, 20)
+        wait_for(lambda: lag(store, "g")[0].state == "flow control: messages", "the limit is seen")
+        go_on.set()
+        wait_for(lambda: lag(store, "g")[0].lag == 0, "everything is handled")
+        assert lag(store, "g")[0].state == "running"
+    assert lag(store, "g")[0].state == "no owner"
+
+
+def test_a_failed_message_that_waits_for_its_next_attempt_is_shown(store: MessageStore) -> None:
+    send(store, 1)
+    queue = granted(store, ConsumerConfig())
+    (message,) = queue.take()
+    assert queue.take() == []
+    assert queue.flow_control is FlowControl.NONE
+    queue.retry_later(message)
+    assert queue.take() == []
+    assert FlowControl.of_code(queue.slot.load("flow_control")) is FlowControl.RETRYING
+
+
+def test_what_the_last_owner_met_is_over_for_the_next_one(store: MessageStore) -> None:
+    queue = granted(store, ConsumerConfig(max_messages=1))
+    send(store, 2)
+    take_all(queue)
+    assert queue.slot.load("flow_control") == FlowControl.MESSAGES.code
+    assert granted(store, ConsumerConfig()).slot.load("flow_control") == FlowControl.NONE.code
+
+
+@pytest.mark.parametrize("flow_control", FlowControl)
+def test_every_state_has_a_number_of_its_own(flow_control: FlowControl) -> None:
+    assert FlowControl.of_code(flow_control.code) is flow_control
+    assert FlowControl.of_code(len(FlowControl)) is FlowControl.NONE
+
+
+def test_a_queue_whose_lease_has_run_out_gives_nothing_until_it_is_renewed(store: MessageStore) -> None:
+    # Given a process that stood still for longer than its lease, and whose queue nobody has taken as yet
+    send(store, 3)
+    queue = granted(store, ConsumerConfig())
+    queue.slot.store("lease_until", boottime() - 1)
+    assert queue.take() == []
+    assert queue.is_blocked, "so that its thread sleeps"
+
+    # Then it goes on as soon as the lease is renewed
+    queue.slot.store("lease_until", boottime() + 10**10)
+    wait_for(lambda: not queue.is_blocked, "the pause is over")
+    assert len(queue.take()) == 3

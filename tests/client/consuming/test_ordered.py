@@ -1,0 +1,300 @@
+"""One message of a queue after the other: order, suspension, attempts, dead letters, batches, in one process."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import defaultdict
+from functools import partial
+from typing import Literal
+
+import pytest
+
+from rmqclient import App, Message, Producer, ReceivedMessage, Suspend
+from rmqclient.admin import seek
+from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.delivery.process_queue import FlowControl
+from rmqclient.failures.retry import RetryPolicy
+from rmqclient.store import MessageStore
+from tests.client.conftest import consuming, wait_for
+from tests.client.consuming.test_delivery import is_finished
+
+SHORT = ConsumerConfig(suspend_ms=20)
+
+
+def send(producer: Producer, count: int, queues: int = 4) -> None:
+    producer.create_topic("t", queues)
+    for number in range(count):
+        producer.send(Message("t", b"%d" % number), f"key {number % 16}")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_each_queue_is_handled_in_order_by_one_thread_at_a_time_and_queues_side_by_side(
+    store: MessageStore, producer: Producer, is_async: bool
+) -> None:
+    app, seen = App(store.root), defaultdict(list)
+    running: defaultdict[int, int] = defaultdict(int)
+    together = threading.Barrier(2)
+
+    def handle(message: ReceivedMessage) -> None:
+        running[message.queue_id] += 1
+        assert running[message.queue_id] == 1
+        if message.queue_offset == 0 and message.queue_id < 2:
+            together.wait(10)
+        seen[message.queue_id].append(message.queue_offset)
+        running[message.queue_id] -= 1
+
+    async def handle_async(message: ReceivedMessage) -> None:
+        handle(message)
+
+    send(producer, 800)
+    app.handler("t", group="g", threads=4, ordered=True)(handle_async if is_async else handle)
+    with consuming(store, app) as consumer:
+        wait_for(lambda: is_finished(store), "all are acknowledged")
+        assert consumer.counters.failed == 0
+    assert sum(map(len, seen.values())) == 800
+    assert all(offsets == list(range(len(offsets))) for offsets in seen.values())
+
+
+def test_a_failing_message_suspends_its_queue_and_no_other(store: MessageStore, producer: Producer) -> None:
+    app, calls, failing = App(store.root), [], threading.Event()
+    failing.set()
+
+    @app.handler("t", group="g", ordered=True)
+    def handle(message: ReceivedMessage) -> None:
+        calls.append((message.queue_id, message.queue_offset, message.delivery_attempt))
+        if (message.queue_id, message.queue_offset) == (1, 10) and failing.is_set():
+            raise RuntimeError("not yet")
+
+    producer.create_topic("t", 3)
+    for number in range(60):
+        producer.send(Message("t", b"%d" % number), queue_of(producer, number % 3))
+    with consuming(store, app, SHORT) as consumer:
+        (subscription,) = consumer.subscriptions
+        wait_for(lambda: sum(call[:2] == (1, 10) for call in calls) >= 4, "it came again")
+        wait_for(lambda: sum(call[0] != 1 for call in calls) == 40, "the other queues are handled to their end")
+        assert max(offset for queue_id, offset, _ in calls if queue_id == 1) == 10
+        wait_for(lambda: subscription.delivery.queues[1].flow_control is FlowControl.SUSPENDED, "the state is shown")
+        failing.clear()
+        wait_for(lambda: is_finished(store), "all are acknowledged")
+        wait_for(lambda: consumer.counters.handled == 60, "each is counted once")
+    mine = [call[1:] for call in calls if call[0] == 1]
+    failures = sum(offset == 10 for offset, _ in mine)
+    assert mine == [
+        *((offset, 1) for offset in range(10)),
+        *((10, attempt) for attempt in range(1, failures + 1)),
+        *((offset, 1) for offset in range(11, 20)),
+    ]
+
+
+def test_the_pause_is_the_one_of_the_settings_or_what_the_handler_asks_for(
+    store: MessageStore, producer: Producer
+) -> None:
+    app, times = App(store.root), []
+
+    @app.handler("t", group="g", ordered=True)
+    def handle(message: ReceivedMessage) -> None:
+        times.append(time.monotonic())
+        if message.delivery_attempt == 1:
+            raise RuntimeError("not yet")
+        if message.delivery_attempt == 2:
+            raise Suspend(0.0)
+        if message.delivery_attempt == 3:
+            raise Suspend(0.2)
+
+    producer.send(Message("t", b""))
+    with consuming(store, app, ConsumerConfig(suspend_ms=100)):
+        wait_for(lambda: is_finished(store), "the fourth attempt is acknowledged")
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert [pause >= least for pause, least in zip(pauses, (0.1, 0.01, 0.2), strict=True)] == [True] * 3
+    assert pauses[1] < 0.1
+
+
+def test_without_a_policy_a_message_is_tried_for_ever_and_with_one_it_becomes_a_dead_letter(
+    store: MessageStore, producer: Producer
+) -> None:
+    app, attempts, buried = App(store.root), defaultdict(list), []
+
+    @app.handler("t", group="patient", ordered=True)
+    def handle(message: ReceivedMessage) -> None:
+        attempts["patient"].append(message.delivery_attempt)
+        if message.body == b"bad" and message.delivery_attempt <= 20:
+            raise RuntimeError("not yet")
+
+    @app.handler("t", group="strict", ordered=True, retry=RetryPolicy(max_retries=2))
+    def handle_strictly(message: ReceivedMessage) -> None:
+        attempts["strict"].append(message.delivery_attempt)
+        if message.body == b"bad":
+            raise RuntimeError("never")
+
+    @app.handler("%DLQ%strict", group="undertaker")
+    def bury(message: ReceivedMessage) -> None:
+        buried.append((message.body, message.properties["RETRY_TOPIC"], message.properties["RMQ_FAILURES"]))
+
+    producer.create_topic("t", 1)
+    for body in (b"bad", b"good"):
+        producer.send(Message("t", body))
+    with consuming(store, app, ConsumerConfig(suspend_ms=10)):
+        wait_for(lambda: is_finished(store, "patient") and is_finished(store, "strict"), "both are done")
+        wait_for(lambda: buried, "the dead letter is there")
+    assert attempts == {"patient": [*range(1, 22), 1], "strict": [1, 2, 3, 1]}
+    ((body, topic, failures),) = buried
+    assert (body, topic) == (b"bad", "t")
+    assert "never" in failures
+
+
+def test_an_exception_that_the_policy_does_not_retry_makes_a_dead_letter_at_once(
+    store: MessageStore, producer: Producer
+) -> None:
+    app, attempts = App(store.root), []
+
+    @app.handler("t", group="g", ordered=True, retry=RetryPolicy(dead_letter_on=(ValueError,)))
+    def handle(message: ReceivedMessage) -> None:
+        attempts.append((message.body, message.delivery_attempt))
+        if message.body == b"bad":
+            raise ValueError("malformed")
+
+    producer.create_topic("t", 1)
+    for body in (b"bad", b"good"):
+        producer.send(Message("t", body))
+    with consuming(store, app):
+        wait_for(lambda: is_finished(store), "both are done")
+    assert attempts == [(b"bad", 1), (b"good", 1)]
+
+
+def test_attempts_are_counted_on_by_the_next_owner(store: MessageStore, producer: Producer) -> None:
+    app, attempts = App(store.root), []
+
+    @app.handler("t", group="g", ordered=True)
+    def handle(message: ReceivedMessage) -> None:
+        attempts.append(message.delivery_attempt)
+        if message.delivery_attempt <= 6:
+            raise RuntimeError("not yet")
+
+    producer.send(Message("t", b""))
+    for seen in (2, 4):
+        with consuming(store, app, SHORT):
+            wait_for(partial(lambda least: len(attempts) >= least, seen), "some attempts")
+    with consuming(store, app, SHORT):
+        wait_for(lambda: is_finished(store), "it is done")
+        producer.send(Message("t", b""))
+        wait_for(lambda: attempts[6:8] == [7, 1], "the next message begins with its first attempt")
+    assert attempts[:8] == [1, 2, 3, 4, 5, 6, 7, 1]
+
+
+def test_a_queue_whose_order_is_kept_is_not_handed_over_while_its_handler_runs(
+    store: MessageStore, producer: Producer
+) -> None:
+    # Given a handler that runs for longer than a queue is drained
+    app, begun, go_on = App(store.root), threading.Event(), threading.Event()
+
+    @app.handler("t", group="g", ordered=True)
+    def handle(message: ReceivedMessage) -> None:
+        begun.set()
+        go_on.wait(10)
+
+    producer.create_topic("t", 1)
+    for _ in range(3):
+        producer.send(Message("t", b""))
+    with consuming(store, app, ConsumerConfig(drain_ms=1, liveness_interval_ms=10)) as consumer:
+        assert begun.wait(10)
+        (subscription,) = consumer.subscriptions
+        (queue,) = subscription.delivery.queues
+
+        # When a member with the first claim on the queue joins
+        other = subscription.member.table.join("g", "t", "#first", subscription.handler.subscription)
+        wait_for(lambda: queue.revoked, "the queue is being given up")
+        epoch = queue.slot.load("epoch")
+        time.sleep(0.15)  # many looks after the drain; nothing is to happen in them
+        assert (queue.slot.load("owner"), queue.slot.load("epoch")) == (subscription.member.slot + 1, epoch)
+
+        # Then the queue is released when the message has ended, and no other was begun
+        go_on.set()
+        wait_for(lambda: queue.slot.load("owner") == 0, "it is released")
+        assert queue.slot.committed_offset == 1
+        other.leave()
+
+
+@pytest.mark.parametrize("ordered", [True, "key"])
+def test_a_consumer_that_is_closed_while_an_ordered_handler_runs_keeps_its_queue(
+    store: MessageStore, producer: Producer, ordered: bool
+) -> None:
+    app, begun, go_on = App(store.root), threading.Event(), threading.Event()
+
+    @app.handler("t", group="g", ordered=ordered)
+    def handle(message: ReceivedMessage) -> None:
+        begun.set()
+        go_on.wait(10)
+
+    producer.send(Message("t", b""), "k")
+    with consuming(store, app) as consumer:
+        assert begun.wait(10)
+        (subscription,) = consumer.subscriptions
+        (held,) = [queue for queue in subscription.delivery.queues if queue.in_flight]
+        consumer.stop_taking()
+        assert consumer.drain(0.01) == 1
+        consumer.close()
+        assert held.slot.load("owner") == subscription.member.slot + 1
+        assert subscription.member.table.is_alive(subscription.member.slot, subscription.member.incarnation)
+        go_on.set()
+        wait_for(lambda: held.slot.committed_offset == 1, "its acknowledgement is taken")
+
+
+def test_a_filter_and_an_order_go_together(store: MessageStore, producer: Producer) -> None:
+    app = App(store.root)
+    seen: list[int] = []
+    failed: list[int] = []
+
+    @app.handler("t", group="g", ordered=True, tags="b")
+    def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 31 and not failed:
+            failed.append(message.queue_offset)
+            raise RuntimeError("not yet")
+        seen.append(message.queue_offset)
+
+    producer.create_topic("t", 1)
+    for number in range(100):
+        producer.send(Message("t", b"", tags="ab"[number % 2]))
+    with consuming(store, app, SHORT):
+        wait_for(lambda: is_finished(store), "all are done")
+    assert seen == list(range(1, 100, 2))
+
+
+def queue_of(producer: Producer, queue_id: int) -> str:
+    """Return a sharding key of a queue of topic ``t``."""
+    return SHARDING_KEYS[queue_id]
+
+
+SHARDING_KEYS = ["0", "1", "2"]
+"""Java hashes 48, 49 and 50: with three queues each has one."""
+
+
+@pytest.mark.parametrize("ordered", [True, "key"])
+def test_a_seek_lets_the_running_message_of_an_ordered_queue_end_before_another_one_begins(
+    store: MessageStore, producer: Producer, ordered: Literal[True, "key"]
+) -> None:
+    app, begun, go_on = App(store.root), threading.Event(), threading.Event()
+    running: list[int] = []
+    handled: list[int] = []
+
+    @app.handler("t", group="g", ordered=ordered, threads=2)
+    def handle(message: ReceivedMessage) -> None:
+        running.append(message.queue_offset)
+        assert len(running) == 1
+        begun.set()
+        go_on.wait(10)
+        running.clear()
+        handled.append(message.queue_offset)
+
+    producer.create_topic("t", 1)
+    producer.send_batch([Message("t", b"")] * 3, "one key")
+    with consuming(store, app, ConsumerConfig(liveness_interval_ms=10)) as consumer:
+        assert begun.wait(10)
+        seek(store, "g", "t", "earliest")
+        wait_for(lambda: not consumer.queues["t@g"], "the queue is lost")
+        time.sleep(0.15)  # many looks at the free queue; nothing is to happen in them
+        go_on.set()
+        wait_for(lambda: len(handled) == 4, "all come again")
+    assert handled == [0, 0, 1, 2]
+    assert consumer.counters.failed == 0

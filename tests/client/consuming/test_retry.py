@@ -1,0 +1,238 @@
+"""Retries: what failed comes back through the retry topic, or ends as a dead letter; nothing is lost on the way."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy
+from rmqclient.admin import lag
+from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.failures.dead_letters import Selection, select
+from rmqclient.failures.failure import Failure, history
+from rmqclient.failures.retry import Outcome, Retries, retry_topic
+from rmqclient.groups.members import MemberTable
+from rmqclient.store import MessageQueue, MessageStore, StoreConfig, TagSet, boottime, open_store
+from rmqclient.store.errors import StoreFull
+from tests.client.conftest import SOON, consuming, wait_for
+
+
+@pytest.mark.guarantee("G21")
+def test_a_retry_shows_its_own_topic_and_says_which_attempt_it_is(store: MessageStore, producer: Producer) -> None:
+    app, seen = App(store.root), list[tuple[object, ...]]()
+
+    @app.handler("orders", group="g", retry=SOON)
+    def handle(message: ReceivedMessage) -> None:
+        seen.append((message.topic, message.queue.topic, message.delivery_attempt, message.message_id, message.tags))
+        if message.delivery_attempt < 3:
+            raise ValueError("not yet")
+
+    sent = producer.send(Message("orders", b"1", tags="paid"))
+    begun = boottime()
+    with consuming(store, app):
+        wait_for(lambda: len(seen) == 3, "the third attempt")
+    assert seen == [
+        ("orders", "orders", 1, sent.message_id, "paid"),
+        ("orders", "%RETRY%g", 2, sent.message_id, "paid"),
+        ("orders", "%RETRY%g", 3, sent.message_id, "paid"),
+    ]
+    assert (boottime() - begun) / 1e9 > 2.0, "each waited for its delay level"
+    record = store.message_at(MessageQueue("%RETRY%g", 0), 0)
+    assert record.topic == "%RETRY%g", "the log shows what stands there"
+
+
+@pytest.mark.guarantee("G22")
+def test_past_its_retries_a_message_is_a_dead_letter_with_its_history(store: MessageStore, producer: Producer) -> None:
+    app = App(store.root)
+
+    @app.handler("orders", group="g", retry=RetryPolicy(max_retries=1, delay_levels=(1,)))
+    def handle(message: ReceivedMessage) -> None:
+        raise ValueError(f"attempt {message.delivery_attempt}")
+
+    producer.send(Message("orders", b"1", keys=("k",)))
+    with consuming(store, app) as consumer:
+        wait_for(lambda: list(select(store, "g", Selection())), "it is given up")
+        client_id = consumer.client_id
+    (letter,) = select(store, "g", Selection())
+    told = [(each["attempt"], each["error"], each["text"], each["worker"]) for each in letter.failures]
+    assert told == [(1, "ValueError", "attempt 1", client_id), (2, "ValueError", "attempt 2", client_id)]
+    assert "in handle" in letter.failures[1]["trace"]
+    assert letter.message.keys == ("k",)
+
+
+def test_exceptions_that_no_retry_can_help_make_a_dead_letter_at_once(store: MessageStore, producer: Producer) -> None:
+    app = App(store.root)
+
+    @app.handler("orders", group="g", retry=RetryPolicy(dead_letter_on=(LookupError,)))
+    def handle(message: ReceivedMessage) -> None:
+        raise KeyError(message.body)
+
+    producer.send(Message("orders", b"1"))
+    with consuming(store, app):
+        wait_for(lambda: list(select(store, "g", Selection())), "it is given up")
+    assert retry_topic("g") not in store.topics.topics()
+
+
+def test_handlers_of_one_group_get_their_own_retries_and_never_run_in_more_threads_than_asked(
+    store: MessageStore, producer: Producer
+) -> None:
+    app, failed, handled = App(store.root), set[bytes](), Counter[tuple[str, str]]()
+    running, most, lock = Counter[str](), Counter[str](), threading.Lock()
+
+    def handler_of(topic: str) -> None:
+        @app.handler(topic, group="g", retry=SOON)
+        def handle(message: ReceivedMessage) -> None:
+            with lock:
+                running[topic] += 1
+                most[topic] = max(most[topic], running[topic])
+            threading.Event().wait(0.002)
+            with lock:
+                running[topic] -= 1
+            if message.body not in failed:
+                failed.add(message.body)
+                raise ValueError("the first time")
+            handled[topic, message.topic] += 1
+
+    for topic in ("a", "b", "c"):
+        handler_of(topic)
+        for number in range(30):
+            producer.send(Message(topic, f"{topic}{number}".encode()))
+    with consuming(store, app):
+        wait_for(lambda: handled.total() == 90, "all are handled the second time", timeout_s=20)
+        wait_for(lambda: all(queue.lag == 0 for queue in lag(store, "g")), "and acknowledged")
+    assert handled == {("a", "a"): 30, ("b", "b"): 30, ("c", "c"): 30}
+    assert most == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_retry_for_a_topic_that_nobody_handles_here_is_sent_back_and_not_lost(
+    store: MessageStore, producer: Producer
+) -> None:
+    app, seen = App(store.root), list[bytes]()
+
+    @app.handler("kept", group="g", retry=RetryPolicy(max_retries=1, delay_levels=(1,)))
+    def handle(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+
+    # Given a message that failed in a topic whose handler was taken out of the application
+    gone = App(store.root)
+
+    @gone.handler("gone", group="g", retry=SOON)
+    def fail(message: ReceivedMessage) -> None:
+        raise ValueError("no")
+
+    producer.send(Message("gone", b"1"))
+    with consuming(store, gone):
+        wait_for(lambda: retry_topic("g") in store.topics.topics(), "it failed once")
+    producer.send(Message("kept", b"2"))
+    with consuming(store, app):
+        wait_for(lambda: list(select(store, "g", Selection())), "it is given up", timeout_s=20)
+    (letter,) = select(store, "g", Selection())
+    assert letter.error == "LookupError: this process has no handler of group g for topic gone"
+    assert seen == [b"2"]
+
+
+@pytest.mark.guarantee("G21")
+def test_a_message_that_cannot_be_stored_for_its_retry_is_not_acknowledged_and_tried_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a disk that the store takes for full, and no housekeeper that would find out that it is not
+    with open_store(tmp_path / "store", housekeeping=False) as store, Producer(store) as producer:
+        refuse_and_allow(store, producer, monkeypatch)
+
+
+def refuse_and_allow(store: MessageStore, producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, attempts = App(store.root), list[int]()
+
+    @app.handler("orders", group="g", retry=SOON)
+    def handle(message: ReceivedMessage) -> None:
+        attempts.append(message.delivery_attempt)
+        raise ValueError("no")
+
+    producer.send(Message("orders", b"1"))
+    refusing = True
+
+    def check_room() -> None:
+        if refusing:
+            raise StoreFull("no room")
+
+    monkeypatch.setattr(store.disk, "check_room", check_room)
+    store.state.disk_full = 1
+    with consuming(store, app, ConsumerConfig(local_retry_ms=30)):
+        # Then it is tried in place, and counted
+        wait_for(lambda: len(attempts) >= 3, "it is tried in place")
+        (queue,) = [each for each in lag(store, "g") if each.lag]
+        assert queue.topic == "orders"
+
+        # And stored for its retry as soon as there is room
+        refusing = False
+        store.state.disk_full = 0
+        wait_for(lambda: all(each.lag == 0 for each in lag(store, "g")), "it is sent back")
+    assert attempts[:3] == [1, 2, 3]
+    waiting = [
+        store.message_at(queue, 0)
+        for queue in store.topics.queues("SCHEDULE_TOPIC_XXXX") + store.topics.queues(retry_topic("g"))
+        if store.topics.max_offset(queue)
+    ]
+    assert waiting[0].reconsume_times == len(attempts)
+    assert len(history(waiting[0].properties)) == 1
+
+
+def test_memory_that_runs_out_is_a_failure_of_the_message(tmp_path: Path) -> None:
+    app, attempts = App(tmp_path), list[int]()
+
+    @app.handler("orders", group="g", retry=RetryPolicy(max_retries=0))
+    def handle(message: ReceivedMessage) -> None:
+        attempts.append(len(bytearray(1 << 62)))
+
+    with open_store(tmp_path, StoreConfig()) as store, Producer(store) as producer:
+        producer.send(Message("orders", b"1"))
+        with consuming(store, app):
+            wait_for(lambda: list(select(store, "g", Selection())), "it is given up")
+        (letter,) = select(store, "g", Selection())
+    assert letter.error.startswith("MemoryError")
+
+
+def test_a_queue_is_not_released_while_one_of_its_messages_is_sent_back(
+    store: MessageStore, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a message that two processes died with
+    queue = producer.create_topic("orders", 1)[0]
+    producer.send(Message("orders", b"1"))
+    table = MemberTable(store)
+    message: ReceivedMessage | None = None
+    for _ in range(2):
+        member = table.join("g", "orders", "dead", "*")
+        slot = member.queue_slot(queue)
+        grant = store.grant(slot, member.take(slot, 10_000) or 0, TagSet(()))
+        (running,) = table.running.claim(member.slot, member.incarnation, 1)
+        message = message.again() if message else grant.take(1, 100)[0]
+        running.serve(slot.number)
+        running.begin(message)
+        member.release(slot, grant.epoch)
+        member.leave()
+
+    # When the next owner sends it back
+    app, is_handling = App(store.root), list[bool]()
+    send_back = Retries.send_back
+
+    def looked_at(retries: Retries, message: ReceivedMessage, *failures: Failure) -> Outcome:
+        (held,) = consumer.subscriptions[0].delivery.queues
+        is_handling.append(consumer.subscriptions[0].delivery.is_handling(held))
+        return send_back(retries, message, *failures)
+
+    @app.handler("orders", group="g")
+    def handle(message: ReceivedMessage) -> None:
+        raise AssertionError("it is not run in place again")
+
+    monkeypatch.setattr(Retries, "send_back", looked_at)
+    consumer = PushConsumer(store, app.handlers)
+    consumer.start()
+    wait_for(lambda: all(each.lag == 0 for each in lag(store, "g")) and is_handling, "it is sent back")
+    consumer.close()
+
+    # Then the queue counts as one of which something runs, so that it waits for that
+    assert is_handling == [True]

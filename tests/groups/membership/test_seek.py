@@ -1,0 +1,246 @@
+"""Moving, pausing and resuming a group while its members are at work."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from rmqclient import (
+    App,
+    InvalidName,
+    Message,
+    MessageQueue,
+    OffsetOutOfRange,
+    Producer,
+    ReceivedMessage,
+    UnknownGroup,
+    UnknownTopic,
+)
+from rmqclient.admin import Position, lag, pause, resume, seek
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.store import MessageStore, TagSet, open_store
+from rmqclient.store.settings import config_file
+from tests.groups.membership import test_takeover as takeover
+from tests.groups.membership.test_takeover import members, wait_for
+from tests.groups.processes.member import GROUP, TOPIC
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    with open_store(tmp_path / "store", housekeeping=False) as opened:
+        yield opened
+
+
+class Consumer:
+    """A member of group ``g``; its handler waits while ``gate`` is shut."""
+
+    def __init__(self, store: MessageStore, *, gate: threading.Event | None = None) -> None:
+        self.got: list[str] = []
+        self.begun: list[str] = []
+        app = App(store.root)
+
+        @app.handler("t", group="g")
+        def handle(message: ReceivedMessage) -> None:
+            self.begun.append(message.body.decode())
+            if gate is not None:
+                gate.wait(20)
+            self.got.append(message.body.decode())
+
+        self.consumer = PushConsumer(store, app.handlers)
+        self.consumer.start()
+
+    @property
+    def refused(self) -> int:
+        return sum(subscription.delivery.refused for subscription in self.consumer.subscriptions)
+
+    def close(self) -> None:
+        self.consumer.stop_taking()
+        self.consumer.drain(10)
+        self.consumer.close()
+
+
+def send(store: MessageStore, *names: str, queues: int = 1) -> None:
+    with Producer(store) as producer:
+        producer.create_topic("t", queues)
+        for name in names:
+            producer.send(Message("t", name.encode()))
+
+
+def is_settled(store: MessageStore) -> bool:
+    return bool(lag(store, "g")) and all(queue.lag == 0 for queue in lag(store, "g"))
+
+
+@pytest.mark.guarantee("G16")
+def test_everything_is_delivered_again_while_a_member_is_at_work(store: MessageStore) -> None:
+    names = [f"m{number}" for number in range(100)]
+    send(store, *names, queues=4)
+    consumer = Consumer(store)
+    wait_for(lambda: is_settled(store), "everything is handled")
+    (first, *_) = moved = seek(store, "g", "t", "earliest")
+    assert len(moved) == 4
+    assert (first.from_offset, first.to_offset) == (25, 0)
+    took = wait_for(lambda: len(consumer.got) == 200, "everything is handled again")
+    assert took < 8, "the member takes its queues back at once, and not at the end of its lease"
+    consumer.close()
+    assert set(Counter(consumer.got).values()) == {2}
+
+
+@pytest.mark.guarantee("G16")
+def test_what_is_in_flight_is_not_acknowledged_into_the_new_position(store: MessageStore) -> None:
+    # Given a member in the middle of the last message
+    send(store, "a", "b", "c")
+    gate = threading.Event()
+    gate.set()
+    consumer = Consumer(store, gate=gate)
+    wait_for(lambda: is_settled(store), "everything is handled")
+    gate.clear()
+    send(store, "d")
+    wait_for(lambda: consumer.begun[-1] == "d", "the last one is being handled")
+
+    # When the group goes back to the first one, and the handler returns
+    seek(store, "g", "t", 0)
+    gate.set()
+
+    # Then its acknowledgement is refused, and every message comes again, the last one too
+    wait_for(lambda: is_settled(store), "everything is handled")
+    assert consumer.refused == 1
+    consumer.close()
+    assert Counter(consumer.got) == {"a": 2, "b": 2, "c": 2, "d": 2}
+
+
+@pytest.mark.guarantee("G16")
+def test_a_seek_forward_passes_over_what_is_in_between_and_what_was_finished_ahead(store: MessageStore) -> None:
+    names = [f"m{number}" for number in range(10)]
+    send(store, *names)
+    slot = store.groups.find_or_add("g", store.topics.slot(MessageQueue("t", 0)), 0)
+    grant = store.grant(slot, slot.load("epoch"), TagSet(()))
+    assert grant.acknowledge_offsets([2, 7])
+    seek(store, "g", "t", 5)
+    assert [(queue.committed_offset, queue.acknowledged_ahead) for queue in lag(store, "g")] == [(5, 0)]
+    consumer = Consumer(store)
+    wait_for(lambda: is_settled(store), "the rest is handled")
+    consumer.close()
+    assert consumer.got == names[5:]
+
+
+def test_a_group_goes_to_either_end_to_an_offset_and_to_a_time(store: MessageStore) -> None:
+    send(store, "a", "b")
+    moment = store.state.last_store_timestamp + 2
+    wait_for(lambda: time.time() * 1000 > moment, "time goes on")
+    send(store, "c", "d", "e")
+    at = datetime.fromtimestamp(moment / 1000, UTC)
+    moves: list[tuple[Position, int]] = [
+        ("latest", 5), (3, 3), (at, 2), ("earliest", 0), (at + timedelta(days=1), 5)
+    ]  # fmt: skip
+    before = None
+    for to, expected in moves:
+        (told,) = seek(store, "g", "t", to, dry_run=True)
+        assert (told.from_offset, told.to_offset) == (before, expected)
+        assert [queue.committed_offset for queue in lag(store, "g")] == ([] if before is None else [before])
+        before = expected
+        assert seek(store, "g", "t", to) == [told]
+        assert [queue.committed_offset for queue in lag(store, "g")] == [expected]
+        assert config_file.read_consumer_offsets(store.root)["t", "g"] == {0: expected}
+
+
+def test_one_queue_may_be_moved_alone(store: MessageStore) -> None:
+    send(store, *map(str, range(8)), queues=2)
+    seek(store, "g", "t", "latest")
+    seek(store, "g", "t", 1, queue_id=1)
+    assert [queue.committed_offset for queue in lag(store, "g")] == [4, 1]
+
+
+def test_what_cannot_be_is_refused_and_nothing_is_moved(store: MessageStore) -> None:
+    send(store, "a", "b", "c", queues=2)  # two messages in one queue, one in the other
+    with pytest.raises(OffsetOutOfRange, match=r"offset 2: queue \d of 't' has 0 to 1"):
+        seek(store, "g", "t", 2)
+    with pytest.raises(OffsetOutOfRange, match="offset -1"):
+        seek(store, "g", "t", -1)
+    with pytest.raises(ValueError, match="time zone"):
+        seek(store, "g", "t", datetime(2026, 11, 20))  # noqa: DTZ001 - what is refused
+    with pytest.raises(ValueError, match="to='begin'"):
+        seek(store, "g", "t", "begin")  # type: ignore[arg-type]
+    with pytest.raises(UnknownTopic):
+        seek(store, "g", "nothing", "latest")
+    with pytest.raises(UnknownTopic):
+        seek(store, "g", "t", "latest", queue_id=2)
+    with pytest.raises(InvalidName):
+        seek(store, "a|b", "t", "latest")
+    assert lag(store, "g") == []
+
+
+@pytest.mark.guarantee("G16")
+def test_a_paused_group_takes_nothing_until_it_is_resumed(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a member with nothing to do, that does not look by itself
+    monkeypatch.setattr("rmqclient.delivery.process_queue._LOOK_AT_PAUSE_MS", 60_000)
+    monkeypatch.setattr("rmqclient.delivery.delivery._LONGEST_SLEEP_MS", 60_000)
+    send(store, "a")
+    consumer = Consumer(store)
+    wait_for(lambda: is_settled(store), "everything is handled")
+
+    # When the group is paused and messages come
+    assert [queue.state for queue in pause(store, "g")] == ["paused"]
+    send(store, "b", "c")
+    (queue,) = consumer.consumer.subscriptions[0].delivery.queues
+    wait_for(lambda: queue.flow_control.value == "paused", "the owner has seen it")
+    assert (consumer.got, [queue.lag for queue in lag(store, "g")]) == (["a"], [2])
+
+    # Then they are handled when it is resumed, because that wakes its owner
+    assert [queue.state for queue in resume(store, "g")] != ["paused"]
+    wait_for(lambda: is_settled(store), "everything is handled")
+    assert lag(store, "g")[0].state == "running"
+    consumer.close()
+    assert consumer.got == ["a", "b", "c"]
+
+
+def test_a_pause_is_of_a_group_of_a_topic_or_of_a_queue(store: MessageStore) -> None:
+    send(store, "a", "b", queues=2)
+    with Producer(store) as producer:
+        producer.create_topic("u", 1)
+    for name in ("t", "u"):
+        seek(store, "g", name, "earliest")
+    seek(store, "other", "t", "earliest")
+
+    def paused() -> list[tuple[str, int]]:
+        return [(queue.topic, queue.queue_id) for queue in lag(store, "g") if queue.state == "paused"]
+
+    for arguments, expected in [
+        ({}, [("t", 0), ("t", 1), ("u", 0)]),
+        ({"topic": "t"}, [("t", 0), ("t", 1)]),
+        ({"topic": "t", "queue_id": 1}, [("t", 1)]),
+    ]:
+        pause(store, "g", **arguments)  # type: ignore[arg-type]
+        assert paused() == expected
+        assert [queue.state for queue in lag(store, "other")] == ["no owner"] * 2
+        resume(store, "g")
+        assert paused() == []
+    unknown: list[tuple[str, str | None, int | None]] = [("nobody", None, None), ("g", "v", None), ("g", "t", 2)]
+    for group, topic, queue_id in unknown:
+        with pytest.raises(UnknownGroup, match=f"group '{group}' never consumed"):
+            pause(store, group, topic, queue_id=queue_id)
+
+
+@pytest.mark.guarantee("G16")
+def test_processes_that_are_killed_and_moved_handle_everything_from_the_new_position_on(store: MessageStore) -> None:
+    # Given two processes that work through some messages slowly
+    names = takeover.send(store, 200)
+    with members(store, 2, pause_s=0.002) as (first, second):
+        wait_for(lambda: len(first.names("end") + second.names("end")) >= 60, "some are handled")
+
+        # When the group is moved back under them, and one of them is killed
+        at = {each: len(each.names("start")) for each in (first, second)}  # before: they begin anew at once
+        seek(store, GROUP, TOPIC, "earliest")
+        first.send_signal(signal.SIGKILL)
+        wait_for(lambda: takeover.is_finished(store), "everything is handled")
+
+        # Then every message was begun after that, those that were handled before, too
+        after = {name for each in (first, second) for name in each.names("start")[at[each] :]}
+        assert after == set(names)
+        assert second.process.poll() is None

@@ -1,0 +1,70 @@
+"""A consumer process for the tests of groups.
+
+``python -m tests.groups.processes.member ROOT JOURNAL [LEASE_MS] [PAUSE_S] [THREADS]``. The handler of a message
+``slow`` never returns.
+
+It writes a line to JOURNAL, with one ``write``, for each start and end of a handler call, and ``ready`` when its
+consumer has started. SIGTERM ends it orderly.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from rmqclient import App, ReceivedMessage
+from rmqclient.admin import open_store
+from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.consuming.push_consumer import PushConsumer
+
+TOPIC, GROUP = "orders", "billing"
+SLOW = "slow"
+
+
+def main(root: str, journal_path: str, lease_ms: int = 10_000, pause_s: float = 0.0, threads: int = 1) -> None:
+    """Consume until SIGTERM."""
+    journal = os.open(journal_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(*words: object) -> None:
+        os.write(journal, (" ".join(map(str, words)) + "\n").encode())
+
+    app = App(root)
+
+    @app.handler(TOPIC, group=GROUP, threads=threads)
+    def handle(message: ReceivedMessage) -> None:
+        name = message.body.decode()
+        write("start", name, message.queue_id, message.queue_offset, message.delivery_attempt)
+        if name == SLOW:
+            threading.Event().wait()
+        if pause_s:
+            time.sleep(pause_s)
+        write("end", name, message.queue_id, message.queue_offset)
+
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    with open_store(Path(root)) as store:
+        config = ConsumerConfig(lease_ms=lease_ms, liveness_interval_ms=min(250, lease_ms // 4))
+        consumer = PushConsumer(store, app.handlers, config=config)
+        consumer.start()
+        write("ready")
+        ended.wait()
+        consumer.stop_taking()
+        consumer.drain(10)
+        write("refused", sum(subscription.delivery.refused for subscription in consumer.subscriptions))
+        consumer.close()
+
+
+def end_with_parent() -> None:
+    """Be killed when the test that started this process ends, however it ends. [PR_SET_PDEATHSIG]"""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    arguments = sys.argv[1:]
+    main(arguments[0], arguments[1], *map(int, arguments[2:3]), *map(float, arguments[3:4]), *map(int, arguments[4:5]))

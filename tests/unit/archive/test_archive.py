@@ -1,0 +1,491 @@
+"""The archive of sealed files: each is uploaded once, whoever is killed, and what the manifest names is there."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import shutil
+import tarfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from rmqclient.archive import manifest as archive_manifest
+from rmqclient.archive import uploads as archive_uploads
+from rmqclient.archive.archiver import archive
+from rmqclient.archive.uploads import Upload
+from rmqclient.archive.view import ArchivedView, open_view
+from rmqclient.store import MessageQueue, MessageStore, open_store
+from rmqclient.store.errors import (
+    ArchiveBusy,
+    ArchiveCorrupt,
+    ArchiveError,
+    ArchiveMismatch,
+    NotArchived,
+    QueueError,
+    StoreCorrupt,
+    StoreUnusable,
+)
+from rmqclient.store.inspect.reading import open_reader
+from rmqclient.store.inspect.verify import verify
+from rmqclient.store.inspect.view import LocalView
+from tests.support.archived import at_step, files_in, force, killed_at, log_bytes, more, rows, rows_of
+from tests.support.oracle import reference
+from tests.support.written import (
+    COPIES,
+    ORDERS,
+    SMALL,
+    appending,
+    copy_of_files,
+    fill,
+    overwrite,
+    run,
+    state_of_files,
+    written_store,
+)
+from tests.torture.wholes import archives
+
+GOLDEN = Path(__file__).parents[2] / "compat" / "golden"
+FILE = SMALL.commit_log_file_bytes
+QUEUE = MessageQueue(ORDERS, 0)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def store(root: Path) -> Iterator[MessageStore]:
+    with open_store(root, SMALL, housekeeping=False) as opened:
+        more(opened)
+        yield opened
+
+
+# --- what is uploaded -----------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee("G27")
+def test_what_is_sealed_is_uploaded_once_and_then_only_what_is_new(
+    store: MessageStore, root: Path, target: Path
+) -> None:
+    first = archive(root, str(target))
+    assert first.log_range == range(store.log_files.bases()[-1])
+    assert first.log_files == len(first.log_range) // FILE > 3
+    assert first.queue_files > 1
+    assert first.lost == ()
+    before = state_of_files(target)
+
+    again = archive(root, str(target))
+    assert (again.log_files, again.queue_files, again.renewed_files, again.uploaded_bytes) == (0, 0, 0, 0)
+    assert again.log_range == first.log_range
+    assert {path for path, state in state_of_files(target).items() if before[path] != state} == set()
+
+    more(store, 100)
+    later = archive(root, str(target))
+    assert later.log_range == range(store.log_files.bases()[-1])
+    assert later.log_files == (later.log_range.stop - first.log_range.stop) // FILE > 0
+    changed = {path for path, state in state_of_files(target).items() if before.get(path) != state and "0000" in path}
+    assert len(changed) == later.log_files + later.queue_files + later.renewed_files
+    assert not any(path in before for path in changed if "/commitlog/" in path)
+
+
+@pytest.mark.guarantee("G27")
+def test_the_archive_gives_each_message_byte_for_byte(store: MessageStore, root: Path, target: Path) -> None:
+    for _ in range(3):
+        report = archive(root, str(target))
+        local, archived = LocalView(root), ArchivedView(str(target))
+        assert archived.queues() == local.queues()
+        assert rows(archived) == rows(local, log_end=report.log_range.stop) != []
+        assert log_bytes(archived, 0, report.log_range.stop) == log_bytes(local, 0, report.log_range.stop)
+        more(store, 150)
+
+
+def test_the_store_is_left_as_it_was(root: Path, target: Path) -> None:
+    written_store(root)
+    before = state_of_files(root)
+    assert archive(root, str(target)).log_files > 1
+    assert state_of_files(root) == before
+
+
+@pytest.mark.guarantee("G27")
+def test_a_plain_copy_of_an_archive_is_a_store(store: MessageStore, root: Path, target: Path, tmp_path: Path) -> None:
+    archive(root, str(target))
+    more(store, 40)
+    end = archive(root, str(target)).log_range.stop
+    copy = Path(shutil.copytree(target, tmp_path / "copy"))
+    # As it stands
+    assert run("verify", copy).returncode == 0
+    assert reference.check_store(copy) == []
+    assert rows(LocalView(copy)) == rows(LocalView(root), log_end=end)
+    # And opened, which makes the rest of its files
+    with open_store(copy, housekeeping=False) as again:
+        assert {queue: again.topics.max_offset(queue) for queue in again.topics.all_queues()} == {
+            queue: ArchivedView(str(target)).offsets(queue).stop for queue in LocalView(copy).queues()
+        }
+        more(again, 40)
+    assert verify(copy) == []
+    assert rows(LocalView(copy), log_end=end) == rows(LocalView(root), log_end=end)
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_a_copy_of_a_store_is_archived_as_far_as_its_log_goes_on(root: Path, target: Path, copy: str) -> None:
+    written_store(root)
+    copied = COPIES[copy](root, root.with_name("copied"))
+    assert archive(copied, str(target)).log_range == range(open_reader(root).log_files.bases()[-1])
+    assert rows(ArchivedView(str(target))) == rows(LocalView(root), log_end=archive(root, str(target)).log_range.stop)
+
+
+@pytest.mark.parametrize(
+    ("name", "sealed"), [("store-4.9.8-clean", 2), ("broker-4.9.7-killed", 1), ("broker-4.9.7-stopped", 1)]
+)
+def test_the_store_of_a_broker_is_archived(tmp_path: Path, target: Path, name: str, sealed: int) -> None:
+    with tarfile.open(GOLDEN / f"{name}.tgz") as packed:
+        packed.extractall(tmp_path / "unpacked", filter="data")
+    (broker,) = (tmp_path / "unpacked").iterdir()
+    before = state_of_files(broker)
+    report = archive(broker, str(target))
+    assert state_of_files(broker) == before
+    assert report.log_files == sealed  # its newest file may still be written, whatever was made ahead of it
+    archived = rows(ArchivedView(str(target)))
+    assert archived == rows(LocalView(broker), log_end=report.log_range.stop)
+    assert len(archived) == sum(at < report.log_range.stop for at, _ in reference.read_commit_log(broker)) > 10
+
+
+def test_a_file_made_ahead_seals_nothing(store: MessageStore, root: Path, target: Path, tmp_path: Path) -> None:
+    # Given a store whose runtime file is not believed, and the next two files made by a broker ahead of its log
+    store.close()
+    copy = copy_of_files(root, tmp_path / "copy")
+    last = open_reader(root).log_files.bases()[-1]
+    for ahead in (last + FILE, last + 2 * FILE):
+        (copy / "commitlog" / f"{ahead:020d}").write_bytes(bytes(FILE))
+    assert archive(copy, str(target)).log_range.stop == last
+
+
+def test_what_is_not_durable_is_not_archived(root: Path, target: Path) -> None:
+    with open_store(root, SMALL, housekeeping=False) as store:
+        more(store, 10)
+        fill(store, 200)
+        flushed = store.state.flushed_to
+        assert flushed < FILE < store.state.published_to
+        assert archive(root, str(target)).log_files == 0
+        store.flush_thorough()
+        assert archive(root, str(target)).log_files > 0
+
+
+@pytest.mark.guarantee("G27")
+def test_a_store_that_another_process_appends_to_is_archived_and_read(root: Path, target: Path) -> None:
+    with open_store(root, SMALL, housekeeping=False) as store:
+        fill(store, 10)
+    ends = []
+    with appending(root):
+        for _ in range(5):
+            ends.append(archive(root, str(target)).log_range.stop)
+            joint = open_view(str(root), str(target))
+            for queue in joint.queues():
+                known = joint.offsets(queue)
+                assert [offset for _, offset, _, _ in rows_of(joint, queue, known)] == list(known)
+    assert sorted(ends) == ends
+    assert rows(ArchivedView(str(target))) == rows(LocalView(root), log_end=ends[-1])
+
+
+# --- kills and others -----------------------------------------------------------------------------
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G27")
+@pytest.mark.parametrize("is_begun", [False, True], ids=["the first time", "again"])
+def test_an_archiver_killed_at_any_step_changes_nothing_for_readers_and_the_next_one_completes_it(
+    root: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_begun: bool
+) -> None:
+    # Given an archive, more in the store, and what the archive is without a kill
+    monkeypatch.setattr(archive_uploads, "READ_BYTES", 12_288)
+    for flush in ("fsync", "fdatasync"):  # a kill loses nothing that the page cache has
+        monkeypatch.setattr(os, flush, lambda _: None)
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    before = []
+    if is_begun:
+        written_store(root)
+        before = rows(LocalView(root), log_end=archive(root, str(begun)).log_range.stop)
+    with open_store(root, SMALL, housekeeping=False) as store:
+        more(store, 140)
+    report = archive(root, str(shutil.copytree(begun, target)))
+    after = rows(LocalView(root), log_end=report.log_range.stop)
+    expected = files_in(target)
+    assert report.log_files >= 2
+    # For every step at which an archiver is killed
+    for step in count(1):
+        killed = Path(shutil.copytree(begun, tmp_path / f"killed-{step}"))
+        if not killed_at(step, root, str(killed)):
+            break
+        # Then readers find what they found before, and all from the writing of the manifest on
+        if (killed / archive_manifest.NAME).exists():
+            assert rows(ArchivedView(str(killed))) in (before, after)
+        # And the next one uploads what is missing, and nothing again
+        there = {name: (killed / name).stat().st_ino for name in files_in(killed) if name.startswith("commitlog")}
+        again = archive(root, str(killed))
+        assert files_in(killed) == expected
+        assert {name: (killed / name).stat().st_ino for name in there} == there
+        assert again.log_files == sum(name.startswith("commitlog") for name in expected) - len(there)
+        assert rows(ArchivedView(str(killed))) == after
+        assert archive(root, str(killed)).uploaded_bytes == 0
+        shutil.rmtree(killed)
+    assert step > 3 * report.log_files
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G27")
+def test_no_sequence_of_kills_cleanings_and_recoveries_makes_store_and_archive_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for flush in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, flush, lambda _: None)
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    result = archives.run(seed, 25, tmp_path)
+    assert result.problems == []
+    assert result.figures["messages"]
+
+
+@pytest.mark.guarantee("G27")
+def test_two_archivers_of_a_store_do_not_work_at_once(store: MessageStore, root: Path, target: Path) -> None:
+    refused: list[str] = []
+
+    def another() -> None:
+        with pytest.raises(ArchiveBusy, match="another process archives") as error:
+            archive(root, str(target))
+        refused.append(str(error.value))
+        assert error.value.retryable
+
+    report = archive(root, str(target), progress=at_step(5, another))
+    assert len(refused) == 1
+    assert rows(ArchivedView(str(target))) == rows(LocalView(root), log_end=report.log_range.stop)
+
+
+@pytest.mark.guarantee("G27")
+@pytest.mark.parametrize("step", [1, 2, 3, 9, 14])
+def test_an_archiver_of_a_copy_on_another_host_does_no_harm(
+    root: Path, target: Path, tmp_path: Path, step: int
+) -> None:
+    # Given two hosts that have the same store, and one archiving in the middle of the other's work
+    written_store(root)
+    copy = copy_of_files(root, tmp_path / "copy")
+    with suppress(ArchiveError):  # of the one that was overtaken
+        archive(root, str(target), progress=at_step(step, lambda: archive(copy, str(target))))
+    after = rows(LocalView(root), log_end=open_reader(root).log_files.bases()[-1])
+    assert rows(ArchivedView(str(target))) == after
+    assert archive(root, str(target)).uploaded_bytes == 0
+
+
+@pytest.mark.guarantee("G27")
+def test_files_that_retention_removes_during_an_upload_are_archived_all_the_same(
+    store: MessageStore, root: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given retention that removes all it may while the third file is being uploaded
+    monkeypatch.setattr(archive_uploads, "READ_BYTES", 4_096)
+    before = rows(LocalView(root), log_end=store.log_files.bases()[-1])
+    sealed = store.log_files.bases()[:-1]
+    removed: list[int] = []
+
+    def progress(upload: Upload) -> None:
+        if upload.name == archive_manifest.log_file_name(2 * FILE) and upload.done == 8_192:
+            force(store)
+            removed.extend(base for base in sealed if base not in store.log_files.bases())
+
+    report = archive(root, str(target), progress=progress)
+    # Then all of them are whole, as they were open, and each message has its entry
+    assert removed == sealed
+    assert rows(ArchivedView(str(target))) == before
+    assert (report.log_range.stop, report.lost) == (sealed[-1] + FILE, ())
+
+
+@pytest.mark.guarantee("G27")
+@pytest.mark.parametrize("step", range(1, 10))
+def test_an_archive_begins_where_retention_left_off_when_it_was_faster(
+    store: MessageStore, root: Path, target: Path, step: int
+) -> None:
+    # Given retention that removes some files before any is being uploaded, while their entries are
+    before = rows(LocalView(root), log_end=store.log_files.bases()[-1])
+    report = archive(root, str(target), progress=at_step(step, lambda: force(store, keep=3)))
+    begin = store.log_files.bases()[0]
+    assert begin > 0
+    # Then what is archived is there with its entries, from the oldest file on
+    assert report.log_range == range(begin, store.log_files.bases()[-1])
+    kept = [row for row in before if int.from_bytes(row[2][:8], "big") >= begin]
+    assert rows(ArchivedView(str(target))) == kept
+    assert rows(LocalView(root), log_end=report.log_range.stop) == kept
+    assert archive(root, str(target)).uploaded_bytes == 0
+
+
+def test_what_was_lost_is_reported_once_and_reading_it_is_refused_by_name(
+    store: MessageStore, root: Path, target: Path
+) -> None:
+    # Given an archive, and more files than one, removed before the next run
+    first = archive(root, str(target))
+    end = first.log_range.stop
+    more(store, 300)
+    force(store, keep=3)
+    begin = store.log_files.bases()[0]
+    assert begin > end
+    report = archive(root, str(target))
+    assert report.lost == (range(end, begin),)
+    assert report.log_range == range(store.log_files.bases()[-1])
+    assert archive(root, str(target)).lost == ()
+    # Then what is there can be read
+    archived = ArchivedView(str(target))
+    assert log_bytes(archived, begin, report.log_range.stop) == log_bytes(LocalView(root), begin, report.log_range.stop)
+    # And the rest says so
+    with pytest.raises(NotArchived, match=f"no byte {end} of the log: retention removed it"):
+        archived.log(end, 1)
+    with pytest.raises(FileNotFoundError):
+        rows(archived)
+
+
+def test_entries_that_were_written_again_do_not_replace_those_that_are_archived(
+    store: MessageStore, root: Path, target: Path
+) -> None:
+    # Given consume queues that recovery has made from what retention left of the log, with blank entries before it
+    archive(root, str(target))
+    before = rows(ArchivedView(str(target)))
+    force(store)
+    store.close()
+    shutil.rmtree(root / "consumequeue")
+    with open_store(root, housekeeping=False) as again:
+        more(again, 150)
+        after = rows(LocalView(root))
+        # Then the next run keeps the entries of what is gone
+        report = archive(root, str(target))
+        assert report.log_files > 0
+        assert report.lost == ()
+    every = {row[:2]: row for row in [*before, *after] if int.from_bytes(row[2][:8], "big") < report.log_range.stop}
+    assert {row[:2]: row for row in rows(ArchivedView(str(target)))} == every
+
+
+def test_blank_entries_for_what_was_lost_are_not_given_for_messages(
+    store: MessageStore, root: Path, target: Path
+) -> None:
+    # Given messages removed before they were archived, and entries written again since
+    end = archive(root, str(target)).log_range.stop
+    more(store, 200)
+    force(store, keep=3)
+    begin, low = store.log_files.bases()[0], store.topics.min_offset(QUEUE)
+    store.close()
+    shutil.rmtree(root / "consumequeue")
+    with open_store(root, housekeeping=False) as again:
+        more(again, 10)
+        assert archive(root, str(target)).lost == (range(end, begin),)
+    archived = ArchivedView(str(target))
+    known = range(low, archived.offsets(QUEUE).stop)
+    assert [offset for _, offset, _, _ in rows_of(archived, QUEUE, known)] == list(known) != []
+    with pytest.raises(NotArchived, match=f"no entry {low - 1} of queue 0 of orders"):
+        archived.entries(QUEUE, low - 1, low)
+
+
+def test_a_store_that_was_not_recovered_after_a_power_cut_is_not_archived_with_holes(
+    root: Path, target: Path, tmp_path: Path
+) -> None:
+    # Given a store as of a broker, of which one entry did not reach the disk
+    copy = COPIES["as of a broker"](written_store(root), tmp_path / "copy")
+    overwrite(copy / "consumequeue" / "orders" / "0" / f"{0:020d}", 5 * 20, bytes(20))
+    with pytest.raises(StoreCorrupt, match="entry 5 is not there"):
+        archive(copy, str(target))
+    assert rows(ArchivedView(str(target))) == []
+    with open_store(copy, housekeeping=False):
+        pass
+    report = archive(copy, str(target))
+    assert rows(ArchivedView(str(target))) == rows(LocalView(copy), log_end=report.log_range.stop) != []
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_the_archive_of_another_store_is_left_alone(
+    store: MessageStore, root: Path, target: Path, tmp_path: Path
+) -> None:
+    archive(root, str(target))
+    before = state_of_files(target)
+    with open_store(tmp_path / "other", SMALL, housekeeping=False) as other:
+        more(other)
+        with pytest.raises(ArchiveMismatch, match=r"has another commitlog/.*another store's"):
+            archive(other.root, str(target))
+    with open_store(tmp_path / "smaller", replace(SMALL, commit_log_file_bytes=40_960), housekeeping=False) as smaller:
+        more(smaller)
+        with pytest.raises(ArchiveMismatch, match="files of 36864 bytes"):
+            archive(smaller.root, str(target))
+    assert state_of_files(target) == before
+
+
+def test_a_store_that_lost_in_a_power_cut_what_is_archived_is_not_taken_for_the_same(
+    root: Path, target: Path, tmp_path: Path
+) -> None:
+    # Given a broker's store of which the end of the newest archived file did not reach the disk, and was written anew
+    copy = COPIES["as of a broker"](written_store(root), tmp_path / "copy")
+    newest = archive(copy, str(target)).log_range.stop - FILE
+    assert archive(copy, str(target)).uploaded_bytes == 0
+    overwrite(copy / "commitlog" / f"{newest:020d}", FILE - 5_000, b"other bytes")
+    before = state_of_files(target)
+    with pytest.raises(ArchiveMismatch, match=f"has another commitlog/{newest:020d}: .* lost what it had"):
+        archive(copy, str(target))
+    assert state_of_files(target) == before
+
+
+def test_a_store_is_no_place_for_an_archive(store: MessageStore, root: Path, tmp_path: Path) -> None:
+    for place in (root, root / "archive", f"file://{root}/commitlog"):
+        with pytest.raises(ArchiveMismatch, match="lies in the store"):
+            archive(root, str(place))
+    with open_store(tmp_path / "other", SMALL, housekeeping=False) as other:
+        more(other, 10)
+        before = state_of_files(other.root)
+        with pytest.raises(ArchiveMismatch, match="has a commitlog, so it is no archive but perhaps a store"):
+            archive(root, str(other.root))
+        assert state_of_files(other.root) == before
+
+
+def test_an_archive_that_has_become_a_store_is_no_archive_any_more(
+    store: MessageStore, root: Path, target: Path
+) -> None:
+    archive(root, str(target))
+    with open_store(target, housekeeping=False) as opened:
+        more(opened, 10)
+    more(store, 100)
+    with pytest.raises(ArchiveMismatch, match="has a lock"):
+        archive(root, str(target))
+
+
+def test_without_a_store_there_is_no_archive(tmp_path: Path, target: Path) -> None:
+    with pytest.raises(StoreUnusable):
+        archive(tmp_path / "nothing", str(target))
+    with pytest.raises(ArchiveError, match=r"there is no manifest.json"):
+        ArchivedView(str(target))
+    assert not target.exists()
+
+
+def test_a_young_store_has_an_archive_with_nothing_in_it(root: Path, target: Path) -> None:
+    with open_store(root, SMALL, housekeeping=False) as store:
+        more(store, 10)
+        assert archive(root, str(target)).log_range == range(0)
+        assert rows(ArchivedView(str(target))) == []
+        assert rows(open_view(str(root), str(target))) == rows(LocalView(root)) != []
+        more(store)
+        report = archive(root, str(target))
+        assert report.log_files > 1
+        assert rows(ArchivedView(str(target))) == rows(LocalView(root), log_end=report.log_range.stop)
+
+
+@pytest.mark.parametrize("kind", [ArchiveError, ArchiveBusy, ArchiveMismatch, ArchiveCorrupt, NotArchived])
+def test_an_error_survives_pickling(kind: type[QueueError]) -> None:
+    again = pickle.loads(pickle.dumps(kind("what")))
+    assert type(again) is kind
+    assert str(again) == "what"
+    assert os.strerror(2) not in str(again)

@@ -1,0 +1,83 @@
+"""Where an archive can be: URLs, options, and what is said when they make no sense."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqclient.archive.archiver import archive
+from rmqclient.archive.storage import Storage
+from rmqclient.archive.view import ArchivedView
+from rmqclient.store import MessageStore, open_store
+from rmqclient.store.errors import ArchiveError
+from rmqclient.store.inspect.view import LocalView
+from tests.support.archived import more, rows
+from tests.support.written import SMALL, written_store
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def store(root: Path) -> Iterator[MessageStore]:
+    with open_store(root, SMALL, housekeeping=False) as opened:
+        more(opened)
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "reason"),
+    [
+        ("s3://AKIA:hush-hush@bucket/x?colour=red", {}, "option 'colour' is none of S3's: access_key"),
+        ("s3://bucket/x", {"secret_key": "hush-hush", "anonymous": "perhaps"}, "is true or false, not 'perhaps'"),
+        ("s3://AKIA:hush-hush@/x", {}, "names no bucket"),
+        ("nosuch://AKIA:hush-hush@host/x?token=hush-hush", {}, "nosuch"),
+        ("nosuch://host/x", {"password": "hush-hush"}, "nosuch"),
+        ("file://AKIA:hush-hush@host/x", {}, "cannot be used"),
+        ("s3://AKIA:hush-hush@[::1/x", {}, "cannot be used"),
+    ],
+)
+def test_a_url_or_an_option_that_makes_no_sense_is_refused_without_its_secrets(
+    url: str, options: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(ArchiveError) as raised:
+        Storage(url, options)
+    assert reason in str(raised.value)
+    assert "hush" not in str(raised.value)
+    assert "AKIA" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+def test_without_pyarrow_one_line_says_what_to_install(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ArchiveError, match=r"^archives need pyarrow: pip install 'rmqclient\[archive\]'$"):
+        Storage(str(target))
+
+
+@pytest.mark.parametrize("scheme", ["memory", "local"])
+def test_a_scheme_that_pyarrow_does_not_know_is_left_to_fsspec(
+    store: MessageStore, root: Path, target: Path, scheme: str
+) -> None:
+    pytest.importorskip("fsspec")
+    url = f"{scheme}://{target}"
+    for _ in range(2):
+        report = archive(root, url)
+        assert rows(ArchivedView(url)) == rows(LocalView(root), log_end=report.log_range.stop)
+        more(store, 100)
+
+
+def test_a_directory_that_cannot_be_written_is_an_error_with_its_name(root: Path, target: Path) -> None:
+    written_store(root)
+    target.write_text("a file")
+    with pytest.raises(ArchiveError, match=f"archive {target}: "):
+        archive(root, str(target))

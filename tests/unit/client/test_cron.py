@@ -1,0 +1,182 @@
+"""When a schedule has its times, and which message belongs to each."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rmqclient import App, HandlerError, InvalidName, Message
+from rmqclient.schedules.cron import Cron
+
+UTC = datetime.UTC
+MINUTE = datetime.timedelta(minutes=1)
+
+
+def report() -> bytes:
+    return b"report"
+
+
+def cron_of(crontab: str | None = None, function: Callable[..., Any] = report, **options: Any) -> Cron:
+    app = App()
+    app.schedule(crontab, topic=options.pop("topic", "reports"), **options)(function)
+    return app.crons[0]
+
+
+def at(text: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def times(cron: Cron, after: str, to: str) -> list[str]:
+    return [f"{tick.astimezone(UTC):%Y-%m-%d %H:%M:%S}" for tick in cron.ticks(at(after), at(to))]
+
+
+def test_the_ticks_of_a_crontab_expression_come_after_one_time_and_up_to_another() -> None:
+    assert times(cron_of("*/5 * * * *"), "2026-11-21 12:00", "2026-11-21 12:15") == [
+        "2026-11-21 12:05:00",
+        "2026-11-21 12:10:00",
+        "2026-11-21 12:15:00",
+    ]
+
+
+def test_intervals_are_counted_from_1970_so_that_every_process_has_the_same_ticks() -> None:
+    seven = cron_of(every=datetime.timedelta(seconds=7))
+    found = times(seven, "2026-11-21 12:00:00", "2026-11-21 12:00:30")
+    assert len(found) == 4
+    assert all(at(tick).timestamp() % 7 == 0 for tick in found)
+    # And one tick follows the other, at any distance
+    tick: datetime.datetime | None = at("2026-11-21 12:00:00")
+    for _ in range(1_000):
+        assert tick is not None
+        following = seven.next_tick(tick)
+        assert following is not None
+        assert following - tick <= datetime.timedelta(seconds=7)
+        assert following.timestamp() % 7 == 0
+        assert following > tick
+        tick = following
+
+
+def test_an_expression_is_read_in_its_time_zone_also_when_the_clocks_change() -> None:
+    berlin = cron_of("30 2 * * *", timezone="Europe/Berlin")
+    # The night of 28 March 2027 has no 2:30, and 3:30 stands for it; that of 31 October has two, which both count
+    assert times(berlin, "2027-03-27 12:00", "2027-03-29 12:00") == ["2027-03-28 01:30:00", "2027-03-29 00:30:00"]
+    assert times(berlin, "2027-10-30 12:00", "2027-11-01 12:00") == [
+        "2027-10-31 00:30:00",
+        "2027-10-31 01:30:00",
+        "2027-11-01 01:30:00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "days"),
+    [
+        ("0", {"Sun"}),
+        ("7", {"Sun"}),
+        ("1-5", {"Mon", "Tue", "Wed", "Thu", "Fri"}),
+        ("5-7", {"Fri", "Sat", "Sun"}),
+        ("*/2", {"Sun", "Tue", "Thu", "Sat"}),
+        ("1-5/2", {"Mon", "Wed", "Fri"}),
+        ("sat,0", {"Sat", "Sun"}),
+        ("mon-wed", {"Mon", "Tue", "Wed"}),
+    ],
+)
+def test_days_of_week_are_numbered_as_crontab_numbers_them(field: str, days: set[str]) -> None:
+    cron = cron_of(f"0 9 * * {field}")
+    assert {f"{tick:%a}" for tick in cron.ticks(at("2026-11-01"), at("2026-11-29"))} == days
+
+
+def test_of_a_day_of_month_and_a_day_of_week_one_must_match_as_in_crontab() -> None:
+    found = [tick.day for tick in cron_of("0 9 13 * 5").ticks(at("2026-11-01"), at("2026-11-30"))]
+    assert found == [6, 13, 20, 27]  # Friday the 13th is one of them
+    found = [tick.day for tick in cron_of("0 9 15 * 5").ticks(at("2026-11-01"), at("2026-11-30"))]
+    assert found == [6, 13, 15, 20, 27]
+
+
+def test_the_key_of_a_tick_is_the_same_in_every_zone() -> None:
+    tick = at("2026-11-21 21:30")
+    utc, berlin = cron_of("* * * * *"), cron_of("* * * * *", timezone="Europe/Berlin")
+    assert utc.key(tick) == "cron-report-2026-11-21T21:30:00Z"
+    assert next(berlin.ticks(tick - MINUTE, tick)).hour == 22
+    assert berlin.key(next(berlin.ticks(tick - MINUTE, tick))) == utc.key(tick)
+
+
+def test_what_the_function_returns_becomes_a_message_with_the_key_of_its_tick() -> None:
+    tick = at("2026-11-21 21:30")
+    key = "cron-daily-2026-11-21T21:30:00Z"
+
+    def made(result: object) -> Message | None:
+        return cron_of("* * * * *", lambda: result, name="daily").message(tick)
+
+    text = made("text")
+    assert text is not None
+    assert (text.topic, text.body, text.keys) == ("reports", b"text", (key,))
+    whole = made(Message("reports", b"x", tags="t", keys=["k"], properties={"a": "b"}, flag=3))
+    assert whole is not None
+    assert (whole.body, whole.tags, whole.keys, whole.properties, whole.flag) == (b"x", "t", ("k", key), {"a": "b"}, 3)
+    assert made(None) is None
+    with pytest.raises(HandlerError, match="a message of topic 'other'"):
+        made(Message("other", b""))
+
+
+def test_a_function_that_takes_the_tick_gets_it_in_the_zone_of_the_schedule() -> None:
+    asked: list[datetime.datetime] = []
+
+    def daily(tick: datetime.datetime) -> None:
+        asked.append(tick)
+
+    assert cron_of("0 0 * * *", daily, timezone="Europe/Berlin").message(at("2026-11-20 23:00")) is None
+    assert [each.isoformat() for each in asked] == ["2026-11-21T00:00:00+01:00"]
+
+
+def test_a_partial_function_needs_a_name() -> None:
+    with pytest.raises(InvalidName, match="schedule ''"):
+        cron_of("* * * * *", functools.partial(report))
+    assert cron_of("* * * * *", functools.partial(report), name="part").message(at("2026-11-21")) is not None
+
+
+async def not_plain() -> None: ...
+
+
+def takes_two(_one: object, _two: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("crontab", "function", "options", "said"),
+    [
+        (None, report, {}, "give a crontab expression"),
+        ("* * * * *", report, {"every": MINUTE}, "not both"),
+        ("* * * *", report, {}, "4 fields"),
+        ("61 * * * *", report, {}, "is no crontab expression"),
+        ("* * * * 8", report, {}, "no day of week"),
+        ("* * * * 5-1", report, {}, "no day of week"),
+        ("0 0 30 2 *", report, {}, "never comes"),
+        ("* * * * *", report, {"timezone": "Mars/Olympus"}, "timezone='Mars/Olympus' is not known"),
+        ("* * * * *", report, {"misfire_grace": datetime.timedelta(0)}, "misfire_grace"),
+        (None, report, {"every": datetime.timedelta(milliseconds=1_500)}, "whole seconds"),
+        (None, report, {"every": 5}, "must be a timedelta"),
+        ("* * * * *", not_plain, {}, "no plain function"),
+        ("* * * * *", takes_two, {}, "takes too much"),
+        ("* * * * *", 7, {"name": "seven"}, "no plain function"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused_where_it_is_written(
+    crontab: str | None, function: Any, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(HandlerError, match=said):
+        cron_of(crontab, function, **options)
+
+
+def test_names_are_checked_and_stand_for_one_schedule_of_a_topic() -> None:
+    app = App()
+    app.schedule("* * * * *", topic="reports")(report)
+    with pytest.raises(HandlerError, match="has a schedule 'report' already"):
+        app.schedule("0 * * * *", topic="reports")(report)
+    app.schedule("0 * * * *", topic="other")(report)
+    with pytest.raises(InvalidName, match="schedule"):
+        app.schedule("* * * * *", topic="reports", name="no name!")(report)
+    with pytest.raises(InvalidName, match="topic"):
+        app.schedule("* * * * *", topic="no topic!")(report)
+    assert [cron.when for cron in app.crons] == ["* * * * * UTC", "0 * * * * UTC"]

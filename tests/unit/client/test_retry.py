@@ -1,0 +1,172 @@
+"""Retry: the policy, and the records that it makes, compared with those of a real RocketMQ 4.9.8."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqclient import HandlerError, Message, Producer, ReceivedMessage, StoreConfig
+from rmqclient.failures.failure import HISTORY, Failure
+from rmqclient.failures.retry import Outcome, Retries, RetryPolicy
+from rmqclient.store import Durability, MessageStore, open_store
+from rmqclient.store.kernel._kernel import decode
+
+GOLDEN = Path(__file__).parents[2] / "compat" / "golden" / "store-4.9.8-broker-tx-retry-dlq.tgz"
+OURS = {HISTORY, "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    with open_store(tmp_path / "store", housekeeping=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def of_a_broker(tmp_path: Path) -> dict[tuple[str, int, int], ReceivedMessage]:
+    """The records that a broker wrote, by topic, queue id and queue offset."""
+    with tarfile.open(GOLDEN) as archive:
+        archive.extractall(tmp_path / "golden", filter="data")
+    (log,) = (tmp_path / "golden").glob("*/commitlog/0*")
+    content, position, found = log.read_bytes(), 0, {}
+    while isinstance(message := decode(content, position, position), ReceivedMessage):
+        found[message.topic, message.queue_id, message.queue_offset] = message
+        position += message.size
+    return found
+
+
+def records(store: MessageStore, topic: str) -> list[ReceivedMessage]:
+    return [
+        store.message_at(queue, offset)
+        for queue in store.topics.queues(topic)
+        for offset in range(store.topics.max_offset(queue))
+    ]
+
+
+def failed(attempt: int, error: BaseException | None = None) -> Failure:
+    try:
+        raise error or ValueError("no")
+    except BaseException as raised:  # noqa: BLE001 - that is what a handler may raise
+        return Failure.raised(raised, attempt, "me")
+
+
+def fields(message: ReceivedMessage) -> dict[str, Any]:
+    """What a copy shares with the broker's: all but its place, its store time and our own properties."""
+    record = message.record()
+    return {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "body": message.body,
+        "crc, queue id, flag": record[8:20],
+        "sys_flag, born time, born host": record[36:56],
+        "store host, reconsume times, prepared": record[64:84],
+        "wait_ms": message.tags_code - message.store_timestamp if message.topic.startswith("SCHEDULE") else None,
+        "properties": {name: value for name, value in message.properties.items() if name not in OURS},
+    }
+
+
+@pytest.mark.parametrize(("level", "queue_id"), [(3, 2), (5, 4)])
+def test_a_message_that_is_sent_back_has_the_bytes_that_a_broker_gives_it(
+    store: MessageStore, of_a_broker: dict[tuple[str, int, int], ReceivedMessage], level: int, queue_id: int
+) -> None:
+    original = next(message for (topic, _, _), message in of_a_broker.items() if topic == "TopicA")
+    retries = Retries(store, "G1", RetryPolicy(delay_levels=(level,)), "me")
+    assert retries.send_back(original, failed(1)) is Outcome.RETRY
+    (copy,) = records(store, "SCHEDULE_TOPIC_XXXX")
+    assert fields(copy) == fields(of_a_broker["SCHEDULE_TOPIC_XXXX", queue_id, 0])
+
+
+def test_a_dead_letter_has_the_bytes_that_a_broker_gives_it_and_the_origin_of_version_5(
+    store: MessageStore, of_a_broker: dict[tuple[str, int, int], ReceivedMessage]
+) -> None:
+    original = next(message for (topic, _, _), message in of_a_broker.items() if topic == "TopicA")
+    retries = Retries(store, "G1", RetryPolicy(max_retries=0), "me")
+    assert retries.send_back(original, failed(1)) is Outcome.DEAD_LETTER
+    (copy,) = records(store, "%DLQ%G1")
+    assert fields(copy) == fields(of_a_broker["%DLQ%G1", 0, 0])
+    assert copy.properties["DLQ_ORIGIN_TOPIC"] == "TopicA"
+    assert copy.properties["DLQ_ORIGIN_MESSAGE_ID"] == original.offset_message_id
+    assert len(store.topics.queues("%DLQ%G1")) == 1
+
+
+def test_what_is_set_once_stays_over_many_attempts(store: MessageStore) -> None:
+    with Producer(store) as producer:
+        sent = producer.send(Message("orders", b"7", tags="paid", keys=("k",), properties={"mine": "yes"}))
+    original = message = store.read(sent.commit_log_offset)
+    retries = Retries(store, "g", RetryPolicy(max_retries=3), "me")
+    outcomes = []
+    for attempt in (1, 2, 3, 4):
+        outcomes.append(retries.send_back(message, failed(attempt)))
+        message = records(store, "SCHEDULE_TOPIC_XXXX" if attempt < 4 else "%DLQ%g")[-1]
+    assert outcomes == [Outcome.RETRY] * 3 + [Outcome.DEAD_LETTER]
+    assert message.message_id == original.message_id
+    assert (message.reconsume_times, message.body, message.tags, message.keys) == (4, b"7", "paid", ("k",))
+    assert message.properties["RETRY_TOPIC"] == "orders"
+    assert message.properties["ORIGIN_MESSAGE_ID"] == original.offset_message_id
+    assert message.properties["mine"] == "yes"
+    delays = [each.properties["DELAY"] for each in records(store, "SCHEDULE_TOPIC_XXXX")]
+    assert delays == ["3", "4", "5"]
+
+
+def test_with_sync_durability_a_retry_is_on_the_disk_before_the_original_is_acknowledged(tmp_path: Path) -> None:
+    with open_store(tmp_path, StoreConfig(durability=Durability.SYNC), housekeeping=False) as store:
+        with Producer(store) as producer:
+            sent = producer.send(Message("t", b""))
+        Retries(store, "g", RetryPolicy(), "me").send_back(store.read(sent.commit_log_offset), failed(1))
+        assert store.state.flushed_to == store.state.published_to
+
+
+def test_delay_levels_go_on_as_in_rocketmq() -> None:
+    # DefaultMQPushConsumerImpl and consumerSendMsgBack: 3 + reconsumeTimes, 16 retries, then a dead letter
+    policy = RetryPolicy()
+    assert [policy.delay_level(attempt) for attempt in range(1, 17)] == list(range(3, 19))
+    assert policy.delay_level(17) == 18
+    assert [policy.outcome(attempt, None) for attempt in (1, 16)] == [Outcome.RETRY] * 2
+    assert policy.outcome(17, None) is Outcome.DEAD_LETTER
+
+
+def test_levels_of_ones_own_are_taken_in_turn_and_the_last_one_goes_on() -> None:
+    policy = RetryPolicy(delay_levels=(1, 5))
+    assert [policy.delay_level(attempt) for attempt in (1, 2, 3, 9)] == [1, 5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "outcome"),
+    [
+        (RetryPolicy(), SystemExit(1), Outcome.RETRY),
+        (RetryPolicy(retry_on=(OSError,)), FileNotFoundError(), Outcome.RETRY),
+        (RetryPolicy(retry_on=(OSError,)), ValueError(), Outcome.DEAD_LETTER),
+        (RetryPolicy(retry_on=(OSError,)), None, Outcome.RETRY),
+        (RetryPolicy(dead_letter_on=(LookupError,)), KeyError(), Outcome.DEAD_LETTER),
+        (RetryPolicy(dead_letter_on=(LookupError,)), None, Outcome.RETRY),
+        (RetryPolicy(retry_on=(LookupError,), dead_letter_on=(KeyError,)), KeyError(), Outcome.DEAD_LETTER),
+        (RetryPolicy(max_retries=0), ValueError(), Outcome.DEAD_LETTER),
+    ],
+)
+def test_exceptions_choose_between_a_retry_and_a_dead_letter(
+    policy: RetryPolicy, error: BaseException | None, outcome: Outcome
+) -> None:
+    assert policy.outcome(1, error) is outcome
+
+
+@pytest.mark.guarantee("G9")
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"max_retries": -1}, "max_retries=-1: must be a number of at least 0"),
+        ({"max_retries": 2.5}, "max_retries=2.5: must be a number of at least 0"),
+        ({"max_retries": True}, "max_retries=True: must be a number of at least 0"),
+        ({"delay_levels": (1, 19)}, r"delay_levels=\(1, 19\): 19 is no delay level; use 1 to 18"),
+        ({"delay_levels": (0,)}, r"delay_levels=\(0,\): 0 is no delay level; use 1 to 18"),
+        ({"delay_levels": [1]}, r"delay_levels=\[1\]: must be a tuple, such as"),
+        ({"retry_on": ValueError}, "retry_on=<class 'ValueError'>: must be a tuple of exception classes"),
+        ({"dead_letter_on": (int,)}, "dead_letter_on: <class 'int'> is no class of exceptions"),
+        ({"dead_letter_on": (ValueError("x"),)}, r"dead_letter_on: ValueError\('x'\) is no class of exceptions"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused_with_what_to_do(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(HandlerError, match=text):
+        RetryPolicy(**options)

@@ -1,0 +1,653 @@
+"""What the first opener makes of a directory: torn tails cut, damage kept and stepped over, queues made again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmqclient.store import Message, MessageQueue, MessageStore, open_store
+from rmqclient.store.append import appending
+from rmqclient.store.files.file_queue import FileQueue, MappingCache
+from rmqclient.store.log import record
+from rmqclient.store.log.consume_queue import ConsumeQueues
+from rmqclient.store.recovery import recovery
+from rmqclient.store.recovery.recovery import ABORT
+from rmqclient.store.settings import checkpoint
+from tests.crash.processes.child import QUEUE, SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
+from tests.crash.views import abandon, bodies, published_records, queued_records, stored_bodies
+from tests.support.oracle import reference
+
+FLUSHED = 30
+"""Messages below the durable mark."""
+
+MESSAGES = 40
+BODY = 1_000
+BODIES = [body_of(number, BODY) for number in range(MESSAGES)]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """Write two files of messages, the first of them below the durable mark, and die."""
+    root = tmp_path / "written"
+    store = open_store(root, SMALL, housekeeping=False)
+    appender = appender_of(store)
+    for number in range(MESSAGES):
+        if number == FLUSHED:
+            store.flush_thorough()
+        appender.append(Message(TOPIC, BODIES[number]))
+    abandon(store)
+    return root
+
+
+@pytest.fixture
+def after_reboot(written: Path) -> Path:
+    """Leave what stands there after another boot, when everything had reached the disk."""
+    (written / "shared").unlink()
+    return written
+
+
+def places(root: Path) -> list[tuple[int, int]]:
+    """Return offset and size of each record."""
+    return [(offset, record.size) for offset, record in reference.read_commit_log(root)]
+
+
+def overwrite(root: Path, offset: int, content: bytes) -> None:
+    base = offset - offset % SMALL.commit_log_file_bytes
+    with (root / "commitlog" / f"{base:020d}").open("r+b") as file:
+        file.seek(offset - base)
+        file.write(content)
+
+
+def flip(root: Path, offset: int) -> None:
+    base = offset - offset % SMALL.commit_log_file_bytes
+    byte = (root / "commitlog" / f"{base:020d}").read_bytes()[offset - base]
+    overwrite(root, offset, bytes((byte ^ 0x10,)))
+
+
+def content_of(root: Path) -> dict[str, bytes]:
+    """Return every file of the store that is not of the runtime."""
+    kept = [path for path in root.rglob("*") if path.is_file() and path.name not in ("shared", "lock", "checkpoint")]
+    return {str(path.relative_to(root)): path.read_bytes() for path in kept}
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[Path], MessageStore]]:
+    stores: list[MessageStore] = []
+
+    def open_it(root: Path) -> MessageStore:
+        stores.append(open_store(root, housekeeping=False))
+        return stores[-1]
+
+    yield open_it
+    for store in stores:
+        store.close()
+
+
+# --- the torn tail --------------------------------------------------------------------------------
+
+
+def check_cut(root: Path, expected: list[bytes]) -> None:
+    """Open a store; it must hold just the expected messages, and go on behind them."""
+    with open_store(root, housekeeping=False) as store:
+        assert bodies(published_records(store)) == expected
+        assert bodies(queued_records(store)) == expected
+        result = appender_of(store).append(Message(TOPIC, b"after"))
+        assert result.queue_offset == len(expected)
+    assert reference.check_store(root) == []
+    assert stored_bodies(root) == [*expected, b"after"]
+
+
+@pytest.mark.guarantee("G1")
+@pytest.mark.guarantee("G5")
+def test_a_tail_torn_at_any_length_is_cut(after_reboot: Path, tmp_path: Path) -> None:
+    offset, size = places(after_reboot)[-1]
+    for length in [*range(100), *range(100, size - 60, 37), *range(size - 60, size)]:
+        image = shutil.copytree(after_reboot, tmp_path / "image")
+        overwrite(image, offset + length, bytes(size - length))
+        check_cut(image, BODIES[:-1])
+        shutil.rmtree(image)
+
+
+@pytest.mark.guarantee("G5")
+@pytest.mark.parametrize("sector", range(3))
+def test_a_tail_with_a_sector_missing_is_cut(after_reboot: Path, sector: int) -> None:
+    offset, size = places(after_reboot)[-1]
+    start = offset + 512 * sector
+    overwrite(after_reboot, start, bytes(min(512, offset + size - start)))
+    check_cut(after_reboot, BODIES[:-1])
+
+
+@pytest.mark.parametrize("length", [1, 8, 50, 500])
+def test_rubbish_behind_the_last_record_is_zeroed(after_reboot: Path, length: int) -> None:
+    offset, size = places(after_reboot)[-1]
+    overwrite(after_reboot, offset + size, random.Random(length).randbytes(length))
+    check_cut(after_reboot, BODIES)
+
+
+def test_an_old_record_behind_the_last_one_does_not_come_back(after_reboot: Path) -> None:
+    (first, size), (last, last_size) = places(after_reboot)[0], places(after_reboot)[-1]
+    stale = (after_reboot / "commitlog" / f"{0:020d}").read_bytes()[first : first + size]
+    overwrite(after_reboot, last + last_size, stale)
+    check_cut(after_reboot, BODIES)
+
+
+@pytest.mark.guarantee("G1")
+def test_what_is_above_the_durable_mark_is_cut_at_the_first_bad_record(after_reboot: Path) -> None:
+    offset, _ = places(after_reboot)[FLUSHED + 4]
+    flip(after_reboot, offset + 200)
+    check_cut(after_reboot, BODIES[: FLUSHED + 4])
+
+
+@pytest.mark.guarantee("G5")
+def test_the_first_power_cut_of_a_store_that_never_flushed_leaves_no_damage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Given a new store, and a power cut that lets the pages of later records survive without those of the first one
+    root = tmp_path / "new"
+    store = open_store(root, SMALL, housekeeping=False)
+    for number in range(5):
+        appender_of(store).append(Message(TOPIC, BODIES[number]))
+    abandon(store)
+    (root / "shared").unlink()
+    overwrite(root, 0, bytes(places(root)[0][1]))
+
+    # Then that is a torn tail
+    with open_store(root, housekeeping=False) as again:
+        appender_of(again).append(Message(TOPIC, b"after"))
+    assert stored_bodies(root) == [b"after"]
+    assert reference.check_store(root) == []
+    assert caplog.text == ""
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32))
+@pytest.mark.guarantee("G1")
+@pytest.mark.guarantee("G2")
+def test_after_a_power_cut_everything_flushed_is_there_and_nothing_is_damaged(
+    after_reboot: Path, tmp_path: Path, seed: int
+) -> None:
+    # Given that of the pages above the durable mark some have reached the disk and some have not
+    chance = random.Random(seed)
+    image = shutil.copytree(after_reboot, tmp_path / "image")
+    mark = places(after_reboot)[FLUSHED][0]
+    end = sum(places(after_reboot)[-1])
+    for start in range(mark - mark % 512, end, 512):
+        if chance.random() < 0.1:
+            lost = max(start, mark)
+            overwrite(image, lost, bytes(min(start + 512, end) - lost))
+    lose_pages(image / "consumequeue" / TOPIC / "0", chance)
+
+    # Then the flushed messages are there, and of the others those before the first one that is not whole
+    with open_store(image, housekeeping=False) as store:
+        found = bodies(published_records(store))
+        assert len(found) >= FLUSHED
+        assert found == BODIES[: len(found)]
+        assert bodies(queued_records(store)) == found
+        appender_of(store).append(Message(TOPIC, b"after"))
+    assert reference.check_store(image) == []
+    shutil.rmtree(image)
+
+
+def lose_pages(queue: Path, chance: random.Random) -> None:
+    """Zero some of the entries above the durable mark, as when their page was not written back."""
+    path = queue / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    for number in range(FLUSHED, MESSAGES):
+        if chance.random() < 0.3:
+            content[number * 20 : number * 20 + 20] = bytes(20)
+    path.write_bytes(content)
+
+
+@pytest.mark.guarantee("G1")
+def test_a_store_that_was_never_flushed_has_a_torn_tail_and_no_damage(tmp_path: Path) -> None:
+    root = tmp_path / "new"
+    store = open_store(root, SMALL, housekeeping=False)
+    appender = appender_of(store)
+    for number in range(5):
+        appender.append(Message(TOPIC, BODIES[number]))
+    abandon(store)
+    (root / "shared").unlink()
+    flip(root, places(root)[2][0] + 200)
+    check_cut(root, BODIES[:2])
+
+
+def test_a_blank_record_that_reached_the_disk_in_part_is_a_torn_tail(after_reboot: Path) -> None:
+    (after_reboot / "checkpoint").unlink()
+    checkpoint.write(after_reboot, checkpoint.Checkpoint(), checkpoint.LowWater(1, 0, 0, 0))
+    records = places(after_reboot)
+    kept = [place for place in records if place[0] < SMALL.commit_log_file_bytes]
+    overwrite(after_reboot, sum(kept[-1]), bytes(4))  # its size
+    (after_reboot / "commitlog" / f"{SMALL.commit_log_file_bytes:020d}").unlink()
+    check_cut(after_reboot, BODIES[: len(kept)])
+
+
+def test_an_entry_that_reached_the_disk_in_part_is_none(written: Path) -> None:
+    """The entry behind the last one has a size, and zeros where its offset should be."""
+    (end, _), (_, size) = places(written)[FLUSHED], places(written)[0]
+    (written / "shared").unlink()
+    for path in (written / "commitlog").iterdir():
+        base = int(path.name)
+        overwrite(written, max(base, end), bytes(max(0, base + SMALL.commit_log_file_bytes - max(base, end))))
+    entries = written / "consumequeue" / TOPIC / "0" / f"{0:020d}"
+    content = entries.read_bytes()[: FLUSHED * 20]
+    torn = content + bytes(8) + size.to_bytes(4, "big") + bytes(8)
+    entries.write_bytes(torn.ljust(SMALL.consume_queue_file_bytes, b"\0"))
+    check_cut(written, BODIES[:FLUSHED])
+
+
+def noted_syncs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """From now on, note every file and directory that is synced."""
+    synced: list[Path] = []
+
+    def note(file: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{file}").readlink())
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "fdatasync", note)
+    return synced
+
+
+def test_what_the_repair_of_an_append_undoes_is_undone_on_disk(
+    written: Path, opened: Callable[[Path], MessageStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a process that died while it copied a record
+    store = opened(written)
+    end = store.state.published_to
+    overwrite(written, end, b"half a record")
+    store.state.append_from, store.state.written_to = end, end + 100
+    store.state.append_stage = appending.COPYING
+
+    # When the next one appends
+    synced = noted_syncs(monkeypatch)
+    appender_of(store).append(Message(TOPIC, b"after"))
+
+    # Then the old bytes had gone from the disk before the new ones came
+    assert synced[0] == written / "commitlog" / f"{end - end % SMALL.commit_log_file_bytes:020d}"
+
+
+def test_a_store_is_open_on_disk_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    was_marked: list[bool] = []
+    monkeypatch.setattr(os, "fsync", lambda _: was_marked.append((tmp_path / ABORT).exists()))
+    abandon(open_store(tmp_path, SMALL, housekeeping=False))
+    assert was_marked[-1]
+
+
+@pytest.mark.parametrize("left", ["rubbish", "a file of rubbish", "an entry"])
+def test_what_recovery_cuts_is_cut_on_disk(written: Path, monkeypatch: pytest.MonkeyPatch, left: str) -> None:
+    # Given a clean store, and behind its end what a power cut can leave
+    open_store(written, housekeeping=False).close()
+    (written / "shared").unlink()
+    end = sum(places(written)[-1])
+    log = written / "commitlog"
+    queue = written / "consumequeue" / TOPIC / "0"
+    if left == "rubbish":
+        overwrite(written, end, b"rubbish")
+    elif left == "a file of rubbish":
+        following = end - end % SMALL.commit_log_file_bytes + SMALL.commit_log_file_bytes
+        (log / f"{following:020d}").write_bytes(b"rubbish".ljust(SMALL.commit_log_file_bytes, b"\0"))
+    else:
+        content = (queue / f"{0:020d}").read_bytes()[: MESSAGES * 20] + reference.ENTRY.pack(end, 100, 0)
+        (queue / f"{0:020d}").write_bytes(content.ljust(SMALL.consume_queue_file_bytes, b"\0"))
+
+    # When it is opened
+    synced = noted_syncs(monkeypatch)
+    store = open_store(written, housekeeping=False)
+
+    # Then it is gone, and cannot come back
+    expected = {
+        "rubbish": {log / f"{end - end % SMALL.commit_log_file_bytes:020d}"},
+        "a file of rubbish": {log},
+        "an entry": {queue / f"{0:020d}"},
+    }[left]
+    assert expected <= set(synced)
+    abandon(store)
+
+
+def test_progress_that_a_power_cut_took_back_is_taken_back_on_disk(written: Path) -> None:
+    # Given a group that has finished everything, and a power cut that took the last messages
+    with open_store(written, housekeeping=False) as store:
+        grant = grant_of(store)
+        grant.take(SPAN, SPAN)
+        assert grant.acknowledge_offsets(list(range(MESSAGES)))
+        store.persist_offsets()
+    (written / "shared").unlink()
+    (written / "checkpoint").unlink()
+    overwrite(written, places(written)[-1][0], bytes(200))
+
+    # When others come in their place, and the power goes again before the offsets are written
+    store = open_store(written, housekeeping=False)
+    for number in range(3):
+        appender_of(store).append(Message(TOPIC, BODIES[number]))
+    store.flush_thorough()
+    abandon(store)
+    (written / "shared").unlink()
+
+    # Then the group gets all of them
+    with open_store(written, housekeeping=False) as store:
+        assert [message.body for message in grant_of(store).take(SPAN, SPAN)] == BODIES[:3]
+
+
+def test_a_record_whose_properties_were_overwritten_is_no_record_without_a_crc() -> None:
+    whole = reference.encode(reference.ReferenceRecord(topic=TOPIC, body=b"body", properties=b"a\x01b\x02"))
+    accented = reference.ReferenceRecord(topic=TOPIC, body=b"body", properties=b"a\x01\xc3\xa9\x02")
+    older = reference.encode(accented, crc_property=False)
+    chance = random.Random(1)
+    assert isinstance(record.decode(older, 0, 0), record.Record)
+    for _ in range(100):
+        rubbish = bytes(chance.randrange(1, 256) for _ in range(20))
+        torn = whole[:-20] + rubbish
+        assert isinstance(record.decode(torn, 0, 0), record.Corrupt)
+        assert reference.decode(torn, 0) is None
+
+
+@pytest.mark.parametrize("at", range(9))
+def test_a_crc_that_is_written_otherwise_is_wrong(at: int) -> None:
+    """Ten of a digit and one of the next are the same number; only one of the two is how a CRC is written."""
+    for number in range(100):
+        whole = bytearray(reference.encode(reference.ReferenceRecord(topic=TOPIC, body=bytes((number,)))))
+        lower, higher = len(whole) - 11 + at, len(whole) - 10 + at
+        if whole[higher] > ord("0"):
+            assert isinstance(record.decode(bytes(whole), 0, 0), record.Record)
+            whole[lower] += 10
+            whole[higher] -= 1
+            assert isinstance(record.decode(bytes(whole), 0, 0), record.Corrupt)
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def reboot(root: Path) -> None:
+    (root / "shared").unlink()
+
+
+def same_boot(_: Path) -> None:
+    """The runtime file is there and is believed: everything published must be whole."""
+
+
+def clean_close(root: Path) -> None:
+    open_store(root, housekeeping=False).close()
+
+
+@pytest.mark.guarantee("G5")
+@pytest.mark.parametrize("number", [0, 1, 17, FLUSHED - 1])
+@pytest.mark.parametrize("at", [0, 4, 20, 30, 88, 600, -25, -1])
+@pytest.mark.parametrize("left", [reboot, same_boot, clean_close])
+def test_a_damaged_record_is_kept_and_reported_and_the_rest_is_served(
+    written: Path,
+    opened: Callable[[Path], MessageStore],
+    caplog: pytest.LogCaptureFixture,
+    number: int,
+    at: int,
+    left: Callable[[Path], None],
+) -> None:
+    # Given a byte of a record below the durable mark that is another one
+    left(written)
+    offset, size = places(written)[number]
+    flip(written, offset + at % size)
+    damaged = content_of(written)
+
+    # When somebody opens the store, and looks at the whole log
+    (written / "checkpoint").unlink()
+    if left is clean_close:
+        reboot(written)
+    with caplog.at_level(logging.ERROR, logger="rmqclient.store"):
+        store = opened(written)
+
+    # Then it says which bytes are damaged, and leaves them as they are
+    assert f"bytes {offset} to {offset + size}" in caplog.text
+    commit_log = {name: text for name, text in content_of(written).items() if name.startswith("commitlog")}
+    assert commit_log == {name: text for name, text in damaged.items() if name.startswith("commitlog")}
+
+    # And every other message is delivered
+    grant = grant_of(store)
+    delivered = [message.body for message in grant.take(SPAN, SPAN)]
+    assert delivered == [*BODIES[:number], *BODIES[number + 1 :]]
+    assert [(found[0], found[1]) for found in grant.damaged] == [(number, offset)]
+
+    # And the log goes on behind the last one
+    assert appender_of(store).append(Message(TOPIC, b"after")).queue_offset == MESSAGES
+
+
+@pytest.mark.guarantee("G5")
+def test_a_record_damaged_while_the_store_is_open_is_stepped_over(
+    written: Path, opened: Callable[[Path], MessageStore]
+) -> None:
+    store = opened(written)
+    offset, size = places(written)[5]
+    flip(written, offset + size // 2)
+    grant = grant_of(store)
+    assert [message.body for message in grant.take(SPAN, SPAN)] == [*BODIES[:5], *BODIES[6:]]
+    assert len(grant.damaged) == 1
+    assert grant.acknowledge_offsets([0, 1, 2, 3, 4])
+    assert grant.committed_offset == 6
+
+
+@pytest.mark.guarantee("G5")
+def test_the_bits_of_an_entry_can_flip_and_no_wrong_message_is_delivered(
+    written: Path, opened: Callable[[Path], MessageStore]
+) -> None:
+    store = opened(written)
+    path = written / "consumequeue" / TOPIC / "0" / f"{0:020d}"
+    intact = path.read_bytes()
+    for bit in range(160):
+        content = bytearray(intact)
+        content[5 * 20 + bit // 8] ^= 1 << bit % 8
+        with path.open("r+b") as file:
+            file.write(content)
+        grant = grant_of(store, f"group{bit}")
+        delivered = [message.body for message in grant.take(SPAN, SPAN)]
+        rest = [*BODIES[:5], *BODIES[6:]]
+        assert delivered == (rest if bit < 96 else BODIES), f"bit {bit}"
+    with path.open("r+b") as file:
+        file.write(intact)
+
+
+# --- consume queues -------------------------------------------------------------------------------
+
+
+def delete_all(root: Path) -> None:
+    shutil.rmtree(root / "consumequeue")
+
+
+def delete_the_queue(root: Path) -> None:
+    shutil.rmtree(root / "consumequeue" / TOPIC / "0")
+
+
+def empty_the_queue(root: Path) -> None:
+    for path in (root / "consumequeue" / TOPIC / "0").iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize("lose", [delete_all, delete_the_queue, empty_the_queue])
+@pytest.mark.parametrize("left", [reboot, same_boot, clean_close])
+@pytest.mark.parametrize("with_group", [False, True])
+def test_lost_consume_queues_are_made_again(
+    written: Path,
+    opened: Callable[[Path], MessageStore],
+    lose: Callable[[Path], None],
+    left: Callable[[Path], None],
+    with_group: bool,
+) -> None:
+    if with_group:
+        with open_store(written, housekeeping=False) as store:
+            assert grant_of(store).acknowledge_offsets([0, 1, 2])
+    left(written)
+    lose(written)
+    store = opened(written)
+    assert bodies(queued_records(store)) == BODIES
+    assert appender_of(store).append(Message(TOPIC, b"after")).queue_offset == MESSAGES
+    assert len(grant_of(store).take(SPAN, SPAN)) == MESSAGES + 1 - 3 * with_group
+    store.close()
+    assert reference.check_store(written) == []
+
+
+def test_queues_that_were_never_used_do_not_make_an_opening_slow(written: Path) -> None:
+    with open_store(written, housekeeping=False) as store:
+        store.topics.create("unused", 8)
+    assert survey_of(written).scan_from == sum(places(written)[-1])
+
+
+def test_damage_and_lost_queues_together_leave_the_rest(written: Path) -> None:
+    clean_close(written)
+    flip(written, places(written)[5][0] + 100)
+    delete_all(written)
+    for opening in range(3):  # a gap in a queue must not be taken for its end by the openings that follow
+        with open_store(written, housekeeping=False) as store:
+            assert store.topics.max_offset(QUEUE) == MESSAGES
+            grant = grant_of(store, f"group{opening}")
+            assert [message.body for message in grant.take(SPAN, SPAN)] == [*BODIES[:5], *BODIES[6:]]
+            assert [queue_offset for queue_offset, _, _ in grant.damaged] == [5]
+
+
+# --- the steps ------------------------------------------------------------------------------------
+
+
+def survey_of(root: Path) -> recovery.Survey:
+    mappings = MappingCache(100)
+    log_files = FileQueue(root / "commitlog", SMALL.commit_log_file_bytes, scratch=root, mappings=mappings)
+    return recovery.survey(root, log_files, ConsumeQueues(root, SMALL.consume_queue_file_bytes, mappings), None)
+
+
+def test_looking_and_planning_change_nothing(after_reboot: Path) -> None:
+    overwrite(after_reboot, sum(places(after_reboot)[-1]), b"rubbish")
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in after_reboot.rglob("*")}
+    content = content_of(after_reboot)
+    found = survey_of(after_reboot)
+    chosen = recovery.plan(found)
+    assert recovery.plan(found) == chosen
+    assert survey_of(after_reboot) == found
+    assert content_of(after_reboot) == content
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in after_reboot.rglob("*")} == before
+    assert any("cut" in line for line in chosen.lines())
+
+
+def test_a_log_whose_entries_are_right_is_not_dispatched(after_reboot: Path) -> None:
+    (after_reboot / "checkpoint").unlink()
+    chosen = recovery.plan(survey_of(after_reboot))
+    assert chosen.scanned_ranges == ((0, sum(places(after_reboot)[-1])),)
+    assert chosen.dispatch_ranges == ()
+    assert chosen.queue_ends == {MessageQueue(TOPIC, 0): MESSAGES}
+
+
+@pytest.mark.parametrize("number", [0, 1, 17, MESSAGES - 1])
+@pytest.mark.parametrize("at", [7, 11, 19])
+def test_entries_are_written_again_from_the_first_one_that_is_not_right(
+    after_reboot: Path, number: int, at: int
+) -> None:
+    (after_reboot / "checkpoint").unlink()
+    before = content_of(after_reboot)
+    path = after_reboot / "consumequeue" / TOPIC / "0" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[20 * number + at] ^= 0x10
+    path.write_bytes(content)
+    begin, end = places(after_reboot)[number][0], sum(places(after_reboot)[-1])
+    chosen = recovery.plan(survey_of(after_reboot))
+    assert chosen.dispatch_ranges == ((begin, end),)
+    assert chosen.queue_ends == ({MessageQueue(TOPIC, 0): number} if number else {})
+    abandon(open_store(after_reboot, housekeeping=False))
+    assert content_of(after_reboot) == before
+
+
+def test_a_queue_all_of_whose_entries_are_right_is_kept_beside_one_that_lost_some(tmp_path: Path) -> None:
+    store = open_store(tmp_path, SMALL, housekeeping=False)
+    appender = appender_of(store)
+    for topic in ["Whole"] * 3 + [TOPIC] * 3:
+        appender.append(Message(topic, b"body"))
+    abandon(store)
+    for name in "shared", "checkpoint":
+        (tmp_path / name).unlink()
+    lost = tmp_path / "consumequeue" / TOPIC / "0" / f"{0:020d}"
+    lost.write_bytes(bytes(SMALL.consume_queue_file_bytes))
+    with open_store(tmp_path, housekeeping=False) as store:
+        assert [store.topics.max_offset(MessageQueue(topic, 0)) for topic in ("Whole", TOPIC)] == [3, 3]
+        assert len(stored_bodies(tmp_path)) == 6
+    assert reference.check_store(tmp_path) == []
+
+
+def test_recovering_twice_is_recovering_once(after_reboot: Path) -> None:
+    overwrite(after_reboot, sum(places(after_reboot)[-1]), b"rubbish" * 100)
+    delete_all(after_reboot)
+    abandon(open_store(after_reboot, housekeeping=False))
+    once = content_of(after_reboot)
+    for _ in range(2):
+        (after_reboot / "shared").unlink()
+        abandon(open_store(after_reboot, housekeeping=False))
+        assert content_of(after_reboot) == once
+    assert recovery.plan(survey_of(after_reboot)).cut_reason is None
+
+
+def test_an_empty_directory_is_an_empty_store(tmp_path: Path) -> None:
+    with open_store(tmp_path, SMALL, housekeeping=False) as store:
+        assert store.state.published_to == 0
+        assert store.topics.topics() == []
+    assert reference.check_store(tmp_path) == []
+    assert not (tmp_path / ABORT).exists()
+
+
+def test_a_prepared_file_that_nobody_has_used_goes(written: Path) -> None:
+    store = open_store(written, housekeeping=False)
+    store.prepare_next_file()
+    prepared = store.log_files.bases()[-1]
+    abandon(store)
+    with open_store(written, housekeeping=False) as again:
+        assert prepared not in again.log_files.bases()
+    assert reference.check_store(written) == []
+    assert stored_bodies(written) == BODIES
+
+
+# --- copies and missing files ---------------------------------------------------------------------
+
+
+@pytest.mark.guarantee("G3")
+def test_a_copy_of_a_store_in_use_opens_as_it_was_at_some_moment(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with open_store(root, SMALL, housekeeping=False) as store:
+        appender = appender_of(store)
+        for number in range(60):
+            appender.append(Message(TOPIC, body_of(number, BODY)))
+            if number % 10 == 3:
+                store.flush_thorough()
+            if number % 6 == 0:
+                copy = shutil.copytree(root, tmp_path / f"copy{number}")
+                with open_store(copy, housekeeping=False) as copied:
+                    assert bodies(queued_records(copied)) == [body_of(each, BODY) for each in range(number + 1)]
+                    appender_of(copied).append(Message(TOPIC, b"into the copy"))
+                assert reference.check_store(copy) == []
+    assert len(stored_bodies(root)) == 60
+
+
+def test_a_moved_store_opens(written: Path, tmp_path: Path) -> None:
+    written.rename(tmp_path / "moved")
+    check_cut(tmp_path / "moved", BODIES)
+
+
+@pytest.mark.guarantee("G5")
+def test_a_missing_first_file_costs_its_messages_only(written: Path, opened: Callable[[Path], MessageStore]) -> None:
+    second = [body for body, (offset, _) in zip(BODIES, places(written), strict=True) if offset >= 36_864]
+    reboot(written)
+    (written / "commitlog" / f"{0:020d}").unlink()
+    store = opened(written)
+    assert store.topics.max_offset(QUEUE) == MESSAGES
+    assert [message.body for message in grant_of(store).take(SPAN, SPAN)] == second
+    assert appender_of(store).append(Message(TOPIC, b"after")).queue_offset == MESSAGES
+
+
+def test_a_scratch_file_of_a_killed_process_goes(written: Path) -> None:
+    (written / ".allocating-1-abc").write_bytes(bytes(100))
+    open_store(written, housekeeping=False).close()
+    assert list(written.glob(".*")) == []
+
+
+def test_other_fixed_settings_are_those_of_the_directory(written: Path) -> None:
+    with open_store(written, housekeeping=False) as store:
+        assert store.config.commit_log_file_bytes == SMALL.commit_log_file_bytes
+        assert store.config.consume_queue_file_entries == SMALL.consume_queue_file_entries
+        assert store.topics.queues(TOPIC) == [MessageQueue(TOPIC, 0)]

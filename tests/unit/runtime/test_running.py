@@ -1,0 +1,161 @@
+"""Running: what the slots of handler threads tell after a death, and when they are used again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqclient import Message, Producer, ReceivedMessage
+from rmqclient.groups.members import Member, MemberTable
+from rmqclient.groups.running import Interrupted
+from rmqclient.store import MessageQueue, MessageStore, QueueGrant, Running, TagSet, layout, open_store
+from rmqclient.store.errors import TableFull
+from rmqclient.store.runtime.group_table import GroupQueueSlot
+
+QUEUE = MessageQueue("t", 0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    with open_store(tmp_path / "store", housekeeping=False) as opened:
+        with Producer(opened) as producer:
+            producer.create_topic("t", 1)
+            for number in range(40):
+                producer.send(Message("t", b"%d" % number))
+        yield opened
+
+
+@pytest.fixture
+def table(store: MessageStore) -> MemberTable:
+    return MemberTable(store)
+
+
+def begun(
+    store: MessageStore, table: MemberTable, client_id: str = "me"
+) -> tuple[Member, GroupQueueSlot, QueueGrant, Running]:
+    """A member with a thread and the queue, as before its handler runs."""
+    member = table.join("g", "t", client_id, "*")
+    slot = member.queue_slot(QUEUE)
+    epoch = member.take(slot, 10_000)
+    assert epoch is not None
+    (running,) = table.running.claim(member.slot, member.incarnation, 1)
+    running.serve(slot.number)
+    return member, slot, store.grant(slot, epoch, TagSet(())), running
+
+
+def end(member: Member, slot: GroupQueueSlot, grant: QueueGrant) -> None:
+    member.release(slot, grant.epoch)
+    member.leave()
+
+
+def test_a_living_member_tells_nothing_and_a_dead_one_what_it_ran(store: MessageStore, table: MemberTable) -> None:
+    member, slot, grant, running = begun(store, table)
+    first, second = grant.take(2, 100)
+    running.begin(first)
+    running.begin(second)
+    assert table.running.interrupted(slot) == {}
+    end(member, slot, grant)
+    (death,) = table.running.interrupted(slot)[1]
+    assert table.running.interrupted(slot).keys() == {1}
+    assert (death.begun, death.client_id) == (1, "me")
+
+
+def test_a_thread_at_rest_and_an_acknowledged_message_are_no_deaths(store: MessageStore, table: MemberTable) -> None:
+    member, slot, grant, running = begun(store, table)
+    first, second, third = grant.take(3, 100)
+    running.begin(first)
+    running.rest()
+    end(member, slot, grant)
+    assert table.running.interrupted(slot) == {}
+
+    member, slot, grant, running = begun(store, table)
+    running.begin(second)
+    grant.acknowledge(second)
+    end(member, slot, grant)
+    assert table.running.interrupted(slot) == {}
+    assert third.delivery_attempt == 1
+
+
+def test_of_a_batch_everything_that_is_not_finished_was_interrupted(store: MessageStore, table: MemberTable) -> None:
+    member, slot, grant, running = begun(store, table)
+    batch = grant.take(5, 100)
+    running.begin_batch(batch)
+    grant.acknowledge(batch[1])
+    end(member, slot, grant)
+    assert table.running.interrupted(slot).keys() == {0, 2, 3, 4}
+
+
+def test_each_death_is_told_with_the_last_one_last(store: MessageStore, table: MemberTable) -> None:
+    message: ReceivedMessage | None = None
+    deaths: list[Interrupted] = []
+    for client_id in ("first", "second", "third"):
+        member, slot, grant, running = begun(store, table, client_id)
+        message = message.again() if message else grant.take(1, 100)[0]
+        running.begin(message)
+        end(member, slot, grant)
+        deaths = table.running.interrupted(slot)[0]
+    assert [death.begun for death in deaths] == [1, 2, 3]
+
+
+def test_a_slot_that_tells_of_an_unfinished_message_is_kept_until_it_is_finished(
+    store: MessageStore, table: MemberTable
+) -> None:
+    member, slot, grant, running = begun(store, table)
+    (message,) = grant.take(1, 100)
+    running.begin(message)
+    end(member, slot, grant)
+    member, slot, grant, _ = begun(store, table)
+    assert store.state.running_count == 2, "the dead one's slot is not taken"
+    grant.acknowledge(message)
+    table.running.claim(member.slot, member.incarnation, 1)
+    assert store.state.running_count == 2, "now it is"
+
+
+def test_a_thread_that_outlives_its_membership_does_not_touch_the_slot_of_another(
+    store: MessageStore, table: MemberTable
+) -> None:
+    member, slot, grant, late = begun(store, table)
+    (message,) = grant.take(1, 100)
+    late.begin(message)
+    end(member, slot, grant)
+    member, slot, grant, running = begun(store, table)
+    grant.acknowledge(message)
+    (second,) = grant.take(1, 100)
+    (taken_over,) = table.running.claim(member.slot, member.incarnation, 1)
+    taken_over.serve(slot.number)
+    taken_over.begin(second)
+    late.rest()
+    late.release()
+    end(member, slot, grant)
+    assert table.running.interrupted(slot).keys() == {1}
+    running.rest()
+
+
+def test_a_full_table_says_so(store: MessageStore, table: MemberTable) -> None:
+    member = table.join("g", "t", "me", "*")
+    table.running.claim(member.slot, member.incarnation, layout.RUNNING_SLOTS - 1)
+    with pytest.raises(TableFull, match="2 handler threads more"):
+        table.running.claim(member.slot, member.incarnation, 2)
+    table.running.claim(member.slot, member.incarnation, 1)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_what_was_running_is_known_after_all_processes_died(tmp_path: Path, copies: int) -> None:
+    root = tmp_path / "store"
+    with open_store(root, housekeeping=False) as store:
+        with Producer(store) as producer:
+            producer.create_topic("t", 1)
+            for _ in range(3):
+                producer.send(Message("t", b""))
+        _, slot, grant, running = begun(store, MemberTable(store))
+        messages = grant.take(3, 100)
+        running.begin(messages[2].again())
+    for _ in range(copies):
+        with open_store(root, housekeeping=False) as store:
+            table = MemberTable(store)
+            (slot,) = store.groups
+            (death,) = table.running.interrupted(slot)[2]
+            assert death == Interrupted(begun=2, client_id="", pid=death.pid)
+            assert death.pid > 0

@@ -1,0 +1,525 @@
+"""Flushing: who is the leader, who waits, what is recorded, and what the first failure means for everybody."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rmqclient import Producer
+from rmqclient.store import Durability, Message, MessageStore, StoreConfig, open_store
+from rmqclient.store.errors import StoreBusy, StorePoisoned
+from rmqclient.store.files import file_queue
+from rmqclient.store.recovery.recovery import ABORT
+from rmqclient.store.settings import checkpoint
+from rmqclient.store.upkeep import flush
+from rmqclient.store.upkeep.housekeeper import Every, Housekeeper
+from tests.crash.processes.child import SMALL, Order
+from tests.crash.processes.nursery import ROOT, notes_of
+from tests.support.oracle import reference
+
+SYNC = replace(SMALL, durability=Durability.SYNC)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    with open_store(tmp_path / "store", SYNC, housekeeping=False) as opened:
+        with Producer(opened, config=SYNC) as producer:
+            producer.create_topic("t", 1)
+        yield opened
+
+
+@pytest.fixture
+def other(store: MessageStore) -> Iterator[MessageStore]:
+    """The same store as another process has it open."""
+    with open_store(store.root, SYNC, housekeeping=False) as opened:
+        yield opened
+
+
+def producer_of(store: MessageStore, config: StoreConfig = SYNC) -> Producer:
+    return Producer(store, config=config)
+
+
+class Disk:
+    """Stands between the flusher and ``fdatasync``: counts, fails on demand, or holds a flush up."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.flushes: list[str] = []
+        self.fail_at: int | None = None
+        self.entered = threading.Semaphore(0)
+        self.may_leave: threading.Semaphore | None = None
+        monkeypatch.setattr(flush, "sync_file", self._sync)
+        monkeypatch.setattr(flush, "sync_directory", self._sync)
+
+    def _sync(self, path: Path) -> None:
+        self.flushes.append(path.name)
+        if len(self.flushes) == self.fail_at:
+            raise OSError(errno.EIO, "the disk is broken")
+        self.entered.release()
+        if self.may_leave is not None:
+            assert self.may_leave.acquire(timeout=5)
+
+
+@pytest.fixture
+def disk(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+def started(function: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=function)
+    thread.start()
+    return thread
+
+
+# --- a send returns when its message is flushed ---------------------------------------------------
+
+
+@pytest.mark.guarantee("G2")
+def test_each_durable_send_is_flushed_before_it_returns(store: MessageStore, disk: Disk) -> None:
+    producer = producer_of(store)
+    for number in range(1, 4):
+        result = producer.send(Message("t", b"body"))
+        assert store.state.flushed_to == result.commit_log_end
+        assert disk.flushes.count("0" * 20) == number
+    results = producer.send_batch([Message("t", b"body")] * 10)
+    assert store.state.flushed_to == results[-1].commit_log_end
+    assert disk.flushes.count("0" * 20) == 4
+
+
+@pytest.mark.guarantee("G2")
+def test_a_roll_flushes_both_files_and_their_names(store: MessageStore, disk: Disk) -> None:
+    producer = producer_of(store)
+    while len(store.log_files.bases()) < 2:
+        disk.flushes.clear()
+        producer.send(Message("t", bytes(2_000)))
+    assert disk.flushes == [f"{0:020d}", f"{SMALL.commit_log_file_bytes:020d}", "commitlog"]
+
+
+def test_a_send_that_is_not_durable_flushes_nothing(store: MessageStore, disk: Disk) -> None:
+    producer_of(store, SMALL).send(Message("t", b"body"))
+    assert disk.flushes == []
+
+
+@pytest.mark.guarantee("G2")
+def test_senders_that_wait_for_a_leader_share_the_next_flush(
+    store: MessageStore, other: MessageStore, disk: Disk
+) -> None:
+    # Given a leader in the middle of a flush
+    disk.may_leave = threading.Semaphore(0)
+    leader = started(lambda: producer_of(store).send(Message("t", b"leader")))
+    assert disk.entered.acquire(timeout=5)
+    covered = store.state.published_to
+    assert store.state.flushed_to < covered
+
+    # When six more send, through this handle and another one
+    followers = [started(partial(send_one, each)) for each in (store, other) * 3]
+    while len(queue_of(store)) < 7:
+        pass
+    assert all(thread.is_alive() for thread in followers)
+
+    # Then the leader's flush does not let them go, because it began before they were stored
+    for _ in range(2):  # the file, and its name
+        disk.may_leave.release()
+    leader.join(5)
+    assert store.state.flushed_to == covered
+
+    # And one more flush is for all of them
+    for _ in range(20):
+        disk.may_leave.release()
+    for thread in followers:
+        thread.join(5)
+    assert store.state.flushed_to == store.state.published_to
+    assert disk.flushes.count("0" * 20) == 2
+
+
+@pytest.mark.guarantee("G2")
+def test_senders_in_several_processes_return_only_when_flushed(store: MessageStore, tmp_path: Path) -> None:
+    orders = [
+        Order(scenario="append_durably", root=str(store.root), notes=str(tmp_path / f"notes{number}"))
+        for number in range(3)
+    ]
+    command = [sys.executable, "-m", "tests.crash.processes.child"]
+    children = [subprocess.Popen([*command, order.text()], cwd=ROOT) for order in orders]
+    while any(len(notes_of(order)) < 20 for order in orders):
+        assert all(child.poll() is None for child in children)
+    for child in children:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    for order in orders:
+        assert all(int(line.split()[1]) >= 0 for line in notes_of(order)[:-1])
+
+
+def test_whoever_waits_too_long_for_a_leader_is_told_that_the_message_is_stored(
+    store: MessageStore, disk: Disk
+) -> None:
+    config = replace(SYNC, lock_timeout_ms=50)
+    with open_store(store.root, config, housekeeping=False) as impatient:
+        disk.may_leave = threading.Semaphore(0)
+        leader = started(lambda: producer_of(store).send(Message("t", b"leader")))
+        assert disk.entered.acquire(timeout=5)
+        with pytest.raises(StoreBusy, match="stored and not yet durable"):
+            producer_of(impatient, config).send(Message("t", b"follower"))
+        for _ in range(10):
+            disk.may_leave.release()
+        leader.join(5)
+        disk.may_leave = None
+    assert len(queue_of(store)) == 2
+
+
+# --- the timed flush ------------------------------------------------------------------------------
+
+
+def test_a_timed_flush_waits_for_enough_pages(store: MessageStore, disk: Disk) -> None:
+    producer = producer_of(store, SMALL)
+    assert not store.flusher.flush()
+    producer.send(Message("t", b"body"))
+    assert not store.flusher.flush(4)
+    while store.state.published_to < 4 * flush.PAGE_BYTES:
+        assert disk.flushes == []
+        assert not store.flusher.flush(4)
+        producer.send(Message("t", bytes(1_000)))
+    assert store.flusher.flush(4)
+    assert store.state.flushed_to == store.state.published_to
+    producer.send(Message("t", b"body"))
+    assert store.flusher.flush()
+
+
+def test_a_file_that_is_full_is_flushed_however_little_is_dirty(store: MessageStore, disk: Disk) -> None:
+    producer = producer_of(store, SMALL)
+    while len(store.log_files.bases()) < 2:
+        store.flusher.flush()
+        producer.send(Message("t", bytes(2_000)))
+    assert store.flusher.flush(4)
+
+
+# --- the intervals of RocketMQ ---------------------------------------------------------------------
+
+
+def test_the_intervals_and_page_counts_are_those_of_rocketmq() -> None:
+    config = StoreConfig()
+    assert (config.flush_interval_ms, config.flush_least_pages, config.flush_thorough_interval_ms) == (500, 4, 10_000)
+    queues = (
+        config.consume_queue_flush_interval_ms,
+        config.consume_queue_flush_least_pages,
+        config.consume_queue_flush_thorough_interval_ms,
+    )
+    assert queues == (1_000, 2, 60_000)
+    assert (config.commit_interval_ms, config.page_cache_busy_timeout_ms) == (200, 1_000)
+
+
+def test_each_task_of_the_housekeeper_has_its_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks: dict[str, int | Every] = {}
+
+    def look(_: object, state: object, lock: object, given: dict[Callable[[], None], int | Every], *do: object) -> None:
+        assert state
+        assert lock
+        assert do
+        tasks.update({task.__qualname__: every for task, every in given.items()})
+
+    monkeypatch.setattr(Housekeeper, "__init__", look)
+    monkeypatch.setattr(Housekeeper, "close", lambda _: None)
+    with open_store(tmp_path / "another"):
+        pass
+    assert tasks.items() >= {
+        ("MessageStore.flush_timed", 500),
+        ("MessageStore.flush_log", 10_000),
+        ("MessageStore.flush_queues_timed", 1_000),
+        ("MessageStore.flush_thorough", 60_000),
+        ("Disk.look", Every(1_000, 0)),
+        ("Retention.run", Every(10_000, 60_000)),
+    }
+
+
+TWO_PAGES = 2 * flush.PAGE_BYTES // 20
+"""Entries that do not quite fill two pages."""
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Iterator[MessageStore]:
+    """A store whose queue files have room for two pages of entries."""
+    config = StoreConfig(commit_log_file_bytes=1 << 20, max_body_bytes=2_048, consume_queue_file_entries=1_000)
+    with open_store(tmp_path / "large", config, housekeeping=False) as opened:
+        yield opened
+
+
+def test_a_consume_queue_waits_for_two_pages_or_the_thorough_flush(large: MessageStore, disk: Disk) -> None:
+    producer = producer_of(large, large.config)
+    producer.create_topic("t", 1)
+    producer.send_batch([Message("t", b"")] * TWO_PAGES)
+    large.flush_queues_timed()
+    assert large.flusher._flushed_queues == [0]
+    producer.send(Message("t", b""))
+    large.flush_queues_timed()
+    assert large.flusher._flushed_queues == [TWO_PAGES + 1]
+    producer.send(Message("t", b""))
+    large.flush_queues_timed()
+    assert large.flusher._flushed_queues == [TWO_PAGES + 1]
+    large.flusher.flush_queues()
+    assert large.flusher._flushed_queues == [TWO_PAGES + 2]
+
+
+def test_a_consume_queue_file_that_is_full_is_flushed_however_little_is_dirty(large: MessageStore, disk: Disk) -> None:
+    producer = producer_of(large, large.config)
+    producer.create_topic("t", 1)
+    producer.send_batch([Message("t", b"")] * 999)
+    large.flusher.flush_queues()
+    producer.send(Message("t", b""))
+    large.flush_queues_timed()
+    assert large.flusher._flushed_queues == [1_000]
+
+
+def test_the_mark_says_only_what_all_queues_have_on_disk(large: MessageStore) -> None:
+    # Given two queues, of which one has enough entries for the timed flush
+    producer = producer_of(large, large.config)
+    producer.create_topic("busy", 1)
+    producer.create_topic("quiet", 1)
+    producer.send(Message("quiet", b""))
+    producer.send_batch([Message("busy", b"")] * (TWO_PAGES + 1))
+    large.flush_queues_timed()
+    large.flush_log()
+    assert large.flusher._flushed_queues == [TWO_PAGES + 1, 0]
+    assert mark(large).dispatched_to == 0
+    large.flush_thorough()
+    assert mark(large).dispatched_to == large.state.published_to
+
+
+# --- the next file ahead of the writers ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_the_next_file_is_in_the_page_cache_when_that_is_asked_for(tmp_path: Path, warm: bool) -> None:
+    config = StoreConfig(commit_log_file_bytes=4 << 20, max_body_bytes=2_048, warm_mapped_files=warm)
+    with open_store(tmp_path / "another", config, housekeeping=False) as store:
+        producer_of(store, config).send(Message("t", b"first"))
+        store.prepare_next_file()
+        assert store.log_files.bases() == [0, 4 << 20]
+        resident = resident_pages(store.log_files.path(4 << 20))
+        assert resident == (1_024 if warm else 0)
+        store.prepare_next_file()  # it is there: nothing happens
+        assert store.log_files.bases() == [0, 4 << 20]
+
+
+def resident_pages(path: Path) -> int:
+    """Return how many pages of a file the page cache has, without touching one."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    library.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+    library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    size = path.stat().st_size
+    pages = ctypes.create_string_buffer(size // flush.PAGE_BYTES)
+    with path.open("rb") as file:
+        address = library.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+    assert library.mincore(address, size, pages) == 0
+    library.munmap(address, size)
+    return sum(page & 1 for page in pages.raw)
+
+
+# --- what is recorded -----------------------------------------------------------------------------
+
+
+def mark(store: MessageStore) -> checkpoint.LowWater:
+    _, found = checkpoint.read(store.root)
+    assert found is not None
+    return found
+
+
+def test_the_checkpoint_says_what_was_flushed_and_not_more(store: MessageStore) -> None:
+    producer = producer_of(store, SMALL)
+    first = producer.send(Message("t", b"body"))
+    store.flush_thorough()
+    assert (mark(store).flushed_to, mark(store).dispatched_to) == (first.commit_log_end,) * 2
+    second = producer.send(Message("t", b"body"))
+    store.flusher.write_checkpoint()
+    assert mark(store).flushed_to == first.commit_log_end
+    store.flusher.flush()
+    store.flusher.write_checkpoint()
+    assert (mark(store).flushed_to, mark(store).dispatched_to) == (second.commit_log_end, first.commit_log_end)
+
+
+def test_two_that_record_at_once_make_one_checkpoint(store: MessageStore) -> None:
+    producer_of(store, SMALL).send(Message("t", b"body"))
+    store.flusher.flush()
+    for _ in range(20):
+        (store.root / checkpoint.FILE_NAME).unlink(missing_ok=True)
+        with ThreadPoolExecutor(4) as pool:
+            for written in [pool.submit(store.flusher.write_checkpoint) for _ in range(8)]:
+                written.result(5)
+    assert not store.state.poisoned
+    assert mark(store).flushed_to == store.state.flushed_to
+
+
+def test_a_housekeeper_that_has_flushed_no_queue_keeps_the_mark_of_the_last_one(
+    store: MessageStore, other: MessageStore
+) -> None:
+    result = producer_of(store).send(Message("t", b"body"))
+    store.flush_thorough()
+    producer_of(store).send(Message("t", b"body"))
+    other.flusher.write_checkpoint()
+    assert mark(store).dispatched_to == result.commit_log_end
+
+
+def test_only_queues_with_new_entries_are_flushed_and_none_after_a_clean_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[str] = []
+    named: list[str] = []
+    monkeypatch.setattr(file_queue, "sync_file", lambda path: flushed.append(path.parent.name))
+    monkeypatch.setattr(file_queue, "sync_directory", lambda path: named.append(path.name))
+    for opening, queue_names in enumerate([["0", "1", "2", "3"], []]):
+        with open_store(tmp_path, SMALL, housekeeping=False) as store, Producer(store) as producer:
+            producer.create_topic("t", 4)
+            for _ in range(0 if opening else 4):
+                producer.send(Message("t", b"body"))
+            store.flush_thorough()
+            assert (flushed, named) == (queue_names, queue_names)
+            sent_to = str(producer.send(Message("t", b"body")).queue.queue_id)
+            store.flush_thorough()
+            assert flushed == [*queue_names, sent_to]
+            assert named == queue_names + [sent_to] * opening  # a name that this process knows is durable stays so
+        flushed.clear()
+        named.clear()
+
+
+def test_what_is_appended_while_the_queues_are_counted_is_flushed_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given an append that comes between the counting of the queues and the mark that a checkpoint will have
+    flushed: list[Path] = []
+    with open_store(tmp_path, SMALL, housekeeping=False) as store, Producer(store) as producer:
+        producer.create_topic("t", 1)
+        store.flush_thorough()
+        monkeypatch.setattr(file_queue, "sync_file", flushed.append)
+        count = store.flusher._counted_to
+        monkeypatch.setattr(store.flusher, "_counted_to", lambda: (producer.send(Message("t", b"body")), count())[1])
+
+        # When they are flushed, then its entry, which the mark is above, is on the disk
+        store.flusher.flush_queues()
+        store.flusher.flush()
+        store.flusher.write_checkpoint()
+        assert mark(store).dispatched_to == store.state.published_to
+        assert mark(store).queue_ends == 0
+        assert [path.parent.name for path in flushed] == ["0"]
+        monkeypatch.undo()
+
+
+def test_an_append_under_way_is_not_counted_as_dispatched(store: MessageStore) -> None:
+    # Given an append that has published its record, and not yet its queue
+    producer = producer_of(store)
+    first = producer.send(Message("t", b"body"))
+    second = producer.send(Message("t", b"body"))
+    store.state.append_stage = 2
+
+    # Then its entry may not be on the disk when the queues were flushed
+    store.flush_thorough()
+    assert (mark(store).flushed_to, mark(store).dispatched_to) == (second.commit_log_end, first.commit_log_end)
+    store.state.append_stage = 0
+    store.flush_thorough()
+    assert mark(store).dispatched_to == second.commit_log_end
+
+
+# --- failure --------------------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee("G2")
+def test_the_first_failed_flush_is_the_last_one_for_every_process(
+    store: MessageStore, other: MessageStore, disk: Disk
+) -> None:
+    # Given a flush that fails
+    producer_of(store).send(Message("t", b"good"))
+    disk.fail_at = len(disk.flushes) + 1
+    with pytest.raises(StorePoisoned, match="the disk is broken") as raised:
+        producer_of(store).send(Message("t", b"unknown"))
+    assert raised.value.stored
+
+    # Then no append and no flush is believed any more, although the disk works again
+    flushes = len(disk.flushes)
+    flushed_to, published_to = store.state.flushed_to, store.state.published_to
+    for handle in (store, other):
+        with pytest.raises(StorePoisoned, match="errno 5"):
+            producer_of(handle).send(Message("t", b"refused"))
+        with pytest.raises(StorePoisoned, match="errno 5"):
+            producer_of(handle, SMALL).send(Message("t", b"refused"))
+        with pytest.raises(StorePoisoned, match="errno 5"):
+            handle.flusher.wait_until_flushed(published_to)
+        with pytest.raises(StorePoisoned):
+            handle.flush_thorough()
+    assert len(disk.flushes) == flushes
+    assert (store.state.flushed_to, store.state.published_to) == (flushed_to, published_to)
+
+    # And what is stored can still be read
+    assert len(queue_of(store)) == 2
+
+    # And the store is not left as if it had been closed; the next opening recovers it
+    store.close()
+    other.close()
+    assert (store.root / ABORT).exists()
+    disk.fail_at = None
+    with open_store(store.root, housekeeping=False) as again:
+        producer_of(again).send(Message("t", b"after"))
+    assert [record.body for _, record in reference.read_commit_log(store.root)] == [b"good", b"unknown", b"after"]
+    assert reference.check_store(store.root) == []
+
+
+@pytest.mark.guarantee("G2")
+def test_a_sleeping_follower_is_told_of_the_failure(store: MessageStore, other: MessageStore, disk: Disk) -> None:
+    disk.may_leave = threading.Semaphore(0)
+    disk.fail_at = 2
+    raised: list[str] = []
+
+    def send(handle: MessageStore) -> None:
+        try:
+            producer_of(handle).send(Message("t", b""))
+        except StorePoisoned as error:
+            raised.append(str(error))
+
+    threads = [started(lambda: send(store))]
+    assert disk.entered.acquire(timeout=5)
+    threads += [started(lambda: send(other)) for _ in range(3)]
+    while len(queue_of(store)) < 4:
+        pass
+    disk.may_leave.release()  # the first call, for the file, works; the second one, for its name, does not
+    for thread in threads:
+        thread.join(5)
+    assert len(raised) == 4
+
+
+@pytest.mark.parametrize("number", range(1, 12))
+def test_whichever_flush_fails_no_send_is_acknowledged_after_it(tmp_path: Path, disk: Disk, number: int) -> None:
+    disk.fail_at = number
+    acknowledged = []
+    failed = False
+    store = open_store(tmp_path / "another", SYNC, housekeeping=False)
+    producer = producer_of(store)
+    for count in range(60):
+        try:
+            acknowledged.append(producer.send(Message("t", bytes(2_000))).commit_log_end)
+            assert not failed
+            if count % 5 == 0:
+                store.flush_thorough()
+        except StorePoisoned:
+            failed = True
+    assert failed
+    assert store.state.poisoned == errno.EIO
+    assert store.state.flushed_to >= max(acknowledged, default=0)
+    store.close()
+
+
+def queue_of(store: MessageStore) -> range:
+    (queue,) = store.topics.queues("t")
+    return range(store.topics.max_offset(queue))
+
+
+def send_one(store: MessageStore) -> None:
+    producer_of(store).send(Message("t", b""))

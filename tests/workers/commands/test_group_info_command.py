@@ -1,0 +1,60 @@
+"""``rmq group info``: the filters of running members, seen from outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rmqclient import App, Message, Producer
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.store import open_store
+from rmqclient.workers.cli import rmq
+
+
+def info(root: Path, *options: str) -> str:
+    result = CliRunner().invoke(rmq, ["group", "info", "billing", "--store", str(root), *options])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.guarantee("G15")
+def test_the_filter_of_a_running_member_is_shown(tmp_path: Path) -> None:
+    # Given a running member with a filter, and messages that pass and that do not
+    with open_store(tmp_path) as store, Producer(store) as producer:
+        producer.create_topic("orders", 2)
+        app = App(tmp_path)
+        app.handler("orders", group="billing", tags="paid", where="total > 100")(lambda _: None)
+        consumer = PushConsumer(store, app.handlers, client_id="here")
+        consumer.start()
+        try:
+            # Then another process sees what it asks for
+            rows = [row for row in json.loads(info(tmp_path, "-o", "json")) if row["topic"] == "orders"]
+            assert rows == [
+                {
+                    "topic": "orders",
+                    "subscription": "tags paid; where 'total > 100'; allocation averaged",
+                    "members": ["here"],
+                    "queues": 2,
+                    "lag": 0,
+                }
+            ]
+            assert "where 'total > 100'" in info(tmp_path)
+        finally:
+            consumer.stop_taking()
+            consumer.drain(10)
+            consumer.close()
+            producer.send(Message("orders", b""))
+
+        # And when nobody runs, how far the group is
+        query = "[?topic == 'orders'].[subscription, members, lag]"
+        assert json.loads(info(tmp_path, "-o", "json", "--query", query)) == [[None, [], 1]]
+
+
+def test_a_group_that_never_consumed_is_an_empty_list_and_a_note(tmp_path: Path) -> None:
+    with open_store(tmp_path):
+        assert json.loads(info(tmp_path, "-o", "json")) == []
+        result = CliRunner().invoke(rmq, ["group", "info", "billing", "--store", str(tmp_path)])
+    assert "never consumed" in result.stderr

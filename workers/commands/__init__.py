@@ -1,0 +1,1 @@
+"""The commands of ``rmq``, a file for each noun."""

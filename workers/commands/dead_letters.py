@@ -1,0 +1,166 @@
+"""``rmq dlq``: looking at dead letters, sending them again, and putting them aside."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rmqclient.workers.console import status
+from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.output import write
+from rmqclient.workers.console.parameters import moment, with_output, with_store
+
+if TYPE_CHECKING:
+    from rmqclient.failures.dead_letters import DeadLetter, Selection
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _with_selection(command: Command) -> Command:
+    """Add the options that choose dead letters, which the command gets as ``selection``, and ``--limit``."""
+    for option in (
+        click.option("--limit", type=click.IntRange(min=1), help="At most so many, the oldest first."),
+        click.option("--again", is_flag=True, help="Also those that were replayed or purged already."),
+        click.option("--id", "message_id", help="The one with this id."),
+        click.option("--key", help="Those with this key."),
+        click.option("--since", type=moment, help="Given up since then: 2h for two hours ago, or a time."),
+        click.option("--error", help="Part of the last failure, such as TimeoutError or death."),
+        click.option("--topic", help="Those that failed in this topic."),
+    ):
+        command = option(command)
+    return command
+
+
+def _selection(chosen: dict[str, Any]) -> Selection:
+    from rmqclient.failures.dead_letters import Selection
+
+    return Selection(
+        topic=chosen["topic"],
+        error=chosen["error"],
+        since_ms=chosen["since"],
+        key=chosen["key"],
+        message_id=chosen["message_id"],
+        done=chosen["again"],
+    )
+
+
+_with_dry_run = click.option("--dry-run", is_flag=True, help="Only show which ones.")
+
+
+@click.group()
+def dlq() -> None:
+    """Dead letters: messages that a group has given up."""
+
+
+@dlq.command("ls")
+@click.argument("group_name", metavar="[GROUP]", required=False)
+@_with_selection
+@with_store
+@with_output
+def dlq_ls(
+    group_name: str | None, root: Path, output: str, query: str | None, limit: int | None, **chosen: Any
+) -> None:
+    """The dead letters of GROUP that wait; without GROUP the groups that have any."""
+    from rmqclient import admin
+    from rmqclient.failures import dead_letters
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        if group_name is None:
+            rows = [status.dead_letters_row(each) for each in dead_letters.groups(store)]
+        else:
+            found = dead_letters.select(store, group_name, _selection(chosen), limit)
+            rows = [status.dead_letter_row(each) for each in found]
+    write(rows, output=output, query=query)
+
+
+@dlq.command("show")
+@click.argument("group_name", metavar="GROUP")
+@click.argument("message_id", metavar="ID")
+@with_store
+@with_output
+def dlq_show(group_name: str, message_id: str, root: Path, output: str, query: str | None) -> None:
+    """A dead letter with its history: what failed when, where, and with which traceback."""
+    from rmqclient import admin
+    from rmqclient.failures import dead_letters
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        selection = dead_letters.Selection(message_id=message_id, done=True)
+        *_, letter = [None, *dead_letters.select(store, group_name, selection)]
+    if letter is None:
+        raise click.ClickException(f"group {group_name} has no dead letter with the id {message_id}")
+    if output == "table" and query is None:
+        for line in status.dead_letter_lines(letter):
+            click.echo(line)
+    else:
+        write(status.dead_letter_detail(letter), output=output, query=query)
+
+
+@dlq.command("replay")
+@click.argument("group_name", metavar="GROUP")
+@_with_selection
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many a second.")
+@_with_dry_run
+@with_store
+@with_output
+def dlq_replay(
+    group_name: str,
+    rate: float | None,
+    dry_run: bool,
+    root: Path,
+    output: str,
+    query: str | None,
+    limit: int | None,
+    **chosen: Any,
+) -> None:
+    """Send dead letters of GROUP to the topics where they failed; each one once, unless --again is given.
+
+    Every group of the topic gets them again, with the id that they always had.
+    """
+    from rmqclient import admin
+    from rmqclient.failures import dead_letters
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        if dry_run:
+            letters = list(dead_letters.select(store, group_name, _selection(chosen), limit))
+        else:
+            sent = dead_letters.replay(store, group_name, _selection(chosen), limit=limit, rate=rate)
+            letters = [letter for letter, _ in sent]
+    _report(letters, "would be replayed" if dry_run else "replayed", output, query)
+
+
+@dlq.command("purge")
+@click.argument("group_name", metavar="GROUP")
+@_with_selection
+@_with_dry_run
+@with_store
+@with_output
+def dlq_purge(
+    group_name: str,
+    dry_run: bool,
+    root: Path,
+    output: str,
+    query: str | None,
+    limit: int | None,
+    **chosen: Any,
+) -> None:
+    """Put dead letters of GROUP aside: they are listed and replayed no more, unless --again is given.
+
+    They stay in the log until it is cleaned.
+    """
+    from rmqclient import admin
+    from rmqclient.failures import dead_letters
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        choose = dead_letters.select if dry_run else dead_letters.purge
+        letters = list(choose(store, group_name, _selection(chosen), limit=limit))
+    _report(letters, "would be purged" if dry_run else "purged", output, query)
+
+
+def _report(letters: list[DeadLetter], what: str, output: str, query: str | None) -> None:
+    write([status.dead_letter_row(each) for each in letters], output=output, query=query)
+    click.echo(f"{len(letters)} dead letters {what}", err=True)

@@ -1,0 +1,140 @@
+"""``rmq group``: where groups stand, and moving, pausing and resuming them."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rmqclient.workers.console import status
+from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.output import write
+from rmqclient.workers.console.parameters import position, with_output, with_store
+
+if TYPE_CHECKING:
+    from rmqclient.admin import QueueLag
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _with_queue(command: Command) -> Command:
+    return click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue.  [default: all]")(
+        command
+    )
+
+
+@click.group()
+def group() -> None:
+    """List groups, see how far they are behind, and move, pause and resume them."""
+
+
+@group.command("ls")
+@with_store
+@with_output
+def group_ls(root: Path, output: str, query: str | None) -> None:
+    """All groups with their topics, members and lag."""
+    from rmqclient import admin
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        write([status.group_row(info) for info in admin.groups(store)], output=output, query=query)
+
+
+@group.command("lag")
+@click.argument("group_name", metavar="GROUP")
+@with_store
+@with_output
+def group_lag(group_name: str, root: Path, output: str, query: str | None) -> None:
+    """Offsets, lag, owner and state of every queue of GROUP; of a broadcast group, for each member that it ever had.
+
+    A state is running, paused, no owner, or why the owner takes nothing just now, such as "flow control: span".
+    """
+    from rmqclient import admin
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        write([status.lag_row(lag) for lag in admin.lag(store, group_name)], output=output, query=query)
+
+
+@group.command("seek")
+@click.argument("group_name", metavar="GROUP")
+@click.argument("topic_name", metavar="TOPIC")
+@click.option(
+    "--to", type=position, required=True, help="earliest, latest, a queue offset, 2h ago, or 2026-11-20T10:00Z."
+)
+@_with_queue
+@click.option("--dry-run", is_flag=True, help="Only say what would be.")
+@with_store
+@with_output
+def group_seek(
+    group_name: str,
+    topic_name: str,
+    to: str | int | datetime.datetime,
+    queue_id: int | None,
+    dry_run: bool,
+    root: Path,
+    output: str,
+    query: str | None,
+) -> None:
+    """Move GROUP to another place in the queues of TOPIC, to deliver messages again or to pass over some.
+
+    Workers may go on: they lose the queues and take them again at the new place. What they had in flight then may be
+    delivered again, if it stands behind that.
+    """
+    from rmqclient import admin
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        moved = admin.seek(store, group_name, topic_name, to, queue_id=queue_id, dry_run=dry_run)  # type: ignore[arg-type]
+        write([status.seek_row(info) for info in moved], output=output, query=query)
+
+
+@group.command("pause")
+@click.argument("group_name", metavar="GROUP")
+@click.argument("topic_name", metavar="TOPIC", required=False)
+@_with_queue
+@with_store
+@with_output
+def group_pause(
+    group_name: str, topic_name: str | None, queue_id: int | None, root: Path, output: str, query: str | None
+) -> None:
+    """Let GROUP take nothing more, from TOPIC or from everything that it ever consumed, until it is resumed."""
+    from rmqclient import admin
+
+    _set_paused(admin.pause, group_name, topic_name, queue_id, root, output, query)
+
+
+@group.command("resume")
+@click.argument("group_name", metavar="GROUP")
+@click.argument("topic_name", metavar="TOPIC", required=False)
+@_with_queue
+@with_store
+@with_output
+def group_resume(
+    group_name: str, topic_name: str | None, queue_id: int | None, root: Path, output: str, query: str | None
+) -> None:
+    """Let GROUP take messages again."""
+    from rmqclient import admin
+
+    _set_paused(admin.resume, group_name, topic_name, queue_id, root, output, query)
+
+
+def _set_paused(
+    change: Callable[..., list[QueueLag]],
+    group_name: str,
+    topic_name: str | None,
+    queue_id: int | None,
+    root: Path,
+    output: str,
+    query: str | None,
+) -> None:
+    from rmqclient import admin
+
+    if queue_id is not None and topic_name is None:
+        raise click.UsageError("--queue is one of a topic: name TOPIC, too")
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        changed = change(store, group_name, topic_name, queue_id=queue_id)
+        write([status.lag_row(lag) for lag in changed], output=output, query=query)

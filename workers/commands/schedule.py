@@ -1,0 +1,98 @@
+"""``rmq schedule``: messages that wait for their time, taking them back, and what applications send by the clock."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
+
+from __future__ import annotations
+
+import datetime
+import time
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.output import write
+from rmqclient.workers.console.parameters import with_output, with_store
+from rmqclient.workers.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from rmqclient.schedules.cron import Cron
+    from rmqclient.schedules.waiting import Pending
+
+
+@click.group()
+def schedule() -> None:
+    """Messages that wait for their time, and schedules of applications."""
+
+
+@schedule.command("ls")
+@click.option("--topic", "topic_name", help="Those for this topic.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@with_store
+@with_output
+def schedule_ls(topic_name: str | None, limit: int, root: Path, output: str, query: str | None) -> None:
+    """The messages that were sent for later, the next one first. Those of delay levels are not among them."""
+    from rmqclient import admin
+    from rmqclient.schedules import waiting
+
+    now_ms = time.time_ns() // 1_000_000
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        rows = [_waiting_row(each, now_ms) for each in islice(waiting.select(store, topic=topic_name), limit)]
+    write(rows, output=output, query=query)
+
+
+@schedule.command("cancel")
+@click.argument("message_ids", metavar="ID...", nargs=-1, required=True)
+@with_store
+@with_output
+def schedule_cancel(message_ids: tuple[str, ...], root: Path, output: str, query: str | None) -> None:
+    """Take back the messages with these IDs: nobody gets them. Fails when one does not wait, after the others."""
+    from rmqclient import admin
+    from rmqclient.schedules import waiting
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        found = {message_id: waiting.cancel(store, message_id) for message_id in message_ids}
+    rows = [{"message_id": each, "state": "cancelled" if done else "not waiting"} for each, done in found.items()]
+    write(rows, output=output, query=query)
+    if not all(found.values()):
+        click.get_current_context().exit(ExitCode.FAILED)
+
+
+@schedule.command("crons")
+@click.argument("target")
+@with_output
+def schedule_crons(target: str, output: str, query: str | None) -> None:
+    """The schedules of TARGET, which is what `rmq run` takes, with their next times."""
+    from rmqclient.workers.loading import load_app
+
+    now = datetime.datetime.now(datetime.UTC)
+    write([_cron_row(each, now) for each in load_app(target).crons], output=output, query=query)
+
+
+def _waiting_row(pending: Pending, now_ms: int) -> dict[str, Any]:
+    due = datetime.datetime.fromtimestamp(pending.due_ms / 1000, datetime.UTC)
+    return {
+        "message_id": pending.message_id,
+        "topic": pending.topic,
+        "queue_id": pending.queue_id,
+        "due": _shown(due, "milliseconds"),
+        "seconds_left": round((pending.due_ms - now_ms) / 1000, 3),
+    }
+
+
+def _cron_row(cron: Cron, now: datetime.datetime) -> dict[str, Any]:
+    following = cron.next_tick(now)
+    return {
+        "name": cron.name,
+        "topic": cron.topic,
+        "when": cron.when,
+        "next": None if following is None else _shown(following.astimezone(datetime.UTC), "seconds"),
+        "misfire_grace_s": int(cron.misfire_grace.total_seconds()),
+        "coalesce": cron.coalesce,
+    }
+
+
+def _shown(moment: datetime.datetime, precision: str) -> str:
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")

@@ -1,0 +1,77 @@
+"""``rmq topic table``: the present value of each key of a topic."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqclient.workers.console import status
+from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.output import to_json, write
+from rmqclient.workers.console.parameters import with_output, with_store
+
+if TYPE_CHECKING:
+    from rmqclient import Table
+    from rmqclient.tables.table import Snapshot
+
+
+@click.command("table")
+@click.argument("topic_name", metavar="TOPIC")
+@click.option("--key", "keys", multiple=True, help="Only this key; may be repeated.")
+@with_store
+@with_output
+def topic_table(topic_name: str, keys: tuple[str, ...], root: Path, output: str, query: str | None) -> None:
+    """The last value of each key of TOPIC, sorted by key; an empty message has deleted its key.
+
+    A value that is JSON is given as such, other text as text, and anything else as base64 under value_base64.
+    """
+    from rmqclient import Table, admin
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        store.topics.queues(topic_name)  # raises UnknownTopic: a table would wait for it to be made
+        with Table(store, topic_name) as table:
+            rows = _rows(table, keys)
+    if output == "table" and query is None:
+        rows = [{"key": row["key"], "value": _printed(row)} for row in rows]
+    write(rows, output=output, query=query)
+
+
+def _rows(table: Table, keys: Sequence[str]) -> list[dict[str, Any]]:
+    missing = [key for key in keys if key not in table]
+    if missing:
+        raise click.ClickException(f"topic {table.topic!r} has no key {missing[0]!r}")
+    values = table.snapshot()
+    return [_row(values, key) for key in (dict.fromkeys(keys) if keys else sorted(values))]
+
+
+def _row(values: Snapshot, key: str) -> dict[str, Any]:
+    import orjson
+
+    from rmqclient import BodyUnreadable
+
+    try:
+        stored = values.stored(key)
+    except BodyUnreadable as error:
+        return {"key": key, "value": None, "error": str(error)}
+    try:
+        return {"key": key, "value": orjson.loads(stored)}
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return {"key": key, "value": stored.decode()}
+    except UnicodeDecodeError:
+        return {"key": key, "value": None, "value_base64": base64.b64encode(stored).decode("ascii")}
+
+
+def _printed(row: dict[str, Any]) -> str | None:
+    """One cell for a person: text that cannot drive a terminal."""
+    value = row["value"]
+    if value is None:
+        value = row.get("value_base64") or row.get("error")
+    return None if value is None else status.printable((value if isinstance(value, str) else to_json(value)).encode())

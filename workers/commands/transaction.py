@@ -1,0 +1,85 @@
+"""``rmq tx``: transactions that nobody has decided, and deciding them by hand."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqclient.workers.console import status
+from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.output import write
+from rmqclient.workers.console.parameters import with_output, with_store
+
+if TYPE_CHECKING:
+    from rmqclient.sending.transactions import OpenTransaction
+
+
+@click.group()
+def tx() -> None:
+    """Transactions: messages that were sent and neither committed nor rolled back."""
+
+
+@tx.command("ls")
+@click.option("--group", help="Those of this group of producers.")
+@click.option("--topic", help="Those for this topic.")
+@with_store
+@with_output
+def tx_ls(group: str | None, topic: str | None, root: Path, output: str, query: str | None) -> None:
+    """What waits: those that were given up, which nobody but you decides, then those that are still asked about."""
+    from rmqclient import admin
+    from rmqclient.sending import transactions
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        rows = [_row(each) for each in transactions.select(store, group=group, topic=topic)]
+    write(rows, output=output, query=query)
+
+
+@tx.command("commit")
+@click.argument("message_ids", metavar="ID...", nargs=-1, required=True)
+@with_store
+@with_output
+def tx_commit(message_ids: tuple[str, ...], root: Path, output: str, query: str | None) -> None:
+    """Send the messages with these IDs to their handlers."""
+    _decide(message_ids, root, output, query, commit=True)
+
+
+@tx.command("rollback")
+@click.argument("message_ids", metavar="ID...", nargs=-1, required=True)
+@with_store
+@with_output
+def tx_rollback(message_ids: tuple[str, ...], root: Path, output: str, query: str | None) -> None:
+    """Drop the messages with these IDs: nobody gets them."""
+    _decide(message_ids, root, output, query, commit=False)
+
+
+def _decide(message_ids: tuple[str, ...], root: Path, output: str, query: str | None, *, commit: bool) -> None:
+    from rmqclient import admin
+    from rmqclient.sending import transactions
+
+    decided = []
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        known = {each.message.message_id: each for each in transactions.select(store)}
+        unknown = [message_id for message_id in message_ids if message_id not in known]
+        if unknown:
+            raise click.ClickException(f"no transaction waits with the id {unknown[0]}; nothing was decided")
+        for message_id in dict.fromkeys(message_ids):
+            transactions.decide(store, known[message_id], commit=commit)
+            decided.append(_row(known[message_id]) | {"state": "committed" if commit else "rolled back"})
+    write(decided, output=output, query=query)
+
+
+def _row(transaction: OpenTransaction) -> dict[str, Any]:
+    row = status.message_row(transaction.message)
+    shown = ("tags", "keys", "born_timestamp", "body", "body_base64")
+    return {
+        "message_id": row["message_id"],
+        "state": "given up" if transaction.given_up else "asked about",
+        "checks": transaction.checks,
+        "group": transaction.group,
+        "topic": transaction.queue.topic,
+        **{name: row[name] for name in shown if name in row},
+    }

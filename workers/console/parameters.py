@@ -1,0 +1,94 @@
+"""What a person may write after an option, and the options that many commands share."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from rmqclient.workers.console.output import FORMATS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DIRECTORY = click.Path(path_type=Path, file_okay=False)
+
+_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def duration(text: str) -> float:
+    """``30``, ``500ms``, ``10s``, ``5m``, ``2h``, ``3d``, zero or more, in seconds; raises ``click.BadParameter``."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is no duration: write 30s, 500ms, 5m, 2h or 3d")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def moment(text: str) -> int:
+    """A time in ms since the epoch: ``2h`` is that long ago, else ISO 8601, local when it names no zone.
+
+    Raises ``click.BadParameter``.
+    """
+    try:
+        return round(time.time() * 1000 - duration(text) * 1000)
+    except click.BadParameter:
+        pass
+    try:
+        return round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{text!r} is no time: write 2h for two hours ago, or 2026-01-31T12:00") from error
+
+
+def start(text: str) -> str | int:
+    """``earliest``, ``latest``, ``-100`` for the last hundred, or a :func:`moment`; raises ``click.BadParameter``."""
+    if re.fullmatch(r"earliest|latest|-\d+", text):
+        return text
+    try:
+        return moment(text)
+    except click.BadParameter as error:
+        raise click.BadParameter(f"{text!r}: write earliest, latest, -100, 2h or 2026-01-31T12:00") from error
+
+
+def position(text: str) -> str | int | datetime.datetime:
+    """``earliest``, ``latest``, ``1234`` for a queue offset, or a :func:`moment`; raises ``click.BadParameter``."""
+    if text in ("earliest", "latest"):
+        return text
+    if re.fullmatch(r"[0-9]{1,19}", text):
+        return int(text)
+    try:
+        return datetime.datetime.fromtimestamp(moment(text) / 1000, datetime.UTC)
+    except click.BadParameter as error:
+        raise click.BadParameter(
+            f"{text!r}: write earliest, latest, a queue offset, 2h for two hours ago, or 2026-11-20T10:00Z"
+        ) from error
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    """``name=value``; the value may be empty and may contain another ``=``; raises ``click.BadParameter``."""
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise click.BadParameter(f"{text!r}: write name=value")
+    return name, value
+
+
+def with_store(command: Command) -> Command:
+    """Add ``--store``, which the command gets as ``root``."""
+    return click.option(
+        "--store",
+        "root",
+        type=DIRECTORY,
+        envvar="RMQ_STORE",
+        required=True,
+        help="Directory of the store.  [env: RMQ_STORE]",
+    )(command)
+
+
+def with_output(command: Command) -> Command:
+    """Add ``-o`` and ``--query``, which the command gets as ``output`` and ``query``."""
+    query = click.option("--query", help="JMESPath expression on the output.")
+    output = click.option("-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True)
+    return output(query(command))

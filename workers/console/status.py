@@ -1,0 +1,262 @@
+"""What a person reads: the banner of a supervisor, and rows of topics, groups and workers.
+
+A row is a mapping with stable keys: the same for the table, for JSON and for ``--query``. Units are in the keys.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqclient import ReceivedMessage, SendResult
+    from rmqclient.admin import CleanInfo, GroupInfo, QueueLag, SeekInfo, TopicInfo
+    from rmqclient.failures.dead_letters import DeadLetter, GroupLetters
+    from rmqclient.groups.worker_table import WorkerStatus
+    from rmqclient.handler import Handler
+    from rmqclient.schedules.cron import Cron
+
+Row = Mapping[str, Any]
+
+_BANNER_HANDLERS = 5
+
+
+def banner(
+    root: Path, handlers: Sequence[Handler], *, processes: int, durability: str, crons: Sequence[Cron] = ()
+) -> str:
+    """Under ten lines: where the data is, what runs, and how much a send promises."""
+    lines = [f"store       {root}  (durability: {durability})", f"workers     {processes}"]
+    for number, handler in enumerate(handlers[:_BANNER_HANDLERS]):
+        lines.append(f"{'' if number else 'handlers':<12}{_handler_line(handler)}")
+    if len(handlers) > _BANNER_HANDLERS:
+        lines.append(f"{'':<12}and {len(handlers) - _BANNER_HANDLERS} more")
+    if crons:
+        more = f" and {len(crons) - 1} more" if len(crons) > 1 else ""
+        lines.append(f"schedules   {crons[0].name} -> {crons[0].topic}  {crons[0].when}{more}")
+    lines.append("Ctrl-C stops after the messages in flight")
+    return "\n".join(lines)
+
+
+def _handler_line(handler: Handler) -> str:
+    parts = [f"{handler.topic} -> {handler.group}", f"tags {handler.tags}"]
+    parts += [f"where {handler.where}"] if handler.where else []
+    parts += [f"json {handler.json}"] if handler.json else []
+    parts += ["1 thread" if handler.threads == 1 else f"{handler.threads} threads"]
+    parts += [f"ordered {'by key' if handler.ordered == 'key' else 'by queue'}"] if handler.ordered else []
+    parts += [f"batches of {handler.batch}"] if handler.batch > 1 else []
+    parts += ["broadcast"] if handler.broadcast else []
+    return "  ".join(parts)
+
+
+def topic_row(info: TopicInfo) -> Row:
+    """One topic of a list."""
+    return {"topic": info.topic, "queues": len(info.queues), "messages": info.messages}
+
+
+def topic_detail(info: TopicInfo) -> Row:
+    """One topic with its queues."""
+    return {
+        "topic": info.topic,
+        "cleanup_policy": info.cleanup_policy,
+        "messages": info.messages,
+        "queues": queue_rows(info),
+    }
+
+
+def queue_rows(info: TopicInfo) -> list[Row]:
+    """The queues of one topic; ``max_offset`` is the ``queue_offset`` that the next message gets."""
+    return [
+        {
+            "queue_id": queue.queue_id,
+            "min_offset": queue.min_offset,
+            "max_offset": queue.max_offset,
+            "messages": queue.max_offset - queue.min_offset,
+        }
+        for queue in info.queues
+    ]
+
+
+def group_row(info: GroupInfo) -> Row:
+    """One group of a list."""
+    return {"group": info.group, "topics": list(info.topics), "members": info.members, "lag": info.lag}
+
+
+def lag_row(lag: QueueLag) -> Row:
+    """How far one group is behind in one message queue."""
+    return {
+        "group": lag.group,
+        "topic": lag.topic,
+        "queue_id": lag.queue_id,
+        "committed_offset": lag.committed_offset,
+        "max_offset": lag.max_offset,
+        "lag": lag.lag,
+        "acknowledged_ahead": lag.acknowledged_ahead,
+        "owner": lag.owner,
+        "epoch": lag.epoch,
+        "state": lag.state,
+        "member": lag.member,
+    }
+
+
+def seek_row(info: SeekInfo) -> Row:
+    """Where one group was moved in one message queue; ``from_offset`` is None if it never had the queue."""
+    return {
+        "group": info.group,
+        "topic": info.topic,
+        "queue_id": info.queue_id,
+        "from_offset": info.from_offset,
+        "to_offset": info.to_offset,
+        "member": info.member,
+    }
+
+
+def worker_row(status: WorkerStatus) -> Row:
+    """One worker; ages are None before its first beat and when no message is in flight."""
+    return {
+        "slot": status.slot,
+        "pid": status.pid,
+        "supervisor_pid": status.supervisor_pid,
+        "state": status.state.name.lower(),
+        "beat_age_ms": _rounded(status.beat_age_ms),
+        "message_age_ms": _rounded(status.message_age_ms),
+        "in_flight": status.in_flight,
+        "handled": status.handled,
+        "failed": status.failed,
+    }
+
+
+def sent_row(result: SendResult) -> Row:
+    """Where a sent message is."""
+    return {
+        "message_id": result.message_id,
+        "topic": result.queue.topic,
+        "queue_id": result.queue.queue_id,
+        "queue_offset": result.queue_offset,
+        "commit_log_offset": result.commit_log_offset,
+    }
+
+
+def cleaned_row(info: CleanInfo) -> Row:
+    """What a removal of old files did."""
+    return {
+        "removed_files": info.removed_files,
+        "removed_bytes": info.removed_bytes,
+        "min_offset": info.min_offset,
+    }
+
+
+def message_row(message: ReceivedMessage) -> Row:
+    """A message; a body that is not UTF-8 stands under ``body_base64``, and ``body`` is then None.
+
+    So does the stored body of one that cannot be opened, and ``body_error`` says why.
+    """
+    body, error = _opened(message)
+    text = _as_text(body) if error is None else None
+    row: dict[str, Any] = {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "message_id": message.message_id,
+        "tags": message.tags,
+        "keys": list(message.keys),
+        "sharding_key": message.sharding_key,
+        "properties": dict(message.properties),
+        "born_timestamp": message.born_timestamp,
+        "store_timestamp": message.store_timestamp,
+        "body": text,
+    }
+    if text is None:
+        row["body_base64"] = base64.b64encode(body).decode("ascii")
+    if error is not None:
+        row["body_error"] = error
+    return row
+
+
+def dead_letters_row(letters: GroupLetters) -> Row:
+    """How many dead letters one group has."""
+    return {
+        "group": letters.group,
+        "waiting": letters.waiting,
+        "replayed": letters.replayed,
+        "purged": letters.purged,
+    }
+
+
+def dead_letter_row(letter: DeadLetter) -> Row:
+    """One dead letter of a list."""
+    return {
+        "queue_offset": letter.message.queue_offset,
+        "message_id": letter.message.message_id,
+        "topic": letter.topic,
+        "keys": list(letter.message.keys),
+        "attempts": letter.attempts,
+        "given_up": _local_time(letter.message.store_timestamp),
+        "done": letter.done,
+        "error": letter.error,
+    }
+
+
+def dead_letter_detail(letter: DeadLetter) -> Row:
+    """One dead letter with its history and its message."""
+    return {**dead_letter_row(letter), "failures": letter.failures, "message": message_row(letter.message)}
+
+
+def dead_letter_lines(letter: DeadLetter) -> list[str]:
+    """The same for a person, with the tracebacks as they are."""
+    lines = [f"{name:<13} {value}" for name, value in dead_letter_row(letter).items()]
+    for failure in letter.failures:
+        when = _local_time(int(failure.get("at", 0)))
+        told = printable(f"{failure.get('error')}: {failure.get('text')}".encode())
+        lines.append(f"attempt {failure.get('attempt')}  {when}  {failure.get('worker') or '-'}  {told}")
+        lines += [printable(line.encode()) for line in str(failure.get("trace", "")).splitlines()]
+    return [*lines, f"body          {_shown_body(letter.message)}"]
+
+
+def message_line(message: ReceivedMessage) -> str:
+    """A message as one line of text: queue and offset, local time, tags, keys, body. Control characters are escaped."""
+    when = _local_time(message.store_timestamp)
+    labels = " ".join([message.tags or "-", *message.keys])
+    return f"{message.queue_id}:{message.queue_offset}  {when}  {labels}  {_shown_body(message)}"
+
+
+def printable(body: bytes) -> str:
+    """Text that cannot drive a terminal: control characters and bytes that are not UTF-8 become escapes."""
+    text = body.decode("utf-8", errors="backslashreplace")
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def _opened(message: ReceivedMessage) -> tuple[bytes, str | None]:
+    """Return a body, and why it is the one that is stored when it cannot be opened."""
+    from rmqclient import BodyUnreadable, NotInstalled  # noqa: PLC0415 - a command imports what it needs
+
+    try:
+        return message.open_body(), None  # not kept: of a list that would be all of them
+    except (BodyUnreadable, NotInstalled) as error:
+        return message.stored_body, str(error)
+
+
+def _shown_body(message: ReceivedMessage) -> str:
+    body, error = _opened(message)
+    return printable(body if error is None else f"<{error}>".encode())
+
+
+def _local_time(milliseconds: int) -> str:
+    stored = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).astimezone()
+    return stored.isoformat(" ", "milliseconds")
+
+
+def _as_text(body: bytes) -> str | None:
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _rounded(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else round(milliseconds, 1)

@@ -1,0 +1,1 @@
+"""The processes of ``rmq run``: the supervisor, its workers, and what each of them decides."""

@@ -1,0 +1,226 @@
+"""Keeps workers alive: the loop that gives ``worker_life`` its facts and carries its decisions out.
+
+The supervisor as a whole::
+
+    event                                          what it does                              exit code
+    ---------------------------------------------  ----------------------------------------  ---------
+    TERM, HUP, first Ctrl-C                        stops all workers at once, with one       0, or 1 if a worker was
+                                                   deadline for all                          killed or left messages
+    Ctrl-C while it stops                          kills the workers                         130
+    a worker cannot load its handlers              stops all                                 2
+    a group does not let a worker in               stops all                                 4
+    every worker is in a crash loop                stops                                     5
+    TTIN, TTOU                                     one worker more, one less (not the last)
+    it is killed itself                            the workers notice: :mod:`rmqclient.workers.processes.worker`
+
+It waits on the workers' sentinels and on the pipe of its signals; the timeout of that wait is for looking at the worker
+table and for what is due. It starts no thread and touches no process but those it started.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import signal
+import time
+from dataclasses import replace
+
+import multiprocess.connection
+
+from rmqclient import QueueError
+from rmqclient.groups.worker_table import WorkerState, WorkerTable
+from rmqclient.workers.exit_codes import ExitCode
+from rmqclient.workers.processes.child import Child
+from rmqclient.workers.processes.signals import SignalPipe
+from rmqclient.workers.processes.worker import Boot
+from rmqclient.workers.processes.worker_life import (
+    Action,
+    Event,
+    Exited,
+    GiveUp,
+    KillNow,
+    Limits,
+    Phase,
+    Release,
+    Say,
+    Send,
+    Start,
+    Stop,
+    Tick,
+    Vitals,
+    Worker,
+    step,
+)
+
+LOOK_INTERVAL_S = 0.25
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU)
+
+_log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """Runs workers until they are told to stop.
+
+    ``boot`` is what every worker is told, with the slot replaced. Start the fork server first
+    (:func:`rmqclient.workers.processes.child.start_fork_server`), and install ``signal_pipe`` with :data:`SIGNALS`. Workers are
+    members ``<member_name>-1``, ``-2`` and so on of broadcast groups; a worker that takes the place of another has its
+    number.
+    """
+
+    def __init__(
+        self,
+        table: WorkerTable,
+        boot: Boot,
+        signal_pipe: SignalPipe,
+        *,
+        processes: int,
+        limits: Limits | None = None,
+        member_name: str = "worker",
+    ) -> None:
+        self._table = table
+        self._boot = boot
+        self._signals = signal_pipe
+        self._limits = limits or Limits()
+        self._member_name = member_name
+        self._workers: dict[int, Worker] = {}
+        self._children: dict[int, Child] = {}
+        self._stopping = False
+        self._exit_code = ExitCode.OK
+        for _ in range(processes):
+            self._add_worker()
+
+    def run(self) -> ExitCode:
+        """Returns when every worker has stopped; kills those that are left if it fails itself."""
+        try:
+            while self._workers:
+                self._turn()
+        finally:
+            for child in self._children.values():
+                child.send(signal.SIGKILL)
+        return self._exit_code
+
+    def _turn(self) -> None:
+        sentinels = [child.sentinel for child in self._children.values()]
+        multiprocess.connection.wait([self._signals, *sentinels], self._seconds_to_wait())
+        for arrived in self._signals.read():
+            self._on_signal(arrived)
+        for number, child in list(self._children.items()):
+            code = child.exit_code()
+            if code is not None:
+                if self._workers[number].phase is Phase.STARTING:  # it may have been ready since the last look
+                    self._feed(number, Tick(self._vitals(number)))
+                self._feed(number, Exited(code, random.random()))
+        for number in list(self._workers):
+            self._feed(number, Tick(self._vitals(number)))
+        if all(worker.phase is Phase.CRASH_LOOP for worker in self._workers.values()):
+            _log.error("every worker is in a crash loop: giving up")
+            self._give_up(ExitCode.CRASH_LOOP)
+        self._forget_stopped_workers()
+
+    def _seconds_to_wait(self) -> float:
+        due_s = min(worker.due_at for worker in self._workers.values()) - time.monotonic()
+        return max(0.0, min(due_s, LOOK_INTERVAL_S))
+
+    def _vitals(self, number: int) -> Vitals | None:
+        child = self._children.get(number)
+        if child is None:
+            return None
+        status = self._table.status(child.slot)
+        return Vitals(status.state is WorkerState.READY, _seconds(status.beat_age_ms), _seconds(status.message_age_ms))
+
+    def _feed(self, number: int, event: Event) -> None:
+        self._workers[number], actions = step(self._workers[number], event, time.monotonic())
+        for action in actions:
+            self._carry_out(number, action)
+
+    def _carry_out(self, number: int, action: Action) -> None:
+        match action:
+            case Start():
+                self._start(number)
+            case Send(signal_number) if number in self._children:
+                self._children[number].send(signal_number)
+            case Release() if number in self._children:
+                child = self._children.pop(number)
+                child.close()
+                self._table.release(child.slot)
+            case Say(level, text):
+                child_or_none = self._children.get(number)
+                pid = f" (pid {child_or_none.pid})" if child_or_none else ""
+                _log.log(level, "worker %d%s: %s", number, pid, text)
+            case GiveUp(code):
+                self._give_up(code)
+
+    def _start(self, number: int) -> None:
+        try:
+            slot = self._table.claim()
+        except QueueError as error:
+            _log.error("worker %d: no slot: %s", number, error)
+            self._feed(number, Exited(None, random.random()))
+            return
+        try:
+            child = Child(replace(self._boot, slot=slot, member_name=f"{self._member_name}-{number}"))
+        except (OSError, EOFError) as error:
+            _log.error("worker %d: no process: %s", number, error)
+            self._table.release(slot)
+            self._feed(number, Exited(None, random.random()))
+            return
+        self._children[number] = child
+        self._table.assign(slot, child.pid)
+
+    def _on_signal(self, arrived: signal.Signals) -> None:
+        match arrived:
+            case signal.SIGINT if self._stopping:
+                self._kill_all()
+            case signal.SIGINT | signal.SIGTERM | signal.SIGHUP:
+                self._stop_all()
+            case signal.SIGTTIN if not self._stopping:
+                self._add_worker()
+            case signal.SIGTTOU:
+                self._stop_last_worker()
+
+    def _stop_all(self) -> None:
+        """Signals all, then waits for all: one deadline, not one after the other. Twice is once."""
+        if self._stopping:
+            return
+        self._stopping = True
+        in_flight = sum(self._table.status(child.slot).in_flight for child in self._children.values())
+        _log.warning(
+            "stopping: messages in flight: %d, they may finish within %g s. "
+            "The next Ctrl-C kills the workers at once; what is in flight is then delivered again",
+            in_flight,
+            self._limits.shutdown_timeout_s,
+        )
+        kill_at = time.monotonic() + self._limits.shutdown_timeout_s
+        for number in self._workers:
+            self._feed(number, Stop(kill_at))
+
+    def _kill_all(self) -> None:
+        _log.warning("killing the workers; what is in flight is delivered again")
+        self._exit_code = ExitCode.INTERRUPTED
+        for number in self._workers:
+            self._feed(number, KillNow())
+
+    def _give_up(self, code: ExitCode) -> None:
+        if self._exit_code is ExitCode.OK:
+            self._exit_code = code
+        self._stop_all()
+
+    def _add_worker(self) -> None:
+        number = max(self._workers, default=0) + 1
+        self._workers[number] = Worker(number=number, limits=self._limits, due_at=time.monotonic())
+
+    def _stop_last_worker(self) -> None:
+        running = [number for number, worker in self._workers.items() if worker.phase is not Phase.DRAINING]
+        if len(running) > 1:
+            self._feed(max(running), Stop(time.monotonic() + self._limits.shutdown_timeout_s))
+
+    def _forget_stopped_workers(self) -> None:
+        for number, worker in list(self._workers.items()):
+            if worker.phase is Phase.STOPPED:
+                del self._workers[number]
+                if worker.unclean and self._stopping and self._exit_code is ExitCode.OK:
+                    self._exit_code = ExitCode.FAILED
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

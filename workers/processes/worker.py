@@ -1,0 +1,216 @@
+"""What runs inside a worker process: the handlers of one application, and a heartbeat.
+
+Life of a worker, as its slot of the worker table tells it::
+
+    STARTING   handlers are loaded, the store is opened, the groups are joined
+    READY      messages are delivered
+    DRAINING   no new message is taken; what is in flight may finish until a deadline
+
+It leaves READY for one of two reasons:
+
+- SIGTERM or SIGHUP: it drains as long as :attr:`Boot.drain_timeout_s` allows.
+- Its supervisor is gone, at once noticed by a pipe that only the supervisor held open: it drains for at most
+  ``ORPHAN_DRAIN_TIMEOUT_S``, because nobody would end it if a handler hung.
+
+SIGINT is ignored: a terminal sends it to the whole process group, and the supervisor decides what it means.
+SIGABRT, and every crash in compiled code, prints the stacks of all threads on standard error (``faulthandler``).
+
+Everything here is importable, and is told all it needs by a :class:`Boot`, so that a fresh interpreter can run it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import multiprocess
+import multiprocess.connection
+
+from rmqclient import HandlerError, MembershipRefused, QueueError, admin
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.groups.worker_table import WorkerSlot, WorkerState, WorkerTable
+from rmqclient.workers import handler_transfer
+from rmqclient.workers.exit_codes import WorkerExit
+from rmqclient.workers.processes import signals
+
+if TYPE_CHECKING:
+    from rmqclient import StoreConfig
+    from rmqclient.handler import Handler
+    from rmqclient.schedules.cron import Cron
+    from rmqclient.workers.handler_transfer import Transfer
+
+BEAT_INTERVAL_S = 0.5
+ORPHAN_DRAIN_TIMEOUT_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boot:
+    """All that a worker is told when it starts."""
+
+    root: Path
+    config: StoreConfig | None
+    transfer: Transfer
+    slot: int
+    """Its slot of the worker table, claimed by the supervisor."""
+
+    drain_timeout_s: float
+    """How long it may drain after SIGTERM."""
+
+    log_level: str = "INFO"
+
+    member_name: str = "worker-1"
+    """Under which its broadcast handlers keep their offsets: a replaced worker has that of the one before it."""
+
+
+def main(boot: Boot) -> None:
+    """The target of the process. Leaves by ``SystemExit`` with a :class:`~rmqclient.workers.exit_codes.WorkerExit`."""
+    faulthandler.enable(all_threads=True)
+    stop = signals.SignalPipe(signal.SIGTERM, signal.SIGHUP)
+    stop.install()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals.unblock()
+    configure_logging(boot.log_level)
+    code = _run_until_told(boot, stop)
+    if code is WorkerExit.UNFINISHED:
+        _leave_threads_behind(code)
+    sys.exit(code)
+
+
+def configure_logging(level: str) -> None:
+    """Log to standard error, the same way in the supervisor and in its workers, so that their lines can be told apart.
+
+    Call it before the application is imported: then an application that configures logging itself adds to this.
+    """
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s")
+    # The scheduler reports each run of each job at INFO, which is several lines a second.
+    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+
+
+def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
+    loaded = _load(boot.transfer)
+    if loaded is None:
+        return WorkerExit.CANNOT_BOOT
+    handlers, crons = loaded
+    try:
+        with admin.open_store(boot.root, boot.config, create=False, housekeeping=False) as store:
+            consumer = PushConsumer(store, handlers, member_name=boot.member_name, crons=crons)
+            slot = WorkerTable(store).attach(boot.slot)
+            with Heartbeat(slot, consumer) as heartbeat:
+                return _deliver(consumer, heartbeat, stop, boot.drain_timeout_s)
+    except MembershipRefused as error:
+        _log.error("%s: %s", type(error).__name__, error)
+        return WorkerExit.REFUSED
+    except HandlerError as error:
+        _log.error("%s", error)
+        return WorkerExit.CANNOT_BOOT
+    except QueueError as error:
+        _log.error("%s: %s", type(error).__name__, error)
+        return WorkerExit.FAILED
+
+
+def _load(transfer: Transfer) -> tuple[list[Handler], list[Cron]] | None:
+    """None, with the reason logged, when the application cannot be imported here."""
+    try:
+        return handler_transfer.load_all(transfer)
+    except QueueError as error:
+        _log.error("handlers cannot be loaded: %s", error)
+    except (Exception, SystemExit):  # noqa: BLE001 - whatever the application's modules raise while they are imported
+        _log.exception("handlers cannot be loaded")
+    return None
+
+
+def _deliver(
+    consumer: PushConsumer, heartbeat: Heartbeat, stop: signals.SignalPipe, drain_timeout_s: float
+) -> WorkerExit:
+    consumer.start(on_ready=lambda: heartbeat.enter(WorkerState.READY))
+    timeout_s = _wait_for_the_end(stop, drain_timeout_s)
+    heartbeat.enter(WorkerState.DRAINING)
+    consumer.stop_taking()
+    left = consumer.drain(timeout_s)
+    consumer.close()
+    if left:
+        _log.warning("%d messages were still in flight after %.1f s; they are delivered again", left, timeout_s)
+        return WorkerExit.UNFINISHED
+    return WorkerExit.STOPPED
+
+
+def _wait_for_the_end(stop: signals.SignalPipe, drain_timeout_s: float) -> float:
+    """Wait for a signal or for the supervisor's death; return how many seconds draining may take."""
+    supervisor = multiprocess.parent_process().sentinel
+    while True:
+        ready = multiprocess.connection.wait([stop, supervisor])
+        if supervisor in ready:
+            _log.warning("the supervisor is gone: stopping")
+            return ORPHAN_DRAIN_TIMEOUT_S
+        if stop.read():
+            return drain_timeout_s
+
+
+def _leave_threads_behind(code: WorkerExit) -> None:
+    """End now: an interpreter would wait for the handlers' threads, which are past their deadline."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+class Heartbeat:
+    """A thread that tells the worker table every half second that this process runs, and what its consumer does.
+
+    A beat says that Python code gets its turn here, and no more: a handler that never returns is seen by the age of
+    its message. If the beat itself fails, the thread ends and the supervisor notices the silence.
+
+    The state is told again with every beat, because the supervisor resets the slot when it has learnt the process id,
+    and a quick worker may be ready before that.
+    """
+
+    def __init__(self, slot: WorkerSlot, consumer: PushConsumer) -> None:
+        self._slot = slot
+        self._consumer = consumer
+        self._state = WorkerState.STARTING
+        self._fork_server = os.getppid()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat_until_ended, name="heartbeat", daemon=True)
+
+    def enter(self, state: WorkerState) -> None:
+        """Tell that the worker has come to another state of its life."""
+        self._state = state
+        self.beat()
+
+    def beat(self) -> None:
+        """Report once."""
+        now = self._consumer.counters
+        self._slot.set_state(self._state)
+        self._slot.report(
+            in_flight=now.in_flight,
+            handled=now.handled,
+            failed=now.failed,
+            message_started_ns=now.message_started_ns,
+        )
+        self._slot.beat()
+
+    def __enter__(self) -> Self:
+        self.beat()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _beat_until_ended(self) -> None:
+        while not self._ended.wait(BEAT_INTERVAL_S):
+            self.beat()
+            if os.getppid() != self._fork_server:
+                # Without the fork server nobody learns how this process ends, so it is replaced.
+                os.kill(os.getpid(), signal.SIGTERM)
+                self._fork_server = os.getppid()
