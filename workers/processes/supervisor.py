@@ -62,9 +62,9 @@ class Supervisor:
     """Runs workers until they are told to stop.
 
     ``boot`` is what every worker is told, with the slot replaced. Start the fork server first
-    (:func:`rmqclient.workers.processes.child.start_fork_server`), and install ``signal_pipe`` with :data:`SIGNALS`. Workers are
-    members ``<member_name>-1``, ``-2`` and so on of broadcast groups; a worker that takes the place of another has its
-    number.
+    (:func:`rmqclient.workers.processes.child.start_fork_server`), and install ``signal_pipe`` with :data:`SIGNALS`.
+    Workers are members ``<member_name>-1``, ``-2`` and so on of broadcast groups; a worker that takes the place of
+    another has its number.
     """
 
     def __init__(
