@@ -169,7 +169,6 @@ def run(
 
 def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: str, member_name: str) -> ExitCode:
     from rmqclient import admin
-    from rmqclient.groups.worker_table import WorkerTable
     from rmqclient.names import check_member
     from rmqclient.workers import handler_transfer
     from rmqclient.workers.processes import supervisor, worker
@@ -196,7 +195,7 @@ def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: 
         signal_pipe.install()  # from here until the store is closed no signal interrupts anything
         admin.prefer_as_housekeeper(store)
         return supervisor.Supervisor(
-            WorkerTable(store), boot, signal_pipe, processes=processes, limits=limits, member_name=member_name
+            store.workers(), boot, signal_pipe, processes=processes, limits=limits, member_name=member_name
         ).run()
 
 
@@ -327,10 +326,9 @@ def worker() -> None:
 def worker_ls(root: Path, output: str, query: str | None) -> None:
     """All workers of all supervisors: state, age of the last beat and of the oldest message in flight."""
     from rmqclient import admin
-    from rmqclient.groups.worker_table import WorkerTable
 
     with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        write([status.worker_row(row) for row in WorkerTable(store).all()], output=output, query=query)
+        write([status.worker_row(row) for row in store.workers().all()], output=output, query=query)
 
 
 @rmq.group("store")
