@@ -9,8 +9,8 @@ import pytest
 from benchmarks import report
 from benchmarks.__main__ import BENCHMARKS, render
 from benchmarks.measure import Size
+from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import java_home
-from rmqclient.store.errors import SparkUnavailable
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
