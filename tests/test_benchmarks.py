@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from benchmarks import compare, report
 from benchmarks.__main__ import BENCHMARKS, render
 from benchmarks.measure import Size
+from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import java_home
-from rmqclient.store.errors import SparkUnavailable
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
