@@ -28,8 +28,9 @@ from typing import NamedTuple, Protocol
 from rmqclient.allocation import Allocation, Strategy, allocate, name_of, unallocated
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
+from rmqclient.errors import AllocationError
 from rmqclient.store import Member, MessageQueue, MessageStore, Seat, TagSet
-from rmqclient.store.errors import AllocationError, UnknownTopic
+from rmqclient.store.errors import UnknownTopic
 
 _log = logging.getLogger(__name__)
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from rmqclient.errors import HandlerError
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.sending.compressor import OVER_BYTES
 from rmqclient.sending.producer import Producer
@@ -39,7 +40,7 @@ from rmqclient.store import (
     default_client_id,
 )
 from rmqclient.store.bodies import Compression
-from rmqclient.store.errors import HandlerError, QueueError, TransactionDecided
+from rmqclient.store.errors import QueueError, TransactionDecided
 from rmqclient.store.waiting.half_messages import checks_of, group_of
 
 _log = logging.getLogger(__name__)

@@ -104,7 +104,7 @@ def record_queues(plan: Plan, history: History, group: int) -> None:
         return release(self, slot, epoch, *options)
 
     MessageStore.grant = recorded_grant  # type: ignore[method-assign, assignment]
-    Member.queue_slot = numbered_queue_slot  # type: ignore[method-assign, assignment]
+    Member.queue_slot = numbered_queue_slot  # type: ignore[method-assign]
     Member.take = recorded_take  # type: ignore[method-assign, assignment]
     Member.renew = recorded_renew  # type: ignore[method-assign, assignment]
     Member.release = recorded_release  # type: ignore[method-assign]
