@@ -34,7 +34,15 @@ from rmqclient.sending.producer import Producer
 from rmqclient.sending.reply import seconds_left
 from rmqclient.sending.request import RequestFuture
 from rmqclient.sending.transaction_producer import Decision, Transaction, TransactionProducer, TransactionResult
-from rmqclient.store import Durability, MessageQueue, StoreConfig
+from rmqclient.store import (
+    CompactionConfig,
+    Durability,
+    FlushConfig,
+    MessageQueue,
+    RetentionConfig,
+    StoreConfig,
+    TransactionConfig,
+)
 from rmqclient.store.bodies import Compression
 from rmqclient.store.errors import (
     AllocationError,
@@ -96,6 +104,7 @@ __all__ = [
     "BodyTooLarge",
     "BodyUnreadable",
     "ClientIdInUse",
+    "CompactionConfig",
     "Compression",
     "ConfigMismatch",
     "DataLost",
@@ -103,6 +112,7 @@ __all__ = [
     "DiskFailed",
     "Durability",
     "FilterError",
+    "FlushConfig",
     "HandlerError",
     "InvalidName",
     "LimitReached",
@@ -126,6 +136,7 @@ __all__ = [
     "ReceivedMessage",
     "RequestFuture",
     "RequestTimeout",
+    "RetentionConfig",
     "RetryPolicy",
     "SendResult",
     "SparkUnavailable",
@@ -144,6 +155,7 @@ __all__ = [
     "TableFull",
     "TimerFull",
     "Transaction",
+    "TransactionConfig",
     "TransactionDecided",
     "TransactionProducer",
     "TransactionResult",

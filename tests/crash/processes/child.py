@@ -42,6 +42,7 @@ from rmqclient.store import (
     crash_points,
     open_store,
 )
+from rmqclient.store.config import RetentionConfig, TransactionConfig
 from rmqclient.store.crash_points import CrashPoint, arm
 from rmqclient.store.errors import TransactionDecided
 from rmqclient.store.kernel._kernel import Appender, delay_ms
@@ -289,7 +290,7 @@ def open_and_close(order: Order, note: Note) -> None:
 
 def clean(order: Order, note: Note) -> None:
     """Append until there are old files of the log and of the queue, then remove all that may go; note each pass."""
-    config = replace(SMALL, clean_file_forcibly=True, disk_max_used_percent=1, disk_clean_forcibly_percent=1)
+    config = replace(SMALL, retention=RetentionConfig(disk_max_used_percent=1, disk_clean_forcibly_percent=1))
     store = open_store(order.root, config, housekeeping=False)
     appender = appender_of(store)
     for number in range(5 * SMALL.consume_queue_file_entries):
@@ -307,7 +308,7 @@ def compact(order: Order, note: Note) -> None:
 
     Every other time a price is deleted at the end.
     """
-    config = replace(SMALL, clean_file_forcibly=True, disk_max_used_percent=1, disk_clean_forcibly_percent=1)
+    config = replace(SMALL, retention=RetentionConfig(disk_max_used_percent=1, disk_clean_forcibly_percent=1))
     store = open_store(order.root, config, housekeeping=False)
     store.disk.usage = lambda: Usage(2.0, 0)  # type: ignore[method-assign]
     order.arm()
@@ -418,7 +419,7 @@ def check(order: Order, note: Note) -> None:
     logging.getLogger("rmqclient.store").setLevel(
         logging.CRITICAL
     )  # what is given up is reported, and this is meant to be
-    store = open_store(order.root, replace(SMALL, transaction_check_max=CHECKS), housekeeping=False)
+    store = open_store(order.root, replace(SMALL, transactions=TransactionConfig(check_max=CHECKS)), housekeeping=False)
     store.transactions.now_ms = in_an_hour
     order.arm()
     while store.transactions.pending():
