@@ -36,7 +36,7 @@ from rmqclient.store import (
     open_store,
 )
 from rmqclient.store.config import FlushConfig
-from tests.crash.processes.child import grant_of
+from tests.support.stores import grant_of
 
 TOPICS = ("events", "orders")
 GROUP = "readers"

@@ -24,8 +24,8 @@ from rmqclient.store import Durability, Message, MessageQueue, MessageStore, Sto
 from rmqclient.store.config import FlushConfig
 from rmqclient.store.errors import DiskFailed, StorePoisoned
 from rmqclient.store.recovery.recovery import ABORT
-from tests.crash.processes.child import grant_of
 from tests.support.oracle import reference
+from tests.support.stores import grant_of
 
 ROOT = Path(__file__).parents[3]
 

@@ -17,9 +17,8 @@ from rmqclient.store import Message, MessageStore, ReceivedMessage, open_store
 from rmqclient.store.config import TransactionConfig
 from rmqclient.store.errors import TransactionDecided
 from rmqclient.store.waiting.half_messages import checks_of
-from tests.crash.processes.child import QUEUE, SMALL, TOPIC, appender_of
-from tests.crash.views import abandon
 from tests.support.oracle import reference
+from tests.support.stores import QUEUE, SMALL, TOPIC, abandon, appender_of
 
 CONFIG = replace(SMALL, transactions=TransactionConfig(check_max=2))
 MEMORY = Path("/dev/shm")
