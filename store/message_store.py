@@ -20,7 +20,7 @@ from rmqclient.store.append.preparer import Preparer
 from rmqclient.store.append.releaser import Releaser
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt, StoreFull, told_by_system
+from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt, StoreFull, store_errors
 from rmqclient.store.files.file_lock import BROKER_BYTE, GATE_BYTE, TOPIC_BYTE, LockFile
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.files.file_system import check_file_system
@@ -80,7 +80,7 @@ def open_store(
     Raises StoreUnusable, StoreInUse, ConfigMismatch, StoreCorrupt, StoreFull, StoreBusy, LimitReached, DiskFailed.
     """
     path = Path(root)
-    with told_by_system(f"{path} cannot be opened"):
+    with store_errors(f"{path} cannot be opened"):
         make_root(path, create=create)
         check_file_system(path, allow_network=config is not None and config.allow_network_file_system)
         lock = LockFile(path / "lock")
@@ -378,7 +378,7 @@ class MessageStore:
 
     def build_index(self) -> None:
         """Bring the index up to date. Raises StoreFull, StoreBusy, LimitReached, DiskFailed."""
-        with told_by_system(f"{self.index_files.directory} cannot be written"):
+        with store_errors(f"{self.index_files.directory} cannot be written"):
             self._index.catch_up()
 
     def settle_appends(self) -> int:
@@ -422,7 +422,7 @@ class MessageStore:
     def prepare_next_file(self) -> None:
         """Make the commit log file that the next roll needs. Raises StoreFull."""
         following = self.log_files.base_of(self.state.published_to) + self.log_files.file_bytes
-        with told_by_system(f"{self.log_files.path(following)} cannot be made"):
+        with store_errors(f"{self.log_files.path(following)} cannot be made"):
             if self.log_files.bases():  # an empty store needs none yet
                 is_new = self.log_files.allocate(following)
                 if is_new and self.config.warm_mapped_files:
@@ -446,7 +446,10 @@ class MessageStore:
             self.housekeeper.close()
         self._releaser.close()
         try:
-            with told_by_system(f"{self.root} cannot be closed in order"), self.lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
+            with (
+                store_errors(f"{self.root} cannot be closed in order"),
+                self.lock.held(GATE_BYTE, _OPEN_TIMEOUT_S),
+            ):
                 if self.lock.try_exclusive(BROKER_BYTE):
                     self._close_last()
         finally:

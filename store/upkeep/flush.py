@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import DiskFailed, LimitReached, NotFlushed, StorePoisoned, StoreUnusable, of_system
+from rmqclient.store.errors import DiskFailed, LimitReached, NotFlushed, StorePoisoned, StoreUnusable, as_store_error
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.files.mapped_file import sync_directory, sync_file
 from rmqclient.store.log.consume_queue import ConsumeQueues
@@ -253,7 +253,7 @@ class Flusher:
 
     def _poison(self, error: OSError) -> None:
         if error.errno in (errno.EMFILE, errno.ENFILE):  # nothing was flushed yet, and nothing failed
-            raise of_system(error, f"flushing {self._root} cannot begin") from error
+            raise as_store_error(error, f"flushing {self._root} cannot begin") from error
         self._state.poisoned = error.errno or errno.EIO
         self._wake_followers()
         raise StorePoisoned(

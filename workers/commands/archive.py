@@ -43,8 +43,8 @@ def store_archive(
 
     Ends with 1 when retention has removed files before they were archived: run it more often, or keep files longer.
     """
-    from rmqclient import ConfigMismatch, StoreUnusable
     from rmqclient.archive.archiver import archive
+    from rmqclient.errors import ConfigMismatch, StoreUnusable
 
     try:
         report = archive(root, url, dict(options), progress=_tell)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import InvalidName, Message, MessageQueue, MessageRejected, Producer, StoreConfig, TimerFull
+from rmqclient import Message, MessageQueue, Producer, StoreConfig
+from rmqclient.errors import InvalidName, MessageRejected, NotFlushed, TimerFull
 from rmqclient.names import check_topic
 from rmqclient.store import TIMER_TOPIC, MessageStore, java_hash, layout, open_store
-from rmqclient.store.errors import NotFlushed
 from rmqclient.store.kernel._kernel import cancel_timed, deliver_timed, roll_timed
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.settings.disk import Usage

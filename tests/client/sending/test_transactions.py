@@ -16,17 +16,14 @@ from rmqclient import (
     App,
     Decision,
     Durability,
-    HandlerError,
-    InvalidName,
     Message,
     Producer,
     ReceivedMessage,
-    StoreClosed,
     StoreConfig,
-    TransactionDecided,
     TransactionProducer,
     admin,
 )
+from rmqclient.errors import HandlerError, InvalidName, StoreClosed, TransactionDecided
 from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, MessageQueue, MessageStore, open_store
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 from tests.client.conftest import consuming, wait_for
