@@ -10,7 +10,7 @@ import pytest
 from rmqclient.store import Message, MessageQueue, MessageStore, StoreConfig, boottime, open_store
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.runtime.group_table import GroupQueueSlot
-from tests.unit.kernel.test_tag_skipping import grant_of
+from tests.support.stores import grant_of
 
 QUEUE = MessageQueue("t", 0)
 
