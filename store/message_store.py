@@ -257,6 +257,7 @@ class MessageStore:
             epoch,
             self,
             tags,
+            group_queue=slot.number,
             log_file_bytes=self.config.commit_log_file_bytes,
             entries_per_file=self.config.consume_queue_file_entries,
             timeout_ms=self.config.lock_timeout_ms,
