@@ -34,15 +34,25 @@ from rmqclient.sending.producer import Producer
 from rmqclient.sending.reply import seconds_left
 from rmqclient.sending.request import RequestFuture
 from rmqclient.sending.transaction_producer import Decision, Transaction, TransactionProducer, TransactionResult
-from rmqclient.store import Durability, MessageQueue, StoreConfig
+from rmqclient.store import (
+    CompactionConfig,
+    Durability,
+    FlushConfig,
+    MessageQueue,
+    RetentionConfig,
+    StoreConfig,
+    TransactionConfig,
+)
 from rmqclient.store.bodies import Compression
 from rmqclient.tables.table import Table
 
 __all__ = [
     "App",
+    "CompactionConfig",
     "Compression",
     "Decision",
     "Durability",
+    "FlushConfig",
     "Message",
     "MessageQueue",
     "Producer",
@@ -51,12 +61,14 @@ __all__ = [
     "PullStatus",
     "ReceivedMessage",
     "RequestFuture",
+    "RetentionConfig",
     "RetryPolicy",
     "SendResult",
     "StoreConfig",
     "Suspend",
     "Table",
     "Transaction",
+    "TransactionConfig",
     "TransactionProducer",
     "TransactionResult",
     "seconds_left",

@@ -17,7 +17,14 @@ Reading order, each file uses only what stands above it:
 from __future__ import annotations
 
 from rmqclient.store import layout
-from rmqclient.store.config import Durability, StoreConfig
+from rmqclient.store.config import (
+    CompactionConfig,
+    Durability,
+    FlushConfig,
+    RetentionConfig,
+    StoreConfig,
+    TransactionConfig,
+)
 from rmqclient.store.kernel import _kernel
 from rmqclient.store.kernel._kernel import (
     HALF_TOPIC,
@@ -58,7 +65,9 @@ __all__ = [
     "Collector",
     "ColumnBuffer",
     "Columns",
+    "CompactionConfig",
     "Durability",
+    "FlushConfig",
     "Interrupted",
     "Member",
     "MemberInfo",
@@ -68,11 +77,13 @@ __all__ = [
     "MessageStore",
     "QueueGrant",
     "ReceivedMessage",
+    "RetentionConfig",
     "Running",
     "Seat",
     "SendResult",
     "StoreConfig",
     "TagSet",
+    "TransactionConfig",
     "WorkerSlot",
     "WorkerState",
     "WorkerStatus",

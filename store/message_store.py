@@ -53,7 +53,7 @@ from rmqclient.store.settings import config_file
 from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
 from rmqclient.store.settings.topic_table import TopicTable
 from rmqclient.store.upkeep.compaction import Compaction
-from rmqclient.store.upkeep.flush import Flusher
+from rmqclient.store.upkeep.flush import LEAST_PAGES, QUEUES_INTERVAL_MS, QUEUES_LEAST_PAGES, Flusher
 from rmqclient.store.upkeep.housekeeper import Every, Housekeeper
 from rmqclient.store.upkeep.retention import FIRST_RUN_AFTER_MS, Retention
 from rmqclient.store.waiting import timer
@@ -259,6 +259,7 @@ class MessageStore:
             epoch,
             self,
             tags,
+            group_queue=slot.number,
             log_file_bytes=self.config.commit_log_file_bytes,
             entries_per_file=self.config.consume_queue_file_entries,
             timeout_ms=self.config.lock_timeout_ms,
@@ -502,17 +503,17 @@ class MessageStore:
     def _start_housekeeper(self) -> Housekeeper:
         config = self.config
         tasks: dict[Callable[[], None], int | Every] = {
-            self.flush_timed: config.flush_interval_ms,
-            self.flush_log: config.flush_thorough_interval_ms,
-            self.flush_queues_timed: config.consume_queue_flush_interval_ms,
-            self.flush_thorough: config.consume_queue_flush_thorough_interval_ms,
+            self.flush_timed: config.flush.interval_ms,
+            self.flush_log: config.flush.thorough_interval_ms,
+            self.flush_queues_timed: QUEUES_INTERVAL_MS,
+            self.flush_thorough: config.flush.queues_interval_ms,
             self.persist_offsets: config.offset_persist_interval_ms,
             self.persist_schedule: PERSIST_INTERVAL_MS,
             self.persist_timer: PERSIST_INTERVAL_MS,
-            self.transactions.check: config.transaction_check_interval_ms,
+            self.transactions.check: config.transactions.check_interval_ms,
             self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
-            self.retention.run: Every(config.clean_resource_interval_ms, FIRST_RUN_AFTER_MS),
-            self.compaction.run: config.compaction_interval_ms,
+            self.retention.run: Every(config.retention.interval_ms, FIRST_RUN_AFTER_MS),
+            self.compaction.run: config.compaction.interval_ms,
         }
         if config.message_index:
             tasks[self.build_index] = _INDEX_INTERVAL_MS
@@ -527,7 +528,7 @@ class MessageStore:
 
     def flush_timed(self) -> None:
         """Flush when enough pages are dirty, and record it."""
-        if self.flusher.flush(self.config.flush_least_pages):
+        if self.flusher.flush(LEAST_PAGES):
             self.flusher.write_checkpoint()
 
     def flush_log(self) -> None:
@@ -537,7 +538,7 @@ class MessageStore:
 
     def flush_queues_timed(self) -> None:
         """Flush the consume queues with enough dirty pages."""
-        self.flusher.flush_queues(self.config.consume_queue_flush_least_pages)
+        self.flusher.flush_queues(QUEUES_LEAST_PAGES)
 
     def flush_thorough(self) -> None:
         """Flush whatever there is, consume queues too, and record it."""

@@ -34,6 +34,14 @@ from rmqclient.store.settings.checkpoint import Checkpoint, LowWater
 from rmqclient.store.settings.topic_table import TopicTable
 
 PAGE_BYTES = 4096
+LEAST_PAGES = 4
+"""Dirty pages of the log for which a flush is worth a wait of the disk; fewer wait for the thorough flush.
+[flushCommitLogLeastPages]"""
+QUEUES_LEAST_PAGES = 2
+"""The same for one consume queue, whose entries are a tenth of the bytes. [flushConsumeQueueLeastPages]"""
+QUEUES_INTERVAL_MS = 1_000
+"""Interval at which consume queues with so many dirty pages are flushed. It spreads the writes that the thorough flush
+would do at once; no guarantee depends on it. [flushIntervalConsumeQueue]"""
 
 _FLUSH_WORD = layout.RUNTIME_HEADER.at["flush_word"]
 _FLUSH_WAITERS = layout.RUNTIME_HEADER.at["flush_waiters"]
