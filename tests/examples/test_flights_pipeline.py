@@ -65,7 +65,7 @@ def move_a_flight_by_an_hour(found: WeatherDelays) -> None:
 @pytest.mark.parametrize(
     ("spoil", "differ"),
     [(add_a_minute, 1), (lose_a_cell, 1), (move_a_flight_by_an_hour, 2)],
-    ids=str,
+    ids=["a minute more", "a cell less", "a flight an hour later"],
 )
 def test_the_check_notices(expected: WeatherDelays, spoil: Callable[[WeatherDelays], None], differ: int) -> None:
     assert faults({"stream": expected, "archive": deepcopy(expected)}, expected) == []
@@ -95,6 +95,7 @@ def test_a_chart_without_rain_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.spark
 def test_spark_finds_in_the_store_what_pandas_finds_in_the_files(tmp_path: Path) -> None:
     if reason := why_no_spark():
         pytest.skip(reason)
