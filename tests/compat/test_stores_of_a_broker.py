@@ -23,9 +23,9 @@ from rmqclient.store.inspect.dump import dump
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.settings import config_file
 from tests.client.conftest import wait_for
-from tests.crash.processes.child import after_every_delay, waiting
 from tests.support.lines import Line, committed_by_workload, keys_found, keys_of, lines_of, of_kind, stripped
 from tests.support.oracle import reference
+from tests.support.stores import after_every_delay, waiting
 
 pytestmark = pytest.mark.guarantee("G10")
 

@@ -35,7 +35,7 @@ from rmqclient.store import (
     boottime,
     open_store,
 )
-from tests.crash.processes.child import grant_of
+from tests.support.stores import grant_of
 
 TOPICS = ("events", "orders")
 GROUP = "readers"

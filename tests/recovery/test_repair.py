@@ -16,7 +16,6 @@ from rmqclient.store.inspect import verify
 from rmqclient.store.log.consume_queue import Entry
 from rmqclient.store.repair import planned
 from rmqclient.store.runtime.shared_state import queue_slot_at
-from tests.crash.views import abandon
 from tests.recovery.scenes import (
     FILE_BYTES,
     QUEUES,
@@ -28,6 +27,7 @@ from tests.recovery.scenes import (
     truncate,
 )
 from tests.support.oracle import reference
+from tests.support.stores import abandon
 from tests.support.written import ORDERS, SMALL, fill, run, run_here
 
 

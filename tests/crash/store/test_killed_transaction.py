@@ -16,20 +16,21 @@ from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import TransactionDecided
 from rmqclient.store.waiting.half_messages import GIVEN_UP_QUEUE, HALF_QUEUE, OPERATION_QUEUE, checks_of, identity
-from tests.crash.processes.child import (
-    CHECKS,
+from tests.crash.processes.nursery import Nursery
+from tests.crash.processes.order import Order
+from tests.crash.processes.scenarios.transactions import CHECKS
+from tests.support.oracle import reference
+from tests.support.oracle.views import bodies, lose_last_operation, power_cut_image, published_records, queued_records
+from tests.support.stores import (
     SMALL,
     TOPIC,
-    Order,
+    abandon,
     appender_of,
     begin_transactions,
     body_of,
     first_halves,
     in_an_hour,
 )
-from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon, bodies, lose_last_operation, power_cut_image, published_records, queued_records
-from tests.support.oracle import reference
 
 TRANSACTIONS = 14
 LARGE = 2_000

@@ -18,8 +18,8 @@ from rmqclient.consuming.start_position import begin
 from rmqclient.groups.members import MemberTable
 from rmqclient.handler import Start
 from rmqclient.store import MessageStore, open_store
-from tests.crash.views import abandon
 from tests.groups.membership.test_takeover import wait_for
+from tests.support.stores import abandon
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from rmqclient.sending.producer import Producer
 from rmqclient.store import Durability, Message, MessageQueue, MessageStore, StoreConfig, open_store
 from rmqclient.store.errors import DiskFailed, StorePoisoned
 from rmqclient.store.recovery.recovery import ABORT
-from tests.crash.processes.child import grant_of
 from tests.support.oracle import reference
+from tests.support.stores import grant_of
 
 ROOT = Path(__file__).parents[3]
 

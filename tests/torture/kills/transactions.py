@@ -13,19 +13,11 @@ from rmqclient.store import MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import TransactionDecided
 from rmqclient.store.waiting.half_messages import OPERATION_QUEUE
-from tests.crash.processes.child import (
-    CHECKS,
-    QUEUE,
-    SMALL,
-    Order,
-    begin_transactions,
-    first_halves,
-    in_an_hour,
-    number_of,
-)
 from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon
+from tests.crash.processes.order import Order
+from tests.crash.processes.scenarios.transactions import CHECKS
 from tests.support.oracle import reference
+from tests.support.stores import QUEUE, SMALL, abandon, begin_transactions, first_halves, in_an_hour, number_of
 from tests.torture.result import Result, Rig
 
 CLAIM = "Whoever is killed where, a transaction is committed once, or rolled back, or given up after as many checks."

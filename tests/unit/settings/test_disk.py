@@ -17,7 +17,7 @@ from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.errors import StoreFull
 from rmqclient.store.settings.disk import Disk, Usage
 from tests.client.conftest import wait_for
-from tests.crash.processes.child import QUEUE, SMALL, SPAN, TOPIC, appender_of, grant_of
+from tests.support.stores import QUEUE, SMALL, SPAN, TOPIC, appender_of, grant_of
 
 MIB = 1 << 20
 

@@ -21,8 +21,7 @@ from rmqclient.store.kernel._kernel import Route
 from rmqclient.store.settings.config_file import TOPICS_FILE, TopicConfig, read_topics, write_topics
 from rmqclient.store.settings.disk import Usage
 from rmqclient.store.upkeep import compaction, retention
-from tests.crash.processes.child import SMALL, appender_of
-from tests.crash.views import abandon
+from tests.support.stores import SMALL, abandon, appender_of
 
 QUEUE = MessageQueue("prices", 0)
 CONFIG = replace(SMALL, delete_retention_ms=86_400_000)

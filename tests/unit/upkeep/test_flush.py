@@ -25,9 +25,10 @@ from rmqclient.store.recovery.recovery import ABORT
 from rmqclient.store.settings import checkpoint
 from rmqclient.store.upkeep import flush
 from rmqclient.store.upkeep.housekeeper import Every, Housekeeper
-from tests.crash.processes.child import SMALL, Order
 from tests.crash.processes.nursery import ROOT, notes_of
+from tests.crash.processes.order import Order
 from tests.support.oracle import reference
+from tests.support.stores import SMALL
 
 SYNC = replace(SMALL, durability=Durability.SYNC)
 

@@ -35,9 +35,8 @@ from rmqclient.store.upkeep.retention import (
     due,
     removable,
 )
-from tests.crash.processes.child import QUEUE, SMALL, SPAN, TOPIC, appender_of, grant_of
-from tests.crash.views import abandon
 from tests.support.oracle import reference
+from tests.support.stores import QUEUE, SMALL, SPAN, TOPIC, abandon, appender_of, grant_of
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -679,7 +678,7 @@ def test_the_lag_of_a_group_counts_what_is_there(store: MessageStore) -> None:
 HOLDER = """
 import os, sys
 from rmqclient.store import open_store
-from tests.crash.processes.child import SMALL, SPAN, QUEUE, grant_of
+from tests.support.stores import SMALL, SPAN, QUEUE, grant_of
 store = open_store(sys.argv[1], housekeeping=False)
 taken = grant_of(store).take(SPAN, SPAN)
 held = [store.log_files.mapping(base) for base in store.log_files.bases()]

@@ -20,10 +20,10 @@ from rmqclient.store.kernel._kernel import GIVEN_UP_TOPIC, HALF_TOPIC, OPERATION
 from rmqclient.store.settings import config_file
 from rmqclient.store.waiting.half_messages import GIVEN_UP_QUEUE, HALF_QUEUE, OPERATION_QUEUE, checks_of, decided_by
 from rmqclient.store.waiting.transaction import GROUP
-from tests.crash.processes.child import QUEUE, SMALL, TOPIC, appender_of
-from tests.crash.views import abandon, power_cut_image
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
+from tests.support.oracle.views import power_cut_image
+from tests.support.stores import QUEUE, SMALL, TOPIC, abandon, appender_of
 
 GOLDEN = Path(__file__).parents[2] / "compat" / "golden" / "store-4.9.8-broker-tx-retry-dlq.tgz"
 HALF_AT, COMMIT_AT, OPERATION_AT, RENEWED_AT, RENEWED_AGAIN_AT, GIVEN_UP_AT = 1026, 1248, 1452, 2166, 2414, 2662

@@ -16,9 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rmqclient.store import Message, MessageStore, ReceivedMessage, open_store
 from rmqclient.store.errors import TransactionDecided
 from rmqclient.store.waiting.half_messages import checks_of
-from tests.crash.processes.child import QUEUE, SMALL, TOPIC, appender_of
-from tests.crash.views import abandon
 from tests.support.oracle import reference
+from tests.support.stores import QUEUE, SMALL, TOPIC, abandon, appender_of
 
 CONFIG = replace(SMALL, transaction_check_max=2)
 MEMORY = Path("/dev/shm")
