@@ -61,9 +61,8 @@ def store_dump(root: Path, output: str) -> None:
     del output
     damaged = False
     with _reading():
-        lines = click.get_binary_stream("stdout")
-        read = dump_file if root.is_file() else dump
-        for damage in read(root, lines):
+        lines = sys.stdout.buffer
+        for damage in dump_file(root, lines) if root.is_file() else dump(root, lines):
             lines.flush()  # what was read before the damage stands before it, when both go to a terminal
             click.echo(damage, err=True)
             damaged = True
@@ -93,7 +92,7 @@ def store_verify(root: Path, output: str) -> None:
         click.get_current_context().exit(ExitCode.CHECK_FAILED)
 
 
-@store.command("repair", epilog=_exit_codes(in_use=", or a process has it open"))
+@store.command("repair", epilog=_exit_codes(in_use=", or others have it open"))
 @click.argument("root", metavar="ROOT", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Print the steps and change nothing.")
 def store_repair(root: Path, dry_run: bool) -> None:
