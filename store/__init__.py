@@ -17,7 +17,14 @@ Reading order, each file uses only what stands above it:
 from __future__ import annotations
 
 from rmqclient.store import layout
-from rmqclient.store.config import Durability, StoreConfig
+from rmqclient.store.config import (
+    CompactionConfig,
+    Durability,
+    FlushConfig,
+    RetentionConfig,
+    StoreConfig,
+    TransactionConfig,
+)
 from rmqclient.store.kernel import _kernel
 from rmqclient.store.kernel._kernel import (
     HALF_TOPIC,
@@ -54,16 +61,20 @@ __all__ = [
     "Collector",
     "ColumnBuffer",
     "Columns",
+    "CompactionConfig",
     "Durability",
+    "FlushConfig",
     "Message",
     "MessageQueue",
     "MessageStore",
     "QueueGrant",
     "ReceivedMessage",
+    "RetentionConfig",
     "Running",
     "SendResult",
     "StoreConfig",
     "TagSet",
+    "TransactionConfig",
     "boottime",
     "java_hash",
     "open_store",

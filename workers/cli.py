@@ -57,7 +57,7 @@ class _OneLineErrors(click.Group):
 
 
 def _exit_code_of(error: Exception) -> ExitCode | None:
-    from rmqclient import HandlerError, InvalidName, QueueError
+    from rmqclient.errors import HandlerError, InvalidName, QueueError
     from rmqclient.workers.loading import TargetError
 
     if isinstance(error, StoreCannotBeOpened):

@@ -25,7 +25,8 @@ from examples.flights.outcome.chart import draw
 from examples.flights.outcome.tally import computed, stored
 from examples.flights.progress import Display, display
 from examples.flights.stage import DemoFailed, Processes, Takeover
-from rmqclient import QueueError, admin
+from rmqclient import admin
+from rmqclient.errors import QueueError
 from rmqclient.groups.worker_table import WorkerTable
 from rmqclient.store import MessageStore
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 import logging
 
 from rmqclient.delivery.concurrent import ConcurrentDelivery
+from rmqclient.errors import HandlerError
 from rmqclient.failures.failure import Failure
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import MAX_NAME_CHARACTERS, check_group, check_member
-from rmqclient.store.errors import HandlerError, InvalidName
+from rmqclient.store.errors import InvalidName
 
 SEPARATOR = "|"
 

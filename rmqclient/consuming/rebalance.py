@@ -28,9 +28,10 @@ from typing import NamedTuple, Protocol
 from rmqclient.allocation import Allocation, Strategy, allocate, name_of, unallocated
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
+from rmqclient.errors import AllocationError
 from rmqclient.groups.members import Member, Seat
 from rmqclient.store import MessageQueue, MessageStore, TagSet
-from rmqclient.store.errors import AllocationError, UnknownTopic
+from rmqclient.store.errors import UnknownTopic
 
 _log = logging.getLogger(__name__)
 

@@ -27,13 +27,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from rmqclient.errors import HandlerError
 from rmqclient.groups.members import Member, MemberTable, check_client_id, default_client_id
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.sending.compressor import OVER_BYTES
 from rmqclient.sending.producer import Producer
 from rmqclient.store import HALF_TOPIC, MessageStore, StoreConfig
 from rmqclient.store.bodies import Compression
-from rmqclient.store.errors import HandlerError, QueueError, TransactionDecided
+from rmqclient.store.errors import QueueError, TransactionDecided
 from rmqclient.store.waiting.half_messages import checks_of, group_of
 
 _log = logging.getLogger(__name__)

@@ -97,7 +97,8 @@ class Life:
     @property
     def window_ms(self) -> int:
         """What is older than this must survive, ASYNC or not."""
-        return self.config.flush_interval_ms + self.config.flush_thorough_interval_ms + MARGIN_MS
+        flush = self.config.flush
+        return flush.interval_ms + flush.thorough_interval_ms + MARGIN_MS
 
 
 class Cuts:

@@ -160,8 +160,8 @@ def store_archive(
     The exit code is 1 when retention has removed files before they were archived: archive more often, or keep files
     longer.
     """
-    from rmqclient import ConfigMismatch, StoreUnusable
     from rmqclient.archive.archiver import archive
+    from rmqclient.errors import ConfigMismatch, StoreUnusable
 
     try:
         report = archive(root, url, dict(options), progress=_tell)
@@ -179,7 +179,7 @@ def store_archive(
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
     """Run a command on the directory itself. A directory that cannot be read ends the command with code 3."""
-    from rmqclient.store.errors import StoreError
+    from rmqclient.errors import StoreError
 
     try:
         yield

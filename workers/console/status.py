@@ -233,7 +233,7 @@ def printable(body: bytes) -> str:
 
 def _opened(message: ReceivedMessage) -> tuple[bytes, str | None]:
     """Return a body, and why it is the one that is stored when it cannot be opened."""
-    from rmqclient import BodyUnreadable, NotInstalled  # noqa: PLC0415 - a command imports what it needs
+    from rmqclient.errors import BodyUnreadable, NotInstalled  # noqa: PLC0415 - a command imports what it needs
 
     try:
         return message.open_body(), None  # not kept: of a list that would be all of them

@@ -27,7 +27,7 @@ from dataclasses import replace
 
 import multiprocess.connection
 
-from rmqclient import QueueError
+from rmqclient.errors import QueueError
 from rmqclient.groups.worker_table import WorkerState, WorkerTable
 from rmqclient.workers.exit_codes import ExitCode
 from rmqclient.workers.processes.child import Child

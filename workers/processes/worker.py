@@ -33,8 +33,9 @@ from typing import TYPE_CHECKING, Self
 import multiprocess
 import multiprocess.connection
 
-from rmqclient import HandlerError, MembershipRefused, QueueError, admin
+from rmqclient import admin
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.errors import HandlerError, MembershipRefused, QueueError
 from rmqclient.groups.worker_table import WorkerSlot, WorkerState, WorkerTable
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit

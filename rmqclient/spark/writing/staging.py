@@ -29,7 +29,7 @@ from rmqclient.names import check_topic
 from rmqclient.spark.writing.write_columns import exported
 from rmqclient.store import StoreConfig
 from rmqclient.store.append import staged
-from rmqclient.store.errors import told_by_system
+from rmqclient.store.errors import store_errors
 from rmqclient.store.files.mapped_file import make_directory
 from rmqclient.store.inspect.reading import settings_of
 
@@ -84,7 +84,7 @@ def stage(
     name = DIRECTORY / run / f"{part:05}-{attempt}-{secrets.token_hex(4)}"
     stager = staged.stager(topic, part, _queue_counts_of(root), settings_of(root).commit_log_file_bytes)
     temporary = root / f"{name}.tmp"
-    with told_by_system(f"{temporary} cannot be written"):
+    with store_errors(f"{temporary} cannot be written"):
         make_directory(temporary.parent)
         try:
             with open(temporary, "xb", buffering=0, opener=_opened_for_owner) as file:

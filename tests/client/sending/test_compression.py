@@ -18,11 +18,8 @@ import zstandard
 
 from rmqclient import (
     App,
-    BodyTooLarge,
     Compression,
     Message,
-    MessageRejected,
-    NotInstalled,
     Producer,
     PullConsumer,
     ReceivedMessage,
@@ -31,6 +28,7 @@ from rmqclient import (
     TransactionProducer,
 )
 from rmqclient.databases.outbox import Outbox, Relay
+from rmqclient.errors import BodyTooLarge, MessageRejected, NotInstalled
 from rmqclient.failures import dead_letters
 from rmqclient.filters import MessageFilter
 from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, MessageStore, TagSet, bodies, open_store

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import App, InvalidName, Message, MessageQueue, MessageRejected, Producer, ReceivedMessage
+from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage
+from rmqclient.errors import InvalidName, MessageRejected
 from rmqclient.names import check_topic
 from rmqclient.store import SCHEDULE_TOPIC, MessageStore, open_store
 from tests.client.conftest import consuming, wait_for

@@ -16,16 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import (
-    Durability,
-    Message,
-    MessageQueue,
-    MessageRejected,
-    Producer,
-    StoreBusy,
-    StoreClosed,
-    StoreConfig,
-)
+from rmqclient import Durability, Message, MessageQueue, Producer, StoreConfig
+from rmqclient.errors import MessageRejected, StoreBusy, StoreClosed
 from rmqclient.store import SCHEDULE_TOPIC, MessageStore, open_store
 from rmqclient.store.files.file_lock import ONCE_BYTES, ONCE_STRIPES
 from rmqclient.store.log.index_file import key_hashes

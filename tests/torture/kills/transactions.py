@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rmqclient.store import MessageStore, open_store
+from rmqclient.store.config import TransactionConfig
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import TransactionDecided
 from rmqclient.store.waiting.half_messages import OPERATION_QUEUE
@@ -47,7 +48,7 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
 
 def _round(chosen: random.Random, nursery: Nursery, directory: Path, counted: Counter[str]) -> list[str]:
     root, transactions = directory / "store", chosen.randrange(2, 24)
-    config = replace(SMALL, transaction_check_max=CHECKS)
+    config = replace(SMALL, transactions=TransactionConfig(check_max=CHECKS))
     store = open_store(root, config, housekeeping=False)
     store.transactions.now_ms = in_an_hour
     begin_transactions(store, transactions, chosen.choice((60, 600, 1_900)))

@@ -209,12 +209,8 @@ def test_a_file_that_is_full_is_flushed_however_little_is_dirty(store: MessageSt
 
 def test_the_intervals_and_page_counts_are_those_of_rocketmq() -> None:
     config = StoreConfig()
-    assert (config.flush_interval_ms, config.flush_least_pages, config.flush_thorough_interval_ms) == (500, 4, 10_000)
-    queues = (
-        config.consume_queue_flush_interval_ms,
-        config.consume_queue_flush_least_pages,
-        config.consume_queue_flush_thorough_interval_ms,
-    )
+    assert (config.flush.interval_ms, flush.LEAST_PAGES, config.flush.thorough_interval_ms) == (500, 4, 10_000)
+    queues = (flush.QUEUES_INTERVAL_MS, flush.QUEUES_LEAST_PAGES, config.flush.queues_interval_ms)
     assert queues == (1_000, 2, 60_000)
     assert (config.commit_interval_ms, config.page_cache_busy_timeout_ms) == (200, 1_000)
 

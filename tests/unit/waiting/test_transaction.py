@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from rmqclient.store import Message, MessageQueue, MessageStore, ReceivedMessage, open_store
+from rmqclient.store.config import TransactionConfig
 from rmqclient.store.errors import MessageRejected, PropertiesTooLarge, TransactionDecided
 from rmqclient.store.kernel._kernel import GIVEN_UP_TOPIC, HALF_TOPIC, OPERATION_TOPIC, Appender
 from rmqclient.store.settings import config_file
@@ -85,7 +86,13 @@ def cut(golden: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
     image = power_cut_image(golden, tmp_path / "image", request.param, 65_536)
     config_file.write_consumer_offsets(image, {(HALF_TOPIC, GROUP): {0: 0}, (OPERATION_TOPIC, GROUP): {0: 0}})
     (image / "abort").touch()
-    config = replace(SMALL, commit_log_file_bytes=65_536, index_slots=64, index_entries=64, transaction_check_max=2)
+    config = replace(
+        SMALL,
+        commit_log_file_bytes=65_536,
+        index_slots=64,
+        index_entries=64,
+        transactions=TransactionConfig(check_max=2),
+    )
     with open_store(image, config, housekeeping=False) as opened:
         yield opened
 

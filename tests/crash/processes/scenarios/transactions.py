@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 
 from rmqclient.store import open_store
+from rmqclient.store.config import TransactionConfig
 from rmqclient.store.errors import TransactionDecided
 from tests.crash.processes.order import Note, Order
 from tests.support.stores import SMALL, first_halves, in_an_hour
@@ -29,7 +30,7 @@ def check(order: Order, note: Note) -> None:
     logging.getLogger("rmqclient.store").setLevel(
         logging.CRITICAL
     )  # what is given up is reported, and this is meant to be
-    store = open_store(order.root, replace(SMALL, transaction_check_max=CHECKS), housekeeping=False)
+    store = open_store(order.root, replace(SMALL, transactions=TransactionConfig(check_max=CHECKS)), housekeeping=False)
     store.transactions.now_ms = in_an_hour
     order.arm()
     while store.transactions.pending():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rmqclient.store import Message, MessageQueue, open_store
+from rmqclient.store.config import RetentionConfig
 from rmqclient.store.settings.disk import Usage
 from tests.crash.processes.order import Note, Order
 from tests.support.stores import SMALL, TOPIC, appender_of, body_of
@@ -16,7 +17,7 @@ PRICES = 70
 
 def clean(order: Order, note: Note) -> None:
     """Append until there are old files of the log and of the queue, then remove all that may go; note each pass."""
-    config = replace(SMALL, clean_file_forcibly=True, disk_max_used_percent=1, disk_clean_forcibly_percent=1)
+    config = replace(SMALL, retention=RetentionConfig(disk_max_used_percent=1, disk_clean_forcibly_percent=1))
     store = open_store(order.root, config, housekeeping=False)
     appender = appender_of(store)
     for number in range(5 * SMALL.consume_queue_file_entries):
@@ -34,7 +35,7 @@ def compact(order: Order, note: Note) -> None:
 
     Every other time a price is deleted at the end.
     """
-    config = replace(SMALL, clean_file_forcibly=True, disk_max_used_percent=1, disk_clean_forcibly_percent=1)
+    config = replace(SMALL, retention=RetentionConfig(disk_max_used_percent=1, disk_clean_forcibly_percent=1))
     store = open_store(order.root, config, housekeeping=False)
     store.disk.usage = lambda: Usage(2.0, 0)  # type: ignore[method-assign]
     order.arm()
