@@ -73,7 +73,6 @@ def run(
 
 def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: str, member_name: str) -> ExitCode:
     from rmqclient import admin
-    from rmqclient.groups.worker_table import WorkerTable
     from rmqclient.names import check_member
     from rmqclient.workers import handler_transfer
     from rmqclient.workers.processes import supervisor, worker
@@ -100,7 +99,7 @@ def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: 
         signal_pipe.install()  # from here until the store is closed no signal interrupts anything
         admin.prefer_as_housekeeper(store)
         return supervisor.Supervisor(
-            WorkerTable(store), boot, signal_pipe, processes=processes, limits=limits, member_name=member_name
+            store.workers(), boot, signal_pipe, processes=processes, limits=limits, member_name=member_name
         ).run()
 
 

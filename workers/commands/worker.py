@@ -25,7 +25,6 @@ def worker() -> None:
 def worker_ls(root: Path, output: str, query: str | None) -> None:
     """All workers of all supervisors: state, age of the last beat and of the oldest message in flight."""
     from rmqclient import admin
-    from rmqclient.groups.worker_table import WorkerTable
 
     with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        write([status.worker_row(row) for row in WorkerTable(store).all()], output=output, query=query)
+        write([status.worker_row(row) for row in store.workers().all()], output=output, query=query)
