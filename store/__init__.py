@@ -49,6 +49,10 @@ from rmqclient.store.kernel._kernel import (
 )
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.message_store import MessageStore, open_store
+from rmqclient.store.runtime.client_id import check_client_id, default_client_id
+from rmqclient.store.runtime.members import Member, MemberInfo, MemberTable, Seat
+from rmqclient.store.runtime.running import Interrupted
+from rmqclient.store.runtime.worker_table import WorkerSlot, WorkerState, WorkerStatus, WorkerTable
 
 __all__ = [
     "HALF_TOPIC",
@@ -64,6 +68,10 @@ __all__ = [
     "CompactionConfig",
     "Durability",
     "FlushConfig",
+    "Interrupted",
+    "Member",
+    "MemberInfo",
+    "MemberTable",
     "Message",
     "MessageQueue",
     "MessageStore",
@@ -71,11 +79,18 @@ __all__ = [
     "ReceivedMessage",
     "RetentionConfig",
     "Running",
+    "Seat",
     "SendResult",
     "StoreConfig",
     "TagSet",
     "TransactionConfig",
+    "WorkerSlot",
+    "WorkerState",
+    "WorkerStatus",
+    "WorkerTable",
     "boottime",
+    "check_client_id",
+    "default_client_id",
     "java_hash",
     "open_store",
     "running_in",

@@ -46,7 +46,9 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.recovery.opening import enter, files_of, make_root, settle_config
 from rmqclient.store.recovery.recovery import ABORT
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
+from rmqclient.store.runtime.members import MemberTable
 from rmqclient.store.runtime.shared_state import SharedState, process_start_unique, queue_slot_at
+from rmqclient.store.runtime.worker_table import WorkerTable
 from rmqclient.store.settings import config_file
 from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
 from rmqclient.store.settings.topic_table import TopicTable
@@ -265,6 +267,16 @@ class MessageStore:
             max_opened_body_bytes=self.config.max_opened_body_bytes,
             compacted=self.compaction.reader(self.topics.queue(number)),
         )
+
+    def members(self) -> MemberTable:
+        """Return the members of all groups, for one consumer, or for an onlooker."""
+        self.check_usable()
+        return MemberTable(self.root, self.state, self.lock, self.topics, self.groups, self.config.lock_timeout_ms)
+
+    def workers(self) -> WorkerTable:
+        """Return the workers of all supervisors, for one supervisor, worker or onlooker."""
+        self.check_usable()
+        return WorkerTable(self.root, self.state, self.lock, self.config.lock_timeout_ms)
 
     def log_file(self, commit_log_offset: int) -> tuple[Mapping, int] | None:
         """Map the commit log file of an offset, for a grant; None when it was removed.

@@ -29,8 +29,7 @@ from rmqclient.allocation import Allocation, Strategy, allocate, name_of, unallo
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.errors import AllocationError
-from rmqclient.groups.members import Member, Seat
-from rmqclient.store import MessageQueue, MessageStore, TagSet
+from rmqclient.store import Member, MessageQueue, MessageStore, Seat, TagSet
 from rmqclient.store.errors import UnknownTopic
 
 _log = logging.getLogger(__name__)

@@ -15,8 +15,7 @@ from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.delivery.delivery import Delivery
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.failures.retry import retry_topic
-from rmqclient.groups.members import MemberTable
-from rmqclient.store import MessageStore, TagSet
+from rmqclient.store import MemberTable, MessageStore, TagSet
 
 
 class RetryTopic:

@@ -23,10 +23,9 @@ from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.concurrent import ConcurrentDelivery
 from rmqclient.delivery.delivery import Calls
 from rmqclient.delivery.process_queue import ProcessQueue
-from rmqclient.groups.members import Member
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import MessageStore
+from rmqclient.store import Member, MessageStore
 
 
 class BatchDelivery(ConcurrentDelivery):

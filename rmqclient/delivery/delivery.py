@@ -32,11 +32,10 @@ from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.failures.failure import DEATH, Failure, history
 from rmqclient.failures.retry import Outcome, Retries
-from rmqclient.groups.members import Member
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.sending.reply import Replier
-from rmqclient.store import MessageStore, Running
+from rmqclient.store import Member, MessageStore, Running
 from rmqclient.store.errors import QueueError, StoreBusy
 from rmqclient.store.log.record import reason
 from rmqclient.store.runtime.shared_state import arrival_lane_at

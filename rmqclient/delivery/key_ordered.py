@@ -21,9 +21,9 @@ one first. Nobody else handles messages of the queue then: an owner lets go when
 dead, or its lease has run out. One that was stopped past its lease and wakes up inside of a handler goes on there; its
 acknowledgement is refused, and it begins no other message of the queue.
 
-A delivery attempt that ends in the death of the process is counted by :mod:`rmqclient.groups.running`. Those that
-raised are counted by the owner, and from 1 again by the next one: there may be as many failing keys as messages in
-flight.
+A delivery attempt that ends in the death of the process is counted by :mod:`rmqclient.store.runtime.running`. The owner
+counts the attempts that raised, and the next owner counts from 1 again: there may be as many failing keys as messages
+in flight.
 
 Work goes through one queue, made in C, from which all threads take: lanes, and the token of the one that looks for
 messages. A thread that finds work takes no lock but that of the lanes, once when it has emptied one.
@@ -44,10 +44,9 @@ from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.delivery import Calls, Delivery, report_damaged
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.delivery.suspension import Suspension
-from rmqclient.groups.members import Member
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import MessageStore
+from rmqclient.store import Member, MessageStore
 from rmqclient.store.errors import StoreBusy
 
 _log = logging.getLogger(__name__)

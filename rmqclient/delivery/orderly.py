@@ -33,10 +33,9 @@ from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.delivery import Calls, Delivery
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.delivery.suspension import Suspension
-from rmqclient.groups.members import Member
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import MessageStore
+from rmqclient.store import Member, MessageStore
 from rmqclient.store.errors import StoreBusy
 
 _log = logging.getLogger(__name__)
