@@ -56,7 +56,7 @@ def make_root(root: Path, *, create: bool) -> None:
         if os.statvfs(root).f_flag & os.ST_RDONLY:
             raise StoreUnusable(
                 f"{root} lies on a file system that is mounted read-only: mount it for writing; "
-                "`python -m rmqclient.store dump` and `verify` look at it as it is"
+                "`rmq store dump` and `verify` look at it as it is"
             )
         if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
             raise StoreUnusable(f"{root} is not readable and writable by this user: change its owner or mode")
