@@ -11,9 +11,13 @@ from __future__ import annotations
 import random
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import Phase, settings
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
 
 KERNEL = Path(__file__).parents[1] / "store" / "kernel"
 
@@ -38,9 +42,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """Stop the run when the kernel is older than its sources; choose the order, for all workers of the run."""
     if problem := kernel_problem(KERNEL):
         raise pytest.UsageError(f"{problem}: run `make install`")
-    if config.option.random_seed is None:
+    if hasattr(config, "workerinput"):
+        config.option.random_seed = config.workerinput["random_seed"]
+    elif config.option.random_seed is None:
         in_a_debugger = config.option.usepdb or config.option.trace
         config.option.random_seed = 0 if in_a_debugger else random.SystemRandom().randrange(1, 1 << 32)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Hand the seed to a worker of pytest-xdist."""
+    node.workerinput["random_seed"] = node.config.option.random_seed
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from copy import deepcopy
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,8 @@ def test_without_java_the_pipeline_says_in_one_line_what_to_install(
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("rmqclient.spark.java.importlib.util.find_spec", lambda _name: None)
-    monkeypatch.setattr("rmqclient.spark.session.check_installed", lambda: None)
+    spark_session = import_module("rmqclient.spark.session")  # rmqclient.spark has a function of that name
+    monkeypatch.setattr(spark_session, "check_installed", lambda: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)  # pytest keeps its own
     main(["--output", str(tmp_path / "output")], standalone_mode=False)
     (line,) = capsys.readouterr().out.splitlines()
