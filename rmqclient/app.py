@@ -26,13 +26,13 @@ from typing import Any, Literal, TypeVar
 
 from rmqclient.allocation import Strategy, check_name, needs_settings
 from rmqclient.consuming.start_position import check_start
+from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.filters import MessageFilter
 from rmqclient.handler import Handler, Start
 from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic, function_name
 from rmqclient.schedules.cron import MISFIRE_GRACE, Cron, make_cron
 from rmqclient.store import StoreConfig
-from rmqclient.store.errors import HandlerError
 from rmqclient.tables.app_table import AppTable
 
 ROOT_VARIABLE = "RMQ_STORE"

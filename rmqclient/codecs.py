@@ -27,8 +27,9 @@ from functools import partial
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Annotated, Any, NewType, get_args, get_origin, get_type_hints
 
+from rmqclient.errors import HandlerError
 from rmqclient.message import Message, ReceivedMessage
-from rmqclient.store.errors import HandlerError, MessageRejected
+from rmqclient.store.errors import MessageRejected
 
 Decoder = Callable[[ReceivedMessage], object]
 BatchDecoder = Callable[[list[ReceivedMessage]], list[Any]]

@@ -17,7 +17,14 @@ Reading order, each file uses only what stands above it:
 from __future__ import annotations
 
 from rmqclient.store import layout
-from rmqclient.store.config import Durability, StoreConfig
+from rmqclient.store.config import (
+    CompactionConfig,
+    Durability,
+    FlushConfig,
+    RetentionConfig,
+    StoreConfig,
+    TransactionConfig,
+)
 from rmqclient.store.kernel import _kernel
 from rmqclient.store.kernel._kernel import (
     HALF_TOPIC,
@@ -42,6 +49,10 @@ from rmqclient.store.kernel._kernel import (
 )
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.message_store import MessageStore, open_store
+from rmqclient.store.runtime.client_id import check_client_id, default_client_id
+from rmqclient.store.runtime.members import Member, MemberInfo, MemberTable, Seat
+from rmqclient.store.runtime.running import Interrupted
+from rmqclient.store.runtime.worker_table import WorkerSlot, WorkerState, WorkerStatus, WorkerTable
 
 __all__ = [
     "HALF_TOPIC",
@@ -54,17 +65,32 @@ __all__ = [
     "Collector",
     "ColumnBuffer",
     "Columns",
+    "CompactionConfig",
     "Durability",
+    "FlushConfig",
+    "Interrupted",
+    "Member",
+    "MemberInfo",
+    "MemberTable",
     "Message",
     "MessageQueue",
     "MessageStore",
     "QueueGrant",
     "ReceivedMessage",
+    "RetentionConfig",
     "Running",
+    "Seat",
     "SendResult",
     "StoreConfig",
     "TagSet",
+    "TransactionConfig",
+    "WorkerSlot",
+    "WorkerState",
+    "WorkerStatus",
+    "WorkerTable",
     "boottime",
+    "check_client_id",
+    "default_client_id",
     "java_hash",
     "open_store",
     "running_in",

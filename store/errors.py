@@ -1,53 +1,10 @@
-"""Everything the queue can raise on purpose, store and client alike.
+"""The exceptions that the store raises on purpose.
 
-::
+Applications import them from :mod:`rmqclient.errors`, which also draws the tree of all exceptions. Two class attributes
+answer the questions that decide what a caller does next: ``retryable`` (the same call may succeed later) and ``stored``
+(the message can be in the log although the call raised).
 
-    QueueError
-    ├── StoreError
-    │   ├── StoreClosed           the handle was closed, or used in a forked child
-    │   ├── StoreInUse            a RocketMQ broker has this directory open
-    │   ├── StoreBusy             a lock was held longer than the time allowed for it
-    │   │   ├── NotFlushed        the message is stored; the flush that its send waited for did not come
-    │   │   └── PageCacheBusy     one append has kept the append lock for a second; nothing was written
-    │   ├── StoreFull             no room for another file, or the disk is too full; nothing was written
-    │   │   └── TimerFull         too many messages wait for their time
-    │   ├── LimitReached          a limit on open files, mappings or memory; nothing was written
-    │   ├── DiskFailed            an I/O error; nothing was written
-    │   ├── StorePoisoned         a flush failed in some process; no append is believed any more
-    │   ├── StoreUnusable         the directory, or a file in it, cannot be opened: permission, file system, kind
-    │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
-    │   ├── MessageExpired        retention has removed the message
-    │   ├── BatchConflict         a batch of a Spark job cannot be written exactly once any more
-    │   ├── DataLost              messages that a reader was to read are gone or damaged
-    │   └── StoreCorrupt          bytes on disk break the format; carries path and position
-    ├── MessageRejected           this message can never be stored; nothing was written
-    │   ├── BodyTooLarge
-    │   ├── PropertiesTooLarge
-    │   └── BatchTooLarge
-    ├── BodyUnreadable            a compressed body opens to more than its limit, or not at all
-    ├── RequestTimeout            a request is stored, and its reply did not come in time
-    ├── InvalidName               a topic or group outside the alphabet or too long
-    ├── UnknownTopic              asked about a topic that was never made
-    ├── TableFull                 a fixed table of the runtime file has no free slot
-    ├── MembershipRefused         a consumer cannot join its group as it is
-    │   ├── SubscriptionMismatch  members of the group want other messages, or share them another way
-    │   └── ClientIdInUse         a member of the group has the same client id
-    ├── ArchiveError              an archive of sealed files cannot be reached, read or written
-    │   ├── ArchiveBusy           another process writes to it
-    │   ├── ArchiveMismatch       it is another store's, or no archive at all
-    │   ├── ArchiveCorrupt        its manifest breaks the format, or its files differ from the manifest
-    │   └── NotArchived           retention removed these bytes before they were archived
-    ├── AllocationError           a strategy of one's own raised, or gave an answer that cannot be
-    ├── SparkUnavailable          pyspark, pyarrow or Java is not installed, or too old
-    ├── NotInstalled              a package that is optional is not there
-    └── HandlerError              a handler cannot be registered or loaded
-        └── FilterError           an expression of its filter; carries the column
-
-Two questions decide what a caller does, so they are attributes and not prose:
-``retryable`` (the same call may succeed later) and ``stored`` (whether the message
-can be in the log although the call raised).
-
-All of them survive pickling, because workers send them to their supervisor.
+Every exception survives pickling, because workers send exceptions to their supervisor.
 """
 
 from __future__ import annotations
@@ -60,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-"""What the kernel says when there is no room; it becomes :class:`StoreFull`."""
+"""Error numbers that mean "no room"; they become :class:`StoreFull`."""
 
 _NOT_OURS_TO_OPEN = frozenset(
     (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EISDIR, errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
@@ -68,22 +25,22 @@ _NOT_OURS_TO_OPEN = frozenset(
 
 
 class QueueError(Exception):
-    """Base class of everything raised on purpose."""
+    """Base class of every exception that is raised on purpose."""
 
     retryable: ClassVar[bool] = False
     stored: ClassVar[bool] = False
 
 
 class StoreError(QueueError):
-    """Something about the store directory, not about one message."""
+    """The store directory is at fault, rather than one message."""
 
 
 class StoreClosed(StoreError):
-    """The handle was closed, or belongs to the process that this one was forked from."""
+    """The handle was closed, or belongs to the process from which this one was forked."""
 
 
 class StoreInUse(StoreError):
-    """Somebody else's broker holds the directory; stop it first."""
+    """A RocketMQ broker has the directory open; stop the broker first."""
 
     retryable = True
 
@@ -97,7 +54,7 @@ class StoreBusy(StoreError):
 class NotFlushed(StoreBusy):
     """The message is stored, and the flush that its send waited for did not come in time, or could not begin.
 
-    Sent again it would be there twice; the next flush makes it durable.
+    Sending it again would store it twice; the next flush makes it durable.
     """
 
     retryable = False
@@ -107,18 +64,18 @@ class NotFlushed(StoreBusy):
 class PageCacheBusy(StoreBusy):
     """One append has kept the append lock for longer than ``page_cache_busy_timeout_ms``. [OS_PAGECACHE_BUSY]
 
-    The disk is slower than the senders, or the holder is stopped. Nothing was written.
+    The disk is slower than the senders, or the process that holds the lock is stopped. Nothing was written.
     """
 
 
 class StoreFull(StoreError):
-    """The file system, a quota or a limit leaves no room: for the next file, or below ``disk_full_percent``."""
+    """The file system, a quota or a limit has no room for the next file, or usage exceeds ``disk_full_percent``."""
 
     retryable = True
 
 
 class TimerFull(StoreFull):
-    """Too many messages wait for their time, or the oldest of them has stayed behind by too many."""
+    """Too many delayed messages are pending, or too many have come since the oldest pending one."""
 
 
 class LimitReached(StoreError):
@@ -128,14 +85,13 @@ class LimitReached(StoreError):
 
 
 class DiskFailed(StoreError):
-    """The disk, or the file system on it, failed while a file was opened, made or read."""
+    """The disk, or the file system on it, failed while a file was opened, created or read."""
 
 
 class StorePoisoned(StoreError):
-    """A flush failed. The kernel may have dropped dirty pages, so no later flush can be believed.
+    """A flush failed. The kernel may have dropped dirty pages, so a later flush proves nothing.
 
-    Messages appended before may be lost at a power cut; restart every process that uses the store
-    after the disk was looked at.
+    A power cut may lose messages appended before. Check the disk, then restart every process that uses the store.
     """
 
     stored = True
@@ -144,7 +100,7 @@ class StorePoisoned(StoreError):
 class StoreUnusable(StoreError):
     """The directory, or a file in it, cannot be opened.
 
-    It is not permitted, of another kind than expected, somebody else's, or on a file system without shared mappings.
+    Permission is missing, it is of an unexpected kind, another owner has it, or its file system has no shared mappings.
     """
 
 
@@ -153,18 +109,7 @@ class ConfigMismatch(StoreError):
 
 
 class MessageExpired(StoreError, LookupError):
-    """The message was removed by retention: it stood below the oldest file of the commit log."""
-
-
-class BatchConflict(StoreError):
-    """A batch of a Spark job cannot be written exactly once: it was written with other rows, or nobody can tell.
-
-    Nothing was written now. The text says what is known, and what to do.
-    """
-
-
-class DataLost(StoreError):
-    """Messages that a reader was to read were removed, or are damaged; ``failOnDataLoss`` of the Spark source."""
+    """Retention removed the message: its position is below the oldest file of the commit log."""
 
 
 class StoreCorrupt(StoreError):
@@ -198,12 +143,12 @@ class BatchTooLarge(MessageRejected):
 
 
 class TransactionDecided(QueueError):
-    """The transaction was committed or rolled back already, by its producer, by a check or by a person."""
+    """The transaction was already committed or rolled back: by its producer, by a check or from the command line."""
 
     def __init__(self, text: str, *, committed: bool) -> None:
         super().__init__(text)
         self.committed = committed
-        """Whether it was committed."""
+        """True if the transaction was committed, False if it was rolled back."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _transaction_decided, (str(self), self.committed)
@@ -214,13 +159,7 @@ def _transaction_decided(text: str, committed: bool) -> TransactionDecided:
 
 
 class BodyUnreadable(QueueError):
-    """A compressed body opens to more than ``max_opened_body_bytes``, is damaged, or compressed in an unknown way."""
-
-
-class RequestTimeout(QueueError, TimeoutError):
-    """The request is stored, and its reply did not come in time; its handler may have run, or may yet run."""
-
-    stored = True
+    """A compressed body exceeds ``max_opened_body_bytes`` when decompressed, is damaged, or has an unknown method."""
 
 
 class InvalidName(QueueError, ValueError):
@@ -228,11 +167,11 @@ class InvalidName(QueueError, ValueError):
 
 
 class UnknownTopic(QueueError, LookupError):
-    """Asked about a topic that was never made."""
+    """The topic does not exist."""
 
 
 class UnknownGroup(QueueError, LookupError):
-    """Asked about a group that never consumed this topic."""
+    """The group never consumed this topic."""
 
 
 class OffsetOutOfRange(QueueError, ValueError):
@@ -240,7 +179,7 @@ class OffsetOutOfRange(QueueError, ValueError):
 
 
 class QueueOwned(QueueError):
-    """A member of the group has this queue and keeps its offset; nobody else may."""
+    """A member of the group has this queue, and only that member may set its offset."""
 
 
 class MembershipRefused(QueueError):
@@ -250,7 +189,7 @@ class MembershipRefused(QueueError):
 class SubscriptionMismatch(MembershipRefused):
     """Living members of the group take other messages of the topic, or share its queues in another way.
 
-    Each of them would get messages that only the other one wants, and they would be lost to the group.
+    If both joined, each would get messages that only the other wants, and the group would lose these messages.
     """
 
 
@@ -259,69 +198,26 @@ class TableFull(QueueError):
 
 
 class ClientIdInUse(MembershipRefused):
-    """A living member of the group has the same client id: both would take themselves for the owner of its queues."""
-
-
-class ArchiveError(QueueError):
-    """An archive of a store's sealed files cannot be reached, read or written; the text names its URL."""
-
-
-class ArchiveBusy(ArchiveError):
-    """Another process archives this store; what it uploads need not be uploaded again."""
-
-    retryable = True
-
-
-class ArchiveMismatch(ArchiveError):
-    """What is at the URL belongs to another store, or is no archive: nothing was written."""
-
-
-class ArchiveCorrupt(ArchiveError):
-    """The manifest of an archive breaks its format, or a file is not as the manifest says."""
-
-
-class NotArchived(ArchiveError, FileNotFoundError):
-    """Neither the store nor its archive has these bytes: retention removed them before they were archived."""
-
-
-class AllocationError(QueueError, ValueError):
-    """A strategy of one's own raised, or gave out unknown queues, to unknown members, or a queue twice."""
-
-
-class SparkUnavailable(QueueError):
-    """Spark cannot be started: pyspark, pyarrow or a Java that it runs on is missing. The text says what to do."""
+    """A living member of the group has the same client id: both members would act as the owner of its queues."""
 
 
 class NotInstalled(QueueError):
-    """What was asked for takes a package that is optional, and is not there. The text says what to install."""
-
-
-class HandlerError(QueueError):
-    """A handler cannot be registered, loaded or handed to another process."""
-
-
-class FilterError(HandlerError, ValueError):
-    """An expression that says which messages a handler gets cannot be understood, or is too large."""
-
-    def __init__(self, text: str, column: int = 0) -> None:
-        super().__init__(text)
-        self.column = column
-        """Of the first character that is wrong, from 1 on; 0 when it is the whole expression."""
+    """This feature needs an optional package that is missing. The text says what to install."""
 
 
 @contextmanager
-def told_by_system(doing: str) -> Iterator[None]:
-    """Turn an ``OSError`` inside of the ``with`` block into the error that :func:`of_system` says."""
+def store_errors(doing: str) -> Iterator[None]:
+    """Turn an ``OSError`` inside the ``with`` block into the exception that :func:`as_store_error` returns."""
     try:
         yield
     except OSError as error:
-        raise of_system(error, doing) from error
+        raise as_store_error(error, doing) from error
 
 
-def of_system(error: OSError, doing: str) -> StoreError:
-    """Return what a refusal of the operating system means for a store; ``doing`` names the file and what was tried.
+def as_store_error(error: OSError, doing: str) -> StoreError:
+    """Return the store's exception for an error of the operating system.
 
-    The text says what to do about it, with the limit that was met.
+    ``doing`` names the file and the operation. The text names the limit that was reached, and says what to do.
     """
     what = f"{doing}: {error.strerror or error}"
     if error.filename is not None and str(error.filename) not in what:

@@ -20,7 +20,7 @@ from rmqclient.store.append.preparer import Preparer
 from rmqclient.store.append.releaser import Releaser
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt, StoreFull, told_by_system
+from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt, StoreFull, store_errors
 from rmqclient.store.files.file_lock import BROKER_BYTE, GATE_BYTE, TOPIC_BYTE, LockFile
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.files.file_system import check_file_system
@@ -46,14 +46,17 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.recovery.opening import enter, files_of, make_root, settle_config
 from rmqclient.store.recovery.recovery import ABORT
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
+from rmqclient.store.runtime.members import MemberTable
 from rmqclient.store.runtime.shared_state import SharedState, process_start_unique, queue_slot_at
+from rmqclient.store.runtime.worker_table import WorkerTable
 from rmqclient.store.settings import config_file
 from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
 from rmqclient.store.settings.topic_table import TopicTable
 from rmqclient.store.upkeep.compaction import Compaction
-from rmqclient.store.upkeep.flush import Flusher
-from rmqclient.store.upkeep.housekeeper import Every, Housekeeper
+from rmqclient.store.upkeep.flush import LEAST_PAGES, QUEUES_INTERVAL_MS, QUEUES_LEAST_PAGES, Flusher
+from rmqclient.store.upkeep.housekeeper import Housekeeper
 from rmqclient.store.upkeep.retention import FIRST_RUN_AFTER_MS, Retention
+from rmqclient.store.upkeep.timetable import Every
 from rmqclient.store.waiting import timer
 from rmqclient.store.waiting.once import Once
 from rmqclient.store.waiting.schedule import PERSIST_INTERVAL_MS, Schedule
@@ -80,7 +83,7 @@ def open_store(
     Raises StoreUnusable, StoreInUse, ConfigMismatch, StoreCorrupt, StoreFull, StoreBusy, LimitReached, DiskFailed.
     """
     path = Path(root)
-    with told_by_system(f"{path} cannot be opened"):
+    with store_errors(f"{path} cannot be opened"):
         make_root(path, create=create)
         check_file_system(path, allow_network=config is not None and config.allow_network_file_system)
         lock = LockFile(path / "lock")
@@ -257,12 +260,23 @@ class MessageStore:
             epoch,
             self,
             tags,
+            group_queue=slot.number,
             log_file_bytes=self.config.commit_log_file_bytes,
             entries_per_file=self.config.consume_queue_file_entries,
             timeout_ms=self.config.lock_timeout_ms,
             max_opened_body_bytes=self.config.max_opened_body_bytes,
             compacted=self.compaction.reader(self.topics.queue(number)),
         )
+
+    def members(self) -> MemberTable:
+        """Return the members of all groups, for one consumer, or for an onlooker."""
+        self.check_usable()
+        return MemberTable(self.root, self.state, self.lock, self.topics, self.groups, self.config.lock_timeout_ms)
+
+    def workers(self) -> WorkerTable:
+        """Return the workers of all supervisors, for one supervisor, worker or onlooker."""
+        self.check_usable()
+        return WorkerTable(self.root, self.state, self.lock, self.config.lock_timeout_ms)
 
     def log_file(self, commit_log_offset: int) -> tuple[Mapping, int] | None:
         """Map the commit log file of an offset, for a grant; None when it was removed.
@@ -377,7 +391,7 @@ class MessageStore:
 
     def build_index(self) -> None:
         """Bring the index up to date. Raises StoreFull, StoreBusy, LimitReached, DiskFailed."""
-        with told_by_system(f"{self.index_files.directory} cannot be written"):
+        with store_errors(f"{self.index_files.directory} cannot be written"):
             self._index.catch_up()
 
     def settle_appends(self) -> int:
@@ -421,7 +435,7 @@ class MessageStore:
     def prepare_next_file(self) -> None:
         """Make the commit log file that the next roll needs. Raises StoreFull."""
         following = self.log_files.base_of(self.state.published_to) + self.log_files.file_bytes
-        with told_by_system(f"{self.log_files.path(following)} cannot be made"):
+        with store_errors(f"{self.log_files.path(following)} cannot be made"):
             if self.log_files.bases():  # an empty store needs none yet
                 is_new = self.log_files.allocate(following)
                 if is_new and self.config.warm_mapped_files:
@@ -445,7 +459,10 @@ class MessageStore:
             self.housekeeper.close()
         self._releaser.close()
         try:
-            with told_by_system(f"{self.root} cannot be closed in order"), self.lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
+            with (
+                store_errors(f"{self.root} cannot be closed in order"),
+                self.lock.held(GATE_BYTE, _OPEN_TIMEOUT_S),
+            ):
                 if self.lock.try_exclusive(BROKER_BYTE):
                     self._close_last()
         finally:
@@ -487,17 +504,17 @@ class MessageStore:
     def _start_housekeeper(self) -> Housekeeper:
         config = self.config
         tasks: dict[Callable[[], None], int | Every] = {
-            self.flush_timed: config.flush_interval_ms,
-            self.flush_log: config.flush_thorough_interval_ms,
-            self.flush_queues_timed: config.consume_queue_flush_interval_ms,
-            self.flush_thorough: config.consume_queue_flush_thorough_interval_ms,
+            self.flush_timed: config.flush.interval_ms,
+            self.flush_log: config.flush.thorough_interval_ms,
+            self.flush_queues_timed: QUEUES_INTERVAL_MS,
+            self.flush_thorough: config.flush.queues_interval_ms,
             self.persist_offsets: config.offset_persist_interval_ms,
             self.persist_schedule: PERSIST_INTERVAL_MS,
             self.persist_timer: PERSIST_INTERVAL_MS,
-            self.transactions.check: config.transaction_check_interval_ms,
+            self.transactions.check: config.transactions.check_interval_ms,
             self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
-            self.retention.run: Every(config.clean_resource_interval_ms, FIRST_RUN_AFTER_MS),
-            self.compaction.run: config.compaction_interval_ms,
+            self.retention.run: Every(config.retention.interval_ms, FIRST_RUN_AFTER_MS),
+            self.compaction.run: config.compaction.interval_ms,
         }
         if config.message_index:
             tasks[self.build_index] = _INDEX_INTERVAL_MS
@@ -512,7 +529,7 @@ class MessageStore:
 
     def flush_timed(self) -> None:
         """Flush when enough pages are dirty, and record it."""
-        if self.flusher.flush(self.config.flush_least_pages):
+        if self.flusher.flush(LEAST_PAGES):
             self.flusher.write_checkpoint()
 
     def flush_log(self) -> None:
@@ -522,7 +539,7 @@ class MessageStore:
 
     def flush_queues_timed(self) -> None:
         """Flush the consume queues with enough dirty pages."""
-        self.flusher.flush_queues(self.config.consume_queue_flush_least_pages)
+        self.flusher.flush_queues(QUEUES_LEAST_PAGES)
 
     def flush_thorough(self) -> None:
         """Flush whatever there is, consume queues too, and record it."""

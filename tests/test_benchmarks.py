@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from benchmarks import report
+from benchmarks import compare, report
 from benchmarks.__main__ import BENCHMARKS, render
 from benchmarks.measure import Size
+from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import java_home
-from rmqclient.store.errors import SparkUnavailable
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -32,6 +33,12 @@ def test_the_smallest_run_of_a_benchmark_is_written_read_and_rendered(name: str,
     assert measured.figures
     assert all(figure.name in page.read_text(encoding="utf-8") for figure in measured.figures)
     assert list(working.iterdir()) == []
+
+
+def test_a_checkout_without_an_environment_cannot_be_compared_with(tmp_path: Path) -> None:
+    result = CliRunner().invoke(compare.main, [str(tmp_path), "consume", "--turns", "1"])
+    assert result.exit_code == 1
+    assert result.output == f"Error: {tmp_path} has no environment: run `make install` there\n"
 
 
 def skip_without_java() -> None:

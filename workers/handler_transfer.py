@@ -39,9 +39,9 @@ from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from rmqclient import HandlerError
 from rmqclient.app import App
 from rmqclient.codecs import payload_annotation, python_function
+from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.handler import Handler
 from rmqclient.names import function_name

@@ -23,10 +23,10 @@ from benchmarks.traffic import watch
 from examples.flights import dataset
 from rmqclient import App, Message, Producer, ReceivedMessage, admin
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import java_home
 from rmqclient.store import layout
 from rmqclient.store.bodies import Compression
-from rmqclient.store.errors import SparkUnavailable
 
 TOPIC = "flights"
 QUEUES = 4

@@ -16,8 +16,8 @@ from benchmarks.spark import stream as spark_stream
 from benchmarks.spark.kafka import Jars, KafkaUnavailable, broker, fetch
 from benchmarks.spark.rows import JSON, KAFKA, PARQUET, QUEUES, STORE, TUNED_KAFKA, TUNING, TUPLES
 from benchmarks.spark.scans import AGGREGATE, ARCHIVE, BODILESS, PROJECTED, SCAN, WRITE, figure
+from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import java_home
-from rmqclient.store.errors import SparkUnavailable
 
 TARGETS = {
     (SCAN, PARQUET): at_least(0.5),

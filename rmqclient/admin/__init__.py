@@ -11,11 +11,18 @@ from typing import Literal, TypeAlias
 
 from rmqclient.consuming.broadcast import group_and_member
 from rmqclient.delivery.process_queue import FlowControl
-from rmqclient.groups.members import MemberInfo, MemberTable
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import check_group, check_topic
 from rmqclient.sending.producer import check_queue_count
-from rmqclient.store import HALF_TOPIC, MessageQueue, MessageStore, StoreConfig, boottime, layout
+from rmqclient.store import (
+    HALF_TOPIC,
+    MemberInfo,
+    MessageQueue,
+    MessageStore,
+    StoreConfig,
+    boottime,
+    layout,
+)
 from rmqclient.store import open_store as _open_store
 from rmqclient.store.errors import InvalidName, MessageExpired, OffsetOutOfRange, UnknownGroup
 from rmqclient.store.inspect.broker_conf import broker_conf as _broker_conf
@@ -180,7 +187,7 @@ def clean(store: MessageStore, reserved_hours: int | None = None) -> CleanInfo:
 
 def consumers(store: MessageStore) -> list[MemberInfo]:
     """Return every member that consumes; the others are transaction producers."""
-    return [member for member in MemberTable(store).all() if member.topic != HALF_TOPIC]
+    return [member for member in store.members().all() if member.topic != HALF_TOPIC]
 
 
 def groups(store: MessageStore) -> list[GroupInfo]:
@@ -335,7 +342,7 @@ def _slots_of(store: MessageStore, group: str, queues: Collection[MessageQueue] 
 
 
 def _lag_of(store: MessageStore, slots: list[GroupQueueSlot]) -> list[QueueLag]:
-    clients = {(member.slot, member.incarnation): member.client_id for member in MemberTable(store).all()}
+    clients = {(member.slot, member.incarnation): member.client_id for member in store.members().all()}
     found = [_queue_lag(store, slot, clients) for slot in slots]
     return sorted(found, key=lambda each: (each.topic, each.queue_id, each.member or ""))
 

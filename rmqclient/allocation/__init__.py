@@ -32,9 +32,9 @@ from rmqclient.allocation.machine_room import machine_room
 from rmqclient.allocation.nearby import nearby
 from rmqclient.allocation.sticky import sticky
 from rmqclient.allocation.strategy import Allocation, Strategy, in_order_of_members, in_order_of_queues
+from rmqclient.errors import AllocationError
 from rmqclient.message_queue import MessageQueue
 from rmqclient.names import function_name
-from rmqclient.store.errors import AllocationError
 
 __all__ = [
     "STRATEGIES",

@@ -36,6 +36,7 @@ from pathlib import Path
 
 from rmqclient.archive import manifest as archive_manifest
 from rmqclient.archive import uploads as archive_uploads
+from rmqclient.archive.errors import ArchiveBusy, ArchiveMismatch
 from rmqclient.archive.manifest import (
     HEAD_BYTES,
     LOG_DIRECTORY,
@@ -51,7 +52,7 @@ from rmqclient.archive.queues import QueueArchiver
 from rmqclient.archive.storage import Storage
 from rmqclient.archive.uploads import Progress, Upload, Uploads, crc_of
 from rmqclient.store import layout
-from rmqclient.store.errors import ArchiveBusy, ArchiveMismatch, StoreCorrupt
+from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.cold_reads import ColdReads
 from rmqclient.store.inspect.reading import StoreReader, open_reader
 from rmqclient.store.log import shape

@@ -31,9 +31,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from rmqclient.archive.errors import ArchiveCorrupt, ArchiveMismatch
 from rmqclient.archive.storage import Storage
 from rmqclient.store import MessageQueue, layout
-from rmqclient.store.errors import ArchiveCorrupt, ArchiveMismatch
 
 NAME = "manifest.json"
 MOST_BYTES = 256 << 20

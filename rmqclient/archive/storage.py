@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
-from rmqclient.store.errors import ArchiveError, QueueError
+from rmqclient.archive.errors import ArchiveError
+from rmqclient.store.errors import QueueError
 from rmqclient.store.files.mapped_file import sync_directory, sync_file
 
 TEMPORARY = ".uploading"

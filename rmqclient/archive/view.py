@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from zlib import crc32
 
 from rmqclient.archive import manifest as archive_manifest
+from rmqclient.archive.errors import ArchiveCorrupt, ArchiveError, ArchiveMismatch, NotArchived
 from rmqclient.archive.manifest import (
     HEAD_BYTES,
     LOG_DIRECTORY,
@@ -31,7 +32,7 @@ from rmqclient.archive.manifest import (
 )
 from rmqclient.archive.storage import Object, Storage, is_url
 from rmqclient.store import MessageQueue, layout
-from rmqclient.store.errors import ArchiveCorrupt, ArchiveError, ArchiveMismatch, NotArchived, StoreUnusable
+from rmqclient.store.errors import StoreUnusable
 from rmqclient.store.inspect.view import LocalView, LogPart, View
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import logging
 
+from rmqclient.errors import HandlerError
 from rmqclient.failures.failure import Failure
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import MAX_NAME_CHARACTERS, check_group, check_member
-from rmqclient.store.errors import HandlerError, InvalidName
+from rmqclient.store.errors import InvalidName
 
 SEPARATOR = "|"
 

@@ -27,7 +27,6 @@ from types import TracebackType
 from typing import Self
 
 from rmqclient.filters.tag import TagFilter, parse_tags
-from rmqclient.groups.members import MemberTable
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import check_group
 from rmqclient.store import MessageQueue, MessageStore, layout, open_store
@@ -86,7 +85,7 @@ class PullConsumer:
         self.group = check_group(group)
         self._own_store = not isinstance(root, MessageStore)
         self._store = root if isinstance(root, MessageStore) else open_store(root, create=False)
-        self._members = MemberTable(self._store)
+        self._members = self._store.members()
         self._lane = secrets.randbelow(layout.ARRIVAL_LANES)
 
     def queues(self, topic: str) -> list[MessageQueue]:

@@ -25,12 +25,20 @@ from rmqclient.delivery.modes.key_ordered import KeyOrderedDelivery
 from rmqclient.delivery.modes.orderly import OrderlyDelivery
 from rmqclient.failures.retry import Retries
 from rmqclient.filters import MessageFilter
-from rmqclient.groups.members import Member, MemberTable, check_client_id, default_client_id
 from rmqclient.handler import Handler
 from rmqclient.schedules.cron import Cron
 from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer
-from rmqclient.store import MessageQueue, MessageStore, boottime, layout
+from rmqclient.store import (
+    Member,
+    MemberTable,
+    MessageQueue,
+    MessageStore,
+    boottime,
+    check_client_id,
+    default_client_id,
+    layout,
+)
 from rmqclient.store.errors import QueueError
 from rmqclient.tables import app_table
 
@@ -144,7 +152,7 @@ class PushConsumer:
         self._start_crons()
 
     def _join(self) -> None:
-        table = MemberTable(self._store)
+        table = self._store.members()
         for handler in self._handlers:
             self.subscriptions.append(
                 Subscription(self._store, table, handler, self.client_id, self._config, self._member_name)

@@ -29,10 +29,9 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from rmqclient.allocation import Allocation, Strategy, allocate, name_of, unallocated
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
-from rmqclient.groups.members import Member, Seat
-from rmqclient.groups.running import Interrupted
-from rmqclient.store import MessageQueue, MessageStore, QueueGrant, TagSet
-from rmqclient.store.errors import AllocationError, UnknownTopic
+from rmqclient.errors import AllocationError
+from rmqclient.store import Interrupted, Member, MessageQueue, MessageStore, QueueGrant, Seat, TagSet
+from rmqclient.store.errors import UnknownTopic
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 _log = logging.getLogger(__name__)

@@ -15,9 +15,7 @@ from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.failures.retry import retry_topic
-from rmqclient.groups.members import MemberTable
-from rmqclient.groups.running import Interrupted
-from rmqclient.store import MessageStore, QueueGrant, TagSet
+from rmqclient.store import Interrupted, MemberTable, MessageStore, QueueGrant, TagSet
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 

@@ -23,11 +23,9 @@ from rmqclient.delivery import caller
 from rmqclient.delivery.acknowledging import Acknowledger
 from rmqclient.delivery.calls import Calls, Counters
 from rmqclient.delivery.turns import Queue, Relief, Turns
-from rmqclient.groups.members import Member
-from rmqclient.groups.running import Interrupted
 from rmqclient.handler import Handler
 from rmqclient.sending.reply import Replier
-from rmqclient.store import MessageStore, QueueGrant
+from rmqclient.store import Interrupted, Member, MessageStore, QueueGrant
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 

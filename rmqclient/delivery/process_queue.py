@@ -19,10 +19,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.groups.running import Interrupted
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import RETRY_PREFIX
-from rmqclient.store import MessageQueue, QueueGrant, boottime
+from rmqclient.store import Interrupted, MessageQueue, QueueGrant, boottime
 from rmqclient.store.errors import DiskFailed, LimitReached, StoreBusy, StoreCorrupt, StoreUnusable
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 

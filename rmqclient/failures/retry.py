@@ -23,11 +23,12 @@ import enum
 from dataclasses import dataclass
 from typing import NoReturn
 
+from rmqclient.errors import HandlerError
 from rmqclient.failures.failure import Failure, with_failures
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqclient.store import Appender, Durability, MessageStore
-from rmqclient.store.errors import HandlerError, NotFlushed
+from rmqclient.store.errors import NotFlushed
 
 LEVELS = 18
 FIRST_LEVEL = 3

@@ -17,7 +17,7 @@ import orjson
 from jmespath.exceptions import JMESPathError
 from jmespath.functions import Functions
 
-from rmqclient.store.errors import FilterError
+from rmqclient.errors import FilterError
 
 MAX_CHARACTERS = 1_024
 MAX_DEPTH = 40

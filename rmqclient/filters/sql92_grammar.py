@@ -31,6 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
+from rmqclient.errors import FilterError
 from rmqclient.filters.sql92_tree import (
     NUMBERS,
     TRUTHS,
@@ -50,7 +51,6 @@ from rmqclient.filters.sql92_tree import (
     depth_of,
     kind_of,
 )
-from rmqclient.store.errors import FilterError
 
 MAX_CHARACTERS = 4_096
 MAX_DEPTH = 40

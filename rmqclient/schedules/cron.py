@@ -25,9 +25,9 @@ from functools import cache
 from typing import Any, Protocol
 
 from rmqclient.codecs import encode_body
+from rmqclient.errors import HandlerError
 from rmqclient.message import Message
 from rmqclient.names import check_schedule, check_topic, function_name
-from rmqclient.store.errors import HandlerError
 
 UTC = datetime.UTC
 MISFIRE_GRACE = datetime.timedelta(minutes=1)

@@ -336,11 +336,11 @@ def _check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> 
 
 def check_window(within: timedelta | None, config: StoreConfig) -> None:
     """Raise ValueError for a time that is none, or for which the store does not keep what was sent."""
-    reserved = timedelta(hours=config.file_reserved_hours)
+    reserved = timedelta(hours=config.retention.file_reserved_hours)
     if within is not None and not timedelta() < within <= reserved:
         raise ValueError(
-            f"within={within!r}: a window is positive and at most {config.file_reserved_hours} hours, for which the "
-            "store keeps messages (file_reserved_hours); None looks at all that it has"
+            f"within={within!r}: a window is positive and at most {config.retention.file_reserved_hours} hours, for "
+            "which the store keeps messages (file_reserved_hours); None looks at all that it has"
         )
 
 

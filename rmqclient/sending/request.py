@@ -27,11 +27,11 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
-from rmqclient.groups.members import default_client_id
+from rmqclient.errors import RequestTimeout
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.sending.reply import reply_queue
-from rmqclient.store import MessageQueue, MessageStore, java_hash, layout
-from rmqclient.store.errors import MessageExpired, RequestTimeout, StoreClosed, StoreCorrupt
+from rmqclient.store import MessageQueue, MessageStore, default_client_id, java_hash, layout
+from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt
 from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
 from rmqclient.store.runtime.shared_state import arrival_lane_at, queue_slot_at
 

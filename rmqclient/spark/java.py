@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.scripts import script
-from rmqclient.store.errors import SparkUnavailable
 
 OLDEST_VERSION = 17
 """The oldest that Spark 4 runs on."""

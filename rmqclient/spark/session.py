@@ -36,9 +36,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
+from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import java_home
 from rmqclient.spark.python import worker_python
-from rmqclient.store.errors import SparkUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import StoreCorrupt, told_by_system
+from rmqclient.store.errors import StoreCorrupt, store_errors
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.kernel._kernel import Mapping
 from rmqclient.store.log import commit_log
@@ -99,14 +99,14 @@ class AppendFiles:
         mapping = consume_queue.files.mapping(base)
         mapping.read_no_further()  # 10,000 queues would fill a gigabyte of memory with zeros
         if is_new and first:  # a queue that has filled a file will fill this one, too
-            with told_by_system(f"{consume_queue.files.path(base)} cannot be populated"):
+            with store_errors(f"{consume_queue.files.path(base)} cannot be populated"):
                 mapping.populate()
         return mapping
 
     def repair(self) -> None:
         """Finish or undo the append of a process that died in it. Raises StoreBusy, StoreCorrupt, LimitReached."""
         doing = "an append that was cut short cannot be repaired"
-        with told_by_system(doing), self._state.locked(self._state.append_mutex, self._lock_timeout_ms):
+        with store_errors(doing), self._state.locked(self._state.append_mutex, self._lock_timeout_ms):
             repair(self._state, self._log_files, self._consume_queues, self._topics)
         for lane in range(layout.ARRIVAL_LANES):
             self._state.signal_arrival(lane)

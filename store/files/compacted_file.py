@@ -29,7 +29,7 @@ header again, for the case that its first bytes cannot be read::
 A file is never changed. Its successor is written beside it (``compacted.tmp``), flushed, and renamed over it, and then
 the directory is flushed: a crash leaves the old one or the new one. Who has the old one open reads on in it.
 
-Invariants, checked by ``python -m rmqclient.store verify``:
+Invariants, checked by ``rmq store verify``:
 
 14. One of the two headers is whole, the entries are whole, their queue offsets grow and stay below ``compacted_to``,
     which is not above the queue's max offset.
@@ -51,7 +51,7 @@ from typing import NamedTuple, Self
 
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import StoreCorrupt, told_by_system
+from rmqclient.store.errors import StoreCorrupt, store_errors
 from rmqclient.store.files.mapped_file import FileIdentity, is_at, make_directory, open_plain, sync_directory
 from rmqclient.store.kernel._kernel import ReceivedMessage, decode
 from rmqclient.store.message_queue import MessageQueue
@@ -229,7 +229,7 @@ class CompactedWriter:
         self.count = 0
         self._entries = bytearray()
         self._temporary = self.path.with_name(f"{FILE_NAME}.tmp")
-        with told_by_system(f"{self.path} cannot be made"):
+        with store_errors(f"{self.path} cannot be made"):
             make_durable_directory(self.path.parent, root)
             self._temporary.unlink(missing_ok=True)
             self._file = open(self._temporary, "xb", buffering=1 << 18, opener=_private)  # noqa: SIM115 - see __exit__
@@ -241,7 +241,7 @@ class CompactedWriter:
         fields = (message.queue_offset, self._position, delete_at, message.size)
         packed = _ENTRY.pack(*fields, 0)[: _ENTRY.at["crc"]]
         self._entries += packed + zlib.crc32(packed).to_bytes(4, "big")
-        with told_by_system(f"{self._temporary} cannot be written"):
+        with store_errors(f"{self._temporary} cannot be written"):
             self._file.write(message.record())
         self._position += message.size
         self.count += 1
@@ -253,7 +253,7 @@ class CompactedWriter:
         fields = (layout.COMPACTED_MAGIC, compacted_to, self._position, self.count, made_at)
         packed = _HEADER.pack(*fields, 0)[: _HEADER.at["crc"]]
         header = packed + zlib.crc32(packed).to_bytes(4, "big")
-        with told_by_system(f"{self._temporary} cannot be written"):
+        with store_errors(f"{self._temporary} cannot be written"):
             self._file.write(self._entries)
             self._file.write(header)
             self._file.seek(0)
@@ -344,7 +344,7 @@ class CompactedQueue:
 def keep_aside(file: CompactedFile) -> Path:
     """Copy a file that is damaged, durably, before a new one takes its place; return where to."""
     aside = file.path.with_name(f"{FILE_NAME}.damaged-{file.compacted_to}")
-    with told_by_system(f"{aside} cannot be written"):
+    with store_errors(f"{aside} cannot be written"):
         shutil.copyfile(file.path, aside)
         descriptor = os.open(aside, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -357,7 +357,7 @@ def keep_aside(file: CompactedFile) -> Path:
 
 def make_durable_directory(path: Path, root: Path) -> None:
     """Make a directory inside of ``root`` with those above it, names on the disk."""
-    with told_by_system(f"{path} cannot be made"):
+    with store_errors(f"{path} cannot be made"):
         missing = [each for each in (path, *path.parents) if each.is_relative_to(root) and not each.is_dir()]
         make_directory(path)
         for each in missing:

@@ -55,7 +55,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmqclient.store.errors import StoreBusy, StoreClosed, StoreUnusable, told_by_system
+from rmqclient.store.errors import StoreBusy, StoreClosed, StoreUnusable, store_errors
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.layout import MEMBER_SLOTS, WORKER_SLOTS
 
@@ -233,11 +233,11 @@ def byte_name(byte: int) -> str:
 
 
 def _open(path: Path) -> io.FileIO:
-    with told_by_system(f"{path}: the lock file cannot be opened"):
+    with store_errors(f"{path}: the lock file cannot be opened"):
         # The mode of FileIO does not matter: the opener chooses the flags.
         file = io.FileIO(path, "r+", opener=_open_descriptor)
     try:
-        with told_by_system(f"{path}: the lock file cannot be made"):
+        with store_errors(f"{path}: the lock file cannot be made"):
             _check_and_fill(path, file)
     except BaseException:
         file.close()

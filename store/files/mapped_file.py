@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import DiskFailed, StoreCorrupt, StoreUnusable, of_system, told_by_system
+from rmqclient.store.errors import DiskFailed, StoreCorrupt, StoreUnusable, as_store_error, store_errors
 from rmqclient.store.files.file_system import check_owner
 from rmqclient.store.kernel._kernel import Mapping
 
@@ -33,9 +33,9 @@ def allocate(path: Path, size: int, scratch: Path) -> bool:
     """Make ``path`` with ``size`` zero bytes, made first inside ``scratch``, a directory of the same file system.
 
     Returns False when it was there already. Raises StoreFull when there is no room, or what else
-    :func:`rmqclient.store.errors.of_system` says, and nothing is left behind.
+    :func:`rmqclient.store.errors.as_store_error` says, and nothing is left behind.
     """
-    with told_by_system(f"{path} of {size} bytes cannot be made"):
+    with store_errors(f"{path} of {size} bytes cannot be made"):
         if path.exists():
             return False
         temporary = scratch_name(scratch)
@@ -85,7 +85,7 @@ def identity_of(path: str) -> FileIdentity:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise of_system(error, f"{path} cannot be looked at") from error
+        raise as_store_error(error, f"{path} cannot be looked at") from error
     return status.st_dev, status.st_ino
 
 
@@ -101,7 +101,7 @@ def map_file(path: Path, size: int, *, writable: bool = True) -> Mapping:
     """Map the whole of ``path``. Raises as :func:`open_file`."""
     descriptor = open_file(path, size, os.O_RDWR if writable else os.O_RDONLY)
     try:
-        with told_by_system(f"{path} of {size} bytes cannot be mapped"):
+        with store_errors(f"{path} of {size} bytes cannot be mapped"):
             return Mapping(descriptor, size, writable=writable)
     finally:
         os.close(descriptor)
@@ -129,7 +129,7 @@ def open_plain(path: Path, flags: int) -> int:
     """
     descriptor = _open(path, flags)
     try:
-        with told_by_system(f"{path} cannot be looked at"):
+        with store_errors(f"{path} cannot be looked at"):
             status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise StoreUnusable(f"{path} is no plain file, and a store holds nothing else")
@@ -150,12 +150,12 @@ def _open(path: Path, flags: int) -> int:
             raise StoreUnusable(f"{path} is a symbolic link: a store holds plain files only") from error
         if error.errno in {errno.EISDIR, errno.ENXIO}:
             raise StoreUnusable(f"{path}: {error.strerror}: a store holds plain files only") from error
-        raise of_system(error, f"{path} cannot be opened") from error
+        raise as_store_error(error, f"{path} cannot be opened") from error
 
 
 def check_size(path: Path, descriptor: int, size: int) -> None:
     """Raise StoreCorrupt when the open file has another size."""
-    with told_by_system(f"{path} cannot be looked at"):
+    with store_errors(f"{path} cannot be looked at"):
         status = os.fstat(descriptor)
     if status.st_size != size:
         raise StoreCorrupt(path, status.st_size, f"the file has {status.st_size} bytes instead of {size}")

@@ -555,6 +555,8 @@ class QueueGrant:
 
     queue: MessageQueue
     queue_slot_number: int
+    group_queue: int
+    """Number of its slot in the group-queue table."""
     epoch: int
     next_offset: int
     damaged: list[tuple[int, int, int]]
@@ -571,6 +573,7 @@ class QueueGrant:
         files: _GrantFiles,
         tags: TagSet,
         *,
+        group_queue: int,
         log_file_bytes: int,
         entries_per_file: int,
         timeout_ms: int,
@@ -586,7 +589,37 @@ class QueueGrant:
     @property
     def has_more(self) -> bool: ...
     @property
-    def valid(self) -> bool: ...
+    def valid(self) -> bool:
+        """Whether nobody was granted the queue after this grant."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether the group is to take nothing from the queue."""
+
+    @property
+    def lease_until(self) -> int:
+        """End of the lease, in ns on CLOCK_BOOTTIME; 0 without one."""
+
+    @property
+    def lease_is_over(self) -> bool:
+        """Whether there is a lease and its end has passed: another member may be granted the queue at any moment."""
+
+    @property
+    def flow_control(self) -> int:
+        """The number that :meth:`show` has written last, of this grant or of an earlier one."""
+
+    def show(self, flow_control: int) -> None:
+        """Write why the owner takes nothing just now, for display. Takes no lock: only the owner writes it."""
+
+    def renew(self, lease_ms: int) -> bool:
+        """Let the lease end ``lease_ms`` from now. Returns False and changes nothing when the epoch is old.
+
+        Raises StoreBusy.
+        """
+
+    def release(self) -> bool:
+        """Give the queue back. Returns False and changes nothing when the epoch is old. Raises StoreBusy."""
+
     def arm(self, lane: int) -> bool: ...
     def take(self, limit: int, span: int) -> list[ReceivedMessage]: ...
     def begin(self, message: ReceivedMessage) -> bool: ...

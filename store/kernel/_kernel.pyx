@@ -158,10 +158,14 @@ cdef enum:
     # group-queue slot
     G_MUTEX = 192
     G_EPOCH = 256
+    G_OWNER = 264
+    G_LEASE_UNTIL = 280
     G_COMMITTED = 288
     G_ADVANCE_TO = 296
     G_TAKEN_TO = 304
+    G_FLOW_CONTROL = 312
     G_ACKNOWLEDGED = 320
+    G_PAUSED = 576
     G_HELD_OFFSET = 584
     G_HELD_ATTEMPTS = 592
     ACK_WINDOW = 2048
@@ -188,9 +192,11 @@ LAYOUT = {
     "header.min_offset": H_MIN_OFFSET, "header.prepare_word": H_PREPARE_WORD,
     "queue.topic_size": Q_TOPIC_SIZE, "queue.topic": Q_TOPIC,
     "queue.max_offset": Q_MAX_OFFSET, "queue.min_offset": Q_MIN_OFFSET, "queue.waiting_lanes": Q_WAITING_LANES,
-    "group_queue.mutex": G_MUTEX, "group_queue.epoch": G_EPOCH, "group_queue.committed_offset": G_COMMITTED,
+    "group_queue.mutex": G_MUTEX, "group_queue.epoch": G_EPOCH, "group_queue.owner": G_OWNER,
+    "group_queue.lease_until": G_LEASE_UNTIL, "group_queue.committed_offset": G_COMMITTED,
     "group_queue.advance_to": G_ADVANCE_TO, "group_queue.taken_to": G_TAKEN_TO,
-    "group_queue.acknowledged": G_ACKNOWLEDGED,
+    "group_queue.flow_control": G_FLOW_CONTROL, "group_queue.acknowledged": G_ACKNOWLEDGED,
+    "group_queue.paused": G_PAUSED,
     "group_queue.held_offset": G_HELD_OFFSET, "group_queue.held_attempts": G_HELD_ATTEMPTS,
     "timer.done_to": T_DONE_TO, "timer.clearing_to": T_CLEARING_TO, "timer.size_of": TIMER_HEADER_SIZE,
     "RECORD_MAGIC": RECORD_MAGIC, "BLANK_MAGIC": BLANK_MAGIC, "RECORD_FIXED_SIZE": RECORD_FIXED_SIZE,

@@ -15,7 +15,7 @@ from pathlib import Path
 from rmqclient.store import layout
 from rmqclient.store.append.appending import repair
 from rmqclient.store.config import StoreConfig
-from rmqclient.store.errors import ConfigMismatch, StoreCorrupt, StoreInUse, StoreUnusable, of_system
+from rmqclient.store.errors import ConfigMismatch, StoreCorrupt, StoreInUse, StoreUnusable, as_store_error
 from rmqclient.store.files.file_lock import BROKER_BYTE, LockFile
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
 from rmqclient.store.files.file_system import check_content, warn_of_loss
@@ -56,14 +56,14 @@ def make_root(root: Path, *, create: bool) -> None:
         if os.statvfs(root).f_flag & os.ST_RDONLY:
             raise StoreUnusable(
                 f"{root} lies on a file system that is mounted read-only: mount it for writing; "
-                "`python -m rmqclient.store dump` and `verify` look at it as it is"
+                "`rmq store dump` and `verify` look at it as it is"
             )
         if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
             raise StoreUnusable(f"{root} is not readable and writable by this user: change its owner or mode")
     except FileExistsError as error:
         raise StoreUnusable(f"{root} cannot be used as a store: {error.strerror}") from error
     except OSError as error:
-        raise of_system(error, f"{root} cannot be used as a store") from error
+        raise as_store_error(error, f"{root} cannot be used as a store") from error
 
 
 def settle_config(root: Path, config: StoreConfig | None) -> StoreConfig:

@@ -43,7 +43,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from rmqclient.store import layout
-from rmqclient.store.errors import NO_ROOM, of_system, told_by_system
+from rmqclient.store.errors import NO_ROOM, as_store_error, store_errors
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.kernel._kernel import Mapping
 from rmqclient.store.settings import config_file
@@ -164,7 +164,7 @@ def _write_piece(path: Path, descriptor: int, position: int, piece: bytes) -> No
         os.pwrite(descriptor, piece, position)
     except OSError as error:
         if error.errno in NO_ROOM:  # a file system that never writes in place; the mark before it stays
-            raise of_system(error, f"{path} cannot be written") from error
+            raise as_store_error(error, f"{path} cannot be written") from error
         raise
 
 
@@ -174,7 +174,7 @@ def _content(path: Path) -> bytes:
     except FileNotFoundError:
         return b""
     try:
-        with told_by_system(f"{path} cannot be read"):
+        with store_errors(f"{path} cannot be read"):
             return os.pread(descriptor, layout.CHECKPOINT_SIZE + 1, 0)
     finally:
         os.close(descriptor)
@@ -187,9 +187,9 @@ def _open(path: Path, access: int) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise of_system(error, f"{path} cannot be opened") from error
+        raise as_store_error(error, f"{path} cannot be opened") from error
     try:
-        with told_by_system(f"{path} cannot be looked at"):
+        with store_errors(f"{path} cannot be looked at"):
             check_plain(path, os.fstat(descriptor))
     except BaseException:
         os.close(descriptor)

@@ -46,7 +46,7 @@ import orjson
 
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import ConfigMismatch, InvalidName, StoreCorrupt, told_by_system
+from rmqclient.store.errors import ConfigMismatch, InvalidName, StoreCorrupt, store_errors
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.files.mapped_file import make_directory, scratch_name, sync_directory
 
@@ -396,7 +396,7 @@ def write(path: Path, text: bytes) -> None:
     Raises:
         StoreFull: no room; ``path`` is untouched.
     """
-    with told_by_system(f"{path} cannot be written"):
+    with store_errors(f"{path} cannot be written"):
         if not path.parent.is_dir():
             make_directory(path.parent)
             sync_directory(path.parent.parent)
@@ -426,7 +426,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def _sync_name(path: Path) -> None:
-    with told_by_system(f"{path} is replaced, and its name may be lost at a power cut"):
+    with store_errors(f"{path} is replaced, and its name may be lost at a power cut"):
         sync_directory(path.parent)
 
 
@@ -534,7 +534,7 @@ def _beside(path: Path, suffix: str) -> Path:
 def _content(path: Path, missing: bytes = b"") -> bytes:
     # Not blocking, because somebody may have put a pipe there.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    with told_by_system(f"{path} cannot be read"):
+    with store_errors(f"{path} cannot be read"):
         try:
             with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
                 check_plain(path, os.fstat(file.fileno()))
@@ -549,7 +549,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 def _write_and_rename(temporary: Path, path: Path, content: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with told_by_system(f"{path} cannot be written"):
+    with store_errors(f"{path} cannot be written"):
         try:
             temporary.unlink(missing_ok=True)  # never written through: it may be a link to another file
             with open(temporary, "wb", opener=lambda name, _: os.open(name, flags, 0o600)) as file:

@@ -34,7 +34,7 @@ class Disk:
     def __init__(self, root: Path, state: SharedState, config: StoreConfig) -> None:
         self._root = root
         self._state = state
-        self._config = config
+        self._config = config.retention
 
     def usage(self) -> Usage:
         """Ask the file system (UtilAll.getDiskPartitionSpaceUsedPercent)."""

@@ -17,7 +17,7 @@ from threading import Lock
 
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import ConfigMismatch, TableFull, UnknownTopic, told_by_system
+from rmqclient.store.errors import ConfigMismatch, TableFull, UnknownTopic, store_errors
 from rmqclient.store.files.compacted_file import DIRECTORY, directory_of, make_durable_directory
 from rmqclient.store.files.file_lock import TOPIC_BYTE, LockFile
 from rmqclient.store.message_queue import MessageQueue
@@ -123,12 +123,12 @@ class TopicTable:
         for name, config in config_file.read_topics(self._root).items():
             self._compact[name] = config.cleanup_policy == "compact"
         directory = self._root / DIRECTORY
-        with told_by_system(f"{directory} cannot be looked at"), contextlib.suppress(FileNotFoundError):
+        with store_errors(f"{directory} cannot be looked at"), contextlib.suppress(FileNotFoundError):
             self._compact |= {path.name: True for path in directory.iterdir()}
 
     def _settle_policy(self, topic: str, config: TopicConfig, asked: str | None) -> None:
         directory = directory_of(self._root, topic)
-        with told_by_system(f"{directory} cannot be looked at"):
+        with store_errors(f"{directory} cannot be looked at"):
             is_there = directory.is_dir()
         policy = "compact" if is_there else config.cleanup_policy
         if asked not in (None, policy):

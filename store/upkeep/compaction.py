@@ -12,8 +12,8 @@ file has gaps. Readers find messages below the begin of the log there, and what 
   dictionary grows, and 32 bytes for each record that it writes. It ends where it has met a million keys
   (``MOST_KEYS``), and the next one goes on there: some 200 MB at most, however many keys there are.
 
-When. The housekeeper looks every 15 s (``compaction_interval_ms``) and compacts a queue when half of its messages are
-new (``min_cleanable_dirty_ratio``) and there are a thousand of them. And retention, in whichever process, calls for a
+When. The housekeeper looks every 15 s (``CompactionConfig.interval_ms``) and compacts a queue when half of its messages
+are new (``min_cleanable_dirty_ratio``) and there are a thousand of them. Retention, in whichever process, asks for a
 pass before it removes a commit log file, and removes none with a record that some queue of a compact topic was not
 compacted past (:meth:`Compaction.make_removable`). So when passes fail, such as on a full disk, files stay, whatever
 their age and however full the disk is, and each attempt tells why; the senders are refused at ``disk_full_percent``
@@ -86,7 +86,7 @@ class Compaction:
         self._log_files = log_files
         self._consume_queues = consume_queues
         self._lock = lock
-        self._config = config
+        self._config = config.compaction
         self._closing = threading.Event()
         self._lows: dict[MessageQueue, tuple[int, int]] = {}
         self._durable: dict[MessageQueue, int] = {}

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import DiskFailed, LimitReached, NotFlushed, StorePoisoned, StoreUnusable, of_system
+from rmqclient.store.errors import DiskFailed, LimitReached, NotFlushed, StorePoisoned, StoreUnusable, as_store_error
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.files.mapped_file import sync_directory, sync_file
 from rmqclient.store.log.consume_queue import ConsumeQueues
@@ -34,6 +34,14 @@ from rmqclient.store.settings.checkpoint import Checkpoint, LowWater
 from rmqclient.store.settings.topic_table import TopicTable
 
 PAGE_BYTES = 4096
+LEAST_PAGES = 4
+"""Dirty pages of the log for which a flush is worth a wait of the disk; fewer wait for the thorough flush.
+[flushCommitLogLeastPages]"""
+QUEUES_LEAST_PAGES = 2
+"""The same for one consume queue, whose entries are a tenth of the bytes. [flushConsumeQueueLeastPages]"""
+QUEUES_INTERVAL_MS = 1_000
+"""Interval at which consume queues with so many dirty pages are flushed. It spreads the writes that the thorough flush
+would do at once; no guarantee depends on it. [flushIntervalConsumeQueue]"""
 
 _FLUSH_WORD = layout.RUNTIME_HEADER.at["flush_word"]
 _FLUSH_WAITERS = layout.RUNTIME_HEADER.at["flush_waiters"]
@@ -253,7 +261,7 @@ class Flusher:
 
     def _poison(self, error: OSError) -> None:
         if error.errno in (errno.EMFILE, errno.ENFILE):  # nothing was flushed yet, and nothing failed
-            raise of_system(error, f"flushing {self._root} cannot begin") from error
+            raise as_store_error(error, f"flushing {self._root} cannot begin") from error
         self._state.poisoned = error.errno or errno.EIO
         self._wake_followers()
         raise StorePoisoned(

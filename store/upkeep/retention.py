@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqclient.store import layout
-from rmqclient.store.config import StoreConfig
+from rmqclient.store.config import RetentionConfig, StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.file_lock import INDEX_BYTE, LockFile
@@ -96,10 +96,10 @@ def removable(bases: Sequence[int], file_bytes: int, published_to: int, durable_
     return [base for base in bases[:-1] if base + file_bytes <= end]
 
 
-def due(files: Iterable[LogFile], moment: Moment, config: StoreConfig) -> list[int]:
+def due(files: Iterable[LogFile], moment: Moment, config: RetentionConfig) -> list[int]:
     """Return the begin of each file to remove now, oldest first; ``files`` is read only as far as needed."""
     is_nearly_full = moment.used_percent > config.disk_clean_forcibly_percent
-    at_once = config.clean_file_forcibly and is_nearly_full and not moment.requested
+    at_once = config.clean_forcibly and is_nearly_full and not moment.requested
     is_time = (
         moment.requested or moment.hour in config.delete_hours or moment.used_percent > config.disk_max_used_percent
     )
@@ -114,7 +114,7 @@ def due(files: Iterable[LogFile], moment: Moment, config: StoreConfig) -> list[i
     return found
 
 
-def is_old(file: LogFile, moment: Moment, config: StoreConfig) -> bool:
+def is_old(file: LogFile, moment: Moment, config: RetentionConfig) -> bool:
     """Tell whether a file has certainly outlived the reserved time."""
     reserved = config.file_reserved_hours * _HOUR_MS
     age = moment.now_ms - file.newest_ms
@@ -163,13 +163,13 @@ class Retention:
         self._topics = topics
         self._lock = lock
         self._disk = disk
-        self._config = config
+        self._config = config.retention
         self._compaction = compaction
         self._clock = clock or Clock()
         self._pause = pause
         self.before_removal = before_removal
         self._began = (self._clock.wall_ms(), self._clock.boottime_ms())
-        self._is_believed = self._newest_write_ms() >= self._began[0] - config.file_reserved_hours * _HOUR_MS
+        self._is_believed = self._newest_write_ms() >= self._began[0] - self._config.file_reserved_hours * _HOUR_MS
         self._finished_since: dict[int, int] = {}
         self._cleaned_to = -1
 

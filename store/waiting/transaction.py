@@ -34,9 +34,9 @@ operation, because the log ends between them, and a progress that is too low, be
 every few seconds. Whoever first decides or checks after a new runtime file was built finds both out from the log:
 :meth:`Transactions._settle`.
 
-**Checks.** A round asks about every undecided half message that is older than ``transaction_timeout_ms``, or than it
-asks for itself: it renews the half message and wakes the producers, one of which finds it
-(rmqclient/sending/transaction_producer.py). After ``transaction_check_max`` checks, or past the reserved time of
+**Checks.** A round asks about every undecided half message that is older than ``TransactionConfig.timeout_ms``, or than
+it asks for itself: it renews the half message and wakes the producers, one of which finds it
+(rmqclient/sending/transaction_producer.py). After ``check_max`` checks, or past the reserved time of
 messages, it is given up. Any number of processes may run rounds at once.
 
 The source is TransactionalMessageServiceImpl.check, putBackHalfMsgQueue and EndTransactionProcessor.
@@ -303,16 +303,16 @@ class Transactions:
     def _fate(self, half: ReceivedMessage, began_ms: int) -> tuple[str, dict[str, str]] | None:
         """Return to which topic an undecided half message goes, and with which properties; None to end the round."""
         age = self.now_ms() - half.born_timestamp
-        if checks_of(half) >= self._config.transaction_check_max:
+        if checks_of(half) >= self._config.transactions.check_max:
             return GIVEN_UP_TOPIC, half.properties
-        if age > self._config.file_reserved_hours * _HOUR_MS:
+        if age > self._config.retention.file_reserved_hours * _HOUR_MS:
             return GIVEN_UP_TOPIC, checked_once_more(half)
         if half.store_timestamp >= began_ms:
             return None
         own = immunity_ms(half)
         if own is not None and age < own:
             return HALF_TOPIC, put_back(half)
-        if own is None and 0 <= age < self._config.transaction_timeout_ms:
+        if own is None and 0 <= age < self._config.transactions.timeout_ms:
             return None
         return HALF_TOPIC, checked_once_more(half)
 

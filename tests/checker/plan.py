@@ -16,6 +16,7 @@ from typing import Any, Final
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.store import StoreConfig
+from rmqclient.store.config import RetentionConfig
 
 SEQUENCE_BITS: Final = 40
 HEADER: Final = struct.Struct("<QIIHH")
@@ -133,9 +134,9 @@ class Plan:
             default_queue_count=self.queues,
             message_index=False,
             offset_persist_interval_ms=500,
-            disk_max_used_percent=100,
-            disk_clean_forcibly_percent=100,
-            disk_full_percent=100,
+            retention=RetentionConfig(
+                disk_max_used_percent=100, disk_clean_forcibly_percent=100, disk_full_percent=100
+            ),
         )
 
     @property

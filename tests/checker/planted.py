@@ -13,11 +13,10 @@ from typing import Any
 
 from rmqclient.delivery import caller
 from rmqclient.delivery.process_queue import ProcessQueue
-from rmqclient.groups.members import Member
 from rmqclient.handler import Handler
 from rmqclient.message import Message, SendResult
 from rmqclient.sending.producer import Producer
-from rmqclient.store import MessageStore
+from rmqclient.store import Member, MessageStore
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 _ONE_IN = 50

@@ -16,9 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from rmqclient import App, Durability, LimitReached, Message, NotFlushed, Producer, QueueError, StoreConfig, StoreFull
+from rmqclient import App, Durability, Message, Producer, StoreConfig
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.errors import LimitReached, NotFlushed, QueueError, StoreFull
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import open_store
 

@@ -15,6 +15,7 @@ import pytest
 from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage, StoreConfig
 from rmqclient.admin import prefer_as_housekeeper
 from rmqclient.store import MessageStore, message_store, open_store
+from rmqclient.store.config import FlushConfig, RetentionConfig
 from rmqclient.store.settings import checkpoint, config_file
 from rmqclient.store.settings.disk import Disk, Usage
 from tests.client.conftest import QUICK as QUICK_CONSUMER
@@ -25,9 +26,7 @@ from tests.support.written import TOP
 QUICK = StoreConfig(
     commit_log_file_bytes=1 << 20,
     max_body_bytes=100_000,
-    flush_interval_ms=20,
-    flush_thorough_interval_ms=40,
-    consume_queue_flush_thorough_interval_ms=40,
+    flush=FlushConfig(interval_ms=20, thorough_interval_ms=40, queues_interval_ms=40),
     offset_persist_interval_ms=20,
 )
 
@@ -134,7 +133,7 @@ def test_old_files_are_removed_by_themselves_and_the_last_consumer_goes_on(
     # Given a store whose disk is nearly full
     monkeypatch.setattr(Disk, "usage", lambda _: Usage(86.0, 1 << 40))
     monkeypatch.setattr(message_store, "FIRST_RUN_AFTER_MS", 50)
-    config = replace(QUICK, clean_resource_interval_ms=20)
+    config = replace(QUICK, retention=RetentionConfig(interval_ms=20))
     with open_store(tmp_path, config) as store, Producer(store) as producer:
         producer.create_topic("t", 1)
         while store.state.published_to < 3 << 20:

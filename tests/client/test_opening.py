@@ -9,18 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import (
-    ConfigMismatch,
-    Message,
-    MessageQueue,
-    Producer,
-    StoreClosed,
-    StoreConfig,
-    StoreInUse,
-    StoreUnusable,
-    UnknownTopic,
-    admin,
-)
+from rmqclient import Message, MessageQueue, Producer, StoreConfig, admin
+from rmqclient.errors import ConfigMismatch, StoreClosed, StoreInUse, StoreUnusable, UnknownTopic
 from rmqclient.store import layout, open_store
 from tests.support.oracle import reference
 

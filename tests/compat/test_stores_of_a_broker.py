@@ -19,13 +19,14 @@ import pytest
 from rmqclient import Decision, Message, Producer, ReceivedMessage, StoreConfig, TransactionProducer
 from rmqclient.admin import find, lag, open_store
 from rmqclient.store import MessageQueue
+from rmqclient.store.config import RetentionConfig, TransactionConfig
 from rmqclient.store.inspect.dump import dump
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.settings import config_file
 from tests.client.conftest import wait_for
-from tests.crash.processes.child import after_every_delay, waiting
 from tests.support.lines import Line, committed_by_workload, keys_found, keys_of, lines_of, of_kind, stripped
 from tests.support.oracle import reference
+from tests.support.stores import after_every_delay, waiting
 
 pytestmark = pytest.mark.guarantee("G10")
 
@@ -243,8 +244,8 @@ def test_a_transaction_that_a_broker_left_pending_is_decided_here(golden: Golden
 
     config = StoreConfig(
         commit_log_file_bytes=65_536, consume_queue_file_entries=64, index_slots=64, index_entries=64,
-        max_body_bytes=8 << 10, transaction_check_interval_ms=50, transaction_check_max=1_000,
-        file_reserved_hours=24 * 365 * 100,
+        max_body_bytes=8 << 10, transactions=TransactionConfig(check_interval_ms=50, check_max=1_000),
+        retention=RetentionConfig(file_reserved_hours=24 * 365 * 100),
     )  # fmt: skip
     with open_store(golden.root, config) as store:
         assert [half.body for half in store.transactions.pending()] == [b"UNKNOW"]

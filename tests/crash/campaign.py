@@ -23,14 +23,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
-
 from rmqclient.failures.retry import retry_topic
 from rmqclient.store import SCHEDULE_TOPIC, MessageStore, open_store
 from tests.crash.history import Delivery, Figures, Name, Send, Stored, deliveries_of, judge, sends_of
 from tests.crash.processes.child_campaign import GROUP, TOPIC, consume, send, sender_and_number
-from tests.crash.views import published_records, queued_records
 from tests.support.oracle import reference
+from tests.support.oracle.views import published_records, queued_records
 
 SENDERS = 2
 CONSUMERS = 2

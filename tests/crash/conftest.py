@@ -12,9 +12,10 @@ import pytest
 
 from rmqclient.databases.database import Connection
 from rmqclient.store import Message, MessageStore, open_store
-from tests.crash.processes.child import SMALL, TOPIC, appender_of, connector_beside
 from tests.crash.processes.nursery import Nursery
+from tests.crash.processes.scenarios.databases import connector_beside
 from tests.support.postgres import postgres, why_not
+from tests.support.stores import SMALL, TOPIC, appender_of
 
 MEMORY = Path("/dev/shm")
 

@@ -9,19 +9,12 @@ import pytest
 
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
-from tests.crash.processes.child import (
-    SMALL,
-    TOPIC,
-    Order,
-    appender_of,
-    begin_transactions,
-    connector_beside,
-    fill_outbox,
-    open_books,
-)
 from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon, lose_last_operation, stored_bodies
+from tests.crash.processes.order import Order
+from tests.crash.processes.scenarios.databases import connector_beside, fill_outbox, open_books
 from tests.support.oracle import reference
+from tests.support.oracle.views import lose_last_operation, stored_bodies
+from tests.support.stores import SMALL, TOPIC, abandon, appender_of, begin_transactions
 
 ROLLING = 1_500
 """Bytes of a body so large that a commit log file is soon full."""

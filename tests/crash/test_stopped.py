@@ -18,9 +18,10 @@ import pytest
 from rmqclient.store import Message, MessageStore, QueueGrant, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import PageCacheBusy, StoreBusy
-from tests.crash.processes.child import SMALL, SPAN, TOPIC, Order, appender_of, body_of, grant_of
 from tests.crash.processes.nursery import ROOT, notes_of
-from tests.crash.views import bodies, queued_records
+from tests.crash.processes.order import Order
+from tests.support.oracle.views import bodies, queued_records
+from tests.support.stores import SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
 
 LOCK_TIMEOUT_MS = 150
 

@@ -30,10 +30,9 @@ from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming import rebalance
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.delivery.process_queue import ProcessQueue
-from rmqclient.groups import members as group
-from rmqclient.groups.members import Member, MemberTable
-from rmqclient.store import MessageQueue, MessageStore, QueueGrant, TagSet, layout, open_store
+from rmqclient.store import Member, MessageQueue, MessageStore, QueueGrant, TagSet, layout, open_store
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
+from rmqclient.store.runtime import members as group
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from rmqclient.store.runtime.shared_state import member_slot_at
 
@@ -152,7 +151,7 @@ class Process:
 
     def _consume(self) -> None:
         run = self.run
-        member = MemberTable(self.store).join(run.group, run.topic, self.client_id, "the same")
+        member = self.store.members().join(run.group, run.topic, self.client_id, "the same")
         self._watch(member)
         self.rebalancer = Rebalancer(self.store, member, TagSet(()), self, CONFIG, run.strategy)
         while not self.leaving:

@@ -22,7 +22,7 @@ from rmqclient.admin import open_store
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.store import MessageStore
 from rmqclient.store.settings import config_file
-from tests.crash.processes.child import in_an_hour
+from tests.support.stores import in_an_hour
 
 CONFIG = StoreConfig(
     commit_log_file_bytes=128 << 10,

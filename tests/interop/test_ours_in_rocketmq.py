@@ -14,11 +14,11 @@ import pytest
 
 from rmqclient.admin import lag, open_store
 from rmqclient.store.errors import StoreInUse
-from tests.crash.processes.child import after_every_delay, in_an_hour, waiting
 from tests.interop import our_store
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, STORE_4_9_8, TOP, Java, broker, conf_of
 from tests.support.lines import Line, by_place, keys_found, keys_of, lines_of, of_kind, stripped
 from tests.support.oracle import reference
+from tests.support.stores import after_every_delay, in_an_hour, waiting
 
 
 @dataclass(frozen=True, slots=True)

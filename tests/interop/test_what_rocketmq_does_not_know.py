@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import Compression, Message, MessageRejected, Producer, PullConsumer
+from rmqclient import Compression, Message, Producer, PullConsumer
 from rmqclient.admin import open_store
+from rmqclient.errors import ConfigMismatch, MessageRejected
 from rmqclient.store import MessageQueue, MessageStore
-from rmqclient.store.errors import ConfigMismatch
 from rmqclient.store.inspect.verify import Problem, verify
 from rmqclient.store.waiting.timer import Pending
 from tests.interop import our_new_kinds

@@ -25,9 +25,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import apscheduler.executors.pool
-import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
-
 from rmqclient.store import Durability, StoreConfig
 from rmqclient.store.settings import checkpoint
 from tests.power.disks import machine
@@ -97,7 +94,8 @@ class Life:
     @property
     def window_ms(self) -> int:
         """What is older than this must survive, ASYNC or not."""
-        return self.config.flush_interval_ms + self.config.flush_thorough_interval_ms + MARGIN_MS
+        flush = self.config.flush
+        return flush.interval_ms + flush.thorough_interval_ms + MARGIN_MS
 
 
 class Cuts:

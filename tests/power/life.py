@@ -35,7 +35,8 @@ from rmqclient.store import (
     boottime,
     open_store,
 )
-from tests.crash.processes.child import grant_of
+from rmqclient.store.config import FlushConfig
+from tests.support.stores import grant_of
 
 TOPICS = ("events", "orders")
 GROUP = "readers"
@@ -48,11 +49,10 @@ CONFIG = StoreConfig(
     index_slots=16,
     index_entries=64,
     default_queue_count=QUEUES,
-    flush_interval_ms=10,
-    flush_thorough_interval_ms=50,
+    flush=FlushConfig(interval_ms=10, thorough_interval_ms=50),
     offset_persist_interval_ms=20,
 )
-LAZY = replace(CONFIG, flush_interval_ms=100, flush_thorough_interval_ms=300)
+LAZY = replace(CONFIG, flush=FlushConfig(interval_ms=100, thorough_interval_ms=300))
 """More is lost at a cut, so more can go wrong."""
 
 LARGEST_BATCH = 6

@@ -17,9 +17,9 @@ from pathlib import Path
 from rmqclient.store import Message, MessageQueue, MessageStore, TagSet, open_store
 from rmqclient.store.inspect import verify
 from rmqclient.store.repair import planned
-from tests.crash.views import abandon
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
+from tests.support.stores import abandon
 from tests.support.written import (
     ORDERS,
     PAYMENTS,

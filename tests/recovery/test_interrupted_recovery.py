@@ -12,9 +12,9 @@ import pytest
 
 from rmqclient.store import open_store
 from rmqclient.store.crash_points import CrashPoint
-from tests.crash.views import abandon
 from tests.recovery.scenes import copy, durable_content
 from tests.recovery.test_repair import DAMAGES
+from tests.support.stores import abandon
 from tests.support.written import TOP
 
 POINTS = [CrashPoint.RECOVERY_PLANNED, CrashPoint.RECOVERY_TAIL_CUT, CrashPoint.RECOVERY_APPLIED]

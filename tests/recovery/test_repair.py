@@ -1,4 +1,4 @@
-"""``python -m rmqclient.store repair``: the plan is what happens, a dry run changes nothing, only closed stores are."""
+"""``rmq store repair``: the plan is what happens, a dry run changes nothing, only closed stores are."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 
 from rmqclient.store import layout, open_store
-from rmqclient.store.__main__ import main
 from rmqclient.store.append.appending import COPYING, RECORDED
 from rmqclient.store.inspect import verify
 from rmqclient.store.log.consume_queue import Entry
 from rmqclient.store.repair import planned
 from rmqclient.store.runtime.shared_state import queue_slot_at
-from tests.crash.views import abandon
 from tests.recovery.scenes import (
     FILE_BYTES,
     QUEUES,
@@ -29,7 +27,8 @@ from tests.recovery.scenes import (
     truncate,
 )
 from tests.support.oracle import reference
-from tests.support.written import ORDERS, SMALL, fill, run
+from tests.support.stores import abandon
+from tests.support.written import ORDERS, SMALL, fill, run, run_here
 
 
 def tear_the_tail(root: Path) -> None:
@@ -82,19 +81,20 @@ def overwrite_log(root: Path, offset: int, content: bytes) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_a_dry_run_prints_the_plan_and_changes_nothing(
-    original: Path, target: Path, way: str, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+    original: Path, target: Path, way: str, damage: Callable[[Path], None]
 ) -> None:
     root = copy(original, way, target)
     damage(root)
     before = snapshot(root)
-    assert main(["repair", str(root), "--dry-run"]) == 0
+    done = run_here("repair", root, "--dry-run")
+    assert done.exit_code == 0
     assert snapshot(root) == before
-    assert re.search(DAMAGES[damage], capsys.readouterr().out)
+    assert re.search(DAMAGES[damage], done.stdout)
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_a_repair_does_what_the_first_opener_does(
-    original: Path, target: Path, way: str, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+    original: Path, target: Path, way: str, damage: Callable[[Path], None]
 ) -> None:
     # Given the same damage twice
     root, other = copy(original, way, target), copy(original, way, target.with_name("other"))
@@ -103,8 +103,9 @@ def test_a_repair_does_what_the_first_opener_does(
 
     # When one is repaired and the other is opened
     dry = planned(root)
-    assert main(["repair", str(root)]) == 0
-    assert capsys.readouterr().out.splitlines() == dry
+    done = run_here("repair", root)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == dry
     open_store(other, housekeeping=False).close()
 
     # Then both hold the same, and there is nothing left to do
@@ -113,7 +114,7 @@ def test_a_repair_does_what_the_first_opener_does(
     after = planned(root)
     assert not any(line.startswith(("cut", "move", "remove", "dispatch")) or "instead of" in line for line in after)
     once = durable_content(root)
-    assert main(["repair", str(root)]) == 0
+    assert run_here("repair", root).exit_code == 0
     assert durable_content(root) == once
 
 

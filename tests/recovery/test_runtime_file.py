@@ -12,9 +12,9 @@ import pytest
 from rmqclient.store import layout, open_store
 from rmqclient.store.errors import StoreError
 from rmqclient.store.runtime import shared_state
-from tests.crash.views import abandon
 from tests.recovery.scenes import QUEUES, Expected, Written, check, check_served, killed_store
 from tests.support.oracle import reference
+from tests.support.stores import abandon
 from tests.support.written import copy_with_runtime_file
 
 WORDS = sorted(name for name in layout.RUNTIME_HEADER.at if name != "boot_id")

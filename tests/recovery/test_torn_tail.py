@@ -15,9 +15,9 @@ import pytest
 from rmqclient.store import Message, open_store
 from rmqclient.store.repair import planned
 from rmqclient.store.settings import checkpoint
-from tests.crash.views import abandon
 from tests.recovery.scenes import FILE_BYTES, Written, copy, log_path
 from tests.support.oracle import reference
+from tests.support.stores import abandon
 from tests.support.written import ORDERS, SMALL, appender_of
 
 SECTOR = 512

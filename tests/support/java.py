@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import java_home
 from rmqclient.spark.session import check_installed
-from rmqclient.store.errors import SparkUnavailable
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options that let Java compile soon rather than well: a third off the time of many small jobs."""

@@ -53,7 +53,7 @@ def _rows(table: Table, keys: Sequence[str]) -> list[dict[str, Any]]:
 def _row(values: Snapshot, key: str) -> dict[str, Any]:
     import orjson
 
-    from rmqclient import BodyUnreadable
+    from rmqclient.errors import BodyUnreadable
 
     try:
         stored = values.stored(key)

@@ -19,7 +19,7 @@ class StoreCannotBeOpened(Exception):
 @contextlib.contextmanager
 def opening(root: Path, make: Callable[[], contextlib.AbstractContextManager[T]]) -> Iterator[T]:
     """Enter what ``make`` returns. What fails until then means that the store cannot be opened; later it does not."""
-    from rmqclient import QueueError
+    from rmqclient.errors import QueueError
 
     with contextlib.ExitStack() as stack:
         try:

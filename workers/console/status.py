@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmqclient import ReceivedMessage, SendResult
     from rmqclient.admin import CleanInfo, GroupInfo, QueueLag, SeekInfo, TopicInfo
+    from rmqclient.admin.workers import WorkerStatus
     from rmqclient.failures.dead_letters import DeadLetter, GroupLetters
-    from rmqclient.groups.worker_table import WorkerStatus
     from rmqclient.handler import Handler
     from rmqclient.schedules.cron import Cron
 
@@ -233,7 +233,7 @@ def printable(body: bytes) -> str:
 
 def _opened(message: ReceivedMessage) -> tuple[bytes, str | None]:
     """Return a body, and why it is the one that is stored when it cannot be opened."""
-    from rmqclient import BodyUnreadable, NotInstalled  # noqa: PLC0415 - a command imports what it needs
+    from rmqclient.errors import BodyUnreadable, NotInstalled  # noqa: PLC0415 - a command imports what it needs
 
     try:
         return message.open_body(), None  # not kept: of a list that would be all of them

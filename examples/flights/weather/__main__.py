@@ -34,7 +34,8 @@ from examples.flights.stage import DemoFailed, Processes
 from examples.flights.weather.chart import draw
 from examples.flights.weather.delays import DRY, WET, WeatherDelays, collected, computed, differences, total
 from examples.flights.weather.queries import HOURLY, by_weather, follow, hourly, is_following, rows_read, table
-from rmqclient import SparkUnavailable, admin
+from rmqclient import admin
+from rmqclient.errors import SparkUnavailable
 from rmqclient.spark import session
 from rmqclient.store import MessageStore
 

@@ -27,11 +27,9 @@ from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.modes.gathering import Gathering
 from rmqclient.delivery.modes.send_back import StoresFailures
-from rmqclient.groups.members import Member
-from rmqclient.groups.running import Interrupted
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import MessageStore, QueueGrant
+from rmqclient.store import Interrupted, Member, MessageStore, QueueGrant
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 

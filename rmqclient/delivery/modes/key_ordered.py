@@ -42,10 +42,8 @@ from rmqclient.delivery.delivery import Delivery
 from rmqclient.delivery.modes.lanes import KeyOrderedQueue, Lane
 from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
-from rmqclient.groups.members import Member
-from rmqclient.groups.running import Interrupted
 from rmqclient.handler import Handler
-from rmqclient.store import MessageStore, QueueGrant
+from rmqclient.store import Interrupted, Member, MessageStore, QueueGrant
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
-from rmqclient.groups.running import Interrupted
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import QueueGrant
+from rmqclient.store import Interrupted, QueueGrant
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 

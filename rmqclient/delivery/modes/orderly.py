@@ -38,11 +38,9 @@ from rmqclient.delivery.modes.gathering import Gathering
 from rmqclient.delivery.process_queue import FlowControl, ProcessQueue
 from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
-from rmqclient.groups.members import Member
-from rmqclient.groups.running import Interrupted
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import MessageStore, QueueGrant
+from rmqclient.store import Interrupted, Member, MessageStore, QueueGrant
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 

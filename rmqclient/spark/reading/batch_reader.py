@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from rmqclient.errors import DataLost
 from rmqclient.spark.reading import offsets
 from rmqclient.spark.reading.batches import BatchReader as RecordBatches
 from rmqclient.spark.reading.location import Location, opened
@@ -17,7 +18,7 @@ from rmqclient.spark.reading.offsets import Ranges
 from rmqclient.spark.reading.planning import Split, plan
 from rmqclient.spark.reading.pushdown import Pushed, push
 from rmqclient.spark.reading.read_options import ReadOptions
-from rmqclient.store.errors import BodyUnreadable, DataLost
+from rmqclient.store.errors import BodyUnreadable
 from rmqclient.store.inspect.view import View
 
 _log = logging.getLogger(__name__)

@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+from rmqclient.errors import DataLost
 from rmqclient.spark.reading.read_options import EARLIEST, LATEST, Point, ReadOptions, Selection
 from rmqclient.store import MessageQueue
-from rmqclient.store.errors import DataLost, UnknownTopic
+from rmqclient.store.errors import UnknownTopic
 from rmqclient.store.inspect.view import View, offset_by_time
 
 Offsets: TypeAlias = dict[MessageQueue, int]

@@ -32,13 +32,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rmqclient.consuming.pull_consumer import PullConsumer
+from rmqclient.errors import DataLost
 from rmqclient.spark.reading import offsets
 from rmqclient.spark.reading.batch_reader import read_split
 from rmqclient.spark.reading.location import Location
 from rmqclient.spark.reading.offsets import Offsets, Ranges, from_json, to_json
 from rmqclient.spark.reading.planning import Split, mean_size, plan
 from rmqclient.spark.reading.read_options import ReadOptions
-from rmqclient.store.errors import DataLost, QueueError
+from rmqclient.store.errors import QueueError
 from rmqclient.store.inspect.view import View
 
 _log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ Invariants:
 4. Done is written when every row has landed and, with ``flush=commit``, is durable.
 
 Staged parts survive any kill. A power cut can tear them, and may leave a part of the batch in the log: then the same
-batch must come again with the same rows in the same order, or :class:`rmqclient.store.errors.BatchConflict` is raised.
+batch must come again with the same rows in the same order, or :class:`rmqclient.errors.BatchConflict` is raised.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rmqclient.codecs import encode_body
+from rmqclient.errors import BatchConflict
 from rmqclient.names import check_topic
 from rmqclient.spark.writing.ledger import Intent, Ledger, Page, content_of
 from rmqclient.spark.writing.staging import StagedPart
 from rmqclient.store import Appender, MessageQueue, MessageStore, open_store
 from rmqclient.store.append import staged
-from rmqclient.store.errors import BatchConflict, MessageRejected, NotFlushed
+from rmqclient.store.errors import MessageRejected, NotFlushed
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from rmqclient.spark.writing.staging import StagedPart
-from rmqclient.store.errors import StoreBusy, StoreCorrupt, told_by_system
+from rmqclient.store.errors import StoreBusy, StoreCorrupt, store_errors
 from rmqclient.store.files.file_lock import LockFile
 from rmqclient.store.files.mapped_file import make_directory, sync_directory
 from rmqclient.store.settings.config_file import replace_file
@@ -98,7 +98,7 @@ class Ledger:
     def held(self, timeout_s: float) -> Iterator[None]:
         """Keep other drivers of the application out. Raises StoreBusy when one is in for longer than the time."""
         if not self.directory.is_dir():
-            with told_by_system(f"{self.directory} cannot be made"):
+            with store_errors(f"{self.directory} cannot be made"):
                 make_directory(self.directory)
                 sync_directory(self.directory.parent)
                 sync_directory(self.directory.parent.parent)
@@ -145,7 +145,7 @@ class Ledger:
         """Move the staged files of a batch out of their run; return the parts with their new places."""
         directory = self.directory / f"batch-{batch}"
         taken = []
-        with told_by_system(f"{directory} cannot take the staged parts"):
+        with store_errors(f"{directory} cannot take the staged parts"):
             self.clear()
             make_directory(directory)
             for part in parts:

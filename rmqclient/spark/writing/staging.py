@@ -29,7 +29,7 @@ from rmqclient.names import check_topic
 from rmqclient.spark.writing.write_columns import exported
 from rmqclient.store import StoreConfig
 from rmqclient.store.append import staged
-from rmqclient.store.errors import told_by_system
+from rmqclient.store.errors import store_errors
 from rmqclient.store.files.mapped_file import make_directory
 from rmqclient.store.inspect.reading import settings_of
 
@@ -84,7 +84,7 @@ def stage(
     name = DIRECTORY / run / f"{part:05}-{attempt}-{secrets.token_hex(4)}"
     stager = staged.stager(topic, part, _queue_counts_of(root), settings_of(root).commit_log_file_bytes)
     temporary = root / f"{name}.tmp"
-    with told_by_system(f"{temporary} cannot be written"):
+    with store_errors(f"{temporary} cannot be written"):
         make_directory(temporary.parent)
         try:
             with open(temporary, "xb", buffering=0, opener=_opened_for_owner) as file:
@@ -110,11 +110,6 @@ def remove_runs(root: Path, runs: Iterable[str]) -> None:
         for entry in entries:
             if _is_dead(entry.name, entry.path):
                 shutil.rmtree(entry.path, ignore_errors=True)
-
-
-def run_of(part: StagedPart) -> str:
-    """Return the run that has staged a part with rows."""
-    return Path(part.file).parent.name
 
 
 def _encode(stager: staged.Stager, batch: pa.RecordBatch, topic: str | None, file: BinaryIO | Any) -> None:

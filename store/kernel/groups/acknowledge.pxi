@@ -118,6 +118,20 @@ cdef int expire_section(unsigned char *slot, uint64_t epoch, uint64_t low, uint6
     return 1
 
 
+cdef int lease_section(unsigned char *slot, uint64_t epoch, int64_t lease_until) noexcept nogil:
+    """Under the mutex of the group-queue: move the end of the lease, or with 0 give the queue back.
+
+    Returns 0 when the epoch is old, 1 when done.
+    """
+    if epoch != load64(slot + G_EPOCH):
+        return 0
+    if lease_until:
+        store64(slot + G_LEASE_UNTIL, lease_until)
+    else:
+        store64(slot + G_OWNER, 0)
+    return 1
+
+
 cdef int begin_section(unsigned char *slot, uint64_t epoch, uint64_t offset, uint64_t number, int first) noexcept nogil:
     """Under the mutex of the group-queue: count a delivery attempt of the message that an ordered queue stands at.
 

@@ -143,6 +143,7 @@ cdef class QueueGrant:
     cdef object files
     cdef readonly object queue
     cdef readonly int queue_slot_number
+    cdef readonly int group_queue       # number of the slot in the group-queue table
     cdef readonly uint64_t epoch
     cdef readonly uint64_t next_offset
     cdef TagSet tags
@@ -162,12 +163,13 @@ cdef class QueueGrant:
     cdef public uint64_t expired        # messages removed before they were taken, for the caller to report and clear
 
     def __init__(self, Mapping shared not None, Py_ssize_t group_queue_at, Py_ssize_t queue_at, int queue_slot_number,
-                 object queue, uint64_t epoch, object files, TagSet tags not None, *, uint64_t log_file_bytes,
-                 uint64_t entries_per_file, int64_t timeout_ms, int64_t max_opened_body_bytes, object compacted=None):
+                 object queue, uint64_t epoch, object files, TagSet tags not None, *, int group_queue,
+                 uint64_t log_file_bytes, uint64_t entries_per_file, int64_t timeout_ms, int64_t max_opened_body_bytes, object compacted=None):
         self.shared = shared
         self.slot = shared.address + group_queue_at
         self.queue_slot = shared.address + queue_at
         self.queue_slot_number = queue_slot_number
+        self.group_queue = group_queue
         self.queue = queue
         self.epoch = epoch
         self.files = files
@@ -196,6 +198,31 @@ cdef class QueueGrant:
     @property
     def valid(self):
         return load64(self.slot + G_EPOCH) == self.epoch
+
+    @property
+    def paused(self):
+        return load64(self.slot + G_PAUSED) != 0
+
+    @property
+    def lease_until(self):
+        return load64(self.slot + G_LEASE_UNTIL)
+
+    @property
+    def lease_is_over(self):
+        return 0 < <int64_t>load64(self.slot + G_LEASE_UNTIL) < boottime_ns()
+
+    @property
+    def flow_control(self):
+        return load64(self.slot + G_FLOW_CONTROL)
+
+    def show(self, uint64_t flow_control):
+        store64(self.slot + G_FLOW_CONTROL, flow_control)
+
+    def renew(self, int64_t lease_ms):
+        return self._end_lease_at(boottime_ns() + lease_ms * 1000000)
+
+    def release(self):
+        return self._end_lease_at(0)
 
     def arm(self, int lane):
         """Ask to be woken on ``lane``. True when a message is there already, so that the caller must not sleep."""
@@ -324,6 +351,19 @@ cdef class QueueGrant:
         if attempt:
             message.delivery_attempt = attempt
         return attempt > 0
+
+    cdef bint _end_lease_at(self, int64_t lease_until) except -1:
+        """Move the end of the lease; 0 gives the queue back. False when the epoch is old."""
+        cdef int outcome = 0
+        cdef int failure
+        with nogil:
+            failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
+            if failure == 0:
+                outcome = lease_section(self.slot, self.epoch, lease_until)
+                mutex_release(self.slot + G_MUTEX)
+        if failure:
+            self._raise_lock_failure(failure, "change the lease")
+        return outcome == 1
 
     cdef bint _hold_behind(self, uint64_t offset, bytearray rest) except -1:
         """Note how far a batch is finished, if no other one of the queue is noted. False when the epoch is old."""

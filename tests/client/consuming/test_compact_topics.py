@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from rmqclient import App, Message, MessageRejected, Producer, ReceivedMessage, RetryPolicy, TransactionProducer
+from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy, TransactionProducer
+from rmqclient.errors import MessageRejected
 from rmqclient.failures.dead_letters import Selection, replay, select
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.settings.disk import Usage

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from rmqclient import Message, Producer, ReceivedMessage, RetryPolicy, StoreBusy
+from rmqclient import Message, Producer, ReceivedMessage, RetryPolicy
+from rmqclient.errors import StoreBusy
 from rmqclient.failures.dead_letters import Selection, groups, purge, replay, select
 from rmqclient.failures.failure import Failure
 from rmqclient.failures.retry import Retries

@@ -12,22 +12,8 @@ from typing import Any
 
 import pytest
 
-from rmqclient import (
-    App,
-    InvalidName,
-    Message,
-    MessageQueue,
-    OffsetOutOfRange,
-    Producer,
-    PullConsumer,
-    PullResult,
-    PullStatus,
-    QueueOwned,
-    ReceivedMessage,
-    StoreClosed,
-    StoreUnusable,
-    UnknownTopic,
-)
+from rmqclient import App, Message, MessageQueue, Producer, PullConsumer, PullResult, PullStatus, ReceivedMessage
+from rmqclient.errors import InvalidName, OffsetOutOfRange, QueueOwned, StoreClosed, StoreUnusable, UnknownTopic
 from rmqclient.store import MessageStore, StoreConfig, open_store
 from rmqclient.store.layout import QUEUE_SLOT
 from rmqclient.store.runtime.shared_state import queue_slot_at

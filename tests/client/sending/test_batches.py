@@ -12,10 +12,10 @@ import pytest
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import lag
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.message import SendResult
 from rmqclient.store import MessageStore
-from rmqclient.store.errors import HandlerError
 from tests.client.conftest import consuming, wait_for
 from tests.client.consuming.test_delivery import is_finished
 

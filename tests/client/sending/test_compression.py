@@ -18,11 +18,8 @@ import zstandard
 
 from rmqclient import (
     App,
-    BodyTooLarge,
     Compression,
     Message,
-    MessageRejected,
-    NotInstalled,
     Producer,
     PullConsumer,
     ReceivedMessage,
@@ -31,12 +28,13 @@ from rmqclient import (
     TransactionProducer,
 )
 from rmqclient.databases.outbox import Outbox, Relay
+from rmqclient.errors import BodyTooLarge, MessageRejected, NotInstalled
 from rmqclient.failures import dead_letters
 from rmqclient.filters import MessageFilter
 from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, MessageStore, TagSet, bodies, open_store
 from tests.client.conftest import consuming, wait_for
-from tests.crash.processes.child import after_every_delay
 from tests.support.oracle import reference
+from tests.support.stores import after_every_delay
 
 LONG = b'{"flight": "UA1545", "delay": 2}' * 200
 NOISE = random.Random(4_711).randbytes(5_000)

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import App, InvalidName, Message, MessageQueue, MessageRejected, Producer, ReceivedMessage
+from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage
+from rmqclient.errors import InvalidName, MessageRejected
 from rmqclient.names import check_topic
 from rmqclient.store import SCHEDULE_TOPIC, MessageStore, open_store
 from tests.client.conftest import consuming, wait_for
-from tests.crash.processes.child import after_every_delay
 from tests.support.oracle import reference
+from tests.support.stores import after_every_delay
 
 GOLDEN = Path(__file__).parents[2] / "compat" / "golden" / "broker-4.9.7-stopped.tgz"
 

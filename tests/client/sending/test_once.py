@@ -16,25 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import (
-    Durability,
-    Message,
-    MessageQueue,
-    MessageRejected,
-    Producer,
-    StoreBusy,
-    StoreClosed,
-    StoreConfig,
-)
+from rmqclient import Durability, Message, MessageQueue, Producer, StoreConfig
+from rmqclient.errors import MessageRejected, StoreBusy, StoreClosed
 from rmqclient.store import SCHEDULE_TOPIC, MessageStore, open_store
 from rmqclient.store.files.file_lock import ONCE_BYTES, ONCE_STRIPES
 from rmqclient.store.log.index_file import key_hashes
 from rmqclient.store.upkeep.retention import Clock
 from rmqclient.store.waiting.once import Once
 from tests.client.conftest import wait_for
-from tests.crash.processes.child import SMALL, Order, after_every_delay
-from tests.crash.processes.child import TOPIC as CHILDS_TOPIC
 from tests.crash.processes.nursery import ROOT
+from tests.crash.processes.order import Order
+from tests.support.stores import SMALL, after_every_delay
+from tests.support.stores import TOPIC as CHILDS_TOPIC
 
 ORDER = Message("orders", b"an order", tags="new", keys=["order-17"], properties={"region": "eu"}, flag=3)
 HOUR_MS = 3_600_000

@@ -7,17 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import (
-    Durability,
-    InvalidName,
-    Message,
-    MessageQueue,
-    MessageRejected,
-    Producer,
-    StoreClosed,
-    StoreConfig,
-    TableFull,
-)
+from rmqclient import Durability, Message, MessageQueue, Producer, StoreConfig
+from rmqclient.errors import InvalidName, MessageRejected, StoreClosed, TableFull
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.runtime.shared_state import queue_slot_at
 from tests.support.oracle import reference

@@ -15,20 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import (
-    App,
-    Durability,
-    HandlerError,
-    Message,
-    MessageRejected,
-    Producer,
-    ReceivedMessage,
-    RequestTimeout,
-    SendResult,
-    StoreClosed,
-    StoreConfig,
-    seconds_left,
-)
+from rmqclient import App, Durability, Message, Producer, ReceivedMessage, SendResult, StoreConfig, seconds_left
+from rmqclient.errors import HandlerError, MessageRejected, RequestTimeout, StoreClosed
 from rmqclient.sending.request import Requester
 from rmqclient.store import MessageQueue, MessageStore, open_store
 from rmqclient.store.settings.config_file import TopicConfig, write_topics

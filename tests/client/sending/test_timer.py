@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import InvalidName, Message, MessageQueue, MessageRejected, Producer, StoreConfig, TimerFull
+from rmqclient import Message, MessageQueue, Producer, StoreConfig
+from rmqclient.errors import InvalidName, MessageRejected, NotFlushed, TimerFull
 from rmqclient.names import check_topic
 from rmqclient.store import TIMER_TOPIC, MessageStore, java_hash, layout, open_store
-from rmqclient.store.errors import NotFlushed
+from rmqclient.store.config import RetentionConfig
 from rmqclient.store.kernel._kernel import cancel_timed, deliver_timed, roll_timed
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.settings.disk import Usage
@@ -262,9 +263,7 @@ def test_what_waits_in_a_file_that_retention_removes_waits_on(tmp_path: Path) ->
         commit_log_file_bytes=36_864,
         max_body_bytes=2_048,
         consume_queue_file_entries=64,
-        clean_file_forcibly=True,
-        disk_max_used_percent=1,
-        disk_clean_forcibly_percent=1,
+        retention=RetentionConfig(disk_max_used_percent=1, disk_clean_forcibly_percent=1),
     )
     with open_store(tmp_path / "store", config, housekeeping=False) as store, Producer(store) as producer:
         kept = [producer.send(Message("flights", b"kept %d" % number), delay=HOUR) for number in range(3)]

@@ -16,23 +16,21 @@ from rmqclient import (
     App,
     Decision,
     Durability,
-    HandlerError,
-    InvalidName,
     Message,
     Producer,
     ReceivedMessage,
-    StoreClosed,
     StoreConfig,
-    TransactionDecided,
     TransactionProducer,
     admin,
 )
+from rmqclient.errors import HandlerError, InvalidName, StoreClosed, TransactionDecided
 from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, MessageQueue, MessageStore, open_store
+from rmqclient.store.config import TransactionConfig
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 from tests.client.conftest import consuming, wait_for
 
 CONFIG = StoreConfig(
-    transaction_timeout_ms=1, transaction_check_interval_ms=50, transaction_check_max=1_000, default_queue_count=1
+    transactions=TransactionConfig(timeout_ms=1, check_interval_ms=50, check_max=1_000), default_queue_count=1
 )
 QUEUE = MessageQueue("orders", 0)
 CHECKS = 3
@@ -49,7 +47,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 @pytest.fixture
 def quiet(tmp_path: Path) -> Iterator[MessageStore]:
     """A store without a housekeeper: nothing is checked but by the test, and three times at most."""
-    config = replace(CONFIG, transaction_check_max=CHECKS)
+    config = replace(CONFIG, transactions=replace(CONFIG.transactions, check_max=CHECKS))
     with open_store(tmp_path / "quiet", config, housekeeping=False) as opened:
         opened.topics.create("orders", 1)
         yield opened

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rmqclient import App, HandlerError, InvalidName, Message, Producer, StoreClosed, StoreUnusable, Table
+from rmqclient import App, Message, Producer, Table
+from rmqclient.errors import HandlerError, InvalidName, StoreClosed, StoreUnusable
 from rmqclient.store import MessageStore
 from rmqclient.workers.handler_transfer import transfer
 from tests.client.conftest import consuming, wait_for

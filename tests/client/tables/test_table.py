@@ -13,18 +13,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from rmqclient import (
-    BodyUnreadable,
-    HandlerError,
-    InvalidName,
-    Message,
-    MessageQueue,
-    Producer,
-    SendResult,
-    StoreClosed,
-    StoreUnusable,
-    Table,
-)
+from rmqclient import Message, MessageQueue, Producer, SendResult, Table
+from rmqclient.errors import BodyUnreadable, HandlerError, InvalidName, StoreClosed, StoreUnusable
 from rmqclient.store import MessageStore, StoreConfig, java_hash, open_store
 from rmqclient.store.bodies import Compression
 from rmqclient.tables import table as table_module

@@ -16,21 +16,12 @@ import pytest
 
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
-from tests.crash.processes.child import (
-    GROUP,
-    PATTERNS,
-    SMALL,
-    SPAN,
-    TOPIC,
-    WANTED,
-    Order,
-    appender_of,
-    body_of,
-    grant_of,
-)
 from tests.crash.processes.nursery import Nursery, notes_of
-from tests.crash.views import abandon, acknowledged_bits, power_cut_image
+from tests.crash.processes.order import Order
+from tests.crash.processes.scenarios.progress import PATTERNS, WANTED
 from tests.support.oracle import reference
+from tests.support.oracle.views import acknowledged_bits, power_cut_image
+from tests.support.stores import GROUP, SMALL, SPAN, TOPIC, abandon, appender_of, body_of, grant_of
 
 IN_EVERY_ACKNOWLEDGEMENT = [CrashPoint.ACK_LOCKED, CrashPoint.ACK_MARKED, CrashPoint.ACK_FINISHED]
 WHEN_THE_OFFSET_MOVES = [CrashPoint.ACK_ADVANCING, CrashPoint.ACK_CLEARED]

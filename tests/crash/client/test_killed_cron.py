@@ -10,10 +10,12 @@ import pytest
 
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
-from tests.crash.processes.child import MINUTES, SMALL, Order, body_of, minutes_of
 from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon, bodies, queued_records
+from tests.crash.processes.order import Order
+from tests.crash.processes.scenarios.crons import MINUTES, minutes_of
 from tests.support.oracle import reference
+from tests.support.oracle.views import bodies, queued_records
+from tests.support.stores import SMALL, abandon, body_of
 
 APPEND = [
     point for point in CrashPoint if point < CrashPoint.PROGRESS_ADVANCED and point is not CrashPoint.BLANK_WRITTEN

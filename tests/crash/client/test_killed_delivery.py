@@ -14,10 +14,11 @@ import pytest
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.settings import config_file
-from tests.crash.processes.child import SMALL, TOPIC, Order, after_every_delay, appender_of, body_of, waiting
 from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon, bodies, power_cut_image, queued_records
+from tests.crash.processes.order import Order
 from tests.support.oracle import reference
+from tests.support.oracle.views import bodies, power_cut_image, queued_records
+from tests.support.stores import SMALL, TOPIC, abandon, after_every_delay, appender_of, body_of, waiting
 
 MESSAGES = 30
 LEVELS = (1, 7, 18)

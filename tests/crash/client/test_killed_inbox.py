@@ -19,8 +19,10 @@ from rmqclient.databases.inbox import Inbox, identity_of
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
 from tests.client.conftest import consuming, wait_for
-from tests.crash.processes.child import GROUP, TOPIC, Order, appender_of, body_of, bookkeeping, open_books, waiting
 from tests.crash.processes.nursery import Nursery
+from tests.crash.processes.order import Order
+from tests.crash.processes.scenarios.databases import bookkeeping, open_books
+from tests.support.stores import GROUP, TOPIC, appender_of, body_of, waiting
 
 MESSAGES = 12
 INBOX = [CrashPoint.INBOX_MARKED, CrashPoint.INBOX_HANDLED, CrashPoint.INBOX_COMMITTED]

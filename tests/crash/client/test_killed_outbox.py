@@ -16,10 +16,12 @@ from rmqclient.databases.database import Connection
 from rmqclient.databases.outbox import Outbox, Relay
 from rmqclient.store import MessageStore
 from rmqclient.store.crash_points import CrashPoint
-from tests.crash.processes.child import TOPIC, Order, body_of, fill_outbox
 from tests.crash.processes.nursery import Nursery
-from tests.crash.views import bodies, queued_records
+from tests.crash.processes.order import Order
+from tests.crash.processes.scenarios.databases import fill_outbox
 from tests.support.oracle import reference
+from tests.support.oracle.views import bodies, queued_records
+from tests.support.stores import TOPIC, body_of
 
 ROWS = 8
 APPEND = [

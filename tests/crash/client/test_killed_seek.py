@@ -15,10 +15,11 @@ from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.inspect.verify import verify
 from tests.crash.client.test_killed_acknowledgement import close_and_open, hand_over, reopen
-from tests.crash.processes.child import GROUP, QUEUE, SPAN, TOPIC, Order, appender_of, body_of, grant_of
 from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon, acknowledged_bits
+from tests.crash.processes.order import Order
 from tests.support.oracle import reference
+from tests.support.oracle.views import acknowledged_bits
+from tests.support.stores import GROUP, QUEUE, SPAN, TOPIC, abandon, appender_of, body_of, grant_of
 
 COUNT = 3_001
 FINISHED_BELOW = 2_500

@@ -17,10 +17,10 @@ import pytest
 from rmqclient import Message, Producer, Table
 from rmqclient.store import MessageStore, open_store
 from tests.client.conftest import wait_for
-from tests.crash.processes.child import SMALL
 from tests.crash.processes.child_table import QUEUES, TOPIC
 from tests.crash.processes.nursery import ROOT
-from tests.crash.views import published_records
+from tests.support.oracle.views import published_records
+from tests.support.stores import SMALL
 
 ROUNDS = 9
 A_ROUND = 50_000

@@ -27,6 +27,7 @@ from rmqclient.failures.retry import RetryPolicy
 from rmqclient.message import Message, ReceivedMessage
 from rmqclient.sending.producer import Producer
 from rmqclient.store import StoreConfig, boottime, open_store
+from rmqclient.store.config import FlushConfig
 
 TOPIC = "events"
 GROUP = "readers"
@@ -38,8 +39,7 @@ CONFIG = StoreConfig(
     max_body_bytes=16 << 10,
     consume_queue_file_entries=1_000,
     default_queue_count=QUEUES,
-    flush_interval_ms=50,
-    flush_thorough_interval_ms=300,
+    flush=FlushConfig(interval_ms=50, thorough_interval_ms=300),
     offset_persist_interval_ms=100,
 )
 CONSUMER = ConsumerConfig(liveness_interval_ms=20, lease_ms=20_000)

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.crash.processes.child import Order, run
+from tests.crash.processes.child import run
+from tests.crash.processes.order import Order
 
 ROOT = Path(__file__).parents[3]
 

@@ -14,10 +14,10 @@ import pytest
 
 from rmqclient.store import Durability, Message, MessageStore, layout, open_store
 from rmqclient.store.errors import StoreFull
-from tests.crash.processes.child import SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
-from tests.crash.views import abandon, bodies, published_records, queued_records, stored_bodies
 from tests.support import small_disks
 from tests.support.oracle import reference
+from tests.support.oracle.views import bodies, published_records, queued_records, stored_bodies
+from tests.support.stores import SMALL, SPAN, TOPIC, abandon, appender_of, body_of, grant_of
 
 LOG_BYTES = 10 * SMALL.commit_log_file_bytes
 FILLER_BYTES = 5 * SMALL.commit_log_file_bytes

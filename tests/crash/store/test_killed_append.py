@@ -14,10 +14,11 @@ import pytest
 
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
-from tests.crash.processes.child import SMALL, TOPIC, Order, appender_of, body_of
 from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon, bodies, power_cut_image, published_records, queued_records, stored_bodies
+from tests.crash.processes.order import Order
 from tests.support.oracle import reference
+from tests.support.oracle.views import bodies, power_cut_image, published_records, queued_records, stored_bodies
+from tests.support.stores import SMALL, TOPIC, abandon, appender_of, body_of
 
 IN_EVERY_APPEND = [point for point in CrashPoint if point <= CrashPoint.APPEND_FINISHED]
 IN_ROLLS_ONLY = {CrashPoint.BLANK_WRITTEN}

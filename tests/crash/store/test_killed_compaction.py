@@ -12,10 +12,11 @@ from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.settings.disk import Usage
 from rmqclient.store.upkeep import retention
-from tests.crash.processes.child import COMPACT_QUEUE, PRICES, SMALL, Order, price_of
 from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon
+from tests.crash.processes.order import Order
+from tests.crash.processes.scenarios.upkeep import COMPACT_QUEUE, PRICES, price_of
 from tests.support.oracle import reference
+from tests.support.stores import SMALL, abandon
 
 STEPS = [point for point in CrashPoint if point.name.startswith("COMPACT")]
 

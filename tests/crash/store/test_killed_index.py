@@ -10,10 +10,12 @@ from rmqclient.store import MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.log.index_file import paths
 from rmqclient.store.log.query import END_OF_TIME
-from tests.crash.processes.child import SMALL, TOPIC, Order, keys_of
 from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon, published_records
+from tests.crash.processes.order import Order
+from tests.crash.processes.scenarios.appending import keys_of
 from tests.support.oracle.index import check_index
+from tests.support.oracle.views import published_records
+from tests.support.stores import SMALL, TOPIC, abandon
 
 POINTS = [CrashPoint.INDEX_SLOT_WRITTEN, CrashPoint.INDEX_FILE_FULL, CrashPoint.INDEX_WRITTEN]
 

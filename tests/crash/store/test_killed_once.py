@@ -9,10 +9,11 @@ import pytest
 from rmqclient import Message, Producer, SendResult
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
-from tests.crash.processes.child import SMALL, TOPIC, Order, body_of
 from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon, bodies, power_cut_image, queued_records
+from tests.crash.processes.order import Order
 from tests.support.oracle import reference
+from tests.support.oracle.views import bodies, power_cut_image, queued_records
+from tests.support.stores import SMALL, TOPIC, abandon, body_of
 
 KEYS = 60
 SIZE = 1_500

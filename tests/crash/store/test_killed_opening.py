@@ -19,10 +19,11 @@ from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.append.appending import COPYING
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.recovery.recovery import ABORT
-from tests.crash.processes.child import GROUP, SMALL, SPAN, TOPIC, Order, appender_of, body_of, grant_of
 from tests.crash.processes.nursery import Nursery, notes_of
-from tests.crash.views import abandon, acknowledged_bits, bodies, queued_records, stored_bodies
+from tests.crash.processes.order import Order
 from tests.support.oracle import reference
+from tests.support.oracle.views import acknowledged_bits, bodies, queued_records, stored_bodies
+from tests.support.stores import GROUP, SMALL, SPAN, TOPIC, abandon, appender_of, body_of, grant_of
 
 OPENING_OR_CLOSING = [
     CrashPoint.RECOVERY_PLANNED,

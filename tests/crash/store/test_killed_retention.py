@@ -11,10 +11,10 @@ from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.settings.disk import Usage
-from tests.crash.processes.child import QUEUE, SMALL, SPAN, TOPIC, Order, appender_of, body_of, grant_of, number_of
 from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon
+from tests.crash.processes.order import Order
 from tests.support.oracle import reference
+from tests.support.stores import QUEUE, SMALL, SPAN, TOPIC, abandon, appender_of, body_of, grant_of, number_of
 
 STEPS = [point for point in CrashPoint if point.name.startswith("RETENTION_")]
 

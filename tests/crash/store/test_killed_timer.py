@@ -15,10 +15,11 @@ import pytest
 from rmqclient.store import Message, MessageStore, crash_points, layout, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.waiting.timer_bits import QUEUE
-from tests.crash.processes.child import SMALL, TOPIC, Order, after_every_delay, appender_of, body_of
 from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon, bodies, power_cut_image, published_records, queued_records
+from tests.crash.processes.order import Order
 from tests.support.oracle import reference
+from tests.support.oracle.views import bodies, power_cut_image, published_records, queued_records
+from tests.support.stores import SMALL, TOPIC, abandon, after_every_delay, appender_of, body_of
 
 MESSAGES = 70
 LARGE = 1_200

@@ -13,23 +13,25 @@ from pathlib import Path
 import pytest
 
 from rmqclient.store import Message, MessageStore, open_store
+from rmqclient.store.config import TransactionConfig
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import TransactionDecided
 from rmqclient.store.waiting.half_messages import GIVEN_UP_QUEUE, HALF_QUEUE, OPERATION_QUEUE, checks_of, identity
-from tests.crash.processes.child import (
-    CHECKS,
+from tests.crash.processes.nursery import Nursery
+from tests.crash.processes.order import Order
+from tests.crash.processes.scenarios.transactions import CHECKS
+from tests.support.oracle import reference
+from tests.support.oracle.views import bodies, lose_last_operation, power_cut_image, published_records, queued_records
+from tests.support.stores import (
     SMALL,
     TOPIC,
-    Order,
+    abandon,
     appender_of,
     begin_transactions,
     body_of,
     first_halves,
     in_an_hour,
 )
-from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon, bodies, lose_last_operation, power_cut_image, published_records, queued_records
-from tests.support.oracle import reference
 
 TRANSACTIONS = 14
 LARGE = 2_000
@@ -43,21 +45,21 @@ ALL = [body_of(number, LARGE) for number in range(TRANSACTIONS)]
 
 def go_on(store: MessageStore) -> MessageStore:
     """The survivor uses the handle that it had before the death."""
-    store.transactions._config = replace(store.config, transaction_check_max=CHECKS)
+    store.transactions._config = replace(store.config, transactions=TransactionConfig(check_max=CHECKS))
     return store
 
 
 def reopen(store: MessageStore) -> MessageStore:
     """Everybody else dies, too; the next one builds the runtime file anew, and has only the old one to go by."""
     abandon(store)
-    return open_store(store.root, replace(SMALL, transaction_check_max=CHECKS), housekeeping=False)
+    return open_store(store.root, replace(SMALL, transactions=TransactionConfig(check_max=CHECKS)), housekeeping=False)
 
 
 def reboot(store: MessageStore) -> MessageStore:
     """The host dies, too, with everything on the disk: there is only the log and consumerOffset.json."""
     abandon(store)
     (store.root / "shared").unlink()
-    return open_store(store.root, replace(SMALL, transaction_check_max=CHECKS), housekeeping=False)
+    return open_store(store.root, replace(SMALL, transactions=TransactionConfig(check_max=CHECKS)), housekeeping=False)
 
 
 def decide_all(store: MessageStore) -> None:
@@ -223,7 +225,7 @@ def test_after_a_power_cut_each_transaction_ends_once(store: MessageStore, root:
     for number in range(2, 8):
         store.transactions.decide(halves[number], commit=number % 2 == 0)
         store.transactions.check()
-    store.transactions._config = replace(store.config, transaction_check_max=CHECKS)
+    store.transactions._config = replace(store.config, transactions=TransactionConfig(check_max=CHECKS))
     store.transactions.check()
     records = [record for record in published_records(store) if record.commit_log_offset >= told_to]
     assert {record.topic for record in records} >= {GIVEN_UP_QUEUE.topic, HALF_QUEUE.topic, OPERATION_QUEUE.topic}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.store.errors import DataLost, StoreBusy
+from rmqclient.errors import DataLost, StoreBusy
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")

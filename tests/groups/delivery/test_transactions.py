@@ -14,12 +14,13 @@ import pytest
 
 from rmqclient import Decision, ReceivedMessage, StoreConfig, TransactionProducer
 from rmqclient.store import MessageQueue, MessageStore, open_store
+from rmqclient.store.config import TransactionConfig
 from tests.client.conftest import wait_for
 from tests.groups.processes.transaction_child import GROUP, TOPIC, is_done
 from tests.support.oracle import reference
 
 CONFIG = StoreConfig(
-    transaction_timeout_ms=2_000, transaction_check_interval_ms=200, transaction_check_max=1_000, default_queue_count=1
+    transactions=TransactionConfig(timeout_ms=2_000, check_interval_ms=200, check_max=1_000), default_queue_count=1
 )
 QUEUE = MessageQueue(TOPIC, 0)
 LIVES = 5

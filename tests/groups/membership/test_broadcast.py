@@ -8,19 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import (
-    App,
-    ClientIdInUse,
-    HandlerError,
-    InvalidName,
-    Message,
-    MessageQueue,
-    Producer,
-    PullConsumer,
-    ReceivedMessage,
-)
+from rmqclient import App, Message, MessageQueue, Producer, PullConsumer, ReceivedMessage
 from rmqclient.admin import groups, lag, seek
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.errors import ClientIdInUse, HandlerError, InvalidName
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.settings import config_file
 from tests.groups.membership.test_takeover import wait_for

@@ -12,19 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import (
-    App,
-    InvalidName,
-    Message,
-    MessageQueue,
-    OffsetOutOfRange,
-    Producer,
-    ReceivedMessage,
-    UnknownGroup,
-    UnknownTopic,
-)
+from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage
 from rmqclient.admin import Position, lag, pause, resume, seek
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.errors import InvalidName, OffsetOutOfRange, UnknownGroup, UnknownTopic
 from rmqclient.store import MessageStore, TagSet, open_store
 from rmqclient.store.settings import config_file
 from tests.groups.membership import test_takeover as takeover

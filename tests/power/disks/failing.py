@@ -21,10 +21,11 @@ from pathlib import Path
 
 from rmqclient.sending.producer import Producer
 from rmqclient.store import Durability, Message, MessageQueue, MessageStore, StoreConfig, open_store
+from rmqclient.store.config import FlushConfig
 from rmqclient.store.errors import DiskFailed, StorePoisoned
 from rmqclient.store.recovery.recovery import ABORT
-from tests.crash.processes.child import grant_of
 from tests.support.oracle import reference
+from tests.support.stores import grant_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -41,8 +42,7 @@ CONFIG = StoreConfig(
     index_slots=16,
     index_entries=64,
     default_queue_count=1,
-    flush_interval_ms=5,
-    flush_thorough_interval_ms=10,
+    flush=FlushConfig(interval_ms=5, thorough_interval_ms=10),
 )
 SYNC = replace(CONFIG, durability=Durability.SYNC)
 

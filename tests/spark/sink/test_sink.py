@@ -24,10 +24,7 @@ from pyspark.sql.types import (
 )
 
 from rmqclient import Message, Producer, PullConsumer, PullStatus, ReceivedMessage
-from rmqclient.spark.writing import committing, ledger, staging
-from rmqclient.spark.writing.writer import BatchWriter, StreamWriter, Written
-from rmqclient.store import MessageQueue, StoreConfig, open_store
-from rmqclient.store.errors import (
+from rmqclient.errors import (
     BatchConflict,
     BodyTooLarge,
     InvalidName,
@@ -36,6 +33,9 @@ from rmqclient.store.errors import (
     StoreBusy,
     StoreFull,
 )
+from rmqclient.spark.writing import committing, ledger, staging
+from rmqclient.spark.writing.writer import BatchWriter, StreamWriter, Written
+from rmqclient.store import MessageQueue, StoreConfig, open_store
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.kernel._kernel import RobustMutex
 from rmqclient.store.settings.disk import Disk, Usage

@@ -28,7 +28,7 @@ from pathlib import Path
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.errors import QueueError
 from rmqclient.store.kernel._kernel import Appender
-from tests.crash.processes.child import SMALL, SPAN, TOPIC, body_of, grant_of
+from tests.support.stores import SMALL, SPAN, TOPIC, body_of, grant_of
 
 LONGEST_LIFE_S = 30
 BODY_BYTES = 2_000

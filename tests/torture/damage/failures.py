@@ -24,9 +24,9 @@ from typing import NamedTuple, Self
 from rmqclient.store import open_store
 from rmqclient.store.errors import QueueError
 from rmqclient.store.inspect.verify import verify
-from tests.crash.processes.child import SPAN, grant_of, number_of
-from tests.crash.views import stored_bodies
 from tests.support.oracle import reference
+from tests.support.oracle.views import stored_bodies
+from tests.support.stores import SPAN, grant_of, number_of
 from tests.torture.result import Result, Rig
 
 CLAIM = (

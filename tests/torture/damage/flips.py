@@ -39,8 +39,8 @@ from rmqclient.store.log import index_file
 from rmqclient.store.log.consume_queue import DIRECTORY as QUEUES
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.settings import checkpoint
-from tests.crash.views import abandon
 from tests.support.oracle import reference
+from tests.support.stores import abandon
 from tests.torture.damage import sandbox, specimens
 from tests.torture.damage.specimens import CONFIG, FILE_BYTES, GROUP, TAGS, Delivered, Place, Specimen, deliver
 from tests.torture.result import Result, Rig

@@ -32,9 +32,9 @@ from rmqclient.store.runtime import shared_state
 from rmqclient.store.settings import checkpoint
 from rmqclient.store.settings.checkpoint import LowWater
 from rmqclient.store.settings.config_file import StoreSettings, write_store_settings
-from tests.crash.views import abandon
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
+from tests.support.stores import abandon
 
 CONFIG = StoreConfig(
     commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=24, index_slots=16, index_entries=256

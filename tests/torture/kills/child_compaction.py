@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rmqclient import Message, Producer
 from rmqclient.store import StoreConfig, java_hash, open_store
+from rmqclient.store.config import RetentionConfig
 from rmqclient.store.crash_points import CrashPoint, arm
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.settings.disk import Usage
@@ -56,7 +57,7 @@ class Order:
             max_body_bytes=4_096,
             index_slots=1_000,
             index_entries=4_000,
-            disk_full_percent=100,  # whoever else uses the disk
+            retention=RetentionConfig(disk_full_percent=100),  # whoever else uses the disk
         )
 
     def text(self) -> str:

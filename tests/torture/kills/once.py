@@ -15,10 +15,10 @@ from pathlib import Path
 from rmqclient import Message, Producer
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
-from tests.crash.processes.child import QUEUE, SMALL, TOPIC, Order, appender_of, body_of, number_of
 from tests.crash.processes.nursery import Nursery, notes_of
-from tests.crash.views import abandon
+from tests.crash.processes.order import Order
 from tests.support.oracle import reference
+from tests.support.stores import QUEUE, SMALL, TOPIC, abandon, appender_of, body_of, number_of
 from tests.torture.result import Result, Rig
 
 CLAIM = "Of any number of senders with one key one stores its message, whoever is killed where, and all are told of it."

@@ -10,22 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from rmqclient.store import MessageStore, open_store
+from rmqclient.store.config import TransactionConfig
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import TransactionDecided
 from rmqclient.store.waiting.half_messages import OPERATION_QUEUE
-from tests.crash.processes.child import (
-    CHECKS,
-    QUEUE,
-    SMALL,
-    Order,
-    begin_transactions,
-    first_halves,
-    in_an_hour,
-    number_of,
-)
 from tests.crash.processes.nursery import Nursery
-from tests.crash.views import abandon
+from tests.crash.processes.order import Order
+from tests.crash.processes.scenarios.transactions import CHECKS
 from tests.support.oracle import reference
+from tests.support.stores import QUEUE, SMALL, abandon, begin_transactions, first_halves, in_an_hour, number_of
 from tests.torture.result import Result, Rig
 
 CLAIM = "Whoever is killed where, a transaction is committed once, or rolled back, or given up after as many checks."
@@ -55,7 +48,7 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
 
 def _round(chosen: random.Random, nursery: Nursery, directory: Path, counted: Counter[str]) -> list[str]:
     root, transactions = directory / "store", chosen.randrange(2, 24)
-    config = replace(SMALL, transaction_check_max=CHECKS)
+    config = replace(SMALL, transactions=TransactionConfig(check_max=CHECKS))
     store = open_store(root, config, housekeeping=False)
     store.transactions.now_ms = in_an_hour
     begin_transactions(store, transactions, chosen.choice((60, 600, 1_900)))

@@ -14,8 +14,8 @@ from rmqclient.store.append.appending import IDLE
 from rmqclient.store.errors import ConfigMismatch
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.settings.config_file import StoreSettings, write_store_settings
-from tests.crash.views import abandon
 from tests.support.oracle import reference
+from tests.support.stores import abandon
 from tests.torture.damage import flips, sandbox, specimens
 from tests.torture.damage.specimens import FILE_BYTES, GROUP, SETTINGS, Specimen, deliver
 

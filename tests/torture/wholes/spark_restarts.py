@@ -22,14 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
 import pyarrow.parquet
 
+from rmqclient.errors import SparkUnavailable
 from rmqclient.sending.producer import Producer
 from rmqclient.spark.java import java_home
 from rmqclient.spark.session import check_installed
 from rmqclient.store import Message
-from rmqclient.store.errors import SparkUnavailable
 from tests.crash.processes.child_campaign import CONFIG, TOPIC, consume, send
 from tests.support.oracle import reference
 from tests.torture.result import Result, Rig

@@ -20,8 +20,7 @@ from rmqclient.archive import uploads as archive_uploads
 from rmqclient.archive.archiver import archive
 from rmqclient.archive.uploads import Upload
 from rmqclient.archive.view import ArchivedView, open_view
-from rmqclient.store import MessageQueue, MessageStore, open_store
-from rmqclient.store.errors import (
+from rmqclient.errors import (
     ArchiveBusy,
     ArchiveCorrupt,
     ArchiveError,
@@ -31,6 +30,7 @@ from rmqclient.store.errors import (
     StoreCorrupt,
     StoreUnusable,
 )
+from rmqclient.store import MessageQueue, MessageStore, open_store
 from rmqclient.store.inspect.reading import open_reader
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.inspect.view import LocalView

@@ -8,7 +8,7 @@ import pytest
 
 from rmqclient.archive import manifest as archive_manifest
 from rmqclient.archive.view import ArchivedView
-from rmqclient.store.errors import ArchiveCorrupt, ArchiveMismatch
+from rmqclient.errors import ArchiveCorrupt, ArchiveMismatch
 
 MANIFEST = (
     b'{"format":"rmq-archive","version":1,"sequence":1,"commit_log_file_bytes":4096,"consume_queue_file_entries":64,'

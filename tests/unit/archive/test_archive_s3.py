@@ -16,8 +16,8 @@ import pytest
 from rmqclient.archive.archiver import archive
 from rmqclient.archive.storage import Storage
 from rmqclient.archive.view import ArchivedView, open_view
+from rmqclient.errors import ArchiveError
 from rmqclient.store import Message, MessageStore, open_store
-from rmqclient.store.errors import ArchiveError
 from rmqclient.store.inspect.view import LocalView
 from tests.support.archived import force, killed_in_new_process, log_bytes, more, rows
 from tests.support.s3_server import BUCKET, KEY, SECRET, S3Server, s3_server

@@ -11,8 +11,8 @@ import pytest
 from rmqclient.archive.archiver import archive
 from rmqclient.archive.storage import Storage
 from rmqclient.archive.view import ArchivedView
+from rmqclient.errors import ArchiveError
 from rmqclient.store import MessageStore, open_store
-from rmqclient.store.errors import ArchiveError
 from rmqclient.store.inspect.view import LocalView
 from tests.support.archived import more, rows
 from tests.support.written import SMALL, written_store

@@ -16,8 +16,8 @@ from rmqclient.archive.archiver import archive
 from rmqclient.archive.manifest import queue_file_name
 from rmqclient.archive.storage import Object
 from rmqclient.archive.view import ArchivedView, JointView, open_view
+from rmqclient.errors import ArchiveCorrupt, ArchiveError, ArchiveMismatch, StoreUnusable
 from rmqclient.store import MessageQueue, MessageStore, open_store
-from rmqclient.store.errors import ArchiveCorrupt, ArchiveError, ArchiveMismatch, StoreUnusable
 from rmqclient.store.inspect.view import LocalView, offset_by_time, store_timestamp_of
 from tests.support.archived import force, log_bytes, more, rows
 from tests.support.written import ORDERS, SMALL, TOP, overwrite

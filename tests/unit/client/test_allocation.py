@@ -20,8 +20,8 @@ from rmqclient.allocation import (
     nearby,
     unallocated,
 )
+from rmqclient.errors import AllocationError
 from rmqclient.message_queue import MessageQueue
-from rmqclient.store.errors import AllocationError
 
 VECTORS: dict[str, list[tuple[int, int, list[list[int]]]]] = {  # queues, members, queue ids of each member
     "averaged": [  # AllocateMessageQueueAveragelyTest, and the real class of 4.9.8

@@ -14,11 +14,11 @@ import pytest
 
 from rmqclient.allocation import nearby
 from rmqclient.app import App
+from rmqclient.errors import HandlerError, InvalidName
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.handler import Handler
 from rmqclient.names import function_name
 from rmqclient.store import StoreConfig
-from rmqclient.store.errors import HandlerError, InvalidName
 
 
 def handle(message: object) -> None: ...

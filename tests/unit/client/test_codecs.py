@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 import rmqclient
 from rmqclient import codecs
 from rmqclient.codecs import decoder_for, encode_body, message_itself
+from rmqclient.errors import HandlerError, MessageRejected
 from rmqclient.message import ReceivedMessage as Received
-from rmqclient.store.errors import HandlerError, MessageRejected
 from tests.support.received import received
 
 if TYPE_CHECKING:

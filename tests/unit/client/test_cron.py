@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqclient import App, HandlerError, InvalidName, Message
+from rmqclient import App, Message
+from rmqclient.errors import HandlerError, InvalidName
 from rmqclient.schedules.cron import Cron
 
 UTC = datetime.UTC

@@ -31,8 +31,8 @@ import pytest
 
 from rmqclient import Producer
 from rmqclient.app import App
+from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import Outcome, RetryPolicy
-from rmqclient.store.errors import HandlerError
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.handler_transfer import captured, load, load_all, reference, transfer
 from tests.support import transferred

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqclient import HandlerError, Message, Producer, ReceivedMessage, StoreConfig
+from rmqclient import Message, Producer, ReceivedMessage, StoreConfig
+from rmqclient.errors import HandlerError
 from rmqclient.failures.failure import HISTORY, Failure
 from rmqclient.failures.retry import Outcome, Retries, RetryPolicy
 from rmqclient.store import Durability, MessageStore, open_store

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import Message, Producer, StoreConfig, StoreUnusable
+from rmqclient import Message, Producer, StoreConfig
+from rmqclient.errors import StoreUnusable
 from rmqclient.store import open_store
 from rmqclient.store.files import file_system
 from rmqclient.store.files.file_system import Mount, find_mount, mount_of

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqclient.errors import FilterError
 from rmqclient.filters.body import MAX_BODY_BYTES, MAX_CHARACTERS, MAX_DEPTH, MAX_PARTS, BodyFilter
-from rmqclient.store.errors import FilterError
 
 
 @pytest.mark.guarantee("G15")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqclient.errors import FilterError
 from rmqclient.filters import MessageFilter
 from rmqclient.store import Message, MessageQueue, MessageStore, QueueGrant, StoreConfig, TagSet, open_store
-from rmqclient.store.errors import FilterError
 
 QUEUE = MessageQueue("t", 0)
 SMALL = StoreConfig(commit_log_file_bytes=1 << 20, max_body_bytes=1_000, consume_queue_file_entries=700)

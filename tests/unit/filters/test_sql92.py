@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqclient.errors import FilterError, HandlerError
 from rmqclient.filters.sql92 import Sql92
 from rmqclient.filters.sql92_grammar import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES
-from rmqclient.store.errors import FilterError, HandlerError
 from tests.support.oracle import filter as reference_filter
 from tests.support.oracle.filter import Tree
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rmqclient.store import Message, MessageQueue, MessageStore, QueueGrant, StoreConfig, TagSet, layout, open_store
-from tests.crash.processes.child import grant_of
-from tests.crash.views import abandon
+from tests.support.stores import abandon, grant_of
 
 QUEUE = MessageQueue("t", 0)
 SMALL = StoreConfig(commit_log_file_bytes=1 << 20, max_body_bytes=1_000, consume_queue_file_entries=700)

@@ -15,9 +15,8 @@ from rmqclient.store import Message, MessageQueue, MessageStore, open_store
 from rmqclient.store.errors import BodyTooLarge, MessageRejected, PropertiesTooLarge
 from rmqclient.store.kernel._kernel import DELAYS, SCHEDULE_TOPIC, Appender, ReceivedMessage, SendResult, delay_ms
 from rmqclient.store.log import record
-from tests.crash.processes.child import SMALL, TOPIC, appender_of, grant_of
-from tests.crash.views import abandon
 from tests.support.oracle import reference
+from tests.support.stores import SMALL, TOPIC, abandon, appender_of, grant_of
 
 GOLDEN = sorted((Path(__file__).parents[2] / "compat" / "golden").glob("*.tgz"))
 OTHER = "%RETRY%billing"

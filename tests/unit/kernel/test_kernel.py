@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqclient import BatchTooLarge, BodyTooLarge, Message, Producer, PropertiesTooLarge, StoreConfig
+from rmqclient import Message, Producer, StoreConfig
+from rmqclient.errors import BatchTooLarge, BodyTooLarge, PropertiesTooLarge
 from rmqclient.store import MessageStore, java_hash, layout, open_store
 from rmqclient.store.kernel._kernel import FOUND, RESERVED_PROPERTIES, ReceivedMessage, crc32, decode
 from tests.support.oracle import reference

@@ -13,17 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqclient import (
-    BodyTooLarge,
-    InvalidName,
-    Message,
-    MessageRejected,
-    Producer,
-    PropertiesTooLarge,
-    QueueError,
-    StoreConfig,
-    TableFull,
-)
+from rmqclient import Message, Producer, StoreConfig
+from rmqclient.errors import BodyTooLarge, InvalidName, MessageRejected, PropertiesTooLarge, QueueError, TableFull
 from rmqclient.store import MessageStore, layout, open_store
 from rmqclient.store.kernel._kernel import RESERVED_PROPERTIES, ReceivedMessage, decode
 from tests.support.oracle import reference

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rmqclient.store import HALF_TOPIC, Message, MessageQueue, open_store
-from tests.crash.processes.child import SMALL, appender_of
 from tests.support.oracle import reference
+from tests.support.stores import SMALL, appender_of
 
 PATTERN = b"TAGS\x01paid\x02" * 40
 

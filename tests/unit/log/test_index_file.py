@@ -16,9 +16,9 @@ from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.kernel._kernel import index_key_hash
 from rmqclient.store.log.index_file import IndexFiles, paths, sizes_in
 from rmqclient.store.recovery import recovery
-from tests.crash.views import abandon
 from tests.support.oracle import reference
 from tests.support.oracle.index import check_index, key_hash, keys_of, read_indexes
+from tests.support.stores import abandon
 from tests.support.written import ORDERS, SMALL, appender_of, fill, message
 
 SLOTS, ENTRIES = SMALL.index_slots, SMALL.index_entries

@@ -21,9 +21,9 @@ from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.recovery import recovery
 from rmqclient.store.recovery.recovery import ABORT
 from rmqclient.store.settings import checkpoint
-from tests.crash.processes.child import QUEUE, SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
-from tests.crash.views import abandon, bodies, published_records, queued_records, stored_bodies
 from tests.support.oracle import reference
+from tests.support.oracle.views import bodies, published_records, queued_records, stored_bodies
+from tests.support.stores import QUEUE, SMALL, SPAN, TOPIC, abandon, appender_of, body_of, grant_of
 
 FLUSHED = 30
 """Messages below the durable mark."""

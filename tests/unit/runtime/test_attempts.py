@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient.store import MessageQueue, MessageStore, open_store
-from tests.crash.processes.child import grant_of
-from tests.crash.views import abandon
+from tests.support.stores import abandon, grant_of
 from tests.unit.kernel.test_acknowledgement import QUEUE, SMALL, SPAN, append
 
 

@@ -16,8 +16,7 @@ from rmqclient.store import Message, MessageQueue, MessageStore, StoreConfig, la
 from rmqclient.store.errors import StoreBusy, TableFull
 from rmqclient.store.runtime.group_table import GroupTable
 from rmqclient.store.settings import config_file
-from tests.crash.processes.child import grant_of
-from tests.crash.views import abandon
+from tests.support.stores import abandon, grant_of
 
 SMALL = StoreConfig(commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=64)
 QUEUE = MessageQueue("t", 0)

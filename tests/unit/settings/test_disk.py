@@ -14,10 +14,11 @@ import pytest
 
 from rmqclient import Producer
 from rmqclient.store import Message, MessageStore, open_store
+from rmqclient.store.config import RetentionConfig
 from rmqclient.store.errors import StoreFull
 from rmqclient.store.settings.disk import Disk, Usage
 from tests.client.conftest import wait_for
-from tests.crash.processes.child import QUEUE, SMALL, SPAN, TOPIC, appender_of, grant_of
+from tests.support.stores import QUEUE, SMALL, SPAN, TOPIC, appender_of, grant_of
 
 MIB = 1 << 20
 
@@ -75,7 +76,7 @@ def test_above_the_level_appends_are_refused_and_consumers_go_on(store: MessageS
 
 
 def test_the_reserve_is_kept_whatever_the_percentage(store: MessageStore) -> None:
-    wanted = replace(SMALL, disk_reserve_bytes=100 * MIB)
+    wanted = replace(SMALL, retention=RetentionConfig(disk_reserve_bytes=100 * MIB))
     disk = Disk(store.root, store.state, wanted)
     pretend(disk, used(10.0, 100 * MIB - 1))
     with pytest.raises(StoreFull, match="disk_reserve_bytes"):
@@ -85,7 +86,7 @@ def test_the_reserve_is_kept_whatever_the_percentage(store: MessageStore) -> Non
 
 
 def test_a_hundred_percent_is_never_exceeded(store: MessageStore) -> None:
-    disk = Disk(store.root, store.state, replace(SMALL, disk_full_percent=100))
+    disk = Disk(store.root, store.state, replace(SMALL, retention=RetentionConfig(disk_full_percent=100)))
     pretend(disk, used(100.0, 0))
     disk.look()
     assert not store.state.disk_full
@@ -127,7 +128,9 @@ with Producer(sys.argv[1], config=LEVEL_85) as producer:
             time.sleep(0.001)
 """
 
-LEVEL_85 = replace(SMALL, disk_max_used_percent=85, disk_clean_forcibly_percent=85, disk_full_percent=85)
+LEVEL_85 = replace(
+    SMALL, retention=RetentionConfig(disk_max_used_percent=85, disk_clean_forcibly_percent=85, disk_full_percent=85)
+)
 
 
 @pytest.mark.crash

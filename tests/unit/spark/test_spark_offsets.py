@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqclient.errors import DataLost, UnknownTopic
 from rmqclient.spark.reading import offsets
 from rmqclient.spark.reading.offsets import Offsets, Ranges, between, from_json, kept, limited, to_json
 from rmqclient.spark.reading.read_options import ReadOptions, Selection, parse
 from rmqclient.store import Message, MessageQueue, open_store
-from rmqclient.store.errors import DataLost, UnknownTopic
 from rmqclient.store.inspect.view import LocalView
 from tests.support.oracle import reference
 from tests.support.written import SMALL, fill, forget_oldest, written_store

@@ -11,10 +11,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import Java, ask, java_home
 from rmqclient.spark.python import worker_python
 from rmqclient.spark.session import check_installed, local_cores, takes_sockets
-from rmqclient.store.errors import SparkUnavailable
 
 COMPLETE = "java.base@{0}.0.15\njdk.incubator.vector@{0}.0.15"
 CUT_DOWN = "java.base@{0}.0.15\njava.logging@{0}.0.15"

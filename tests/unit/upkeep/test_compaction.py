@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Message, Producer, PullConsumer, PullStatus
-from rmqclient.store import MessageQueue, MessageStore, StoreConfig, TagSet, layout, open_store
+from rmqclient.store import MessageQueue, MessageStore, TagSet, layout, open_store
+from rmqclient.store.config import CompactionConfig
 from rmqclient.store.errors import ConfigMismatch, MessageExpired, MessageRejected, StoreCorrupt, StoreFull
 from rmqclient.store.files.compacted_file import CompactedWriter, open_compacted, path_of
 from rmqclient.store.inspect.verify import verify
@@ -21,11 +22,10 @@ from rmqclient.store.kernel._kernel import Route
 from rmqclient.store.settings.config_file import TOPICS_FILE, TopicConfig, read_topics, write_topics
 from rmqclient.store.settings.disk import Usage
 from rmqclient.store.upkeep import compaction, retention
-from tests.crash.processes.child import SMALL, appender_of
-from tests.crash.views import abandon
+from tests.support.stores import SMALL, abandon, appender_of
 
 QUEUE = MessageQueue("prices", 0)
-CONFIG = replace(SMALL, delete_retention_ms=86_400_000)
+CONFIG = replace(SMALL, compaction=CompactionConfig(delete_retention_ms=86_400_000))
 FULL = Usage(99.0, 1 << 30)
 SPAN = 2_000
 
@@ -532,6 +532,6 @@ def test_two_records_of_one_key_are_a_problem(root: Path, store: MessageStore, p
 
 def test_settings_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match=r"min_cleanable_dirty_ratio=1\.0: must be at least 0 and below 1"):
-        StoreConfig(min_cleanable_dirty_ratio=1.0)
+        CompactionConfig(min_cleanable_dirty_ratio=1.0)
     with pytest.raises(ValueError, match="delete_retention_ms=-1: must not be negative"):
-        StoreConfig(delete_retention_ms=-1)
+        CompactionConfig(delete_retention_ms=-1)

@@ -24,10 +24,12 @@ from rmqclient.store.files import file_queue
 from rmqclient.store.recovery.recovery import ABORT
 from rmqclient.store.settings import checkpoint
 from rmqclient.store.upkeep import flush
-from rmqclient.store.upkeep.housekeeper import Every, Housekeeper
-from tests.crash.processes.child import SMALL, Order
+from rmqclient.store.upkeep.housekeeper import Housekeeper
+from rmqclient.store.upkeep.timetable import Every
 from tests.crash.processes.nursery import ROOT, notes_of
+from tests.crash.processes.order import Order
 from tests.support.oracle import reference
+from tests.support.stores import SMALL
 
 SYNC = replace(SMALL, durability=Durability.SYNC)
 
@@ -208,12 +210,8 @@ def test_a_file_that_is_full_is_flushed_however_little_is_dirty(store: MessageSt
 
 def test_the_intervals_and_page_counts_are_those_of_rocketmq() -> None:
     config = StoreConfig()
-    assert (config.flush_interval_ms, config.flush_least_pages, config.flush_thorough_interval_ms) == (500, 4, 10_000)
-    queues = (
-        config.consume_queue_flush_interval_ms,
-        config.consume_queue_flush_least_pages,
-        config.consume_queue_flush_thorough_interval_ms,
-    )
+    assert (config.flush.interval_ms, flush.LEAST_PAGES, config.flush.thorough_interval_ms) == (500, 4, 10_000)
+    queues = (flush.QUEUES_INTERVAL_MS, flush.QUEUES_LEAST_PAGES, config.flush.queues_interval_ms)
     assert queues == (1_000, 2, 60_000)
     assert (config.commit_interval_ms, config.page_cache_busy_timeout_ms) == (200, 1_000)
 

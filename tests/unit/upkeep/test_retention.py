@@ -18,7 +18,8 @@ from threading import Semaphore
 import pytest
 
 from rmqclient import admin
-from rmqclient.store import Message, MessageQueue, MessageStore, QueueGrant, StoreConfig, layout, open_store
+from rmqclient.store import Message, MessageQueue, MessageStore, QueueGrant, layout, open_store
+from rmqclient.store.config import RetentionConfig
 from rmqclient.store.errors import MessageExpired
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.inspect.reading import open_reader
@@ -35,16 +36,15 @@ from rmqclient.store.upkeep.retention import (
     due,
     removable,
 )
-from tests.crash.processes.child import QUEUE, SMALL, SPAN, TOPIC, appender_of, grant_of
-from tests.crash.views import abandon
 from tests.support.oracle import reference
+from tests.support.stores import QUEUE, SMALL, SPAN, TOPIC, abandon, appender_of, grant_of
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
 YEAR = 365 * DAY
 NOW = 1_700_000_000_000
 
-ONE_HOUR = replace(SMALL, file_reserved_hours=1)
+ONE_HOUR = RetentionConfig(file_reserved_hours=1)
 AT_FOUR = Moment(now_ms=NOW, hour=4, used_percent=50.0)
 AT_NOON = replace(AT_FOUR, hour=12)
 
@@ -59,7 +59,7 @@ def files(old: int, young: int, *, age_ms: int = 2 * HOUR) -> list[LogFile]:
     return [LogFile(number * 4_096, NOW - age) for number, age in enumerate(ages)]
 
 
-def count(candidates: list[LogFile], moment: Moment, config: StoreConfig = ONE_HOUR) -> list[int]:
+def count(candidates: list[LogFile], moment: Moment, config: RetentionConfig = ONE_HOUR) -> list[int]:
     """Return how many files go, pass by pass, until none does."""
     counts = []
     while found := due(candidates, moment, config):
@@ -102,9 +102,9 @@ def test_the_first_young_file_keeps_those_behind_it() -> None:
 
 
 def test_several_hours_may_be_given_and_forcible_cleaning_be_refused() -> None:
-    twice = replace(ONE_HOUR, delete_when="04;12")
+    twice = replace(ONE_HOUR, delete_hours=(4, 12))
     assert count(files(3, 0), AT_NOON, twice) == count(files(3, 0), AT_FOUR, twice) == [3]
-    unforced = replace(ONE_HOUR, clean_file_forcibly=False)
+    unforced = replace(ONE_HOUR, clean_forcibly=False)
     assert count(files(3, 10), replace(AT_NOON, used_percent=99.0), unforced) == [3]
 
 
@@ -140,23 +140,22 @@ def test_the_newest_file_and_what_is_not_durable_never_go(
 @pytest.mark.parametrize(
     "change",
     [
-        {"delete_when": "24"},
-        {"delete_when": ""},
-        {"delete_when": "4,5"},
+        {"delete_hours": (24,)},
+        {"delete_hours": ()},
+        {"delete_hours": (4, -5)},
         {"file_reserved_hours": 0},
         {"disk_max_used_percent": 86},
         {"disk_full_percent": 84},
         {"disk_full_percent": 101},
         {"disk_max_used_percent": 0},
         {"disk_reserve_bytes": -1},
-        {"clean_resource_interval_ms": 0},
-        {"page_cache_busy_timeout_ms": 0},
+        {"interval_ms": 0},
     ],
     ids=str,
 )
 def test_a_setting_that_makes_no_sense_is_refused_by_name(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(change))}="):
-        StoreConfig(**change)  # type: ignore[arg-type]
+        RetentionConfig(**change)  # type: ignore[arg-type]
 
 
 # --- clocks ---------------------------------------------------------------------------------------
@@ -187,7 +186,7 @@ class Kept:
         self.store = store
         self.written_ms = written_ms(store)
         self.clock = SetClock(self.written_ms + 1_000)
-        self.config = replace(SMALL, file_reserved_hours=72, delete_when=";".join(map(str, range(24))))
+        self.config = replace(SMALL, retention=RetentionConfig(file_reserved_hours=72, delete_hours=tuple(range(24))))
         self.pauses: list[float] = []
         store.disk.usage = lambda: Usage(10.0, 1 << 40)  # type: ignore[method-assign]
         self.retention = self.another()
@@ -679,7 +678,7 @@ def test_the_lag_of_a_group_counts_what_is_there(store: MessageStore) -> None:
 HOLDER = """
 import os, sys
 from rmqclient.store import open_store
-from tests.crash.processes.child import SMALL, SPAN, QUEUE, grant_of
+from tests.support.stores import SMALL, SPAN, QUEUE, grant_of
 store = open_store(sys.argv[1], housekeeping=False)
 taken = grant_of(store).take(SPAN, SPAN)
 held = [store.log_files.mapping(base) for base in store.log_files.bases()]

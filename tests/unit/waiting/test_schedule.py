@@ -17,9 +17,8 @@ from rmqclient.store.runtime.shared_state import schedule_slot_at
 from rmqclient.store.settings import config_file
 from rmqclient.store.settings.disk import Usage
 from rmqclient.store.waiting.schedule import LEVELS, queue_of
-from tests.crash.processes.child import QUEUE, SMALL, TOPIC, after_every_delay, appender_of, waiting
-from tests.crash.views import abandon
 from tests.support.oracle import reference
+from tests.support.stores import QUEUE, SMALL, TOPIC, abandon, after_every_delay, appender_of, waiting
 
 
 @pytest.fixture

@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 
 from rmqclient.store import Message, MessageQueue, MessageStore, ReceivedMessage, open_store
+from rmqclient.store.config import TransactionConfig
 from rmqclient.store.errors import MessageRejected, PropertiesTooLarge, TransactionDecided
 from rmqclient.store.kernel._kernel import GIVEN_UP_TOPIC, HALF_TOPIC, OPERATION_TOPIC, Appender
 from rmqclient.store.settings import config_file
 from rmqclient.store.waiting.half_messages import GIVEN_UP_QUEUE, HALF_QUEUE, OPERATION_QUEUE, checks_of, decided_by
 from rmqclient.store.waiting.transaction import GROUP
-from tests.crash.processes.child import QUEUE, SMALL, TOPIC, appender_of
-from tests.crash.views import abandon, power_cut_image
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
+from tests.support.oracle.views import power_cut_image
+from tests.support.stores import QUEUE, SMALL, TOPIC, abandon, appender_of
 
 GOLDEN = Path(__file__).parents[2] / "compat" / "golden" / "store-4.9.8-broker-tx-retry-dlq.tgz"
 HALF_AT, COMMIT_AT, OPERATION_AT, RENEWED_AT, RENEWED_AGAIN_AT, GIVEN_UP_AT = 1026, 1248, 1452, 2166, 2414, 2662
@@ -85,7 +86,13 @@ def cut(golden: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
     image = power_cut_image(golden, tmp_path / "image", request.param, 65_536)
     config_file.write_consumer_offsets(image, {(HALF_TOPIC, GROUP): {0: 0}, (OPERATION_TOPIC, GROUP): {0: 0}})
     (image / "abort").touch()
-    config = replace(SMALL, commit_log_file_bytes=65_536, index_slots=64, index_entries=64, transaction_check_max=2)
+    config = replace(
+        SMALL,
+        commit_log_file_bytes=65_536,
+        index_slots=64,
+        index_entries=64,
+        transactions=TransactionConfig(check_max=2),
+    )
     with open_store(image, config, housekeeping=False) as opened:
         yield opened
 

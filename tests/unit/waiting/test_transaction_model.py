@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rmqclient.store import Message, MessageStore, ReceivedMessage, open_store
+from rmqclient.store.config import TransactionConfig
 from rmqclient.store.errors import TransactionDecided
 from rmqclient.store.waiting.half_messages import checks_of
-from tests.crash.processes.child import QUEUE, SMALL, TOPIC, appender_of
-from tests.crash.views import abandon
 from tests.support.oracle import reference
+from tests.support.stores import QUEUE, SMALL, TOPIC, abandon, appender_of
 
-CONFIG = replace(SMALL, transaction_check_max=2)
+CONFIG = replace(SMALL, transactions=TransactionConfig(check_max=2))
 MEMORY = Path("/dev/shm")
 
 
@@ -77,7 +77,7 @@ class Transactions(RuleBasedStateMachine):
         self.stores[process].transactions.check()
         for each in self.model:
             if each.committed is None and not each.given_up:
-                each.given_up = each.checks >= CONFIG.transaction_check_max
+                each.given_up = each.checks >= CONFIG.transactions.check_max
                 each.checks += not each.given_up
 
     @rule(process=st.integers(0, 1))

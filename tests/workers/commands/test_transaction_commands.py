@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from rmqclient import Message, StoreConfig, TransactionProducer
 from rmqclient.store import MessageQueue, MessageStore, open_store
+from rmqclient.store.config import TransactionConfig
 from rmqclient.workers.cli import rmq
 
 
@@ -21,7 +22,7 @@ def tx(root: Path, *arguments: str) -> Result:
 @pytest.fixture
 def ids(tmp_path: Path) -> list[str]:
     """Leave four undecided transactions, the first two of which were given up."""
-    config = StoreConfig(transaction_check_max=1, default_queue_count=1)
+    config = StoreConfig(transactions=TransactionConfig(check_max=1), default_queue_count=1)
     with open_store(tmp_path, config, housekeeping=False) as store:
         found = begin(store, b"0", b"1")
         store.transactions.now_ms = lambda: time.time_ns() // 1_000_000 + 3_600_000

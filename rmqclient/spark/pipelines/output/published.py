@@ -35,8 +35,8 @@ from typing import Protocol, Self
 
 import pyarrow.parquet as pq
 
+from rmqclient.errors import DataLost
 from rmqclient.spark.pipelines.output.directories import only_writer, sync_files, work_directory_of
-from rmqclient.store.errors import DataLost
 from rmqclient.store.files.mapped_file import sync_directory, sync_file
 from rmqclient.store.settings.config_file import replace_file
 

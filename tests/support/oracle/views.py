@@ -1,7 +1,7 @@
-"""How the crash tests look at a store: as a reader that repairs nothing, and after everybody has left.
+"""A store seen from outside: as a reader that repairs nothing sees it, and after every process has left.
 
-Both read the bytes with the slow reference codec; of the store's own words only the frontiers are taken, because how
-far a reader may look is what they say.
+Both views decode the bytes with the slow reference codec. From the store itself they take only the frontiers, because
+the frontiers say how far a reader may look.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import shutil
 from pathlib import Path
 
 from rmqclient.store import OPERATION_TOPIC, MessageQueue, MessageStore, layout
-from tests.crash.processes.child import QUEUE
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
+from tests.support.stores import QUEUE, abandon
 
 
 def published_records(store: MessageStore) -> list[ReferenceRecord]:
@@ -73,15 +73,6 @@ def entry_bytes(root: Path, queue: MessageQueue) -> bytes:
     """Return all files of a consume queue, one behind the other."""
     directory = root / "consumequeue" / queue.topic / str(queue.queue_id)
     return b"".join(path.read_bytes() for path in sorted(directory.glob("*")))
-
-
-def abandon(store: MessageStore) -> None:
-    """Leave the store as a killed process does: its locks go, and nothing else is done."""
-    for preparer in store._preparers:
-        preparer.close()
-    store._preparers.clear()
-    store._closed = True
-    store.lock.close()
 
 
 def power_cut_image(root: Path, target: Path, end: int, file_bytes: int) -> Path:

@@ -1,0 +1,1 @@
+"""Backends: where messages are kept, as producers and consumers see it. ``protocols`` says what they may ask."""

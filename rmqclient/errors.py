@@ -1,0 +1,178 @@
+"""Every exception that rmqclient raises on purpose: the client's own, and those of the store and of archives.
+
+::
+
+    QueueError
+    ├── StoreError
+    │   ├── StoreClosed           the handle was closed, or used in a forked child
+    │   ├── StoreInUse            a RocketMQ broker has this directory open
+    │   ├── StoreBusy             a lock was held longer than the time allowed for it
+    │   │   ├── NotFlushed        the message is stored; the flush that its send waited for did not come
+    │   │   └── PageCacheBusy     one append has kept the append lock for a second; nothing was written
+    │   ├── StoreFull             no room for another file, or the disk is too full; nothing was written
+    │   │   └── TimerFull         too many delayed messages are pending
+    │   ├── LimitReached          a limit on open files, mappings or memory; nothing was written
+    │   ├── DiskFailed            an I/O error; nothing was written
+    │   ├── StorePoisoned         a flush failed in some process; later appends are refused
+    │   ├── StoreUnusable         the directory, or a file in it, cannot be opened: permission, file system, kind
+    │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
+    │   ├── MessageExpired        retention has removed the message
+    │   ├── BatchConflict         a batch of a Spark job can no longer be written exactly once
+    │   ├── DataLost              messages that a Spark reader asked for are gone or damaged
+    │   └── StoreCorrupt          bytes on disk break the format; carries path and position
+    ├── MessageRejected           this message can never be stored; nothing was written
+    │   ├── BodyTooLarge          its body is longer than the store allows
+    │   ├── PropertiesTooLarge    its tags, keys and properties are longer than the format allows
+    │   └── BatchTooLarge         its batch is longer than one file of the log
+    ├── TransactionDecided        the transaction was already committed or rolled back; carries which
+    ├── BodyUnreadable            a compressed body exceeds its limit when decompressed, or cannot be decompressed
+    ├── RequestTimeout            a request is stored, and its reply did not come in time
+    ├── InvalidName               a topic or group outside the alphabet or too long
+    ├── UnknownTopic              the topic does not exist
+    ├── UnknownGroup              the group never consumed this topic
+    ├── OffsetOutOfRange          the queue never had this offset
+    ├── QueueOwned                a member of the group has this queue and keeps its offset
+    ├── TableFull                 a fixed table of the runtime file has no free slot
+    ├── MembershipRefused         a consumer cannot join its group as it is
+    │   ├── SubscriptionMismatch  members of the group want other messages, or share them another way
+    │   └── ClientIdInUse         a member of the group has the same client id
+    ├── ArchiveError              an archive of sealed files cannot be reached, read or written
+    │   ├── ArchiveBusy           another process writes to it
+    │   ├── ArchiveMismatch       the URL holds another store's archive, or something that is not an archive
+    │   ├── ArchiveCorrupt        its manifest breaks the format, or its files differ from the manifest
+    │   └── NotArchived           retention removed these bytes before they were archived
+    ├── AllocationError           an allocation function raised, or its answer does not fit its queues and members
+    ├── SparkUnavailable          pyspark, pyarrow or Java is missing or too old
+    ├── NotInstalled              an optional package is missing
+    └── HandlerError              a handler cannot be registered or loaded
+        └── FilterError           an expression of its filter is invalid; carries the column
+
+Two class attributes answer the questions that decide what a caller does next: ``retryable`` (the same call may succeed
+later) and ``stored`` (the message can be in the log although the call raised).
+
+Every exception survives pickling, because workers send exceptions to their supervisor. A traceback shows the module
+that defines the class, such as ``rmqclient.store.errors.StoreFull``; import the class from here all the same.
+"""
+
+from __future__ import annotations
+
+from rmqclient.archive.errors import ArchiveBusy, ArchiveCorrupt, ArchiveError, ArchiveMismatch, NotArchived
+from rmqclient.store.errors import (
+    BatchTooLarge,
+    BodyTooLarge,
+    BodyUnreadable,
+    ClientIdInUse,
+    ConfigMismatch,
+    DiskFailed,
+    InvalidName,
+    LimitReached,
+    MembershipRefused,
+    MessageExpired,
+    MessageRejected,
+    NotFlushed,
+    NotInstalled,
+    OffsetOutOfRange,
+    PageCacheBusy,
+    PropertiesTooLarge,
+    QueueError,
+    QueueOwned,
+    StoreBusy,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreInUse,
+    StorePoisoned,
+    StoreUnusable,
+    SubscriptionMismatch,
+    TableFull,
+    TimerFull,
+    TransactionDecided,
+    UnknownGroup,
+    UnknownTopic,
+)
+
+__all__ = [
+    "AllocationError",
+    "ArchiveBusy",
+    "ArchiveCorrupt",
+    "ArchiveError",
+    "ArchiveMismatch",
+    "BatchConflict",
+    "BatchTooLarge",
+    "BodyTooLarge",
+    "BodyUnreadable",
+    "ClientIdInUse",
+    "ConfigMismatch",
+    "DataLost",
+    "DiskFailed",
+    "FilterError",
+    "HandlerError",
+    "InvalidName",
+    "LimitReached",
+    "MembershipRefused",
+    "MessageExpired",
+    "MessageRejected",
+    "NotArchived",
+    "NotFlushed",
+    "NotInstalled",
+    "OffsetOutOfRange",
+    "PageCacheBusy",
+    "PropertiesTooLarge",
+    "QueueError",
+    "QueueOwned",
+    "RequestTimeout",
+    "SparkUnavailable",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreInUse",
+    "StorePoisoned",
+    "StoreUnusable",
+    "SubscriptionMismatch",
+    "TableFull",
+    "TimerFull",
+    "TransactionDecided",
+    "UnknownGroup",
+    "UnknownTopic",
+]
+
+
+class RequestTimeout(QueueError, TimeoutError):
+    """The request is stored, and its reply did not come in time; its handler may have run, or may still run."""
+
+    stored = True
+
+
+class BatchConflict(StoreError):
+    """A batch of a Spark job cannot be written exactly once: it was written with other rows, or its fate is unknown.
+
+    This attempt wrote nothing. The text says what is known, and what to do.
+    """
+
+
+class DataLost(StoreError):
+    """Messages that a Spark reader asked for were removed or are damaged; see the source's ``failOnDataLoss``."""
+
+
+class HandlerError(QueueError):
+    """A handler cannot be registered, loaded or handed to another process."""
+
+
+class FilterError(HandlerError, ValueError):
+    """A filter expression cannot be parsed, or is too large."""
+
+    def __init__(self, text: str, column: int = 0) -> None:
+        super().__init__(text)
+        self.column = column
+        """Position of the first wrong character, counted from 1; 0 if the whole expression is wrong."""
+
+
+class AllocationError(QueueError, ValueError):
+    """An allocation function raised, or its answer has unknown queues, unknown members, or a queue twice."""
+
+
+class SparkUnavailable(QueueError):
+    """Spark cannot be started: pyspark, pyarrow or a Java to run it is missing. The text says what to do."""

@@ -1,0 +1,59 @@
+"""Children that remove old files and compact topics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rmqclient.store import Message, MessageQueue, open_store
+from rmqclient.store.config import RetentionConfig
+from rmqclient.store.settings.disk import Usage
+from tests.crash.processes.order import Note, Order
+from tests.support.stores import SMALL, TOPIC, appender_of, body_of
+
+COMPACT_QUEUE = MessageQueue("prices", 0)
+PRICES = 70
+"""Keys of the compact topic."""
+
+
+def clean(order: Order, note: Note) -> None:
+    """Append until there are old files of the log and of the queue, then remove all that may go; note each pass."""
+    config = replace(SMALL, retention=RetentionConfig(disk_max_used_percent=1, disk_clean_forcibly_percent=1))
+    store = open_store(order.root, config, housekeeping=False)
+    appender = appender_of(store)
+    for number in range(5 * SMALL.consume_queue_file_entries):
+        appender.append(Message(TOPIC, body_of(number, order.body_bytes)))
+    store.flush_thorough()
+    store.build_index()
+    store.disk.usage = lambda: Usage(99.0, 0)  # type: ignore[method-assign]
+    order.arm()
+    while removed := store.retention.clean():
+        note(removed[-1])
+
+
+def compact(order: Order, note: Note) -> None:
+    """Change some prices again and again, each a letter, then compact and remove what may go; note when that is done.
+
+    Every other time a price is deleted at the end.
+    """
+    config = replace(SMALL, retention=RetentionConfig(disk_max_used_percent=1, disk_clean_forcibly_percent=1))
+    store = open_store(order.root, config, housekeeping=False)
+    store.disk.usage = lambda: Usage(2.0, 0)  # type: ignore[method-assign]
+    order.arm()
+    for round_number in range(2):
+        store.topics.create(COMPACT_QUEUE.topic, 1, "compact")
+        appender = appender_of(store)
+        for number in range(3 * PRICES + round_number):
+            appender.append(Message(COMPACT_QUEUE.topic, price_of(number) * 300, keys=[f"key-{number % PRICES}"]))
+        if round_number:
+            appender.append(Message(COMPACT_QUEUE.topic, b"", keys=["key-1"]))
+        for number in range(80):
+            appender.append(Message(TOPIC, body_of(number, 1_500)))
+        store.flush_thorough()
+        while store.retention.clean():
+            pass
+        note("compacted")
+
+
+def price_of(number: int) -> bytes:
+    """Return the letter of an update."""
+    return b"%c" % (97 + number % 26)

@@ -1,0 +1,16 @@
+"""Every fault that is planted, by the room of the product that it is planted in."""
+
+from __future__ import annotations
+
+from tests.planted.faults import append, client, delivery, groups, records, recovery, upkeep, waiting
+
+FAULTS = [
+    *append.FAULTS,
+    *records.FAULTS,
+    *groups.FAULTS,
+    *recovery.FAULTS,
+    *upkeep.FAULTS,
+    *waiting.FAULTS,
+    *delivery.FAULTS,
+    *client.FAULTS,
+]

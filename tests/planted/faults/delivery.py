@@ -1,0 +1,77 @@
+"""Faults in delivery: order, attempts, retries and dead letters."""
+
+from __future__ import annotations
+
+from tests.planted.fault import Fault
+
+ATTEMPTS = "tests/groups/delivery/test_attempts.py"
+RETRY = "tests/client/consuming/test_retry.py"
+RETRY_RECORDS = "tests/unit/client/test_retry.py"
+
+FAULTS = [
+    Fault(
+        name="a later message of a key runs while an earlier one is held",
+        file="rmqclient/delivery/modes/lanes.py",
+        old="                lane = lanes.get(key)\n",
+        new="                lane = None\n",
+        tests="tests/client/consuming/test_key_ordered.py",
+        select="holds_its_key",
+    ),
+    Fault(
+        name="a held key is given to a thread before its pause is over",
+        file="rmqclient/delivery/modes/lanes.py",
+        old="self._held[0][0] <= time.monotonic():",
+        new="self._held[0][0] >= 0:",
+        tests="tests/client/consuming/test_key_ordered.py",
+        select="pause",
+    ),
+    Fault(
+        name="a suspended queue goes on with the next message",
+        file="rmqclient/delivery/modes/orderly.py",
+        old="[message.again() for message in messages] + batch[done + len(messages) :]",
+        new="batch[done + len(messages) :] + [message.again() for message in messages]",
+        tests="tests/client/consuming/test_ordered.py",
+        select="suspends_its_queue",
+    ),
+    Fault(
+        name="a queue whose order is kept is handed over while its handler runs",
+        file="rmqclient/consuming/rebalance.py",
+        old="(self._delivery.keeps_order or time.monotonic() < until)",
+        new="time.monotonic() < until",
+        tests="tests/client/consuming/test_ordered.py",
+        select="not_handed_over",
+    ),
+    Fault(
+        name="a message is acknowledged before its retry is stored",
+        file="rmqclient/delivery/modes/send_back.py",
+        old="            outcome = self._failures.send_back(message, failure, *earlier)\n",
+        new="            queue.grant.acknowledge(message)\n"
+        "            outcome = self._failures.send_back(message, failure, *earlier)\n",
+        tests=RETRY,
+        select="cannot_be_stored",
+    ),
+    Fault(
+        name="the attempt is not told before the handler runs",
+        file="rmqclient/delivery/modes/concurrent.py",
+        old="            begin(message)\n",
+        new="",
+        tests=ATTEMPTS,
+        select="at_once",
+    ),
+    Fault(
+        name="a message that killed two processes is run in place again",
+        file="rmqclient/delivery/modes/send_back.py",
+        old="_DEATHS_AT_MOST = 2\n",
+        new="_DEATHS_AT_MOST = 1_000\n",
+        tests=ATTEMPTS,
+        select="second_death",
+    ),
+    Fault(
+        name="the origin of a message is that of its last copy",
+        file="rmqclient/failures/retry.py",
+        old='            "ORIGIN_MESSAGE_ID": origin_message_id(message),\n            "WAIT"',
+        new='            "ORIGIN_MESSAGE_ID": message.offset_message_id,\n            "WAIT"',
+        tests=RETRY_RECORDS,
+        select="set_once",
+    ),
+]

@@ -1,0 +1,86 @@
+"""Faults in records, the files that hold them, and what reads them."""
+
+from __future__ import annotations
+
+from tests.planted.fault import Fault
+
+RECOVERY = "tests/unit/recovery/test_recovery.py"
+COMPACTION = "tests/unit/upkeep/test_compaction.py"
+FILE_LOCK = "tests/unit/files/test_file_lock.py"
+COMPRESSION = "tests/client/sending/test_compression.py"
+MESSAGE = "store/kernel/record/message.pxi"
+
+FAULTS = [
+    Fault(
+        name="recovery takes every entry for right",
+        file="store/kernel/record/dispatch.pxi",
+        old="        return (get_i64(entry) == offset and ",
+        new="        return (frame.size > 0 or get_i64(entry) == offset and ",
+        tests=RECOVERY,
+        select="first_one_that_is_not_right",
+    ),
+    Fault(
+        name="recovery forgets the queues whose entries were right",
+        file="store/log/dispatch.py",
+        old="    ends = dict(known)\n",
+        new="    ends = {}\n",
+        tests=RECOVERY,
+        select="kept_beside",
+    ),
+    Fault(
+        name="a character that is no digit counts as one in a CRC",
+        file=MESSAGE,
+        old="    if ninth > 9 or tenth > 9:\n        return -1\n",
+        new="",
+        tests=RECOVERY,
+        select="written_otherwise",
+    ),
+    Fault(
+        name="a lock that somebody else holds is taken",
+        file="store/files/file_lock.py",
+        old="        return self._set(byte, fcntl.F_WRLCK)\n",
+        new="        self._set(byte, fcntl.F_WRLCK)\n        return True\n",
+        tests=FILE_LOCK,
+        select="keeps_another_process_out",
+    ),
+    Fault(
+        name="a body is opened as far as it goes",
+        file="store/bodies.py",
+        old="    opened = opener.decompress(body, limit + 1)\n",
+        new="    opened = opener.decompress(body)\n",
+        tests=COMPRESSION,
+        select="bombs",
+    ),
+    Fault(
+        name="an index slot whose entry does not count yet ends its chain",
+        file="store/log/index_file.py",
+        old="self.slot(key_hash), self.entries\n",
+        new="self.slot(key_hash), min(header.next_number, self.entries)\n",
+        tests="tests/crash/store/test_killed_index.py",
+        select="does_not_count_yet",
+    ),
+    Fault(
+        name="a compacted file gets its name before it is on the disk",
+        file="store/files/compacted_file.py",
+        old="            os.fsync(self._file.fileno())\n",
+        new="",
+        tests=COMPACTION,
+        select="on_the_disk_before",
+    ),
+    Fault(
+        name="a batch with fewer messages than were sent is taken",
+        file="store/kernel/record/inner_batch.pxi",
+        old="    if count == 0 or (told is not None and told != str(count)):\n",
+        new="    if count == 0:\n",
+        tests="tests/unit/log/test_inner_batch.py",
+        select="fewer_messages",
+    ),
+    Fault(
+        name="only the first id of a batch is in the index",
+        file="store/kernel/record/dispatch.pxi",
+        old="            unique_count = count_unique_keys(record, frame)\n",
+        new="            unique_count = 1\n",
+        tests="tests/unit/log/test_inner_batch.py",
+        select="found_by_its_id",
+    ),
+]

@@ -1,0 +1,119 @@
+"""Faults in opening and recovery, and the files of settings and offsets."""
+
+from __future__ import annotations
+
+from tests.planted.fault import Fault
+
+KILLED_APPEND = "tests/crash/store/test_killed_append.py"
+KILLED_ACKNOWLEDGEMENT = "tests/crash/client/test_killed_acknowledgement.py"
+KILLED_SEEK = "tests/crash/client/test_killed_seek.py"
+RECOVERY = "tests/unit/recovery/test_recovery.py"
+RUNNING = "tests/unit/runtime/test_running.py"
+IMAGES = "tests/images/test_images.py"
+
+FAULTS = [
+    Fault(
+        name="recovery leaves what follows the last record",
+        file="store/recovery/recovery.py",
+        old="commit_log.zero(log_files, chosen.log_end, file_end) if chosen.cut_reason is not None else 0\n",
+        new="0\n",
+        tests=RECOVERY,
+        select="torn or rubbish",
+    ),
+    Fault(
+        name="recovery leaves entries without a record",
+        file="store/recovery/recovery.py",
+        old="        if queues[queue].cut(end):\n            recovered.cut_queues.append(queue)\n",
+        new="",
+        tests=KILLED_APPEND,
+        select="entries_written",
+    ),
+    Fault(
+        name="acknowledgements ahead of the committed offset are forgotten when everybody dies",
+        file="store/recovery/recovery.py",
+        old='GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused)',
+        new='GroupProgress(advance_to, 0, slot.load("epoch"), interrupted, held, paused)',
+        tests=KILLED_ACKNOWLEDGEMENT,
+        select="never and reopen",
+    ),
+    Fault(
+        name="a seek that died is not completed by the next opening",
+        file="store/recovery/recovery.py",
+        old="        slot.finish_seek()\n",
+        new="",
+        tests=KILLED_SEEK,
+        select="to-2400 and reopen",
+    ),
+    Fault(
+        name="a file of offsets is written before its digest is announced",
+        file="store/settings/config_file.py",
+        old="    announce(_digest(text))\n    write(path, text)\n",
+        new="    write(path, text)\n    announce(_digest(text))\n",
+        tests=KILLED_ACKNOWLEDGEMENT,
+        select="killed_write",
+    ),
+    Fault(
+        name="an offset that a power cut withdrew is believed after the next one",
+        file="store/recovery/opening.py",
+        old="    if withdrawn:\n        config_file.write_consumer_offsets(root, withdrawn)\n",
+        new="",
+        tests=KILLED_ACKNOWLEDGEMENT,
+        select="withdrew",
+    ),
+    Fault(
+        name="recovery cuts the log at a record damaged below the durable mark",
+        file="store/recovery/log_scan.py",
+        old="        if end >= sure_to and not goes_on:",
+        new="        if end >= 0:",
+        tests=RECOVERY,
+        select="damaged_record_is_kept",
+    ),
+    Fault(
+        name="attempts are forgotten when everybody dies",
+        file="store/recovery/recovery.py",
+        old='held = slot.load("held_offset"), slot.load("held_attempts")',
+        new="held = (0, 0)",
+        tests="tests/unit/runtime/test_attempts.py",
+        select="everybody",
+    ),
+    Fault(
+        name="a file of settings gets its name before it is on disk",
+        file="store/settings/config_file.py",
+        old="                os.fsync(file.fileno())\n",
+        new="",
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="a new store has no durable mark",
+        file="store/recovery/opening.py",
+        old="    if ranges or checkpoint.read(root)[1] is None:",
+        new="    if ranges:",
+        tests=RECOVERY,
+        select="never_flushed",
+    ),
+    Fault(
+        name="an entry that reached the disk in part is counted",
+        file="store/recovery/recovery.py",
+        old="    while end > first and _is_torn(files, queue, entries, end - 1, commit_log_offset):\n        end -= 1\n",
+        new="",
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="progress that a power cut took back is kept on disk",
+        file="store/recovery/opening.py",
+        old="        config_file.write_consumer_offsets(root, withdrawn)\n",
+        new="        pass\n",
+        tests=RECOVERY,
+        select="taken_back",
+    ),
+    Fault(
+        name="attempts are forgotten when every process died",
+        file="store/recovery/opening.py",
+        old="            _restore_interrupted(state, slot, progress, high)\n",
+        new="",
+        tests=RUNNING,
+        select="all_processes",
+    ),
+]

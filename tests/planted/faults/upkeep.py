@@ -1,0 +1,126 @@
+"""Faults in upkeep: flushing, retention and compaction."""
+
+from __future__ import annotations
+
+from tests.planted.fault import Fault
+
+TIMER = "tests/client/sending/test_timer.py"
+FLUSH = "tests/unit/upkeep/test_flush.py"
+RETENTION = "tests/unit/upkeep/test_retention.py"
+COMPACTION = "tests/unit/upkeep/test_compaction.py"
+IMAGES = "tests/images/test_images.py"
+
+FAULTS = [
+    Fault(
+        name="a flush is recorded before it has happened",
+        file="store/upkeep/flush.py",
+        old="        try:\n            self._sync(start, end)\n",
+        new="        self._state.flushed_to = max(end, self._state.flushed_to)\n        try:\n            self._sync(start, end)\n",
+        tests=FLUSH,
+    ),
+    Fault(
+        name="a failed flush poisons nothing",
+        file="store/upkeep/flush.py",
+        old="        self._state.poisoned = error.errno or errno.EIO\n",
+        new="",
+        tests=FLUSH,
+    ),
+    Fault(
+        name="a file is removed before its readers are told",
+        file="store/upkeep/retention.py",
+        old="        self._state.raise_min_offset(base + self._log_files.file_bytes)\n        reach(CrashPoint.RETENTION_ADVANCED)\n"
+        "        self._unlink(base)\n",
+        new="        self._unlink(base)\n        reach(CrashPoint.RETENTION_ADVANCED)\n"
+        "        self._state.raise_min_offset(base + self._log_files.file_bytes)\n",
+        tests=RETENTION,
+        select="been_told",
+    ),
+    Fault(
+        name="the wall clock alone says how old a file is",
+        file="store/upkeep/retention.py",
+        old="now_ms=min(wall, stepless),",
+        new="now_ms=wall,",
+        tests=RETENTION,
+        select="jumps_in_the_life",
+    ),
+    Fault(
+        name="a failed flush is tried again and believed",
+        file="store/upkeep/flush.py",
+        old="            self._sync(start, end)\n        except OSError as error:\n            self._poison(error)\n",
+        new="            self._sync(start, end)\n        except OSError:\n            self._sync(start, end)\n",
+        tests=FLUSH,
+        select="failed_flush or flush_fails",
+    ),
+    Fault(
+        name="the name of a new file is not flushed",
+        file="store/upkeep/flush.py",
+        old="            sync_directory(self._log_files.directory)\n",
+        new="",
+        tests=FLUSH,
+        select="roll_flushes",
+    ),
+    Fault(
+        name="the checkpoint calls durable what is only published",
+        file="store/upkeep/flush.py",
+        old="        flushed_to = self._state.flushed_to\n",
+        new="        flushed_to = self._state.published_to\n",
+        tests=FLUSH,
+        select="checkpoint_says",
+    ),
+    Fault(
+        name="a flush is believed before the disk has answered",
+        file="store/upkeep/flush.py",
+        old="        try:\n            self._sync(start, end)\n",
+        new="        self._state.flushed_to = max(end, self._state.flushed_to)\n        try:\n            self._sync(start, end)\n",
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="the mark says that consume queues are on disk before they are",
+        file="store/upkeep/flush.py",
+        old="flushed.append(start == end or self._flush_queue(slot, start, end, least_pages))",
+        new="flushed.append(True)",
+        tests=IMAGES,
+        select="whatever",
+    ),
+    Fault(
+        name="retention asks nobody before it removes a file",
+        file="store/upkeep/retention.py",
+        old="        self.before_removal(base + self._log_files.file_bytes)\n",
+        new="",
+        tests=TIMER,
+        select="retention_removes",
+    ),
+    Fault(
+        name="retention does not wait for the compaction of a commit log file",
+        file="store/upkeep/retention.py",
+        old="        kept = [base for base in bases if base + size > needed_from]\n",
+        new="        kept: list[int] = []\n",
+        tests=COMPACTION,
+        select="waits_for_the_compaction",
+    ),
+    Fault(
+        name="a pass takes over what a later message has replaced",
+        file="store/upkeep/compaction.py",
+        old=" and key_and_body_size(message)[0] not in latest:\n",
+        new=":\n",
+        tests=COMPACTION,
+        select="later_pass",
+    ),
+    Fault(
+        name="a pass takes what is not flushed",
+        file="store/upkeep/compaction.py",
+        old="end_below(self._state.flushed_to)",
+        new="end_below(self._state.published_to)",
+        tests=COMPACTION,
+        select="not_flushed",
+    ),
+    Fault(
+        name="retention believes a name that a power cut takes back",
+        file="store/upkeep/compaction.py",
+        old="            sync_directory(file.path.parent)  #",
+        new="            pass  #",
+        tests=COMPACTION,
+        select="name_durable",
+    ),
+]
