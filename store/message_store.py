@@ -55,8 +55,9 @@ from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
 from rmqclient.store.settings.topic_table import TopicTable
 from rmqclient.store.upkeep.compaction import Compaction
 from rmqclient.store.upkeep.flush import LEAST_PAGES, QUEUES_INTERVAL_MS, QUEUES_LEAST_PAGES, Flusher
-from rmqclient.store.upkeep.housekeeper import Every, Housekeeper
+from rmqclient.store.upkeep.housekeeper import Housekeeper
 from rmqclient.store.upkeep.retention import FIRST_RUN_AFTER_MS, Retention
+from rmqclient.store.upkeep.timetable import Every
 from rmqclient.store.waiting import timer
 from rmqclient.store.waiting.once import Once
 from rmqclient.store.waiting.schedule import PERSIST_INTERVAL_MS, Schedule

@@ -92,8 +92,6 @@ def configure_logging(level: str) -> None:
     Call it before the application is imported: then an application that configures logging itself adds to this.
     """
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s")
-    # The scheduler reports each run of each job at INFO, which is several lines a second.
-    logging.getLogger("apscheduler").setLevel(logging.WARNING)
 
 
 def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
