@@ -50,7 +50,7 @@ def test_help_loads_neither_the_store_nor_rich() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=30, check=True
     )
-    assert {"rmqclient", "store", "rich", "multiprocess", "orjson"}.isdisjoint(done.stderr.split())
+    assert {"rmqclient.app", "rmqclient.store", "rich", "multiprocess", "orjson"}.isdisjoint(done.stderr.split())
 
 
 @pytest.mark.parametrize(
