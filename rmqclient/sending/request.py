@@ -248,7 +248,7 @@ class Requester:
                 self._due = min((each.deadline for each in self._awaited.values()), default=math.inf)
             self._wakes_at = min(self._due, now + LONGEST_SLEEP_S)
             pause_s = self._wakes_at - now
-        for awaited in late:
+        for awaited in sorted(late, key=lambda each: each.deadline):
             awaited.end(awaited.late())
         return pause_s
 
