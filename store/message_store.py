@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from rmqclient.store import layout
-from rmqclient.store.append.appending import IDLE, AppendFiles, repair
+from rmqclient.store.append.appending import AppendFiles, repair
 from rmqclient.store.append.preparer import Preparer
 from rmqclient.store.append.releaser import Releaser
 from rmqclient.store.config import StoreConfig
@@ -39,6 +39,7 @@ from rmqclient.store.kernel._kernel import (
     Route,
     TagSet,
 )
+from rmqclient.store.layout import IDLE
 from rmqclient.store.log import commit_log, query
 from rmqclient.store.log.dispatch import IndexDispatch
 from rmqclient.store.log.index_file import IndexFiles

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rmqclient.store.append.appending import IDLE, RECORDED
 from rmqclient.store.errors import StoreInUse
 from rmqclient.store.files.file_lock import BROKER_BYTE, LockFile
 from rmqclient.store.inspect.reading import open_reader
+from rmqclient.store.layout import IDLE, RECORDED
 from rmqclient.store.log import shape
 from rmqclient.store.message_store import open_store
 from rmqclient.store.recovery import recovery

@@ -59,7 +59,6 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from rmqclient.store import layout
-from rmqclient.store.append.appending import IDLE
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.compacted_file import directory_of
 from rmqclient.store.inspect import compacted_checks
@@ -74,7 +73,7 @@ from rmqclient.store.inspect.reading import (
     set_bytes,
     without_file,
 )
-from rmqclient.store.kernel._kernel import FOUND
+from rmqclient.store.layout import FOUND, IDLE
 from rmqclient.store.log.commit_log import describe
 from rmqclient.store.log.consume_queue import ConsumeQueue, Entry
 from rmqclient.store.log.index_file import IndexFile, key_hashes

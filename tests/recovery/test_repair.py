@@ -12,8 +12,8 @@ import pytest
 
 from rmqclient.store import layout, open_store
 from rmqclient.store.__main__ import main
-from rmqclient.store.append.appending import COPYING, RECORDED
 from rmqclient.store.inspect import verify
+from rmqclient.store.layout import COPYING, RECORDED
 from rmqclient.store.log.consume_queue import Entry
 from rmqclient.store.repair import planned
 from rmqclient.store.runtime.shared_state import queue_slot_at

@@ -1,131 +1,9 @@
-# --- taking: tags, entries, records -------------------------------------------------------------------------------
-
-@cython.final
-cdef class TagSet:
-    """Tags to deliver: their hashes for the entry, their bytes for the record. Empty takes every message.
-
-    ``passes`` is asked for each message whose tag matches, unless it is None.
-    """
-
-    cdef frozenset tags
-    cdef object passes
-    cdef int32_t *codes
-    cdef int count
-
-    def __cinit__(self, tags, passes=None):
-        cdef int number
-        self.passes = passes
-        self.tags = frozenset([tag.encode() for tag in tags])
-        self.count = <int>len(self.tags)
-        self.codes = <int32_t *>malloc(max(1, self.count) * sizeof(int32_t))
-        if self.codes == NULL:
-            raise MemoryError()
-        for number, tag in enumerate(self.tags):
-            self.codes[number] = hash_utf8(<const unsigned char *>PyBytes_AS_STRING(tag), PyBytes_GET_SIZE(tag))
-
-    def __dealloc__(self):
-        free(self.codes)
-
-    cdef bint may_match(self, int64_t code) noexcept nogil:
-        cdef int number
-        if self.count == 0:
-            return True
-        for number in range(self.count):
-            if self.codes[number] == <int32_t>code:
-                return True
-        return False
-
-    cdef bint matches(self, const unsigned char *record, Frame *frame):
-        cdef Py_ssize_t size = 0
-        cdef const unsigned char *value
-        if self.count == 0:
-            return True
-        value = find_property(record + frame.properties_at, frame.properties_size, b"TAGS", 4, &size)
-        return value != NULL and PyBytes_FromStringAndSize(<char *>value, size) in self.tags
-
+# --- the grant: taking and acknowledging the messages of one queue ------------------------------------------------------
 
 cdef struct Entry:
     int64_t commit_log_offset
     int32_t size
     int64_t tags_code
-
-
-cdef enum:
-    MOST_LOOKED_AT = 1 << 20    # entries, by one take: then its caller gets a word in
-    MOST_ASKED_ABOUT = 1 << 13  # the same, where Python is asked about messages
-    ENTRIES_AT_ONCE = 16
-    BRIEFLY = 1                 # slices that are skipped with the GIL held, which takes some microseconds
-    AT_LENGTH = 1 << 20         # and without it
-
-
-cdef struct Skip:  # a run of entries of one file that tags are compared with
-    unsigned char *shared
-    unsigned char *slot
-    uint64_t epoch
-    const unsigned char *entry          # of the first offset
-    const int32_t *codes
-    int code_count
-    uint64_t log_begin
-    uint64_t offset                     # everything below is finished
-    uint64_t end
-    uint64_t span
-
-
-cdef bint is_any_wanted(const Skip *skip, const unsigned char *entry, int count) noexcept nogil:
-    """Whether one of some entries has a wanted tag, or its record is removed. Looks at all: branches would cost more."""
-    cdef bint found = False
-    cdef int number, code
-    for code in range(skip.code_count):
-        for number in range(count):
-            found |= get_i32(entry + number * ENTRY_SIZE + E_TAGS_CODE + 4) == skip.codes[code]
-    if skip.log_begin:
-        for number in range(count):
-            found |= <uint64_t>get_i64(entry + number * ENTRY_SIZE) < skip.log_begin
-    return found
-
-
-cdef uint64_t first_wanted(const Skip *skip, uint64_t end) noexcept nogil:
-    """The first offset that may be wanted, or whose record is removed; ``end`` when there is none below it."""
-    cdef const unsigned char *entry = skip.entry
-    cdef uint64_t left = end - skip.offset
-    while left >= ENTRIES_AT_ONCE and not is_any_wanted(skip, entry, ENTRIES_AT_ONCE):
-        entry += ENTRIES_AT_ONCE * ENTRY_SIZE
-        left -= ENTRIES_AT_ONCE
-    while left > 0 and not is_any_wanted(skip, entry, 1):
-        entry += ENTRY_SIZE
-        left -= 1
-    return end - left
-
-
-cdef int skip_unwanted(Skip *skip, int slices, int64_t timeout_ns) noexcept nogil:
-    """Finish what is not wanted, from ``skip.offset`` on, and move that behind it: a slice under each lock.
-
-    Returns 0; EBUSY when a lock is not free and there is no time to wait for it, or the errno of the lock; ESTALE when
-    the epoch is old.
-    """
-    cdef uint64_t end, wanted
-    cdef int failure, outcome
-    while slices > 0 and skip.offset < skip.end:
-        slices -= 1
-        end = min(skip.end, load64(skip.slot + G_COMMITTED) + skip.span)
-        if end <= skip.offset:
-            return 0
-        wanted = first_wanted(skip, end)
-        if wanted == skip.offset or load64(skip.shared + H_MIN_OFFSET) != skip.log_begin:
-            return 0  # a file that is removed while it is read looks like zeros
-        failure = mutex_wait(skip.slot + G_MUTEX, timeout_ns) if timeout_ns else mutex_try(skip.slot + G_MUTEX, 30)
-        if failure:
-            return failure
-        outcome = skip_section(skip.slot, skip.epoch, skip.offset, wanted)
-        mutex_release(skip.slot + G_MUTEX)
-        if outcome != 1:
-            return ESTALE
-        reach_point(AT_ACK_FINISHED)
-        skip.entry += (wanted - skip.offset) * ENTRY_SIZE
-        skip.offset = wanted
-        if wanted < end:
-            return 0
-    return 0
 
 
 @cython.final
@@ -585,3 +463,12 @@ cdef class QueueGrant:
             else:
                 finish_inner(message)
         return wanted or None
+
+
+cdef int32_t get_queue_id(const unsigned char *slot) noexcept nogil:
+    return <int32_t>load32(slot)
+
+
+cdef bint has_topic(const unsigned char *slot, const unsigned char *record, Frame *frame) noexcept nogil:
+    return (<Py_ssize_t>load32(slot + Q_TOPIC_SIZE) == frame.topic_size
+            and memcmp(slot + Q_TOPIC, record + frame.topic_at, frame.topic_size) == 0)
