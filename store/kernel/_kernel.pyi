@@ -383,8 +383,8 @@ class Ahead:
         bytes. It needs no GIL meanwhile: a busy writer would give it back every 5 ms only.
 
         It also takes the pages behind the writer out of this process's page table, and the pages of the file ``behind``
-        when the writer has left that file. Otherwise the flush would take them one by one, with an interrupt of the other
-        processors for each. Raises ValueError when ``start`` is not inside the file, OSError when there is no memory.
+        when the writer has left that file. Otherwise the flush would take them one by one, and interrupt the other
+        processors for each of them. Raises ValueError when ``start`` is not inside the file, OSError without memory.
         """
 
     def wait_for_append(self) -> None:

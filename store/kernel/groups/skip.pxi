@@ -1,14 +1,12 @@
 # --- skipping: messages that the tags cannot match are finished without being read --------------------------------------
 
 cdef enum:
-    MOST_LOOKED_AT = 1 << 20    # entries, by one take: then its caller gets a word in
-    MOST_ASKED_ABOUT = 1 << 13  # the same, where Python is asked about messages
     ENTRIES_AT_ONCE = 16
-    BRIEFLY = 1                 # slices that are skipped with the GIL held, which takes some microseconds
-    AT_LENGTH = 1 << 20         # and without it
+    BRIEFLY = 1                 # slices that are skipped while the GIL is held, which takes some microseconds
+    AT_LENGTH = 1 << 20         # slices without the GIL
 
 
-cdef struct Skip:  # a run of entries of one file that tags are compared with
+cdef struct Skip:  # a run of entries of one file, whose tags are compared with those wanted
     unsigned char *shared
     unsigned char *slot
     uint64_t epoch
@@ -22,7 +20,7 @@ cdef struct Skip:  # a run of entries of one file that tags are compared with
 
 
 cdef bint is_any_wanted(const Skip *skip, const unsigned char *entry, int count) noexcept nogil:
-    """Whether one of some entries has a wanted tag, or its record is removed. Looks at all: branches would cost more."""
+    """Whether an entry of some has a wanted tag or a removed record. Looks at all of them: branches would cost more."""
     cdef bint found = False
     cdef int number, code
     for code in range(skip.code_count):
@@ -35,7 +33,7 @@ cdef bint is_any_wanted(const Skip *skip, const unsigned char *entry, int count)
 
 
 cdef uint64_t first_wanted(const Skip *skip, uint64_t end) noexcept nogil:
-    """The first offset that may be wanted, or whose record is removed; ``end`` when there is none below it."""
+    """The first offset below ``end`` that may be wanted or whose record is removed; ``end`` if there is no such offset."""
     cdef const unsigned char *entry = skip.entry
     cdef uint64_t left = end - skip.offset
     while left >= ENTRIES_AT_ONCE and not is_any_wanted(skip, entry, ENTRIES_AT_ONCE):
@@ -48,10 +46,10 @@ cdef uint64_t first_wanted(const Skip *skip, uint64_t end) noexcept nogil:
 
 
 cdef int skip_unwanted(Skip *skip, int slices, int64_t timeout_ns) noexcept nogil:
-    """Finish what is not wanted, from ``skip.offset`` on, and move that behind it: a slice under each lock.
+    """Finish unwanted messages from ``skip.offset`` on, and move it behind them: one slice for each time in the mutex.
 
-    Returns 0; EBUSY when a lock is not free and there is no time to wait for it, or the errno of the lock; ESTALE when
-    the epoch is old.
+    Returns 0, an errno of the mutex, EBUSY when the mutex is not free and there is no time to wait, or ESTALE when the
+    epoch is old.
     """
     cdef uint64_t end, wanted
     cdef int failure, outcome
@@ -62,7 +60,7 @@ cdef int skip_unwanted(Skip *skip, int slices, int64_t timeout_ns) noexcept nogi
             return 0
         wanted = first_wanted(skip, end)
         if wanted == skip.offset or load64(skip.shared + H_MIN_OFFSET) != skip.log_begin:
-            return 0  # a file that is removed while it is read looks like zeros
+            return 0  # a file that retention removes while it is read looks like zeros
         failure = mutex_wait(skip.slot + G_MUTEX, timeout_ns) if timeout_ns else mutex_try(skip.slot + G_MUTEX, 30)
         if failure:
             return failure
