@@ -29,6 +29,8 @@ from rmqclient.app import App
 from rmqclient.consuming.pull_consumer import PullConsumer, PullResult, PullStatus
 from rmqclient.delivery.suspension import Suspend
 from rmqclient.failures.retry import RetryPolicy
+from rmqclient.filters import jmespath, sql
+from rmqclient.handler import Batch
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.sending.producer import Producer
 from rmqclient.sending.reply import seconds_left
@@ -48,6 +50,7 @@ from rmqclient.tables.table import Table
 
 __all__ = [
     "App",
+    "Batch",
     "CompactionConfig",
     "Compression",
     "Decision",
@@ -71,5 +74,7 @@ __all__ = [
     "TransactionConfig",
     "TransactionProducer",
     "TransactionResult",
+    "jmespath",
     "seconds_left",
+    "sql",
 ]

@@ -8,6 +8,7 @@ import rmqclient
 
 PUBLIC = {
     "App",
+    "Batch",
     "CompactionConfig",
     "Compression",
     "Decision",
@@ -31,7 +32,9 @@ PUBLIC = {
     "TransactionConfig",
     "TransactionProducer",
     "TransactionResult",
+    "jmespath",
     "seconds_left",
+    "sql",
 }
 
 

@@ -62,7 +62,7 @@ class Subscription:
         member_name: str | None = None,
     ) -> None:
         self.handler = handler
-        self.filter = MessageFilter(handler.tags, handler.where, handler.json)
+        self.filter = MessageFilter(handler.tags, handler.filters)
         group = handler.group
         if handler.broadcast:  # nobody else may be this member, so its name is its client id, too
             group, client_id = group_of_member(handler, member_name), member_name or client_id
@@ -76,11 +76,11 @@ def way_of(handler: Handler) -> type[Delivery]:
     """Return how the messages of a handler are delivered."""
     if handler.broadcast:
         return BroadcastDelivery
-    if handler.ordered == "key":
+    if handler.order == "key":
         return KeyOrderedDelivery
-    if handler.ordered:
+    if handler.order == "queue":
         return OrderlyDelivery
-    return BatchDelivery if handler.batch > 1 else ConcurrentDelivery
+    return BatchDelivery if handler.batch is not None else ConcurrentDelivery
 
 
 class PushConsumer:
@@ -243,6 +243,6 @@ def _retrying(subscriptions: Sequence[Subscription]) -> dict[str, list[Delivery]
     """Return, by group, the deliveries whose failed messages come back through the retry topic."""
     found: dict[str, list[Delivery]] = {}
     for each in subscriptions:
-        if not each.handler.ordered and not each.handler.broadcast:
+        if each.handler.order is None and not each.handler.broadcast:
             found.setdefault(each.handler.group, []).append(each.delivery)
     return found

@@ -10,7 +10,7 @@ raises          each of them is sent back by itself, as by :mod:`rmqclient.deliv
 So that one bad message takes no others with it: a body that does not decode is a failure of its message alone, and a
 message that comes from the retry topic, or that a process died with, is handed over in a list of its own.
 
-A batch waits ``linger_ms`` to become full, from its first message on; other queues are served meanwhile.
+A batch waits ``linger`` to become full, from its first message on; other queues are served meanwhile.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BatchDelivery(ConcurrentDelivery):
                 self._handle_batch(calls, call, *taken)
 
     def _batch(self, queue: ProcessQueue) -> list[ReceivedMessage]:
-        size, linger_s = self._handler.batch, self._handler.linger_ms / 1000
+        size, linger_s = self._handler.batch_size, self._handler.linger_s
         return self._own_messages(queue, queue.take_one() if queue.is_retry else queue.gather(size, linger_s))
 
     def _handle_batch(

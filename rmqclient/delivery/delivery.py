@@ -305,7 +305,8 @@ class Delivery(ABC):
             return False
         before = [entry for entry in history(message.properties) if entry.get("error") == DEATH]
         *earlier, last = (Failure.died(each, message) for each in told)
-        is_patient = len(before) + told[-1].begun < _DEATHS_AT_MOST or self._handler.ordered  # which waits in place
+        waits_in_place = self._handler.order is not None
+        is_patient = len(before) + told[-1].begun < _DEATHS_AT_MOST or waits_in_place
         if is_patient and last.attempt <= self.retries.policy.max_retries:
             return False
         if self._give_back(queue, message, last, *earlier):
@@ -427,7 +428,7 @@ async def _error_of(coroutine: Awaitable[object]) -> BaseException | None:
 def calling(handler: Handler) -> Callable[[Any], Any]:
     """Return what calls a handler, given a message or a list of them, with what its annotation asks for."""
     function = handler.function
-    decode: Callable[[Any], object] = decoder_for(function) if handler.batch == 1 else batch_decoder_for(function)
+    decode: Callable[[Any], object] = decoder_for(function) if handler.batch is None else batch_decoder_for(function)
     if decode is message_itself:
         return function
     if inspect.iscoroutinefunction(function):

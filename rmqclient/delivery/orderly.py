@@ -59,7 +59,7 @@ class OrderlyDelivery(Delivery):
     def _batch(self, queue: ProcessQueue) -> list[ReceivedMessage]:
         if queue.is_blocked:
             return []
-        size, linger_s = self._handler.batch, self._handler.linger_ms / 1000
+        size, linger_s = self._handler.batch_size, self._handler.linger_s
         batch = queue.resume() or (queue.take() if size == 1 else queue.gather(size, linger_s))
         queue.claimed = bool(batch)
         return batch
@@ -70,7 +70,7 @@ class OrderlyDelivery(Delivery):
         self._count_running(queue, 1)
         calls.running = 1
         done = 0
-        for messages in [batch] if self._handler.batch > 1 else [[message] for message in batch]:
+        for messages in [batch] if self._handler.batch is not None else [[message] for message in batch]:
             if self._stopping or queue.revoked or not self._begin(queue, messages[0]):
                 break
             calls.begun += 1
@@ -110,7 +110,7 @@ class OrderlyDelivery(Delivery):
         try:
             for message in messages:
                 message.check_opened()
-            call(messages if self._handler.batch > 1 else messages[0])
+            call(messages if self._handler.batch is not None else messages[0])
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
             with self._counting:
                 self.failed += len(messages)
