@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.machine import REPOSITORY, process_fields
 from benchmarks.measure import Benchmark, Samples, Size, at_most, scratch
 from rmqclient import admin
-from rmqclient.groups.worker_table import WorkerState, WorkerStatus, WorkerTable
+from rmqclient.store import WorkerState, WorkerStatus, WorkerTable
 
 APPLICATION = "benchmarks.starting.idle_app:app"
 IMPORT = "import rmqclient"
@@ -76,7 +76,7 @@ def _import_s(environment: Mapping[str, str]) -> float:
 
 def _measure_run(root: Path, environment: Mapping[str, str], idle_s: float, samples: Samples) -> None:
     with admin.open_store(root, housekeeping=False) as store:
-        table = WorkerTable(store)
+        table = store.workers()
         begun = time.perf_counter()
         with _supervisor(root, environment) as process:
             worker = _wait_until_ready(table, process)

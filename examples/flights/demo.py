@@ -27,7 +27,6 @@ from examples.flights.progress import Display, display
 from examples.flights.stage import DemoFailed, Processes, Takeover
 from rmqclient import admin
 from rmqclient.errors import QueueError
-from rmqclient.groups.worker_table import WorkerTable
 from rmqclient.store import MessageStore
 
 OUTPUT = Path("demo-output")
@@ -128,7 +127,7 @@ def _supervisors_of(store: Path) -> set[int]:
     """Return the processes whose workers use a store; none if it cannot be opened, as nobody else then uses it."""
     try:
         with admin.open_store(store, create=False, housekeeping=False) as opened:
-            return {status.supervisor_pid for status in WorkerTable(opened).all()}
+            return {status.supervisor_pid for status in opened.workers().all()}
     except (QueueError, OSError):
         return set()
 

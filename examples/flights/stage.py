@@ -19,8 +19,7 @@ from typing import IO, Self
 
 from examples.flights.app import GROUPS, QUEUES, TOPIC
 from rmqclient import admin
-from rmqclient.groups.worker_table import WorkerState, WorkerTable
-from rmqclient.store import MessageStore
+from rmqclient.store import MessageStore, WorkerState
 
 REPOSITORY = Path(__file__).parents[2]
 STALL_LIMIT_S = 60.0
@@ -147,7 +146,7 @@ def lag(store: MessageStore) -> int:
 
 def ready_workers(store: MessageStore) -> list[int]:
     """Return the process ids of the workers that deliver messages."""
-    return [status.pid for status in WorkerTable(store).all() if status.state is WorkerState.READY]
+    return [status.pid for status in store.workers().all() if status.state is WorkerState.READY]
 
 
 def queues_by_owner(store: MessageStore) -> dict[tuple[str, int], tuple[int | None, int]]:

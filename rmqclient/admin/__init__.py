@@ -11,18 +11,23 @@ from typing import Literal, TypeAlias
 
 from rmqclient.consuming.broadcast import group_and_member
 from rmqclient.delivery.process_queue import FlowControl
-from rmqclient.groups.members import MemberInfo, MemberTable
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import check_group, check_topic
 from rmqclient.sending.producer import check_queue_count
-from rmqclient.store import HALF_TOPIC, MessageQueue, MessageStore, StoreConfig, boottime, layout
+from rmqclient.store import (
+    HALF_TOPIC,
+    MemberInfo,
+    MessageQueue,
+    MessageStore,
+    StoreConfig,
+    layout,
+)
 from rmqclient.store import open_store as _open_store
 from rmqclient.store.errors import InvalidName, MessageExpired, OffsetOutOfRange, UnknownGroup
 from rmqclient.store.inspect.broker_conf import broker_conf as _broker_conf
 from rmqclient.store.log.inner_batch import opened
 from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.store.runtime.group_table import GroupQueueSlot
-from rmqclient.store.runtime.shared_state import arrival_lane_at, queue_slot_at
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime.datetime
@@ -180,7 +185,7 @@ def clean(store: MessageStore, reserved_hours: int | None = None) -> CleanInfo:
 
 def consumers(store: MessageStore) -> list[MemberInfo]:
     """Return every member that consumes; the others are transaction producers."""
-    return [member for member in MemberTable(store).all() if member.topic != HALF_TOPIC]
+    return [member for member in store.members().all() if member.topic != HALF_TOPIC]
 
 
 def groups(store: MessageStore) -> list[GroupInfo]:
@@ -287,18 +292,15 @@ def tail(
     UnknownTopic, ValueError for another ``start``.
     """
     positions = {queue: _start_offset(store, queue, start) for queue in store.topics.queues(topic)}
-    lane = boottime() % layout.ARRIVAL_LANES
+    bell = store.arrival_bell()
     while True:
-        seen = store.state.words.load32(arrival_lane_at(lane))
-        for queue in positions:
-            at = queue_slot_at(store.topics.slot(queue)) + layout.QUEUE_SLOT.at["waiting_lanes"]
-            store.state.words.set_bits(at, 1 << lane)
+        heard = bell.arm(*positions)
         fresh = [message for queue in positions for message in _from(store, queue, positions)]
         yield from sorted(fresh, key=lambda message: message.commit_log_offset)
         if not fresh:
             if not follow:
                 return
-            store.state.words.wait(arrival_lane_at(lane), seen, poll_ms)
+            bell.wait(heard, poll_ms / 1000)
 
 
 def find(
@@ -335,7 +337,7 @@ def _slots_of(store: MessageStore, group: str, queues: Collection[MessageQueue] 
 
 
 def _lag_of(store: MessageStore, slots: list[GroupQueueSlot]) -> list[QueueLag]:
-    clients = {(member.slot, member.incarnation): member.client_id for member in MemberTable(store).all()}
+    clients = {(member.slot, member.incarnation): member.client_id for member in store.members().all()}
     found = [_queue_lag(store, slot, clients) for slot in slots]
     return sorted(found, key=lambda each: (each.topic, each.queue_id, each.member or ""))
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rmqclient import admin
-from rmqclient.groups.members import MemberTable
-from rmqclient.store import MessageStore, layout
-from rmqclient.store.runtime.shared_state import member_slot_at
-
-_AT = layout.MEMBER_SLOT.at
-_MOST_BYTES = 512
+from rmqclient.store import MessageStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +30,10 @@ def subscriptions_of(store: MessageStore, group: str) -> list[Subscription]:
     """
     lags = admin.lag(store, group)
     members: dict[tuple[str, str | None], list[str]] = {(queue.topic, None): [] for queue in lags}
-    for member in MemberTable(store).all():
+    for member in store.members().all():
         if member.group == group:
             members.pop((member.topic, None), None)
-            members.setdefault((member.topic, _text(store, member.slot)), []).append(member.client_id)
+            members.setdefault((member.topic, member.subscription), []).append(member.client_id)
     return [
         Subscription(
             topic=topic,
@@ -49,9 +44,3 @@ def subscriptions_of(store: MessageStore, group: str) -> list[Subscription]:
         )
         for (topic, text), clients in sorted(members.items(), key=lambda item: (item[0][0], item[0][1] or ""))
     ]
-
-
-def _text(store: MessageStore, slot: int) -> str:
-    at = member_slot_at(slot)
-    size = min(_MOST_BYTES, store.state.words.load32(at + _AT["subscription_size"]))
-    return store.state.text(at + _AT["subscription"], size)

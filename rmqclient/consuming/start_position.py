@@ -16,10 +16,9 @@ from __future__ import annotations
 import datetime
 import logging
 
-from rmqclient.groups.members import MemberTable
 from rmqclient.handler import Start
 from rmqclient.names import RETRY_PREFIX
-from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store import MemberTable, MessageQueue, MessageStore
 from rmqclient.store.errors import QueueError, UnknownTopic
 
 _log = logging.getLogger(__name__)

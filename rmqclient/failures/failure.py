@@ -24,8 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from rmqclient.groups.running import Interrupted
 from rmqclient.message import ReceivedMessage
+from rmqclient.store import Interrupted
 from rmqclient.store.layout import CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
 
 HISTORY = "RMQ_FAILURES"

@@ -28,11 +28,17 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from rmqclient.errors import HandlerError
-from rmqclient.groups.members import Member, MemberTable, check_client_id, default_client_id
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.sending.compressor import OVER_BYTES
 from rmqclient.sending.producer import Producer
-from rmqclient.store import HALF_TOPIC, MessageStore, StoreConfig
+from rmqclient.store import (
+    HALF_TOPIC,
+    Member,
+    MessageStore,
+    StoreConfig,
+    check_client_id,
+    default_client_id,
+)
 from rmqclient.store.bodies import Compression
 from rmqclient.store.errors import QueueError, TransactionDecided
 from rmqclient.store.waiting.half_messages import checks_of, group_of
@@ -247,7 +253,7 @@ class _Checker:
         self._check = check
         self._group = producer.group
         self._pid = os.getpid()
-        self._table = MemberTable(store)
+        self._table = store.members()
         self._member: Member = self._table.join(self._group, HALF_TOPIC, client_id, "transactions")
         self._next = 0
         self._closed = threading.Event()

@@ -16,7 +16,7 @@ On disk: ``consumequeue/<topic>/<queue id>/<first byte, 20 digits>``, entries ba
 An entry is written under the append mutex, before ``max_offset`` in the queue table is advanced over it; a reader
 acquires ``max_offset`` first, so it sees all 20 bytes of every entry below.
 
-Invariants, checked by ``python -m rmqclient.store verify``:
+Invariants, checked by ``rmq store verify``:
 
 4. ``size > 0`` for every entry from ``min_offset`` to ``max_offset``.
 5. ``commit_log_offset`` grows strictly with the entry number.

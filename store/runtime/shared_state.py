@@ -33,7 +33,7 @@ advance_to of                append mutex          moved on in the append that p
 CID_RMQ_SYS_TRANS                                  and swap over those that are decided
 ==========================  ====================  ==========================================================
 
-Invariant, checked by ``python -m rmqclient.store verify``:
+Invariant, checked by ``rmq store verify``:
 
 10. ``flushed_to <= published_to <= written_to`` whenever the append mutex is free and the stage is idle.
 """

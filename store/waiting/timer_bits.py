@@ -15,7 +15,7 @@ clear the bits             the same
 
 A sender may use the bits up to one turn above ``done_to``, but for a reserve that is left to rolls and cancels.
 
-Invariant, checked by ``python -m rmqclient.store verify``:
+Invariant, checked by ``rmq store verify``:
 
 13. ``done_to`` and ``clearing_to`` are multiples of 64, in this order, and not above the max offset of the timer's
     queue; no bit is set for a message at or above that.

@@ -16,8 +16,6 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
-import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
-
 from tests.checker.plan import Plan, fresh_seed, known_modes
 from tests.checker.planted import PLANTED
 from tests.checker.rules.checks import judge

@@ -29,12 +29,10 @@ from rmqclient.allocation import allocate
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming import rebalance
 from rmqclient.consuming.rebalance import Rebalancer
-from rmqclient.delivery.delivery import Delivery
 from rmqclient.delivery.process_queue import ProcessQueue
-from rmqclient.groups import members as group
-from rmqclient.groups.members import Member, MemberTable
-from rmqclient.store import MessageQueue, MessageStore, TagSet, layout, open_store
+from rmqclient.store import Member, MessageQueue, MessageStore, QueueGrant, TagSet, layout, open_store
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
+from rmqclient.store.runtime import members as group
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from rmqclient.store.runtime.shared_state import member_slot_at
 
@@ -115,7 +113,7 @@ class Process:
         self.client_id = client_id
         self.queues: tuple[ProcessQueue, ...] = ()
         self.leases: dict[MessageQueue, int] = {}
-        self.rebalancer: Rebalancer | None = None
+        self.rebalancer: Rebalancer[ProcessQueue] | None = None
         self.go = threading.Semaphore(0)
         self.leaving = self.killed = self.ended = False
         self.stopped_for = 0
@@ -126,6 +124,9 @@ class Process:
     @property
     def keeps_order(self) -> bool:
         return False
+
+    def process_queue(self, grant: QueueGrant, slot: GroupQueueSlot, _interrupted: object) -> ProcessQueue:
+        return ProcessQueue(grant, slot, CONFIG)
 
     def set_queues(self, queues: tuple[ProcessQueue, ...]) -> None:
         self.queues = queues
@@ -150,10 +151,9 @@ class Process:
 
     def _consume(self) -> None:
         run = self.run
-        member = MemberTable(self.store).join(run.group, run.topic, self.client_id, "the same")
+        member = self.store.members().join(run.group, run.topic, self.client_id, "the same")
         self._watch(member)
-        delivery = cast("Delivery", self)
-        self.rebalancer = Rebalancer(self.store, member, TagSet(()), delivery, CONFIG, run.strategy)
+        self.rebalancer = Rebalancer(self.store, member, TagSet(()), self, CONFIG, run.strategy)
         while not self.leaving:
             self.rebalancer.step()
             run.clock.now_ns += run.random.randrange(60) * 10**6

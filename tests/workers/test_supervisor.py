@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Message, Producer
-from rmqclient.groups.members import MemberTable
 from rmqclient.store import open_store
 from tests.workers.supervised import Supervised, children_of, eventually, resident_mib, rmq, runs
 
@@ -194,7 +193,7 @@ def test_workers_that_a_group_refuses_end_the_supervisor_with_4_and_the_reason(
 ) -> None:
     # Given a member of the group that takes other messages
     with open_store(tmp_path / "store") as store:
-        member = MemberTable(store).join("billing", "orders", "old@host", "tags paid; allocation averaged")
+        member = store.members().join("billing", "orders", "old@host", "tags paid; allocation averaged")
 
         # When workers of the same group are started
         supervised = supervise("obedient", "--processes", "2")

@@ -1,11 +1,12 @@
-"""``rmq group``: where groups stand, and moving, pausing and resuming them."""
+"""``rmq group``: where groups stand, who has which queue, and moving, pausing and resuming groups."""
 
 # ruff: noqa: PLC0415 - imports inside commands: help is quick
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +18,9 @@ from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import position, with_output, with_store
 
 if TYPE_CHECKING:
-    from rmqclient.admin import QueueLag
+    from rmqclient.admin import MemberAssignment, QueueLag
+
+_PICTURE_CHARACTERS = 64
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -57,6 +60,52 @@ def group_lag(group_name: str, root: Path, output: str, query: str | None) -> No
 
     with opening(root, lambda: admin.open_store(root, create=False)) as store:
         write([status.lag_row(lag) for lag in admin.lag(store, group_name)], output=output, query=query)
+
+
+@group.command("info")
+@click.argument("group_name", metavar="GROUP")
+@with_store
+@with_output
+def group_info(group_name: str, root: Path, output: str, query: str | None) -> None:
+    """The topics of GROUP: what its members subscribe to, tags, filters and all, and how far they are.
+
+    Members that subscribe to different messages of one topic stand on lines of their own.
+    """
+    from rmqclient import admin
+    from rmqclient.admin.subscriptions import subscriptions_of
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        found = subscriptions_of(store, group_name)
+    rows = [
+        {
+            "topic": each.topic,
+            "subscription": each.subscription,
+            "members": list(each.members),
+            "queues": each.queues,
+            "lag": each.lag,
+        }
+        for each in found
+    ]
+    if not rows and output == "table":
+        click.echo(f"group {group_name} has no members and never consumed", err=True)
+    write(rows, output=output, query=query)
+
+
+@group.command("assignment")
+@click.argument("group_name", metavar="GROUP")
+@with_store
+@with_output
+def group_assignment(group_name: str, root: Path, output: str, query: str | None) -> None:
+    """Who of GROUP has which queues, a line for each member.
+
+    A spare has none; queues that nobody has stand in a line of their own.
+    """
+    from rmqclient import admin
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        found = admin.assignment(store, group_name)
+    rows = [_row(each) for each in found]
+    write(rows, output=output, query=query, rows=[_line(each, found) for each in found])
 
 
 @group.command("seek")
@@ -138,3 +187,44 @@ def _set_paused(
     with opening(root, lambda: admin.open_store(root, create=False)) as store:
         changed = change(store, group_name, topic_name, queue_id=queue_id)
         write([status.lag_row(lag) for lag in changed], output=output, query=query)
+
+
+def _row(assigned: MemberAssignment) -> dict[str, Any]:
+    return {
+        "group": assigned.group,
+        "topic": assigned.topic,
+        "client_id": assigned.client_id,
+        "pid": assigned.pid,
+        "heartbeat_age_ms": None if assigned.heartbeat_age_ms is None else round(assigned.heartbeat_age_ms, 1),
+        "subscription": assigned.subscription,
+        "queue_ids": list(assigned.queue_ids),
+    }
+
+
+def _line(assigned: MemberAssignment, everybody: Sequence[MemberAssignment]) -> dict[str, Any]:
+    """One line of the table, with a picture in which every queue of the topic has a place."""
+    owned = [queue_id for each in everybody if each.topic == assigned.topic for queue_id in each.queue_ids]
+    return {
+        "topic": assigned.topic,
+        "member": assigned.client_id or "(nobody)",
+        "pid": assigned.pid,
+        "queues": len(assigned.queue_ids),
+        "queue_ids": ranges(assigned.queue_ids) or "spare",
+        "picture": picture(assigned.queue_ids, max(owned, default=-1) + 1),
+    }
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Write ascending numbers as ``0-3, 7``."""
+    runs = [
+        [number for _, number in run]
+        for _, run in groupby(enumerate(numbers), key=lambda placed: placed[1] - placed[0])
+    ]
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def picture(queue_ids: Sequence[int], count: int) -> str:
+    """Draw a place for each of ``count`` queues, or for several of them when there are more than 64."""
+    places = min(count, _PICTURE_CHARACTERS)
+    filled = {queue_id * places // count for queue_id in queue_ids}
+    return "".join("█" if place in filled else "·" for place in range(places))

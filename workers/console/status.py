@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmqclient import ReceivedMessage, SendResult
     from rmqclient.admin import CleanInfo, GroupInfo, QueueLag, SeekInfo, TopicInfo
+    from rmqclient.admin.workers import WorkerStatus
     from rmqclient.failures.dead_letters import DeadLetter, GroupLetters
-    from rmqclient.groups.worker_table import WorkerStatus
     from rmqclient.handler import Handler
     from rmqclient.schedules.cron import Cron
 

@@ -27,8 +27,8 @@ from dataclasses import replace
 
 import multiprocess.connection
 
+from rmqclient.admin.workers import WorkerState, WorkerTable
 from rmqclient.errors import QueueError
-from rmqclient.groups.worker_table import WorkerState, WorkerTable
 from rmqclient.workers.exit_codes import ExitCode
 from rmqclient.workers.processes.child import Child
 from rmqclient.workers.processes.signals import SignalPipe

@@ -34,9 +34,9 @@ import multiprocess
 import multiprocess.connection
 
 from rmqclient import admin
+from rmqclient.admin.workers import WorkerSlot, WorkerState
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import HandlerError, MembershipRefused, QueueError
-from rmqclient.groups.worker_table import WorkerSlot, WorkerState, WorkerTable
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit
 from rmqclient.workers.processes import signals
@@ -92,8 +92,6 @@ def configure_logging(level: str) -> None:
     Call it before the application is imported: then an application that configures logging itself adds to this.
     """
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s")
-    # The scheduler reports each run of each job at INFO, which is several lines a second.
-    logging.getLogger("apscheduler").setLevel(logging.WARNING)
 
 
 def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
@@ -104,7 +102,7 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
     try:
         with admin.open_store(boot.root, boot.config, create=False, housekeeping=False) as store:
             consumer = PushConsumer(store, handlers, member_name=boot.member_name, crons=crons)
-            slot = WorkerTable(store).attach(boot.slot)
+            slot = store.workers().attach(boot.slot)
             with Heartbeat(slot, consumer) as heartbeat:
                 return _deliver(consumer, heartbeat, stop, boot.drain_timeout_s)
     except MembershipRefused as error:

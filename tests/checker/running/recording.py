@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqclient.groups.members import Member
-from rmqclient.store import MessageStore, QueueGrant
+from rmqclient.store import Member, MessageQueue, MessageStore, QueueGrant
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from tests.checker.history import History, Kind, now
 from tests.checker.plan import Plan, group_name
@@ -66,6 +65,7 @@ class RecordedGrant:
 def record_queues(plan: Plan, history: History, group: int) -> None:
     """From now on, write down how queues come to this process, stay and go."""
     grant, take, renew, release = MessageStore.grant, Member.take, Member.renew, Member.release
+    queue_slot = Member.queue_slot
     own = group_name(group)
     numbers: dict[int, int] = {}
 
@@ -81,9 +81,12 @@ def record_queues(plan: Plan, history: History, group: int) -> None:
         history.write(Kind.GRANT, now(), epoch, granted.committed_offset, number, group)
         return RecordedGrant(granted, history, number, group)
 
-    def recorded_take(self: Member, slot: GroupQueueSlot, *options: Any) -> Any:
-        queue = self._store.topics.queue(slot.queue_slot)
+    def numbered_queue_slot(self: Member, queue: MessageQueue) -> GroupQueueSlot:
+        slot = queue_slot(self, queue)
         numbers[slot.queue_slot] = plan.queue_numbers[queue.topic, queue.queue_id]
+        return slot
+
+    def recorded_take(self: Member, slot: GroupQueueSlot, *options: Any) -> Any:
         at = now()
         epoch = take(self, slot, *options)
         if epoch is not None:
@@ -101,6 +104,7 @@ def record_queues(plan: Plan, history: History, group: int) -> None:
         return release(self, slot, epoch, *options)
 
     MessageStore.grant = recorded_grant  # type: ignore[method-assign, assignment]
+    Member.queue_slot = numbered_queue_slot  # type: ignore[method-assign]
     Member.take = recorded_take  # type: ignore[method-assign, assignment]
     Member.renew = recorded_renew  # type: ignore[method-assign, assignment]
     Member.release = recorded_release  # type: ignore[method-assign]

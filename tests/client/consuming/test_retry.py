@@ -15,7 +15,6 @@ from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.failures.dead_letters import Selection, select
 from rmqclient.failures.failure import Failure, history
 from rmqclient.failures.retry import Outcome, Retries, retry_topic
-from rmqclient.groups.members import MemberTable
 from rmqclient.store import MessageQueue, MessageStore, StoreConfig, TagSet, boottime, open_store
 from rmqclient.store.errors import StoreFull
 from tests.client.conftest import SOON, consuming, wait_for
@@ -202,7 +201,7 @@ def test_a_queue_is_not_released_while_one_of_its_messages_is_sent_back(
     # Given a message that two processes died with
     queue = producer.create_topic("orders", 1)[0]
     producer.send(Message("orders", b"1"))
-    table = MemberTable(store)
+    table = store.members()
     message: ReceivedMessage | None = None
     for _ in range(2):
         member = table.join("g", "orders", "dead", "*")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.groups.members import Member, MemberTable, Seat
+from rmqclient.store import Member, MemberTable, Seat
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from tests.groups.interleaving import Broken, stage
 from tests.torture.kills import interleavings

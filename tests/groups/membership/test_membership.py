@@ -15,8 +15,7 @@ import pytest
 from rmqclient import App
 from rmqclient.allocation import hashed
 from rmqclient.consuming.push_consumer import PushConsumer
-from rmqclient.groups.members import Member, MemberInfo, MemberTable
-from rmqclient.store import MessageQueue, MessageStore, boottime, layout, open_store
+from rmqclient.store import Member, MemberInfo, MemberTable, MessageQueue, MessageStore, boottime, layout, open_store
 from rmqclient.store.errors import ClientIdInUse, InvalidName, MembershipRefused, SubscriptionMismatch
 from rmqclient.store.files.file_lock import MEMBER_BYTES
 from rmqclient.store.runtime.shared_state import member_slot_at
@@ -34,7 +33,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 @pytest.fixture
 def table(store: MessageStore) -> MemberTable:
-    return MemberTable(store)
+    return store.members()
 
 
 def handle(message: object) -> None: ...
@@ -91,7 +90,7 @@ def test_of_members_that_join_at_the_same_time_all_that_get_in_have_the_same_sub
             def join(number: int, turn: int = turn, begin: threading.Barrier = begin) -> Member | None:
                 begin.wait()
                 try:
-                    return MemberTable(stores[number]).join(f"g{turn}", TOPIC, str(number), f"tags t{number % 2}")
+                    return stores[number].members().join(f"g{turn}", TOPIC, str(number), f"tags t{number % 2}")
                 except MembershipRefused:
                     return None
 
@@ -135,15 +134,15 @@ def test_a_client_id_that_a_living_member_of_another_process_has_is_refused(stor
     with members(store, 1) as (other,):
         (member,) = of_topic(store)
         with pytest.raises(ClientIdInUse, match=f"process {other.process.pid} is a member as '{member.client_id}'"):
-            MemberTable(store).join(GROUP, TOPIC, member.client_id, TAGS)
+            store.members().join(GROUP, TOPIC, member.client_id, TAGS)
 
         # A stopped process may go on, so its name stays its own; a killed one's is free at once
         other.send_signal(signal.SIGSTOP)
         with pytest.raises(ClientIdInUse):
-            MemberTable(store).join(GROUP, TOPIC, member.client_id, TAGS)
+            store.members().join(GROUP, TOPIC, member.client_id, TAGS)
         other.send_signal(signal.SIGKILL)
         other.process.wait(20)
-        assert MemberTable(store).join(GROUP, TOPIC, member.client_id, TAGS).client_id == member.client_id
+        assert store.members().join(GROUP, TOPIC, member.client_id, TAGS).client_id == member.client_id
 
 
 @pytest.mark.parametrize("client_id", ["", "x" * 128, "ä" * 64, "line\nbreak", "\ud800"])
@@ -158,7 +157,7 @@ def test_a_client_id_that_cannot_be_one_is_refused_before_anything_is_joined(
 
 
 def test_consumers_that_share_one_open_store_do_not_take_each_other_for_dead(store: MessageStore) -> None:
-    tables = [MemberTable(store) for _ in range(3)]
+    tables = [store.members() for _ in range(3)]
     joined = [table.join(GROUP, TOPIC, str(number), TAGS) for number, table in enumerate(tables)]
     assert len({member.slot for member in joined}) == 3
     assert not any(table.watch(member.slot) for table, member in zip(tables, joined, strict=True))
@@ -218,9 +217,9 @@ def test_a_spare_takes_over_when_an_owner_is_killed(store: MessageStore) -> None
 
 def of_topic(store: MessageStore) -> list[MemberInfo]:
     """Return the members without those of the group's retry topic."""
-    return [member for member in MemberTable(store).all() if member.topic == TOPIC]
+    return [member for member in store.members().all() if member.topic == TOPIC]
 
 
 def owners(store: MessageStore) -> set[str]:
-    table = MemberTable(store)
+    table = store.members()
     return {member.client_id for slot in store.groups if (member := table.owner(slot)) and member.topic == TOPIC}

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,6 @@ from rmqclient.allocation import Strategy
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.delivery.delivery import Delivery
-from rmqclient.groups.members import MemberTable
 from rmqclient.store import MessageQueue, MessageStore, layout, open_store
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
 from rmqclient.store.runtime.shared_state import member_slot_at
@@ -67,7 +67,7 @@ def test_the_slot_of_a_dead_member_is_not_locked_while_it_still_shows_that_membe
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a member that died: the kernel has unlocked its byte, and its slot tells nothing of that
-    dead = MemberTable(store).join(GROUP, TOPIC, "a", "*")
+    dead = store.members().join(GROUP, TOPIC, "a", "*")
     store.lock.unlock(MEMBER_BYTES + dead.slot)
 
     # When another one takes the slot
@@ -79,7 +79,7 @@ def test_the_slot_of_a_dead_member_is_not_locked_while_it_still_shows_that_membe
         return lock(self, byte)
 
     monkeypatch.setattr(LockFile, "try_exclusive", look)
-    joined = MemberTable(store).join(GROUP, TOPIC, "b", "*")
+    joined = store.members().join(GROUP, TOPIC, "b", "*")
 
     # Then the dead one had left the slot before, or it would have been counted as alive for a moment
     assert joined.slot == dead.slot
@@ -117,7 +117,7 @@ def test_a_consumer_that_has_started_has_its_queues_and_delivers_without_another
     begun_with: list[int] = []
     start = Delivery.start
 
-    def begin(self: Delivery) -> None:
+    def begin(self: Delivery[Any]) -> None:
         begun_with.append(len(self.queues))
         start(self)
 

@@ -15,7 +15,6 @@ from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage
 from rmqclient.admin import lag
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.consuming.start_position import begin
-from rmqclient.groups.members import MemberTable
 from rmqclient.handler import Start
 from rmqclient.store import MessageStore, open_store
 from tests.groups.membership.test_takeover import wait_for
@@ -74,7 +73,7 @@ def test_the_end_of_a_young_small_queue_is_its_end(store: MessageStore, count: i
 def test_the_end_is_that_of_the_moment_when_the_first_member_joined(store: MessageStore) -> None:
     # Given a group whose first member was killed before it took a single queue
     send(store, "old")
-    begin(store, MemberTable(store), "g", "t", "latest")
+    begin(store, store.members(), "g", "t", "latest")
     send(store, "new")
 
     # When the next one comes
@@ -92,7 +91,7 @@ def test_members_that_join_at_once_agree(store: MessageStore) -> None:
 
     def join() -> None:
         barrier.wait()
-        begin(store, MemberTable(store), "g", "t", "latest")
+        begin(store, store.members(), "g", "t", "latest")
 
     threads = [threading.Thread(target=join) for _ in range(8)]
     for thread in threads:
@@ -164,16 +163,16 @@ def test_a_group_that_has_consumed_goes_on_where_it_was(store: MessageStore) -> 
 def test_retry_topics_begin_at_their_first_message_whatever_is_asked(store: MessageStore) -> None:
     store.topics.create("%DLQ%g", 1)
     store.topics.create("%RETRY%g", 1)
-    begin(store, MemberTable(store), "g", "%RETRY%g", "latest")
+    begin(store, store.members(), "g", "%RETRY%g", "latest")
     assert store.groups.groups() == []
-    begin(store, MemberTable(store), "g", "%DLQ%g", "latest")
+    begin(store, store.members(), "g", "%DLQ%g", "latest")
     assert store.groups.groups() == ["g"], "dead letters are a topic as any other"
 
 
 @pytest.mark.guarantee("G17")
 def test_where_a_group_began_is_on_the_disk_before_it_takes_a_message(store: MessageStore) -> None:
     send(store, "a", "b", "c", queues=1)
-    begin(store, MemberTable(store), "g", "t", "latest")
+    begin(store, store.members(), "g", "t", "latest")
     written = json.loads((store.root / "config" / "consumerOffset.json").read_text())
     assert written["offsetTable"]["t@g"] == {"0": 3}
 

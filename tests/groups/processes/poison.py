@@ -19,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rmqclient import App, ReceivedMessage, RetryPolicy, admin
-from rmqclient.groups.worker_table import WorkerTable
 from rmqclient.store import StoreConfig
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.processes import supervisor
@@ -122,7 +121,7 @@ def main(root: Path, journal: Path, processes: int) -> int:
     with SignalPipe(*supervisor.SIGNALS) as pipe, admin.open_store(root, CONFIG) as store:
         pipe.install()
         admin.prefer_as_housekeeper(store)
-        return supervisor.Supervisor(WorkerTable(store), boot, pipe, processes=processes, limits=limits).run()
+        return supervisor.Supervisor(store.workers(), boot, pipe, processes=processes, limits=limits).run()
 
 
 if __name__ == "__main__":

@@ -151,7 +151,7 @@ FAULTS = [
     ),
     Fault(
         name="a slot that tells of an unfinished message is used again",
-        file="rmqclient/groups/running.py",
+        file="store/runtime/running.py",
         old='        return not slot.unfinished(fields["queue_offset"], fields["last_offset"])\n',
         new="        return True\n",
         tests=RUNNING,

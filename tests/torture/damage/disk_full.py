@@ -21,8 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
-
 from rmqclient.store import MessageStore, boottime, open_store
 from rmqclient.store.errors import QueueError, StoreFull
 from rmqclient.store.inspect.verify import verify

@@ -19,7 +19,7 @@ from rmqclient.store.files.file_queue import FileQueue, MappingCache
 from rmqclient.store.log import record
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.recovery import recovery
-from rmqclient.store.recovery.recovery import ABORT
+from rmqclient.store.recovery.recovery import ABORT, FirstSteps
 from rmqclient.store.settings import checkpoint
 from tests.support.oracle import reference
 from tests.support.oracle.views import bodies, published_records, queued_records, stored_bodies
@@ -513,7 +513,7 @@ def test_damage_and_lost_queues_together_leave_the_rest(written: Path) -> None:
 def survey_of(root: Path) -> recovery.Survey:
     mappings = MappingCache(100)
     log_files = FileQueue(root / "commitlog", SMALL.commit_log_file_bytes, scratch=root, mappings=mappings)
-    return recovery.survey(root, log_files, ConsumeQueues(root, SMALL.consume_queue_file_bytes, mappings), None)
+    return recovery.survey(root, log_files, ConsumeQueues(root, SMALL.consume_queue_file_bytes, mappings), FirstSteps())
 
 
 def test_looking_and_planning_change_nothing(after_reboot: Path) -> None:

@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Message, Producer, ReceivedMessage
-from rmqclient.groups.members import Member, MemberTable
-from rmqclient.groups.running import Interrupted
-from rmqclient.store import MessageQueue, MessageStore, QueueGrant, Running, TagSet, layout, open_store
+from rmqclient.store import (
+    Interrupted,
+    Member,
+    MemberTable,
+    MessageQueue,
+    MessageStore,
+    QueueGrant,
+    Running,
+    TagSet,
+    layout,
+    open_store,
+)
 from rmqclient.store.errors import TableFull
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 
@@ -29,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 @pytest.fixture
 def table(store: MessageStore) -> MemberTable:
-    return MemberTable(store)
+    return store.members()
 
 
 def begun(
@@ -149,12 +158,12 @@ def test_what_was_running_is_known_after_all_processes_died(tmp_path: Path, copi
             producer.create_topic("t", 1)
             for _ in range(3):
                 producer.send(Message("t", b""))
-        _, slot, grant, running = begun(store, MemberTable(store))
+        _, slot, grant, running = begun(store, store.members())
         messages = grant.take(3, 100)
         running.begin(messages[2].again())
     for _ in range(copies):
         with open_store(root, housekeeping=False) as store:
-            table = MemberTable(store)
+            table = store.members()
             (slot,) = store.groups
             (death,) = table.running.interrupted(slot)[2]
             assert death == Interrupted(begun=2, client_id="", pid=death.pid)

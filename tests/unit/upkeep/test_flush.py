@@ -24,7 +24,8 @@ from rmqclient.store.files import file_queue
 from rmqclient.store.recovery.recovery import ABORT
 from rmqclient.store.settings import checkpoint
 from rmqclient.store.upkeep import flush
-from rmqclient.store.upkeep.housekeeper import Every, Housekeeper
+from rmqclient.store.upkeep.housekeeper import Housekeeper
+from rmqclient.store.upkeep.timetable import Every
 from tests.crash.processes.nursery import ROOT, notes_of
 from tests.crash.processes.order import Order
 from tests.support.oracle import reference

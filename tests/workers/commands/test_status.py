@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.groups.worker_table import WorkerState, WorkerStatus
 from rmqclient.handler import Handler
+from rmqclient.store import WorkerState, WorkerStatus
 from rmqclient.store.bodies import Compression, compress
 from rmqclient.workers.console import status
 from tests.support.received import received

@@ -1,7 +1,7 @@
 """Worker table: the heartbeat and state of supervised worker processes, in the runtime file.
 
-A slot is claimed by the supervisor for one run of one worker. It is free again when the supervisor releases it or dies,
-which its byte of the lock file tells.
+The supervisor claims a slot for one run of one worker. The slot is free again when the supervisor releases it or dies,
+which the slot's byte of the lock file shows.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import enum
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
-from rmqclient.store import MessageStore, boottime, layout
+from rmqclient.store import layout
 from rmqclient.store.errors import TableFull
-from rmqclient.store.files.file_lock import WORKER_BYTES
-from rmqclient.store.runtime.shared_state import worker_slot_at
-
-_AT = layout.WORKER_SLOT.at
+from rmqclient.store.files.file_lock import WORKER_BYTES, LockFile
+from rmqclient.store.kernel._kernel import boottime
+from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.runtime.slot_table import OwnedSlots
 
 
 class WorkerState(enum.IntEnum):
@@ -38,7 +39,7 @@ class WorkerStatus:
     beat_age_ms: float | None
     """None before the first heartbeat."""
     message_age_ms: float | None
-    """How long the longest running handler call has been running; None when none runs."""
+    """Age of the handler call that has run longest; None when no handler runs."""
     in_flight: int
     handled: int
     failed: int
@@ -47,17 +48,17 @@ class WorkerStatus:
 class WorkerSlot:
     """A slot as its worker sees it."""
 
-    def __init__(self, store: MessageStore, slot: int) -> None:
-        self._words = store.state.words
-        self._at = worker_slot_at(slot)
+    def __init__(self, slots: OwnedSlots, number: int) -> None:
+        self._slots = slots
+        self._number = number
 
     def set_state(self, state: WorkerState) -> None:
         """Tell the supervisor how far the worker is."""
-        self._words.store(self._at + _AT["state"], int(state))
+        self._slots.store(self._number, "state", int(state))
 
     def beat(self) -> None:
         """Show that the process runs and can get the GIL."""
-        self._words.store(self._at + _AT["beat"], boottime())
+        self._slots.store(self._number, "beat", boottime())
 
     def report(self, in_flight: int, handled: int, failed: int, message_started_ns: int) -> None:
         """Tell the supervisor what the worker does."""
@@ -67,45 +68,48 @@ class WorkerSlot:
             ("failed", failed),
             ("message_started", message_started_ns),
         ):
-            self._words.store(self._at + _AT[name], value)
+            self._slots.store(self._number, name, value)
 
 
 class WorkerTable:
     """The worker table, as a supervisor or an onlooker uses it."""
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-        self._words = store.state.words
+    def __init__(self, root: Path, state: SharedState, lock: LockFile, lock_timeout_ms: int) -> None:
+        self._root = root
+        self._state = state
+        self._lock_timeout_ms = lock_timeout_ms
+        self._slots = OwnedSlots(
+            state, layout.WORKER_SLOT, layout.WORKER_TABLE_AT, layout.WORKER_SLOTS, lock, WORKER_BYTES
+        )
         self._own: set[int] = set()
 
     def claim(self) -> int:
-        """Take a slot for a worker that will be started. Raises TableFull when all 256 are in use."""
-        state = self._store.state
-        with state.locked(state.table_mutex, self._store.config.lock_timeout_ms):
+        """Take a slot for a worker that will be started. Raises TableFull when all 256 are in use, and StoreBusy."""
+        with self._state.locked(self._state.table_mutex, self._lock_timeout_ms):
             for slot in range(layout.WORKER_SLOTS):
-                if slot not in self._own and self._store.lock.try_exclusive(WORKER_BYTES + slot):
+                if slot not in self._own and self._slots.own(slot):
                     self._own.add(slot)
                     self._reset(slot)
                     return slot
-        raise TableFull(f"all {layout.WORKER_SLOTS} worker slots of {self._store.root} are in use")
+        raise TableFull(f"all {layout.WORKER_SLOTS} worker slots of {self._root} are in use")
 
     def assign(self, slot: int, pid: int) -> None:
-        """Say which process runs in a claimed slot. It may have told more by then, so nothing else is changed."""
-        self._words.store32(worker_slot_at(slot) + _AT["pid"], pid)
+        """Say which process runs in a claimed slot. The process may have written more by then; all else stays."""
+        self._slots.store(slot, "pid", pid)
 
     def release(self, slot: int) -> None:
         """Give a slot back."""
-        self._words.store(worker_slot_at(slot) + _AT["state"], int(WorkerState.FREE))
+        self._slots.store(slot, "state", int(WorkerState.FREE))
         self._own.discard(slot)
-        self._store.lock.unlock(WORKER_BYTES + slot)
+        self._slots.disown(slot)
 
     def attach(self, slot: int) -> WorkerSlot:
         """Return the slot for the worker's own use."""
-        return WorkerSlot(self._store, slot)
+        return WorkerSlot(self._slots, slot)
 
     def status(self, slot: int) -> WorkerStatus:
-        """Return what the worker of a slot last told."""
-        fields = layout.WORKER_SLOT.read(self._store.state.mapping, worker_slot_at(slot))
+        """Return what the worker of a slot last reported."""
+        fields = self._slots.read(slot)
         now = boottime()
         return WorkerStatus(
             slot=slot,
@@ -125,14 +129,11 @@ class WorkerTable:
         return [
             status
             for status in statuses
-            if status.state is not WorkerState.FREE
-            and (status.slot in self._own or self._store.lock.holder(WORKER_BYTES + status.slot) is not None)
+            if status.state is not WorkerState.FREE and (status.slot in self._own or self._slots.has_owner(status.slot))
         ]
 
     def _reset(self, slot: int) -> None:
-        at, words = worker_slot_at(slot), self._words
-        for name in ("beat", "message_started", "in_flight", "handled", "failed"):
-            words.store(at + _AT[name], 0)
-        words.store32(at + _AT["pid"], 0)
-        words.store32(at + _AT["supervisor_pid"], os.getpid())
-        words.store(at + _AT["state"], int(WorkerState.STARTING))
+        for name in ("beat", "message_started", "in_flight", "handled", "failed", "pid"):
+            self._slots.store(slot, name, 0)
+        self._slots.store(slot, "supervisor_pid", os.getpid())
+        self._slots.store(slot, "state", int(WorkerState.STARTING))

@@ -1,1 +1,0 @@
-"""Members of groups, what they run, and the workers that they live in."""

@@ -1,0 +1,138 @@
+"""Running: which messages were being handled when a process died.
+
+Each handler thread has one slot of the running table for its life. It writes what it is about to run into the slot
+(:class:`rmqclient.store.Running`), and clears the slot after the run. A member that is granted a queue reads the slots
+of dead members: the messages there may have killed the process, and each such death counts as a delivery attempt.
+
+============================  =====================================================================================
+a slot is free                when its thread gave it back, or its member is dead and it names no unfinished message
+a message is interrupted      when a slot of a dead member names it, and it is not acknowledged
+============================  =====================================================================================
+
+Nobody clears the slot of a dead member, so a reader that dies loses nothing; the slot stays taken until its message is
+finished. When several messages ran side by side, all of them are interrupted, because nobody knows which one killed the
+process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqclient.store import layout
+from rmqclient.store.errors import TableFull
+from rmqclient.store.kernel._kernel import Running, running_in
+from rmqclient.store.runtime.group_table import GroupQueueSlot
+from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.runtime.slot_table import OwnedSlots, SlotTable
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """One death of a process whose handler ran the message."""
+
+    begun: int
+    """How often the message had been begun from this queue, 1 for the first time."""
+
+    client_id: str
+    """Client id of the member that died; empty when its slot has gone to another member."""
+
+    pid: int
+
+
+class RunningTable:
+    """The running table, as the members of one process use it.
+
+    ``is_alive(member slot, incarnation)`` tells whether the process of a member runs.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        state: SharedState,
+        members: OwnedSlots,
+        is_alive: Callable[[int, int], bool],
+        lock_timeout_ms: int,
+    ) -> None:
+        self._root = root
+        self._state = state
+        self._members = members
+        self._is_alive = is_alive
+        self._lock_timeout_ms = lock_timeout_ms
+        self._slots = SlotTable(state, layout.RUNNING_SLOT, layout.RUNNING_TABLE_AT, layout.RUNNING_SLOTS)
+
+    def claim(self, member: int, incarnation: int, count: int) -> list[Running]:
+        """Take ``count`` slots for threads of a member. Raises TableFull, StoreBusy."""
+        state = self._state
+        with state.locked(state.table_mutex, self._lock_timeout_ms):
+            numbers = self._free(count)
+            for number in numbers:
+                self._fill(number, member, incarnation)
+            state.running_count = max(state.running_count, numbers[-1] + 1 if numbers else 0)
+            return [Running(state.mapping, self._slots.at(number, "member")) for number in numbers]
+
+    def interrupted(self, slot: GroupQueueSlot) -> dict[int, list[Interrupted]]:
+        """Return the deaths in which messages of a queue were being handled, by queue offset, the last death last."""
+        state = self._state
+        found: dict[int, list[Interrupted]] = {}
+        for number in running_in(state.mapping, layout.RUNNING_TABLE_AT, state.running_count, slot.number):
+            fields = self._slots.read(number)
+            if fields["attempt"] == 0 or self._lives(fields["member"], fields["incarnation"]):
+                continue
+            client_id = self._client_id(fields["member"], fields["incarnation"])
+            death = Interrupted(fields["attempt"], client_id, fields["pid"])
+            for offset in slot.unfinished(fields["queue_offset"], fields["last_offset"]):
+                found.setdefault(offset, []).append(death)
+        for deaths in found.values():
+            deaths.sort(key=lambda death: death.begun)
+        return found
+
+    def _lives(self, member: int, incarnation: int) -> bool:
+        return 0 < member <= layout.MEMBER_SLOTS and self._is_alive(member - 1, incarnation)
+
+    def _client_id(self, member: int, incarnation: int) -> str:
+        if not 0 < member <= layout.MEMBER_SLOTS:
+            return ""
+        if self._members.load(member - 1, "incarnation") not in (incarnation, incarnation + 1):
+            return ""
+        return self._members.text(member - 1, "client_id").decode("utf-8", "replace")
+
+    def _free(self, count: int) -> list[int]:
+        alive: dict[tuple[int, int], bool] = {}
+        numbers: list[int] = []
+        for number in range(self._state.running_count):
+            if len(numbers) == count:
+                break
+            if self._is_free(number, alive):
+                numbers.append(number)
+        following = self._state.running_count
+        numbers += range(following, following + count - len(numbers))
+        if numbers and numbers[-1] >= layout.RUNNING_SLOTS:
+            raise TableFull(
+                f"{count} handler threads more: the {layout.RUNNING_SLOTS} slots of {self._root} for threads and "
+                "for messages whose handler killed its process, are in use"
+            )
+        return numbers
+
+    def _is_free(self, number: int, alive: dict[tuple[int, int], bool]) -> bool:
+        fields = self._slots.read(number)
+        if fields["member"] == 0:
+            return True
+        member = fields["member"], fields["incarnation"]
+        if member not in alive:
+            alive[member] = self._lives(*member)
+        if alive[member]:
+            return False
+        if fields["attempt"] == 0 or fields["group_queue"] >= self._state.group_queue_count:
+            return True
+        slot = GroupQueueSlot(self._state, fields["group_queue"])
+        return not slot.unfinished(fields["queue_offset"], fields["last_offset"])
+
+    def _fill(self, number: int, member: int, incarnation: int) -> None:
+        # The attempt first: the message of the former member must not count against the new one.
+        self._slots.store(number, "attempt", 0)
+        self._slots.store(number, "incarnation", incarnation)
+        self._slots.store(number, "pid", os.getpid())
+        self._slots.store(number, "member", member + 1)
