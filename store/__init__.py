@@ -49,6 +49,7 @@ from rmqclient.store.kernel._kernel import (
 )
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.message_store import MessageStore, open_store
+from rmqclient.store.runtime.arrivals import LONGEST_SLEEP_S, ArrivalBell, Bell
 from rmqclient.store.runtime.client_id import check_client_id, default_client_id
 from rmqclient.store.runtime.members import Member, MemberInfo, MemberTable, Seat
 from rmqclient.store.runtime.running import Interrupted
@@ -56,12 +57,15 @@ from rmqclient.store.runtime.worker_table import WorkerSlot, WorkerState, Worker
 
 __all__ = [
     "HALF_TOPIC",
+    "LONGEST_SLEEP_S",
     "OPERATION_TOPIC",
     "RESERVED_PROPERTIES",
     "SCHEDULE_TOPIC",
     "STOPPED",
     "TIMER_TOPIC",
     "Appender",
+    "ArrivalBell",
+    "Bell",
     "Collector",
     "ColumnBuffer",
     "Columns",

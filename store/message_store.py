@@ -17,7 +17,7 @@ from typing import Self
 from rmqclient.store import layout
 from rmqclient.store.append.appending import IDLE, AppendFiles, repair
 from rmqclient.store.append.preparer import Preparer
-from rmqclient.store.append.releaser import Releaser
+from rmqclient.store.append.releaser import REMOVED_WORD, Releaser
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt, StoreFull, store_errors
@@ -45,6 +45,7 @@ from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.recovery.opening import enter, files_of, make_root, settle_config
 from rmqclient.store.recovery.recovery import ABORT
+from rmqclient.store.runtime.arrivals import ArrivalBell, Bell
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.members import MemberTable
 from rmqclient.store.runtime.shared_state import SharedState, process_start_unique, queue_slot_at
@@ -272,6 +273,21 @@ class MessageStore:
         """Return the members of all groups, for one consumer, or for an onlooker."""
         self.check_usable()
         return MemberTable(self.root, self.state, self.lock, self.topics, self.groups, self.config.lock_timeout_ms)
+
+    def arrival_bell(self, lane: int | None = None) -> ArrivalBell:
+        """Return a bell that senders ring, on a random arrival lane or on this one."""
+        self.check_usable()
+        return ArrivalBell(self.state, self.topics, lane)
+
+    def membership_bell(self) -> Bell:
+        """Return the bell that rings when members, subscriptions or queues change."""
+        self.check_usable()
+        return Bell(self.state.words, layout.RUNTIME_HEADER.at["membership_word"])
+
+    def removal_bell(self) -> Bell:
+        """Return the bell that rings after files were removed: their mappings are to be let go."""
+        self.check_usable()
+        return Bell(self.state.words, REMOVED_WORD)
 
     def workers(self) -> WorkerTable:
         """Return the workers of all supervisors, for one supervisor, worker or onlooker."""

@@ -20,7 +20,6 @@ from rmqclient.store import (
     MessageQueue,
     MessageStore,
     StoreConfig,
-    boottime,
     layout,
 )
 from rmqclient.store import open_store as _open_store
@@ -29,7 +28,6 @@ from rmqclient.store.inspect.broker_conf import broker_conf as _broker_conf
 from rmqclient.store.log.inner_batch import opened
 from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.store.runtime.group_table import GroupQueueSlot
-from rmqclient.store.runtime.shared_state import arrival_lane_at, queue_slot_at
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime.datetime
@@ -294,18 +292,15 @@ def tail(
     UnknownTopic, ValueError for another ``start``.
     """
     positions = {queue: _start_offset(store, queue, start) for queue in store.topics.queues(topic)}
-    lane = boottime() % layout.ARRIVAL_LANES
+    bell = store.arrival_bell()
     while True:
-        seen = store.state.words.load32(arrival_lane_at(lane))
-        for queue in positions:
-            at = queue_slot_at(store.topics.slot(queue)) + layout.QUEUE_SLOT.at["waiting_lanes"]
-            store.state.words.set_bits(at, 1 << lane)
+        heard = bell.arm(*positions)
         fresh = [message for queue in positions for message in _from(store, queue, positions)]
         yield from sorted(fresh, key=lambda message: message.commit_log_offset)
         if not fresh:
             if not follow:
                 return
-            store.state.words.wait(arrival_lane_at(lane), seen, poll_ms)
+            bell.wait(heard, poll_ms / 1000)
 
 
 def find(

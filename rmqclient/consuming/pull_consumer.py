@@ -19,7 +19,6 @@ from __future__ import annotations
 import datetime
 import enum
 import logging
-import secrets
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,22 +28,16 @@ from typing import Self
 from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import check_group
-from rmqclient.store import MessageQueue, MessageStore, layout, open_store
+from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, MessageStore, open_store
 from rmqclient.store.errors import MessageExpired, OffsetOutOfRange, QueueOwned, StoreCorrupt
 from rmqclient.store.log.inner_batch import opened
 from rmqclient.store.runtime.group_table import GroupQueueSlot
-from rmqclient.store.runtime.shared_state import arrival_lane_at, queue_slot_at
 
 MAX_LIMIT = 1_024
 """Most messages of one pull. [pullBatchSize]"""
 
 _SCANNED_ENTRIES = 800
 """Most entries that one look passes over, or ``limit`` if that is more. [maxFilterMessageCount, 16,000 bytes]"""
-
-_LONGEST_SLEEP_MS = 500
-"""A sender killed between publishing and waking leaves a sleeper, which looks again by itself after so long."""
-
-_WAITING_LANES = layout.QUEUE_SLOT.at["waiting_lanes"]
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +79,7 @@ class PullConsumer:
         self._own_store = not isinstance(root, MessageStore)
         self._store = root if isinstance(root, MessageStore) else open_store(root, create=False)
         self._members = self._store.members()
-        self._lane = secrets.randbelow(layout.ARRIVAL_LANES)
+        self._bell = self._store.arrival_bell()
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic. Raises UnknownTopic."""
@@ -130,13 +123,14 @@ class PullConsumer:
         deadline = time.monotonic() + wait_ms / 1000
         position, has_waited = offset, False
         while True:
-            seen = self._arm(queue)
+            self._usable()
+            heard = self._bell.arm(queue)
             result = self._look(queue, position, wanted, limit)
-            left_ms = (deadline - time.monotonic()) * 1000
-            if result.status is PullStatus.NO_NEW_MESSAGE and left_ms > 0:
+            left_s = deadline - time.monotonic()
+            if result.status is PullStatus.NO_NEW_MESSAGE and left_s > 0:
                 has_waited = True
-                self._sleep(seen, left_ms)
-            elif result.status is PullStatus.NO_MATCHED_MESSAGE and has_waited and left_ms > 0:
+                self._bell.wait(heard, min(left_s, LONGEST_SLEEP_S))
+            elif result.status is PullStatus.NO_MATCHED_MESSAGE and has_waited and left_s > 0:
                 position = result.next_offset  # what woke it is not for this caller, who still waits
             elif result.status is PullStatus.NO_NEW_MESSAGE and position > offset:
                 return replace(result, status=PullStatus.NO_MATCHED_MESSAGE)
@@ -192,17 +186,6 @@ class PullConsumer:
                 f"{owner.client_id!r} (process {owner.pid}), which keeps its offset: commit in another group, or move "
                 "this one with `rmq group seek`"
             )
-
-    def _arm(self, queue: MessageQueue) -> int:
-        """Ask to be woken by the next message; return what the lane's word is until then."""
-        store = self._usable()
-        seen = store.state.words.load32(arrival_lane_at(self._lane))
-        store.state.words.set_bits(queue_slot_at(store.topics.slot(queue)) + _WAITING_LANES, 1 << self._lane)
-        return seen
-
-    def _sleep(self, seen: int, left_ms: float) -> None:
-        timeout_ms = max(1, round(min(left_ms, _LONGEST_SLEEP_MS)))
-        self._store.state.words.wait(arrival_lane_at(self._lane), seen, timeout_ms)
 
     def _look(self, queue: MessageQueue, offset: int, wanted: TagFilter, limit: int) -> PullResult:
         low, high = self.min_offset(queue), self.max_offset(queue)

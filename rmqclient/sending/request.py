@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import math
-import secrets
 import threading
 import time
 import uuid
@@ -30,21 +29,17 @@ from typing import Any
 from rmqclient.errors import RequestTimeout
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.sending.reply import reply_queue
-from rmqclient.store import MessageQueue, MessageStore, default_client_id, java_hash, layout
+from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, MessageStore, default_client_id, java_hash
 from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt
 from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
-from rmqclient.store.runtime.shared_state import arrival_lane_at, queue_slot_at
 
 _log = logging.getLogger(__name__)
 
-_LONGEST_WAIT_S = 0.5
-"""A replier killed between publishing and waking leaves a sleeper, which looks again by itself after so long."""
 _IDLE_S = 3_600.0
 _LOOKED_AT_ONCE = 1_024
 """Entries."""
 
 _LOW_BITS = 0xFFFF_FFFF
-_WAITING_LANES = layout.QUEUE_SLOT.at["waiting_lanes"]
 
 
 class RequestFuture(Future[ReceivedMessage]):
@@ -99,8 +94,7 @@ class Requester:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self.client_id = default_client_id()
-        self._lane = secrets.randbelow(layout.ARRIVAL_LANES)
-        self._lane_at = arrival_lane_at(self._lane)
+        self._bell = store.arrival_bell()
         self._tags_code = java_hash(self.client_id) & _LOW_BITS
         self._changing = threading.Lock()
         self._awaited: dict[str, _Awaited] = {}
@@ -144,7 +138,7 @@ class Requester:
         for awaited in left:
             awaited.end(StoreClosed(f"request {awaited.message_id}: its producer was closed before the reply came"))
         if self._queue is not None and self._thread is not threading.current_thread():
-            self._store.state.words.signal(self._lane_at)
+            self._bell.ring()
             self._thread.join()
 
     def _start(self) -> MessageQueue:
@@ -188,20 +182,17 @@ class Requester:
             self._due = min(self._due, awaited.deadline)
             is_to_wake = awaited.deadline < self._wakes_at
         if is_to_wake:
-            self._store.state.words.signal(self._lane_at)
+            self._bell.ring()
 
     def _run(self) -> None:
         assert self._queue is not None
-        queue, words = self._queue, self._store.state.words
-        waiting_at = queue_slot_at(self._store.topics.slot(queue)) + _WAITING_LANES
+        queue = self._queue
         while not self._closed:
-            seen = words.load32(self._lane_at)
-            pause_s = _IDLE_S
+            heard, pause_s = self._bell.heard(), _IDLE_S
             if self._is_awaiting():
-                words.set_bits(waiting_at, 1 << self._lane)  # before the look: who sends from now on wakes this thread
+                self._bell.arm(queue)  # before the look: a reply that is sent from now on rings
                 pause_s = self._step(queue)
-            if pause_s > 0:
-                words.wait(self._lane_at, seen, math.ceil(pause_s * 1000))
+            self._bell.wait(heard, pause_s)
 
     def _step(self, queue: MessageQueue) -> float:
         """Receive and give up; return for how many seconds the thread may sleep."""
@@ -255,7 +246,7 @@ class Requester:
                 late = [awaited for awaited in self._awaited.values() if awaited.deadline <= now]
                 self._awaited = {name: each for name, each in self._awaited.items() if each.deadline > now}
                 self._due = min((each.deadline for each in self._awaited.values()), default=math.inf)
-            self._wakes_at = min(self._due, now + _LONGEST_WAIT_S)
+            self._wakes_at = min(self._due, now + LONGEST_SLEEP_S)
             pause_s = self._wakes_at - now
         for awaited in late:
             awaited.end(awaited.late())

@@ -30,6 +30,7 @@ from rmqclient.store.errors import ClientIdInUse, SubscriptionMismatch, TableFul
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
 from rmqclient.store.kernel._kernel import boottime, java_hash
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.runtime.arrivals import Bell
 from rmqclient.store.runtime.client_id import check_client_id
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.running import RunningTable
@@ -146,6 +147,12 @@ class MemberTable:
     def tell(self, seats: Iterable[Seat]) -> None:
         """Make the consumers of these members look at once."""
         self._state.wake_members({seat.wake_slot for seat in seats})
+
+    @property
+    def bell(self) -> Bell | None:
+        """The bell that rings when the members of this consumer shall look at the tables, None before a join."""
+        at = self.wake_at
+        return None if at is None else Bell(self._state.words, at)
 
     @property
     def wake_at(self) -> int | None:

@@ -129,7 +129,7 @@ def is_asleep(store: MessageStore) -> bool:
 def test_a_pull_at_the_end_is_woken_by_the_next_message(
     store: MessageStore, consumer: PullConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmqclient.consuming.pull_consumer._LONGEST_SLEEP_MS", 60_000)  # only a sender wakes it
+    monkeypatch.setattr("rmqclient.consuming.pull_consumer.LONGEST_SLEEP_S", 60.0)  # only a sender wakes it
     waiting = Waiting(lambda: consumer.pull(QUEUE, 0, wait_ms=60_000))
     wait_for(lambda: is_asleep(store), "the pull sleeps")
     begin = time.monotonic()
@@ -143,7 +143,7 @@ def test_a_pull_at_the_end_is_woken_by_the_next_message(
 def test_a_message_that_does_not_match_leaves_it_asleep(
     store: MessageStore, consumer: PullConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmqclient.consuming.pull_consumer._LONGEST_SLEEP_MS", 60_000)
+    monkeypatch.setattr("rmqclient.consuming.pull_consumer.LONGEST_SLEEP_S", 60.0)
     looks, look = [], PullConsumer._look
 
     def counted(*arguments: Any) -> PullResult:
