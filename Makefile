@@ -34,10 +34,11 @@ pip() {
 }
 endef
 
+WORKERS ?= 2
 INTEROP := tests/interop
 ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3
 
-.PHONY: install install-all demo demo-spark test interop lint torture bench clean help no-kernel java
+.PHONY: install demo demo-spark test test-all interop lint torture bench clean help no-kernel java
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -54,8 +55,15 @@ demo: $(STAMP) ## run the example that analyses a year of flights
 demo-spark: $(STAMP_ALL) java ## run the example that hands the year of flights to Spark; needs Java 17 or newer
 	@$(PYTHON) -m examples.flights.weather.__main__
 
-test: $(STAMP) ## run the tests; ARGS="-m 'not slow'" is handed to pytest
-	@$(PYTHON) -m pytest -q $(ARGS)
+test: $(STAMP) ## run the tests of a few minutes, in a random order; ARGS="-k retry" is handed to pytest
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile -m "not sweep and not planted and not spark" $(ARGS)
+
+test-all: $(STAMP_ALL) java ## run every test: those of `make test`, sweeps, planted faults and Spark
+	@failed=0
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile -m "not planted and not spark" $(ARGS) || failed=1
+	$(PYTHON) -m pytest -n $(WORKERS) --dist load -m planted $(ARGS) || failed=1 # in one file, and each alone
+	$(PYTHON) -m pytest -m spark $(ARGS) || failed=1 # one Java for all of them
+	exit $$failed
 
 interop: $(STAMP_ALL) ## hand stores to a real RocketMQ and back; needs a JDK, Maven and its registry
 	@missing() { echo "interop: missing: $$1" >&2; exit 1; }

@@ -59,8 +59,8 @@ class Mode(enum.Enum):
 
 
 _NEEDS = {
-    Mode.ORDERED: "rmqclient.delivery.orderly",
-    Mode.KEYED: "rmqclient.delivery.key_ordered",
+    Mode.ORDERED: "rmqclient.delivery.modes.orderly",
+    Mode.KEYED: "rmqclient.delivery.modes.key_ordered",
     Mode.POISON: "rmqclient.failures.dead_letters",
 }
 

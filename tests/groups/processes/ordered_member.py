@@ -60,7 +60,7 @@ def main(root: str, journal_path: str, order: str, lease_ms: int, pause_ms: floa
         ended.wait()
         consumer.stop_taking()
         consumer.drain(10)
-        write(pid, "refused", sum(subscription.delivery.refused for subscription in consumer.subscriptions))
+        write(pid, "refused", sum(subscription.delivery.counters.refused for subscription in consumer.subscriptions))
         consumer.close()
 
 
