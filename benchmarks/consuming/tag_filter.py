@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.child import Begin, Child, alone
 from benchmarks.measure import WARMED, Benchmark, Samples, Size, Span, at_least, rate, scratch
-from rmqclient import App, Message, Producer, admin
+from rmqclient import App, Message, Producer, admin, jmespath, sql
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.filters import MessageFilter
 from rmqclient.store import MessageQueue, MessageStore, QueueGrant, layout, open_store
@@ -27,8 +27,8 @@ ASKED = "looked at by a grant"
 CASES = (
     (SKIPPED, "1 % matches", MessageFilter(WANTED), at_least(50e6)),
     (SKIPPED, "nothing matches", MessageFilter("never"), None),
-    (ASKED, "where, 1 % matches", MessageFilter(where="kind = 1"), None),
-    (ASKED, "json, 1 % matches", MessageFilter(json="kind == `1`"), None),
+    (ASKED, "sql, 1 % matches", MessageFilter(filter=sql("kind = 1")), None),
+    (ASKED, "jmespath, 1 % matches", MessageFilter(filter=jmespath("kind == `1`")), None),
 )
 
 _BATCH = 100

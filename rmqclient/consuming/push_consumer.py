@@ -72,7 +72,7 @@ class Subscription:
         member_name: str | None = None,
     ) -> None:
         self.handler = handler
-        self.filter = MessageFilter(handler.tags, handler.where, handler.json)
+        self.filter = MessageFilter(handler.tags, handler.filters)
         group = handler.group
         if handler.broadcast:  # nobody else may be this member, so its name is its client id, too
             group, client_id = group_of_member(handler, member_name), member_name or client_id
@@ -88,10 +88,10 @@ def make_delivery(store: MessageStore, handler: Handler, member: Member, config:
         dropped = DroppedFailures(handler.group, handler.retry, member.client_id)
         return ConcurrentDelivery(store, handler, member, dropped, config)
     retries = Retries(store, handler.group, handler.retry, member.client_id)
-    if handler.ordered:
-        ordered = KeyOrderedDelivery if handler.ordered == "key" else OrderlyDelivery
+    if handler.order is not None:
+        ordered = KeyOrderedDelivery if handler.order == "key" else OrderlyDelivery
         return ordered(store, handler, member, retries, config)
-    concurrent = BatchDelivery if handler.batch > 1 else ConcurrentDelivery
+    concurrent = BatchDelivery if handler.batch is not None else ConcurrentDelivery
     return concurrent(store, handler, member, retries, config)
 
 

@@ -20,7 +20,7 @@ from rmqclient.store.settings import checkpoint, config_file
 from rmqclient.store.settings.disk import Disk, Usage
 from tests.client.conftest import QUICK as QUICK_CONSUMER
 from tests.client.conftest import consuming, wait_for
-from tests.support.wall_clock import WallClock
+from tests.support.host.wall_clock import WallClock
 from tests.support.written import TOP
 
 QUICK = StoreConfig(

@@ -27,8 +27,8 @@ from rmqclient.store.inspect.verify import verify
 from tests.crash.campaign import is_drained
 from tests.crash.history import Stored, deliveries_of, judge, sends_of
 from tests.crash.processes.child_campaign import TOPIC, consume, sender_and_number
+from tests.support.host.small_disks import KINDS, CannotMount, Filler, small_disk
 from tests.support.oracle import reference
-from tests.support.small_disks import KINDS, CannotMount, Filler, small_disk
 from tests.torture.damage.child_disk_full import SMALL_FILES, Sender, check
 from tests.torture.result import Result, Rig
 
