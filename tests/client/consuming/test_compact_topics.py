@@ -30,7 +30,7 @@ def compacted(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> MessageSt
         producer.send(Message(TOPIC, {"number": number}, keys=[f"key-{number % KEYS}"], tags=f"t{number % 2}"))
     for _ in range(24):
         producer.send(Message("others", b"x" * (3 << 20)))
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     assert store.retention.clean()
     return store
 
