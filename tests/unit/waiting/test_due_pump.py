@@ -7,7 +7,6 @@ import logging
 import pytest
 
 from rmqclient.store.errors import StoreBusy, StoreClosed, StoreFull, StorePoisoned
-from rmqclient.store.waiting import due_pump
 from rmqclient.store.waiting.due_pump import LONGEST_SLEEP_MS, PAUSE_AFTER_FAILURE_S, DuePump
 
 
@@ -35,7 +34,7 @@ def delivery() -> Delivery:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     time = [1_000.0]
-    monkeypatch.setattr(due_pump.time, "monotonic", lambda: time[0])
+    monkeypatch.setattr("rmqclient.store.waiting.due_pump.time.monotonic", lambda: time[0])
     return time
 
 
