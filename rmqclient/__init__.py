@@ -25,9 +25,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqclient.app import App
+    from rmqclient.consumer_config import ConsumerConfig
     from rmqclient.consuming.pull_consumer import PullConsumer, PullResult, PullStatus
     from rmqclient.delivery.suspension import Suspend
     from rmqclient.failures.retry import RetryPolicy
+    from rmqclient.filters import jmespath, sql
+    from rmqclient.handler import Batch
     from rmqclient.message import Message, ReceivedMessage, SendResult
     from rmqclient.sending.producer import Producer
     from rmqclient.sending.reply import seconds_left
@@ -47,8 +50,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "App",
+    "Batch",
     "CompactionConfig",
     "Compression",
+    "ConsumerConfig",
     "Decision",
     "Durability",
     "FlushConfig",
@@ -70,13 +75,17 @@ __all__ = [
     "TransactionConfig",
     "TransactionProducer",
     "TransactionResult",
+    "jmespath",
     "seconds_left",
+    "sql",
 ]
 
 _HOMES = {
     "App": "rmqclient.app",
+    "Batch": "rmqclient.handler",
     "CompactionConfig": "rmqclient.store",
     "Compression": "rmqclient.store.bodies",
+    "ConsumerConfig": "rmqclient.consumer_config",
     "Decision": "rmqclient.sending.transaction_producer",
     "Durability": "rmqclient.store",
     "FlushConfig": "rmqclient.store",
@@ -98,7 +107,9 @@ _HOMES = {
     "TransactionConfig": "rmqclient.store",
     "TransactionProducer": "rmqclient.sending.transaction_producer",
     "TransactionResult": "rmqclient.sending.transaction_producer",
+    "jmespath": "rmqclient.filters",
     "seconds_left": "rmqclient.sending.reply",
+    "sql": "rmqclient.filters",
 }
 """The module of each name, which a test compares with the imports above."""
 

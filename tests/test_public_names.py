@@ -11,8 +11,10 @@ import rmqclient
 
 PUBLIC = {
     "App",
+    "Batch",
     "CompactionConfig",
     "Compression",
+    "ConsumerConfig",
     "Decision",
     "Durability",
     "FlushConfig",
@@ -34,7 +36,9 @@ PUBLIC = {
     "TransactionConfig",
     "TransactionProducer",
     "TransactionResult",
+    "jmespath",
     "seconds_left",
+    "sql",
 }
 
 

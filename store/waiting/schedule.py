@@ -26,20 +26,18 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from threading import Event
 
 from rmqclient.store import layout
 from rmqclient.store.errors import MessageRejected, StoreClosed, StoreCorrupt, UnknownTopic
-from rmqclient.store.files.file_lock import SCHEDULE_BYTE, TOPIC_BYTE, LockFile
-from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.files.file_lock import SCHEDULE_BYTE, TOPIC_BYTE
 from rmqclient.store.kernel._kernel import SCHEDULE_TOPIC, Appender, ReceivedMessage, delay_ms
 from rmqclient.store.log import commit_log
-from rmqclient.store.log.consume_queue import ConsumeQueues, Entry
+from rmqclient.store.log.consume_queue import Entry
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.runtime.shared_state import SharedState, schedule_slot_at
+from rmqclient.store.parts import Parts
+from rmqclient.store.runtime.shared_state import schedule_slot_at
 from rmqclient.store.settings import config_file
-from rmqclient.store.settings.topic_table import TopicTable
 from rmqclient.store.waiting.due_pump import LONGEST_SLEEP_MS, SLICE, DuePump
 from rmqclient.store.waiting.real_queue import real_queue
 
@@ -58,22 +56,17 @@ class Schedule:
 
     def __init__(
         self,
-        root: Path,
-        state: SharedState,
-        lock: LockFile,
-        topics: TopicTable,
-        log_files: FileQueue,
-        consume_queues: ConsumeQueues,
+        parts: Parts,
         oldest: Callable[[MessageQueue], int],
         make_appender: Callable[[], Appender],
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._root = root
-        self._state = state
-        self._lock = lock
-        self._topics = topics
-        self._log_files = log_files
-        self._consume_queues = consume_queues
+        self._root = parts.root
+        self._state = parts.state
+        self._lock = parts.lock
+        self._topics = parts.topics
+        self._log_files = parts.log_files
+        self._consume_queues = parts.consume_queues
         self._oldest = oldest
         self._make_appender = make_appender
         self.now_ms = now_ms
