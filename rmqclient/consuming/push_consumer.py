@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rmqclient.backend import open_backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.broadcast import BroadcastDelivery, group_of_member
 from rmqclient.consuming.rebalance import Rebalancer
@@ -163,7 +164,7 @@ class PushConsumer:
             return
         producer = Producer(self._store, group="RMQ_CRON")
         for cron in self._crons:
-            sender = CronSender(self._store, producer, cron)
+            sender = CronSender(open_backend(self._store), producer, cron)
             name = f"rmq-cron-{cron.name}"
             thread = threading.Thread(target=sender.run, args=(self._sending_ended,), name=name, daemon=True)
             self._cron_threads.append(thread)

@@ -27,6 +27,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rmqclient.backend import open_backend
 from rmqclient.codecs import batch_decoder_for, decoder_for, message_itself
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
@@ -101,7 +102,9 @@ class Delivery(ABC):
         self.siblings: dict[str, Delivery] = {}
         """By topic, the deliveries of the group in this process, this one too; they share the group's retry topic."""
         self._handler = handler
-        self._call = Replier(store).answering(handler, calling(handler)) if handler.replies else calling(handler)
+        self._call = (
+            Replier(open_backend(store)).answering(handler, calling(handler)) if handler.replies else calling(handler)
+        )
         self._config = config
         self._turn = threading.Lock()
         self._own_queues: tuple[ProcessQueue, ...] = ()

@@ -64,6 +64,11 @@ class Seat(NamedTuple):
     subscription: str
     wake_slot: int
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """The ``owner`` and ``owner_incarnation`` of the queues that the member owns."""
+        return self.slot + 1, self.incarnation
+
 
 @dataclass(frozen=True, slots=True)
 class MemberInfo:
