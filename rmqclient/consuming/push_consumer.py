@@ -11,18 +11,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rmqclient.backend import open_backend
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.consuming.broadcast import BroadcastDelivery, group_of_member
+from rmqclient.consuming.broadcast import DroppedFailures, group_of_member
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.consuming.retry_topic import RetryTopic
 from rmqclient.consuming.start_position import begin
-from rmqclient.delivery.batch import BatchDelivery
-from rmqclient.delivery.concurrent import ConcurrentDelivery
 from rmqclient.delivery.delivery import Delivery
-from rmqclient.delivery.key_ordered import KeyOrderedDelivery
-from rmqclient.delivery.orderly import OrderlyDelivery
+from rmqclient.delivery.modes.batch import BatchDelivery
+from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
+from rmqclient.delivery.modes.key_ordered import KeyOrderedDelivery
+from rmqclient.delivery.modes.orderly import OrderlyDelivery
+from rmqclient.failures.retry import Retries
 from rmqclient.filters import MessageFilter
 from rmqclient.handler import Handler
 from rmqclient.schedules.cron import Cron
@@ -47,8 +49,8 @@ _MEMBERSHIP_WORD = layout.RUNTIME_HEADER.at["membership_word"]
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
-    """What a process has done since its consumer started."""
+class ConsumerCounters:
+    """What a process is doing, and has done since its consumer started."""
 
     in_flight: int
     """Messages whose handler runs now."""
@@ -71,25 +73,27 @@ class Subscription:
         member_name: str | None = None,
     ) -> None:
         self.handler = handler
-        self.filter = MessageFilter(handler.tags, handler.where, handler.json)
+        self.filter = MessageFilter(handler.tags, handler.filters)
         group = handler.group
         if handler.broadcast:  # nobody else may be this member, so its name is its client id, too
             group, client_id = group_of_member(handler, member_name), member_name or client_id
         begin(store, table, group, handler.topic, handler.start)
         self.member: Member = table.join(group, handler.topic, client_id, handler.subscription)
-        self.delivery = way_of(handler)(store, handler, self.member, config)
+        self.delivery = make_delivery(store, handler, self.member, config)
         self.rebalancer = Rebalancer(store, self.member, self.filter.tag_set, self.delivery, config, handler.allocation)
 
 
-def way_of(handler: Handler) -> type[Delivery]:
-    """Return how the messages of a handler are delivered."""
+def make_delivery(store: MessageStore, handler: Handler, member: Member, config: ConsumerConfig) -> Delivery[Any]:
+    """Return the threads of a handler, in the mode that it asks for."""
     if handler.broadcast:
-        return BroadcastDelivery
-    if handler.ordered == "key":
-        return KeyOrderedDelivery
-    if handler.ordered:
-        return OrderlyDelivery
-    return BatchDelivery if handler.batch > 1 else ConcurrentDelivery
+        dropped = DroppedFailures(handler.group, handler.retry, member.client_id)
+        return ConcurrentDelivery(store, handler, member, dropped, config)
+    retries = Retries(store, handler.group, handler.retry, member.client_id)
+    if handler.order is not None:
+        ordered = KeyOrderedDelivery if handler.order == "key" else OrderlyDelivery
+        return ordered(store, handler, member, retries, config)
+    concurrent = BatchDelivery if handler.batch is not None else ConcurrentDelivery
+    return concurrent(store, handler, member, retries, config)
 
 
 class PushConsumer:
@@ -207,15 +211,15 @@ class PushConsumer:
         app_table.leave(self._store)
 
     @property
-    def counters(self) -> Counters:
-        """What this process has done so far."""
+    def counters(self) -> ConsumerCounters:
+        """What this process is doing now, and has done so far."""
         now = boottime()
         deliveries = [subscription.delivery for subscription in self.subscriptions]
         started = [delivery.longest_running_since(now) for delivery in deliveries]
-        return Counters(
+        return ConsumerCounters(
             in_flight=sum(delivery.running for delivery in deliveries),
-            handled=sum(delivery.handled for delivery in deliveries),
-            failed=sum(delivery.failed for delivery in deliveries),
+            handled=sum(delivery.counters.handled for delivery in deliveries),
+            failed=sum(delivery.counters.failed for delivery in deliveries),
             message_started_ns=min((at for at in started if at), default=0),
         )
 
@@ -248,10 +252,10 @@ class PushConsumer:
                 _log.error("rebalance of group %s failed, trying again: %s", each.member.group, error)
 
 
-def _retrying(subscriptions: Sequence[Subscription]) -> dict[str, list[Delivery]]:
+def _retrying(subscriptions: Sequence[Subscription]) -> dict[str, list[ConcurrentDelivery]]:
     """Return, by group, the deliveries whose failed messages come back through the retry topic."""
-    found: dict[str, list[Delivery]] = {}
+    found: dict[str, list[ConcurrentDelivery]] = {}
     for each in subscriptions:
-        if not each.handler.ordered and not each.handler.broadcast:
+        if isinstance(each.delivery, ConcurrentDelivery) and not each.handler.broadcast:
             found.setdefault(each.handler.group, []).append(each.delivery)
     return found

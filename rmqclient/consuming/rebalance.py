@@ -23,14 +23,16 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from rmqclient.allocation import Allocation, Strategy, allocate, name_of, unallocated
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.errors import AllocationError
-from rmqclient.store import Member, MessageQueue, MessageStore, Seat, TagSet
+from rmqclient.store import Interrupted, Member, MessageQueue, MessageStore, QueueGrant, Seat, TagSet
 from rmqclient.store.errors import UnknownTopic
+from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 _log = logging.getLogger(__name__)
 
@@ -44,17 +46,25 @@ _BETWEEN_CHANGES_S = 0.1
 """Members that join or leave one after the other are taken together: a second change waits for so long. [5.2: 1 s]"""
 
 
-class TakesQueues(Protocol):
-    """What delivers the messages of the queues that a member has: a :class:`rmqclient.delivery.delivery.Delivery`."""
+Queue = TypeVar("Queue", bound=ProcessQueue)
+
+
+class TakesQueues(Protocol[Queue]):
+    """Delivers the messages of the queues that a member has: a :class:`rmqclient.delivery.delivery.Delivery`."""
 
     @property
     def keeps_order(self) -> bool:
         """Whether a queue goes to another member only when no handler runs with a message of it."""
 
-    def set_queues(self, queues: tuple[ProcessQueue, ...]) -> None:
+    def process_queue(
+        self, grant: QueueGrant, slot: GroupQueueSlot, interrupted: Mapping[int, Sequence[Interrupted]]
+    ) -> Queue:
+        """Return what is kept of a queue that was granted."""
+
+    def set_queues(self, queues: tuple[Queue, ...]) -> None:
         """Deliver from these queues from now on."""
 
-    def is_handling(self, queue: ProcessQueue) -> bool:
+    def is_handling(self, queue: Queue) -> bool:
         """Tell whether a handler runs, or is about to run, with a message of this queue."""
 
 
@@ -72,7 +82,7 @@ class View(NamedTuple):
         return tuple(seat.client_id for seat in self.seats)
 
 
-class Rebalancer:
+class Rebalancer(Generic[Queue]):
     """Keeps the queues of one member as the allocation says. For one thread."""
 
     def __init__(
@@ -80,7 +90,7 @@ class Rebalancer:
         store: MessageStore,
         member: Member,
         tags: TagSet,
-        delivery: TakesQueues,
+        delivery: TakesQueues[Queue],
         config: ConsumerConfig,
         strategy: str | Strategy = "averaged",
     ) -> None:
@@ -90,9 +100,9 @@ class Rebalancer:
         self._delivery = delivery
         self._config = config
         self._strategy = strategy
-        self._held: dict[MessageQueue, ProcessQueue] = {}
-        self._published: tuple[ProcessQueue, ...] = ()
-        self._lost: dict[MessageQueue, ProcessQueue] = {}
+        self._held: dict[MessageQueue, Queue] = {}
+        self._published: tuple[Queue, ...] = ()
+        self._lost: dict[MessageQueue, Queue] = {}
         self._drain_until: dict[MessageQueue, float] = {}
         self._view = View((), (), ())
         self._allocation: Allocation = {}
@@ -262,10 +272,9 @@ class Rebalancer:
         epoch = self._member.take(slot, self._config.lease_ms)
         if epoch is not None:
             grant = self._store.grant(slot, epoch, self._tags)
-            # After the grant: whoever had the queue before cannot acknowledge any more.
+            # After the grant: an earlier owner cannot acknowledge any more.
             interrupted = self._member.table.running.interrupted(slot)
-            keeps_order = self._delivery.keeps_order
-            self._held[queue] = ProcessQueue(grant, slot, self._config, interrupted, keeps_order=keeps_order)
+            self._held[queue] = self._delivery.process_queue(grant, slot, interrupted)
 
     def _publish(self) -> None:
         for held in self._held.values():

@@ -16,24 +16,12 @@ from __future__ import annotations
 import datetime
 import logging
 
-from rmqclient.errors import HandlerError
 from rmqclient.handler import Start
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.store import MemberTable, MessageQueue, MessageStore
 from rmqclient.store.errors import QueueError, UnknownTopic
 
 _log = logging.getLogger(__name__)
-
-
-def check_start(start: object) -> Start:
-    """Return ``start`` when a handler may have it. Raises HandlerError, which says what to write."""
-    if isinstance(start, datetime.datetime) and start.utcoffset() is not None:
-        return start
-    if start == "earliest" or start == "latest":  # noqa: PLR1714 - so that mypy sees the literals
-        return start
-    if isinstance(start, datetime.datetime):
-        raise HandlerError(f"start={start!r} names no time zone: write datetime(..., tzinfo=UTC), or .astimezone()")
-    raise HandlerError(f"start={start!r}: a new group starts at 'earliest', 'latest' or a datetime with a time zone")
 
 
 def begin(store: MessageStore, members: MemberTable, group: str, topic: str, start: Start) -> None:

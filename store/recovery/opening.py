@@ -23,8 +23,10 @@ from rmqclient.store.files.mapped_file import SCRATCH_PREFIX, sync_directory
 from rmqclient.store.log import commit_log, index_file, shape
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.recovery import recovery
-from rmqclient.store.recovery.recovery import ABORT, GroupProgress, Recovered
+from rmqclient.store.parts import Parts
+from rmqclient.store.recovery import group_progress, recovery
+from rmqclient.store.recovery.group_progress import GroupProgress
+from rmqclient.store.recovery.recovery import ABORT, Recovered
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.shared_state import SharedState, running_slot_at
@@ -141,22 +143,14 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     log_files, queues = files_of(root, config, MappingCache(config.max_mapped_files))
     timeout_ms = config.lock_timeout_ms
     shape.check_sizes(root, config.commit_log_file_bytes, config.consume_queue_file_entries)
-    odd_files = shape.odd_files(log_files, queues)
-    for odd in odd_files:
+    first = recovery.first_steps(root, log_files, queues, shared_state.leftover(root))
+    leftover = first.leftover
+    for odd in first.resize:
         _log.error("%s", odd.line())
         shape.resize(odd, root)
-    leftover = shared_state.leftover(root)
-    if (
-        leftover is not None
-        and recovery.believable(leftover, root)
-        and recovery.fits_together(leftover)
-        and shared_state.has_sound_offsets(leftover)
-    ):
+    if leftover is not None and first.settle is not None:
         _settle_appends(leftover, log_files, queues, TopicTable(root, leftover, lock, timeout_ms))
-    else:
-        leftover = None
-    found = recovery.survey(root, log_files, queues, leftover, odd_files)
-    chosen = recovery.plan(found)
+    chosen = recovery.plan_for(root, log_files, queues, first)
     recovered = recovery.apply(chosen, root, log_files, queues)
     for bad in (*chosen.quarantined, *recovered.doubtful):
         _log.error(
@@ -166,14 +160,13 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
             bad.end,
             bad.reason,
         )
-    if leftover is not None and found.same_boot:
-        recovered.same_boot = True
+    recovered.progress = group_progress.progress_on_disk(root)
+    if leftover is not None and chosen.same_boot:
+        topics = TopicTable(root, leftover, lock, timeout_ms)
         recovered.delivered = schedule.delivered_of(leftover)
-        recovered.timer = timer_restore.done_of(leftover, TopicTable(root, leftover, lock, timeout_ms))
-        kept = recovery.progress_of(leftover, TopicTable(root, leftover, lock, timeout_ms), timeout_ms)
-        recovered.progress = {**recovery.progress_on_disk(root), **kept}
-    else:
-        recovered.progress = recovery.progress_on_disk(root)
+        recovered.timer = timer_restore.done_of(leftover, topics)
+        group_progress.finish_seeks(leftover, timeout_ms)
+        recovered.progress |= group_progress.progress_of(leftover, topics, timeout_ms)
     return _build(root, config, lock, recovered, log_files, queues)
 
 
@@ -212,8 +205,8 @@ def _build(
     schedule.restore(root, state, topics, log_files, queues, recovered.delivered)
     timer_restore.restore(root, state, topics, log_files, queues, recovered.timer)
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
-    flusher = Flusher(root, state, log_files, queues, topics, config.lock_timeout_ms)
-    if not recovered.same_boot:
+    flusher = Flusher(Parts(root, config, state, lock, topics, log_files, queues))
+    if not recovered.plan.same_boot:
         flusher.flush_ends({queue: recovered.queues[queue][1] for queue in recovered.cut_queues})
     if ranges or checkpoint.read(root)[1] is None:  # without a mark, what a power cut leaves would look like damage
         flusher.flush_recovered(log_end)

@@ -21,7 +21,7 @@ from tests.checker.planted import PLANTED
 from tests.checker.rules.checks import judge
 from tests.checker.rules.evidence import collect
 from tests.checker.running.phases import run
-from tests.support import wall_clock
+from tests.support.host import wall_clock
 
 SCALED_LEASE_MS, TRUE_LEASE_MS = 500, 20_000
 

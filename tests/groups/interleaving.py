@@ -29,9 +29,8 @@ from rmqclient.allocation import allocate
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming import rebalance
 from rmqclient.consuming.rebalance import Rebalancer
-from rmqclient.delivery.delivery import Delivery
 from rmqclient.delivery.process_queue import ProcessQueue
-from rmqclient.store import Member, MessageQueue, MessageStore, TagSet, layout, open_store
+from rmqclient.store import Member, MessageQueue, MessageStore, QueueGrant, TagSet, layout, open_store
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
 from rmqclient.store.runtime import members as group
 from rmqclient.store.runtime.group_table import GroupQueueSlot
@@ -114,7 +113,7 @@ class Process:
         self.client_id = client_id
         self.queues: tuple[ProcessQueue, ...] = ()
         self.leases: dict[MessageQueue, int] = {}
-        self.rebalancer: Rebalancer | None = None
+        self.rebalancer: Rebalancer[ProcessQueue] | None = None
         self.go = threading.Semaphore(0)
         self.leaving = self.killed = self.ended = False
         self.stopped_for = 0
@@ -125,6 +124,9 @@ class Process:
     @property
     def keeps_order(self) -> bool:
         return False
+
+    def process_queue(self, grant: QueueGrant, slot: GroupQueueSlot, _interrupted: object) -> ProcessQueue:
+        return ProcessQueue(grant, slot, CONFIG)
 
     def set_queues(self, queues: tuple[ProcessQueue, ...]) -> None:
         self.queues = queues
@@ -151,8 +153,7 @@ class Process:
         run = self.run
         member = self.store.members().join(run.group, run.topic, self.client_id, "the same")
         self._watch(member)
-        delivery = cast("Delivery", self)
-        self.rebalancer = Rebalancer(self.store, member, TagSet(()), delivery, CONFIG, run.strategy)
+        self.rebalancer = Rebalancer(self.store, member, TagSet(()), self, CONFIG, run.strategy)
         while not self.leaving:
             self.rebalancer.step()
             run.clock.now_ns += run.random.randrange(60) * 10**6

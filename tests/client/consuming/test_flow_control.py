@@ -13,6 +13,7 @@ import pytest
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import lag
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.process_queue import FlowControl, ProcessQueue
 from rmqclient.store import MessageQueue, MessageStore, TagSet, boottime, open_store
 from tests.client.conftest import consuming, wait_for
@@ -27,11 +28,11 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
         yield opened
 
 
-def granted(store: MessageStore, config: ConsumerConfig) -> ProcessQueue:
+def granted(store: MessageStore, config: ConsumerConfig) -> ConcurrentQueue:
     slot = store.groups.find_or_add("g", store.topics.slot(QUEUE), 0)
     with slot.locked(1_000):
         slot.store("epoch", slot.load("epoch") + 1)
-    return ProcessQueue(store.grant(slot, slot.load("epoch"), TagSet(())), slot, config)
+    return ConcurrentQueue(store.grant(slot, slot.load("epoch"), TagSet(())), slot, config)
 
 
 def send(store: MessageStore, count: int, body: bytes = b"x") -> None:
@@ -140,11 +141,11 @@ def test_each_rebalance_shares_the_limit_anew(store: MessageStore) -> None:
     config = ConsumerConfig(max_messages_per_topic=40, drain_ms=1, flow_control_ms=5)
     with consuming(store, app, config) as consumer:
         queues = consumer.subscriptions[0].delivery.queues
-        assert [queue._max_messages for queue in queues] == [10] * 4
+        assert [queue.max_messages for queue in queues] == [10] * 4
         (subscription,) = consumer.subscriptions
         other = subscription.member.table.join("g", "shared", "~", subscription.handler.subscription)
         wait_for(lambda: len(consumer.queues["shared@g"]) == 2, "the other one has its part")
-        assert [queue._max_messages for queue in consumer.subscriptions[0].delivery.queues] == [20] * 2
+        assert [queue.max_messages for queue in consumer.subscriptions[0].delivery.queues] == [20] * 2
         go_on.set()
         other.leave()
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,7 +117,7 @@ def test_a_consumer_that_has_started_has_its_queues_and_delivers_without_another
     begun_with: list[int] = []
     start = Delivery.start
 
-    def begin(self: Delivery) -> None:
+    def begin(self: Delivery[Any]) -> None:
         begun_with.append(len(self.queues))
         start(self)
 

@@ -30,7 +30,7 @@ FAULTS = [
     ),
     Fault(
         name="acknowledgements ahead of the committed offset are forgotten when everybody dies",
-        file="store/recovery/recovery.py",
+        file="store/recovery/group_progress.py",
         old='GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused)',
         new='GroupProgress(advance_to, 0, slot.load("epoch"), interrupted, held, paused)',
         tests=KILLED_ACKNOWLEDGEMENT,
@@ -38,9 +38,9 @@ FAULTS = [
     ),
     Fault(
         name="a seek that died is not completed by the next opening",
-        file="store/recovery/recovery.py",
+        file="store/recovery/group_progress.py",
         old="        slot.finish_seek()\n",
-        new="",
+        new="        pass\n",
         tests=KILLED_SEEK,
         select="to-2400 and reopen",
     ),
@@ -70,7 +70,7 @@ FAULTS = [
     ),
     Fault(
         name="attempts are forgotten when everybody dies",
-        file="store/recovery/recovery.py",
+        file="store/recovery/group_progress.py",
         old='held = slot.load("held_offset"), slot.load("held_attempts")',
         new="held = (0, 0)",
         tests="tests/unit/runtime/test_attempts.py",

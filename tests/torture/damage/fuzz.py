@@ -47,7 +47,7 @@ from rmqclient.store.kernel._kernel import decode
 from rmqclient.store.log import commit_log, index_file
 from rmqclient.store.log.consume_queue import ConsumeQueue
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.recovery import recovery
+from rmqclient.store.recovery import group_progress
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.settings import checkpoint, config_file
 from rmqclient.store.settings.config_file import TopicConfig
@@ -392,7 +392,8 @@ def _use_leftover(root: Path) -> None:
     lock.close()
     topics.all_queues()
     if shared_state.has_sound_offsets(left):
-        recovery.progress_of(left, topics, 100)
+        group_progress.finish_seeks(left, 100)
+        group_progress.progress_of(left, topics, 100)
 
 
 def _put_back(specimen: Specimen) -> None:
