@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqclient.app import App
+    from rmqclient.consumer_config import ConsumerConfig
     from rmqclient.consuming.pull_consumer import PullConsumer, PullResult, PullStatus
     from rmqclient.delivery.suspension import Suspend
     from rmqclient.failures.retry import RetryPolicy
@@ -52,6 +53,7 @@ __all__ = [
     "Batch",
     "CompactionConfig",
     "Compression",
+    "ConsumerConfig",
     "Decision",
     "Durability",
     "FlushConfig",
@@ -83,6 +85,7 @@ _HOMES = {
     "Batch": "rmqclient.handler",
     "CompactionConfig": "rmqclient.store",
     "Compression": "rmqclient.store.bodies",
+    "ConsumerConfig": "rmqclient.consumer_config",
     "Decision": "rmqclient.sending.transaction_producer",
     "Durability": "rmqclient.store",
     "FlushConfig": "rmqclient.store",
