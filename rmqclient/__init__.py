@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqclient.app import App
-    from rmqclient.consuming.pull_consumer import PullConsumer, PullResult, PullStatus
+    from rmqclient.backend.pull_result import PullResult, PullStatus
+    from rmqclient.consuming.pull_consumer import PullConsumer
     from rmqclient.delivery.suspension import Suspend
     from rmqclient.failures.retry import RetryPolicy
     from rmqclient.message import Message, ReceivedMessage, SendResult
@@ -84,8 +85,8 @@ _HOMES = {
     "MessageQueue": "rmqclient.store",
     "Producer": "rmqclient.sending.producer",
     "PullConsumer": "rmqclient.consuming.pull_consumer",
-    "PullResult": "rmqclient.consuming.pull_consumer",
-    "PullStatus": "rmqclient.consuming.pull_consumer",
+    "PullResult": "rmqclient.backend.pull_result",
+    "PullStatus": "rmqclient.backend.pull_result",
     "ReceivedMessage": "rmqclient.message",
     "RequestFuture": "rmqclient.sending.request",
     "RetentionConfig": "rmqclient.store",

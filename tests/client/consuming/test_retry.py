@@ -211,7 +211,7 @@ def test_a_queue_is_not_released_while_one_of_its_messages_is_sent_back(
         message = message.again() if message else grant.take(1, 100)[0]
         running.serve(slot.number)
         running.begin(message)
-        member.release(slot, grant.epoch)
+        grant.release()
         member.leave()
 
     # When the next owner sends it back

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Durability, Message, Producer, ReceivedMessage, SendResult, StoreConfig, seconds_left
+from rmqclient.backend import open_backend
 from rmqclient.errors import HandlerError, MessageRejected, RequestTimeout, StoreClosed
 from rmqclient.sending.request import Requester
 from rmqclient.store import MessageQueue, MessageStore, open_store
@@ -210,7 +211,7 @@ def test_a_request_without_a_reply_ends_with_its_time(store: MessageStore, produ
 
 
 def test_a_request_whose_sending_takes_longer_is_given_up_when_it_is_sent(store: MessageStore) -> None:
-    requester, producer = Requester(store), Producer(store)
+    requester, producer = Requester(open_backend(store)), Producer(store)
 
     def send_slowly(message: Message, sharding_key: str | None) -> SendResult:
         threading.Event().wait(3 * SHORT_S)
