@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from rmqclient.consuming.pull_consumer import PullConsumer
     from rmqclient.delivery.suspension import Suspend
     from rmqclient.failures.retry import RetryPolicy
+    from rmqclient.filters import jmespath, sql
+    from rmqclient.handler import Batch
     from rmqclient.message import Message, ReceivedMessage, SendResult
     from rmqclient.sending.producer import Producer
     from rmqclient.sending.reply import seconds_left
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "App",
+    "Batch",
     "CompactionConfig",
     "Compression",
     "Decision",
@@ -71,11 +74,14 @@ __all__ = [
     "TransactionConfig",
     "TransactionProducer",
     "TransactionResult",
+    "jmespath",
     "seconds_left",
+    "sql",
 ]
 
 _HOMES = {
     "App": "rmqclient.app",
+    "Batch": "rmqclient.handler",
     "CompactionConfig": "rmqclient.store",
     "Compression": "rmqclient.store.bodies",
     "Decision": "rmqclient.sending.transaction_producer",
@@ -99,7 +105,9 @@ _HOMES = {
     "TransactionConfig": "rmqclient.store",
     "TransactionProducer": "rmqclient.sending.transaction_producer",
     "TransactionResult": "rmqclient.sending.transaction_producer",
+    "jmespath": "rmqclient.filters",
     "seconds_left": "rmqclient.sending.reply",
+    "sql": "rmqclient.filters",
 }
 """The module of each name, which a test compares with the imports above."""
 

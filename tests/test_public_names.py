@@ -11,6 +11,7 @@ import rmqclient
 
 PUBLIC = {
     "App",
+    "Batch",
     "CompactionConfig",
     "Compression",
     "Decision",
@@ -34,7 +35,9 @@ PUBLIC = {
     "TransactionConfig",
     "TransactionProducer",
     "TransactionResult",
+    "jmespath",
     "seconds_left",
+    "sql",
 }
 
 

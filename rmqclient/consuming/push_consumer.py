@@ -64,7 +64,7 @@ class Subscription:
         member_name: str | None = None,
     ) -> None:
         self.handler = handler
-        self.filter = MessageFilter(handler.tags, handler.where, handler.json)
+        self.filter = MessageFilter(handler.tags, handler.filters)
         group = handler.group
         if handler.broadcast:  # no other process may be this member, so its name is its client id, too
             group, client_id = group_of_member(handler, member_name), member_name or client_id
@@ -80,10 +80,10 @@ def make_delivery(backend: Backend, handler: Handler, membership: Membership, co
         dropped = DroppedFailures(handler.group, handler.retry, membership.client_id)
         return ConcurrentDelivery(backend, handler, membership, dropped, config)
     retries = Retries(backend, handler.group, handler.retry, membership.client_id)
-    if handler.ordered:
-        ordered = KeyOrderedDelivery if handler.ordered == "key" else OrderlyDelivery
+    if handler.order is not None:
+        ordered = KeyOrderedDelivery if handler.order == "key" else OrderlyDelivery
         return ordered(backend, handler, membership, retries, config)
-    concurrent = BatchDelivery if handler.batch > 1 else ConcurrentDelivery
+    concurrent = BatchDelivery if handler.batch is not None else ConcurrentDelivery
     return concurrent(backend, handler, membership, retries, config)
 
 

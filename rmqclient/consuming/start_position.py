@@ -16,22 +16,10 @@ from __future__ import annotations
 import datetime
 
 from rmqclient.backend.protocols import Backend, Members
-from rmqclient.errors import HandlerError
 from rmqclient.handler import Start
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import UnknownTopic
-
-
-def check_start(start: object) -> Start:
-    """Return ``start`` if it is one of the three. Raises HandlerError, which says what to write."""
-    if isinstance(start, datetime.datetime) and start.utcoffset() is not None:
-        return start
-    if start == "earliest" or start == "latest":  # noqa: PLR1714 - so that mypy sees the literals
-        return start
-    if isinstance(start, datetime.datetime):
-        raise HandlerError(f"start={start!r} names no time zone: write datetime(..., tzinfo=UTC), or .astimezone()")
-    raise HandlerError(f"start={start!r}: a new group starts at 'earliest', 'latest' or a datetime with a time zone")
 
 
 def begin(backend: Backend, members: Members, group: str, topic: str, start: Start) -> None:

@@ -28,7 +28,7 @@ _SHORTEST_S, _LONGEST_S = 0.01, 30.0
 class Suspend(Exception):
     """Raised by a handler: this message later, and what stands behind it after that.
 
-    ``seconds`` is clamped to 0.01 to 30. It holds the queue with ``ordered=True``, the key with ``ordered="key"``, and
+    ``seconds`` is clamped to 0.01 to 30. It holds the queue with ``order="queue"``, the key with ``order="key"``, and
     counts as a delivery attempt. To any other handler it is a failure like others.
     """
 

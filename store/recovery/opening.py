@@ -23,6 +23,7 @@ from rmqclient.store.files.mapped_file import SCRATCH_PREFIX, sync_directory
 from rmqclient.store.log import commit_log, index_file, shape
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.parts import Parts
 from rmqclient.store.recovery import group_progress, recovery
 from rmqclient.store.recovery.group_progress import GroupProgress
 from rmqclient.store.recovery.recovery import ABORT, Recovered
@@ -204,7 +205,7 @@ def _build(
     schedule.restore(root, state, topics, log_files, queues, recovered.delivered)
     timer_restore.restore(root, state, topics, log_files, queues, recovered.timer)
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
-    flusher = Flusher(root, state, log_files, queues, topics, config.lock_timeout_ms)
+    flusher = Flusher(Parts(root, config, state, lock, topics, log_files, queues))
     if not recovered.plan.same_boot:
         flusher.flush_ends({queue: recovered.queues[queue][1] for queue in recovered.cut_queues})
     if ranges or checkpoint.read(root)[1] is None:  # without a mark, what a power cut leaves would look like damage

@@ -39,7 +39,7 @@ from rmqclient.store.errors import (
     StorePoisoned,
     UnknownTopic,
 )
-from rmqclient.store.files.file_lock import SCHEDULE_BYTE, TOPIC_BYTE, LockFile
+from rmqclient.store.files.file_lock import SCHEDULE_BYTE, TOPIC_BYTE
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.kernel._kernel import (
     HALF_TOPIC,
@@ -53,6 +53,7 @@ from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import ConsumeQueues, Entry
 from rmqclient.store.log.query import offset_by_time
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import SharedState, schedule_slot_at
 from rmqclient.store.settings import config_file
 from rmqclient.store.settings.topic_table import TopicTable
@@ -81,22 +82,17 @@ class Schedule:
 
     def __init__(
         self,
-        root: Path,
-        state: SharedState,
-        lock: LockFile,
-        topics: TopicTable,
-        log_files: FileQueue,
-        consume_queues: ConsumeQueues,
+        parts: Parts,
         oldest: Callable[[MessageQueue], int],
         make_appender: Callable[[], Appender],
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._root = root
-        self._state = state
-        self._lock = lock
-        self._topics = topics
-        self._log_files = log_files
-        self._consume_queues = consume_queues
+        self._root = parts.root
+        self._state = parts.state
+        self._lock = parts.lock
+        self._topics = parts.topics
+        self._log_files = parts.log_files
+        self._consume_queues = parts.consume_queues
         self._oldest = oldest
         self._make_appender = make_appender
         self.now_ms = now_ms

@@ -37,7 +37,6 @@ import logging
 import struct
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
@@ -51,8 +50,8 @@ from rmqclient.store.errors import (
     TimerFull,
     UnknownTopic,
 )
-from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.kernel._kernel import (
+    TIMER_TOPIC,
     Appender,
     ReceivedMessage,
     TimerHeap,
@@ -61,10 +60,9 @@ from rmqclient.store.kernel._kernel import (
     deliver_timed,
     roll_timed,
 )
-from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.runtime.shared_state import SharedState, arrival_lane_at, queue_slot_at
-from rmqclient.store.settings.topic_table import TopicTable
+from rmqclient.store.parts import Parts
+from rmqclient.store.runtime.shared_state import arrival_lane_at, queue_slot_at
 from rmqclient.store.waiting.schedule import real_queue
 from rmqclient.store.waiting.timer_bits import QUEUE, Done, TimerBits, done_in
 from rmqclient.store.waiting.timer_restore import Snapshot, write_snapshot
@@ -112,29 +110,24 @@ class Timer:
 
     def __init__(
         self,
-        root: Path,
-        state: SharedState,
-        topics: TopicTable,
-        log_files: FileQueue,
-        consume_queues: ConsumeQueues,
+        parts: Parts,
         oldest: Callable[[MessageQueue], int],
         make_appender: Callable[[], Appender],
-        find: Callable[[str], ReceivedMessage | None],
+        find: Callable[[str, str], ReceivedMessage | None],
         wait_until_flushed: Callable[[int], None],
-        lock_timeout_ms: int,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._root = root
-        self._state = state
-        self._topics = topics
-        self._log_files = log_files
-        self._consume_queues = consume_queues
+        self._root = parts.root
+        self._state = parts.state
+        self._topics = parts.topics
+        self._log_files = parts.log_files
+        self._consume_queues = parts.consume_queues
         self._oldest = oldest
         self._make_appender = make_appender
         self._find = find
         self._wait_until_flushed = wait_until_flushed
         self.now_ms = now_ms
-        self.bits = TimerBits(state, topics, log_files, consume_queues, lock_timeout_ms)
+        self.bits = TimerBits(parts)
         self._written: Snapshot | None = None
         self._targets: dict[tuple[str, ...], MessageQueue] = {}
         self._appender: Appender | None = None
@@ -158,6 +151,10 @@ class Timer:
             elif pause_ms > 0:
                 self._state.words.wait(lane_at, seen, pause_ms)
         self._heap = TimerHeap()
+
+    def wake(self) -> None:
+        """Make :meth:`run` look again, and see that it was ended."""
+        self._state.signal_arrival(LANE)
 
     def look(self) -> int:
         """Deliver what is due, so many at most; return in how many ms to look again."""
@@ -350,7 +347,7 @@ class Timer:
         The index is brought up to date first. Raises what an append and the index raise.
         """
         seen = -1
-        while (message := self._find(message_id)) is not None and message.queue_offset != seen:
+        while (message := self._find(message_id, TIMER_TOPIC)) is not None and message.queue_offset != seen:
             seen = message.queue_offset
             if message.tags_code <= layout.MOST_TAGS_CODE:
                 break  # the id of an operation

@@ -176,7 +176,7 @@ def test_a_handler_that_fell_behind_goes_on_and_says_how_many_messages_it_missed
             while store.state.published_to < 3 << 20:
                 producer.send(Message("t", bytes(50_000)))
             wait_for(lambda: received, "the first message")
-            store.flush_thorough()
+            store.flusher.flush_thorough()
             store.retention.clean()
             assert store.state.min_offset > 0
             low, high = store.topics.min_offset(queue), store.topics.max_offset(queue)

@@ -229,7 +229,7 @@ def test_the_plan_foresees_what_becomes_of_an_append_under_way(target: Path, sta
     # Given a process that died in an append, its record all there, its entry not
     store = open_store(target, SMALL, housekeeping=False)
     fill(store, 20)
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     (queue,) = store.topics.queues(ORDERS)
     fill(store, 1)
     offset, record = reference.read_commit_log(target)[-1]

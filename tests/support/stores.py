@@ -91,8 +91,6 @@ def waiting(store: MessageStore) -> dict[int, int]:
 
 def abandon(store: MessageStore) -> None:
     """Leave the store as a killed process does: its locks go, and nothing else is done."""
-    for preparer in store._preparers:
-        preparer.close()
-    store._preparers.clear()
+    store.appenders.close()
     store._closed = True
     store.lock.close()

@@ -10,7 +10,7 @@ raises          each of them is sent back by itself, as by :mod:`rmqclient.deliv
 One bad message takes no others with it: a body that does not decode fails its message alone. A message that comes from
 the retry topic, or that a process died with, is handed over in a list of its own.
 
-A batch waits ``linger_ms`` to become full, from its first message on; other queues are served meanwhile.
+A batch waits ``linger`` to become full, from its first message on; other queues are served meanwhile.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class BatchQueue(ConcurrentQueue):
         deaths: Mapping[int, Sequence[Death]],
     ) -> None:
         super().__init__(grant, config, deaths)
-        self._size = 1 if self.is_retry else handler.batch
-        self._gathering = Gathering(self, 0.0 if self.is_retry else handler.linger_ms / 1000)
+        self._size = 1 if self.is_retry else handler.batch_size
+        self._gathering = Gathering(self, 0.0 if self.is_retry else handler.linger_s)
 
     def take(self) -> list[ReceivedMessage]:
         """Return the next batch; a message that runs alone comes as a batch of one."""

@@ -59,8 +59,8 @@ class OrderlyQueue(ProcessQueue):
         super().__init__(grant, config, deaths)
         self.claimed = False
         """Whether a thread has messages of the queue: no other thread takes until that one has finished."""
-        self._size = handler.batch
-        self._gathering = Gathering(self, handler.linger_ms / 1000)
+        self._size = handler.batch_size
+        self._gathering = Gathering(self, handler.linger_s)
         self._suspended: list[ReceivedMessage] = []
         self._suspended_until = 0.0
 
@@ -132,7 +132,7 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
         queue.enter()
         calls.running = 1
         done = 0
-        for messages in [batch] if self._handler.batch > 1 else [[message] for message in batch]:
+        for messages in [batch] if self._handler.batch is not None else [[message] for message in batch]:
             if not self._begin(queue, messages[0]):
                 break
             calls.begun += 1
@@ -170,7 +170,7 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
         try:
             for message in messages:
                 message.check_opened()
-            call(messages if self._handler.batch > 1 else messages[0])
+            call(messages if self._handler.batch is not None else messages[0])
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
             self.counters.add(failed=len(messages))
             return self._suspension.after(messages, error)

@@ -61,14 +61,15 @@ class RecordedGrant:
     def renew(self, lease_ms: int) -> bool:
         """Renew the lease, and write down whether the queue was lost."""
         at = now()
-        renewed = self._grant.renew(lease_ms)
+        renewed: bool = self._grant.renew(lease_ms)
         self._write(Kind.RENEW if renewed else Kind.LOST, at)
         return renewed
 
     def release(self) -> bool:
         """Write down that the queue is given back, then give it back."""
         self._write(Kind.RELEASE, now())
-        return self._grant.release()
+        released: bool = self._grant.release()
+        return released
 
     def _write(self, kind: Kind, at: int, offset: int = 0) -> None:
         self._history.write(kind, at, self._grant.epoch, offset, self._number, self._group)

@@ -218,7 +218,7 @@ def test_a_tick_whose_message_retention_may_have_removed_is_not_sent(
         assert len(sent(store)) == 1
         while len(store.log_files.bases()) < 3:
             producer.send(Message("fill", b"x" * 10_000))
-        store.flush_thorough()
+        store.flusher.flush_thorough()
         store.retention._remove_log_file(0)
         store.retention.clean()
         assert store.state.min_offset > 0

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from rmqclient import App, Message, Producer, ReceivedMessage, admin
+from rmqclient import App, Message, Producer, ReceivedMessage, admin, jmespath, sql
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.store import MessageStore
 from tests.client.conftest import consuming, wait_for
@@ -26,7 +26,7 @@ def test_a_handler_gets_what_passes_and_its_group_is_done_with_the_rest(
     app = App(store.root)
     seen: list[int] = []
 
-    @app.handler("orders", group="billing", tags="paid", where="number >= 100", json="total < `200`")
+    @app.handler("orders", group="billing", tags="paid", filter=(sql("number >= 100"), jmespath("total < `200`")))
     def bill(message: ReceivedMessage) -> None:
         seen.append(int(message.properties["number"]))
 
@@ -48,7 +48,7 @@ def test_messages_behind_a_running_one_are_filtered_as_well(store: MessageStore,
     app = App(store.root)
     begun, go_on = threading.Event(), threading.Event()
 
-    @app.handler("orders", group="billing", where="n = 1", threads=2)
+    @app.handler("orders", group="billing", filter=sql("n = 1"), threads=2)
     def bill(message: ReceivedMessage) -> None:
         begun.set()
         assert go_on.wait(10)

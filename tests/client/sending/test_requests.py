@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from rmqclient import App, Durability, Message, Producer, ReceivedMessage, SendResult, StoreConfig, seconds_left
+from rmqclient import App, Batch, Durability, Message, Producer, ReceivedMessage, SendResult, StoreConfig, seconds_left
 from rmqclient.backend import open_backend
 from rmqclient.errors import HandlerError, MessageRejected, RequestTimeout, StoreClosed
 from rmqclient.sending.request import Requester
@@ -92,11 +93,13 @@ def test_a_coroutine_answers_and_a_reply_is_awaited(store: MessageStore, produce
         assert [reply.body for reply in asyncio.run(ask())] == [b"%d%d" % (number, number) for number in range(10)]
 
 
-@pytest.mark.parametrize("ordered", [True, "key"])
-def test_a_handler_that_keeps_an_order_replies_too(store: MessageStore, producer: Producer, ordered: bool) -> None:
+@pytest.mark.parametrize("order", ["queue", "key"])
+def test_a_handler_that_keeps_an_order_replies_too(
+    store: MessageStore, producer: Producer, order: Literal["queue", "key"]
+) -> None:
     app = App(store.root)
 
-    @app.handler("orders", group="billing", replies=True, ordered=ordered)
+    @app.handler("orders", group="billing", replies=True, order=order)
     def bill(message: ReceivedMessage) -> str:
         return message.sharding_key or ""
 
@@ -337,7 +340,7 @@ def test_a_time_that_is_none_is_refused(producer: Producer, timeout: float) -> N
 def test_a_handler_of_batches_cannot_reply(store: MessageStore) -> None:
     app = App(store.root)
     with pytest.raises(HandlerError, match="one value cannot answer many requests"):
-        app.handler("orders", group="billing", replies=True, batch=10)
+        app.handler("orders", group="billing", replies=True, batch=Batch(10))
     with pytest.raises(HandlerError, match="replies='yes'"):
         app.handler("orders", group="billing", replies="yes")  # type: ignore[arg-type]
 

@@ -270,7 +270,7 @@ def test_what_waits_in_a_file_that_retention_removes_waits_on(tmp_path: Path) ->
         assert producer.cancel(kept[1].message_id)
         for _ in range(60):
             producer.send(Message("other", b"x" * 2_000))
-        store.flush_thorough()
+        store.flusher.flush_thorough()
         store.disk.usage = lambda: Usage(99.0, 0)  # type: ignore[method-assign]
         store.state.disk_full = 1  # rolling goes into the file that is there
         assert store.retention.clean()

@@ -58,7 +58,7 @@ def used_store(root: Path) -> MessageStore:
     store = open_store(root, SMALL, housekeeping=False)
     appender = appender_of(store)
     appender.append(Message(TOPIC, b"first"))
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     for number in range(1, MESSAGES):
         appender.append(Message(TOPIC, body_of(number)))
     grant = grant_of(store)

@@ -10,8 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
 from rmqclient import Compression, Producer, PullConsumer, PullStatus
 from rmqclient.spark.reading.batch_reader import read_split
 from rmqclient.spark.reading.columns import schema_of

@@ -173,7 +173,7 @@ def make(root: Path, *, with_crc: bool = True, killed: bool = False) -> Specimen
     store = open_store(root, CONFIG, housekeeping=False)
     if with_crc:
         _append(store, specimen)
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     _acknowledge(store)
     store.persist_offsets()
     if killed:

@@ -116,7 +116,7 @@ def clean(order: Order) -> None:
         _tell_ready()
         while True:
             with contextlib.suppress(StoreBusy):  # as the housekeeper, which the sender is, too
-                store.flush_thorough()
+                store.flusher.flush_thorough()
                 store.compaction.run()
                 removed = store.retention.clean()
                 if order.until_done and not removed:

@@ -42,7 +42,7 @@ def written(tmp_path: Path) -> Path:
     appender = appender_of(store)
     for number in range(MESSAGES):
         if number == FLUSHED:
-            store.flush_thorough()
+            store.flusher.flush_thorough()
         appender.append(Message(TOPIC, BODIES[number]))
     abandon(store)
     return root
@@ -330,7 +330,7 @@ def test_progress_that_a_power_cut_took_back_is_taken_back_on_disk(written: Path
     store = open_store(written, housekeeping=False)
     for number in range(3):
         appender_of(store).append(Message(TOPIC, BODIES[number]))
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     abandon(store)
     (written / "shared").unlink()
 
@@ -598,7 +598,7 @@ def test_an_empty_directory_is_an_empty_store(tmp_path: Path) -> None:
 
 def test_a_prepared_file_that_nobody_has_used_goes(written: Path) -> None:
     store = open_store(written, housekeeping=False)
-    store.prepare_next_file()
+    store.appenders.prepare_next_file()
     prepared = store.log_files.bases()[-1]
     abandon(store)
     with open_store(written, housekeeping=False) as again:
@@ -618,7 +618,7 @@ def test_a_copy_of_a_store_in_use_opens_as_it_was_at_some_moment(tmp_path: Path)
         for number in range(60):
             appender.append(Message(TOPIC, body_of(number, BODY)))
             if number % 10 == 3:
-                store.flush_thorough()
+                store.flusher.flush_thorough()
             if number % 6 == 0:
                 copy = shutil.copytree(root, tmp_path / f"copy{number}")
                 with open_store(copy, housekeeping=False) as copied:

@@ -293,7 +293,7 @@ def test_what_retention_has_removed_is_stepped_over_with_a_word(
     store.schedule.now_ms = after_every_delay
     for number in range(70):
         appender.append(Message(TOPIC, b"%d" % number * 500), delay_level=18)
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     store.disk.usage = lambda: Usage(88.0, 1 << 40)  # type: ignore[method-assign]
     while store.retention.clean():
         pass
