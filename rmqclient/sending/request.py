@@ -27,6 +27,7 @@ from datetime import timedelta
 from typing import Any
 
 from rmqclient.backend import Backend
+from rmqclient.backend.protocols import ArrivalBell
 from rmqclient.backend.pull_result import PullStatus
 from rmqclient.errors import RequestTimeout
 from rmqclient.filters.tag import TagFilter
@@ -97,7 +98,8 @@ class Requester:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.client_id = default_client_id()
-        self._bell = backend.bell()
+        self._bell: ArrivalBell | None = None
+        """What the thread sleeps by, once it was started."""
         self._wanted = TagFilter(frozenset({self.client_id}))
         self._changing = threading.Lock()
         self._awaited: dict[str, _Awaited] = {}
@@ -140,7 +142,7 @@ class Requester:
             left, self._awaited = list(self._awaited.values()), {}
         for awaited in left:
             awaited.end(StoreClosed(f"request {awaited.message_id}: its producer was closed before the reply came"))
-        if self._queue is not None and self._thread is not threading.current_thread():
+        if self._bell is not None and self._thread is not threading.current_thread():
             self._bell.ring()
             self._thread.join()
 
@@ -151,7 +153,7 @@ class Requester:
             if self._closed:
                 raise StoreClosed("this producer was closed")
             if self._queue is None:
-                self._queue = queue
+                self._bell, self._queue = self._backend.bell(), queue
                 self._thread.start()
         return queue
 
@@ -184,11 +186,12 @@ class Requester:
             awaited.deadline = awaited.began + awaited.seconds
             self._due = min(self._due, awaited.deadline)
             is_to_wake = awaited.deadline < self._wakes_at
-        if is_to_wake:
+        if is_to_wake and self._bell is not None:
             self._bell.ring()
 
     def _run(self) -> None:
         assert self._queue is not None
+        assert self._bell is not None
         queue, bell = self._queue, self._bell
         while not self._closed:
             heard = bell.heard()
@@ -242,7 +245,7 @@ class Requester:
                 self._due = min((each.deadline for each in self._awaited.values()), default=math.inf)
             self._wakes_at = min(self._due, now + _LONGEST_WAIT_S)
             pause_s = self._wakes_at - now
-        for awaited in late:
+        for awaited in sorted(late, key=lambda each: each.deadline):  # a thread that was late finds several at once
             awaited.end(awaited.late())
         return pause_s
 

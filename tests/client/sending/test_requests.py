@@ -246,15 +246,18 @@ def test_a_late_reply_is_dropped(store: MessageStore, producer: Producer) -> Non
 
 
 def test_requests_with_several_times_end_in_their_order(producer: Producer) -> None:
+    # Given requests that begin one after the other, however long each takes to send
     ended: list[float] = []
-    futures = {seconds: producer.request_async(Message("orders", b""), seconds) for seconds in (0.15, 0.05, 0.1)}
+    futures = {seconds: producer.request_async(Message("orders", b""), seconds) for seconds in (1.5, 0.5, 1.0)}
+    deadlines = {each.seconds: each.deadline for each in producer._requester._awaited.values()}
+    # When the time of each is over
     for seconds, future in futures.items():
         future.add_done_callback(partial(lambda seconds, _: ended.append(seconds), seconds))
     for future in futures.values():
         assert isinstance(future.exception(), RequestTimeout)
-
+    # Then they ended in the order of their deadlines, also when the thread was late and found several at once
     wait_for(lambda: len(ended) == 3, "all have ended")
-    assert ended == [0.05, 0.1, 0.15]
+    assert ended == sorted(deadlines, key=deadlines.__getitem__)
 
 
 def test_a_cancelled_request_takes_no_reply_and_no_other_one_with_it(store: MessageStore, producer: Producer) -> None:

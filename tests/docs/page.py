@@ -1,0 +1,59 @@
+"""Pages of Markdown, and the program that the Python blocks of a page make.
+
+::
+
+    <!-- before          what the reader knows, and the page does not show: run before the next block
+    orders = [...]
+    -->
+
+    <!-- not run: it needs Spark -->          over a block that is only compiled, and why
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = sorted(
+    [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md"), *(REPOSITORY / "examples").rglob("*.md")]
+)
+
+_PART = re.compile(
+    r"^<!-- before\n(?P<hidden>.*?)^-->$|^<!-- not run: (?P<reason>.+?) -->$|^```python\n(?P<shown>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Python in a page: where it begins, and whether it is part of the program."""
+
+    line: int
+    text: str
+    is_run: bool
+
+
+def blocks_of(page: str) -> list[Block]:
+    """Return the Python of a page in its order, that of the comments included."""
+    blocks, is_run = [], True
+    for part in _PART.finditer(page):
+        if part["reason"]:
+            is_run = False
+            continue
+        text = part["hidden"] if part["shown"] is None else part["shown"]
+        at = part.start("hidden" if part["shown"] is None else "shown")
+        blocks.append(Block(page.count("\n", 0, at) + 1, text, is_run or part["shown"] is None))
+        if part["shown"] is not None:
+            is_run = True
+    return blocks
+
+
+def program_of(page: str) -> str:
+    """Return the blocks that are run as one text, in which each line has the number that it has in the page."""
+    lines: list[str] = []
+    for block in blocks_of(page):
+        if block.is_run:
+            lines += [""] * (block.line - 1 - len(lines)) + block.text.splitlines()
+    return "\n".join(lines) + "\n"
