@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rmqclient.app import App
     from rmqclient.backend.pull_result import PullResult, PullStatus
+    from rmqclient.consumer_config import ConsumerConfig
     from rmqclient.consuming.pull_consumer import PullConsumer
     from rmqclient.delivery.suspension import Suspend
     from rmqclient.failures.retry import RetryPolicy
@@ -53,6 +54,7 @@ __all__ = [
     "Batch",
     "CompactionConfig",
     "Compression",
+    "ConsumerConfig",
     "Decision",
     "Durability",
     "FlushConfig",
@@ -84,6 +86,7 @@ _HOMES = {
     "Batch": "rmqclient.handler",
     "CompactionConfig": "rmqclient.store",
     "Compression": "rmqclient.store.bodies",
+    "ConsumerConfig": "rmqclient.consumer_config",
     "Decision": "rmqclient.sending.transaction_producer",
     "Durability": "rmqclient.store",
     "FlushConfig": "rmqclient.store",

@@ -16,7 +16,6 @@ line that made it. No store is touched before somebody runs the handlers.
 
 from __future__ import annotations
 
-import datetime
 import inspect
 import os
 from collections.abc import Callable, Sequence
@@ -26,6 +25,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmqclient.allocation import Strategy
+from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.duration import Duration
 from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.filters import Filter, filters_of
@@ -51,11 +52,19 @@ class App:
     """A registry of handlers and schedules. Making one touches no store.
 
     ``root`` is the directory of the store; without it the environment variable ``RMQ_STORE`` names the directory.
-    ``config`` matters to a store that is made by this application; None takes what the directory was made with.
+    ``config`` is for a store that this application creates; with None an existing store keeps its settings.
+    ``consumer`` says how the handlers take messages, in every worker that ``rmq run`` starts.
     """
 
-    def __init__(self, root: str | os.PathLike[str] | None = None, *, config: StoreConfig | None = None) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        *,
+        config: StoreConfig | None = None,
+        consumer: ConsumerConfig | None = None,
+    ) -> None:
         self.config = config
+        self.consumer = consumer
         self.handlers: list[Handler] = []
         self.crons: list[Cron] = []
         self._root = None if root is None else _absolute(os.fspath(root))
@@ -110,10 +119,29 @@ class App:
 
         def register(function: Function) -> Function:
             _check_function(function)
-            self._add(replace(handler, function=function))
+            new = replace(handler, function=function)
+            self._check_handler(new)
+            self.handlers.append(new)
             return function
 
         return register
+
+    def include(self, other: App) -> None:
+        """Add the handlers and schedules that ``other`` has now, as if they had been registered here.
+
+        So an application can be written in several modules, each with an ``App()`` of its own, and run as one. The
+        store and the settings are those of this application. A table of ``other`` reads this application's store in
+        workers; in any other process it reads the store that ``other`` names.
+
+        Raises HandlerError for a handler of a topic and group, and for a schedule of a topic and name, that this
+        application has; then nothing was added.
+        """
+        for handler in other.handlers:
+            self._check_handler(handler)
+        for cron in other.crons:
+            self._check_schedule(cron)
+        self.handlers += other.handlers
+        self.crons += other.crons
 
     def table(self, topic: str, *, value_type: Any = bytes) -> AppTable:
         """Return the present value of each key of ``topic``: a mapping for handlers, and whoever else imports this.
@@ -130,10 +158,10 @@ class App:
         crontab: str | None = None,
         *,
         topic: str,
-        every: datetime.timedelta | None = None,
+        every: Duration | None = None,
         timezone: str = "UTC",
         name: str | None = None,
-        misfire_grace: datetime.timedelta = MISFIRE_GRACE,
+        misfire_grace: Duration = MISFIRE_GRACE,
         coalesce: bool = True,
     ) -> Callable[[Function], Function]:
         """Send what the decorated function returns to ``topic`` at planned times; the function itself is unchanged.
@@ -166,18 +194,20 @@ class App:
                 misfire_grace=misfire_grace,
                 coalesce=coalesce,
             )
-            if any((cron.topic, cron.name) == (old.topic, old.name) for old in self.crons):
-                raise HandlerError(f"topic {topic!r} has a schedule {cron.name!r} already: give another name=")
+            self._check_schedule(cron)
             self.crons.append(cron)
             return function
 
         return register
 
-    def _add(self, new: Handler) -> None:
+    def _check_handler(self, new: Handler) -> None:
         for old in self.handlers:
             if (old.topic, old.group) == (new.topic, new.group):
                 raise HandlerError(_taken(old, new))
-        self.handlers.append(new)
+
+    def _check_schedule(self, new: Cron) -> None:
+        if any((new.topic, new.name) == (old.topic, old.name) for old in self.crons):
+            raise HandlerError(f"topic {new.topic!r} has a schedule {new.name!r} already: give another name=")
 
     def __repr__(self) -> str:
         return f"App({str(self._root) if self._root else None!r}, {len(self.handlers)} handlers)"

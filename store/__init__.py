@@ -25,6 +25,7 @@ from rmqclient.store.config import (
     StoreConfig,
     TransactionConfig,
 )
+from rmqclient.store.files import fork
 from rmqclient.store.kernel import _kernel
 from rmqclient.store.kernel._kernel import (
     HALF_TOPIC,
@@ -95,6 +96,7 @@ __all__ = [
     "boottime",
     "check_client_id",
     "default_client_id",
+    "fork",
     "java_hash",
     "open_store",
     "running_in",

@@ -14,6 +14,7 @@ PUBLIC = {
     "Batch",
     "CompactionConfig",
     "Compression",
+    "ConsumerConfig",
     "Decision",
     "Durability",
     "FlushConfig",

@@ -22,9 +22,7 @@ is the caller's own, and a value that nobody asks for costs nothing more.
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import weakref
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from types import TracebackType
 from typing import Any, Self
@@ -34,7 +32,7 @@ from rmqclient.backend.local import store_of
 from rmqclient.codecs import value_decoder_for
 from rmqclient.message import SendResult
 from rmqclient.names import check_topic
-from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, MessageStore
+from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, MessageStore, fork
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
 from rmqclient.tables.updates import Unreadable, UpdateReader, Updates
 
@@ -134,7 +132,7 @@ class Table(Snapshot):
         """Why nobody gets an answer any more."""
         self._is_forked = False
         self._thread = threading.Thread(target=self._follow, name=f"rmq-table-{topic}", daemon=True)
-        _tables[id(self)] = self
+        fork.register(self)
         self._thread.start()
         if wait:
             try:
@@ -344,14 +342,3 @@ class Table(Snapshot):
 
 def _name_of(value_type: Any) -> str:
     return getattr(value_type, "__qualname__", None) or str(value_type)
-
-
-_tables: weakref.WeakValueDictionary[int, Table] = weakref.WeakValueDictionary()
-
-
-def _after_fork() -> None:
-    for table in list(_tables.values()):
-        table.leave_to_parent()
-
-
-os.register_at_fork(after_in_child=_after_fork)

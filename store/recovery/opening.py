@@ -35,7 +35,7 @@ from rmqclient.store.settings.config_file import StoreSettings
 from rmqclient.store.settings.topic_table import TopicTable, queues_of
 from rmqclient.store.upkeep import compaction
 from rmqclient.store.upkeep.flush import Flusher
-from rmqclient.store.waiting import schedule, timer_restore
+from rmqclient.store.waiting import schedule_restore, timer_restore
 
 _log = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     recovered.progress = group_progress.progress_on_disk(root)
     if leftover is not None and chosen.same_boot:
         topics = TopicTable(root, leftover, lock, timeout_ms)
-        recovered.delivered = schedule.delivered_of(leftover)
+        recovered.delivered = schedule_restore.delivered_of(leftover)
         recovered.timer = timer_restore.done_of(leftover, topics)
         group_progress.finish_seeks(leftover, timeout_ms)
         recovered.progress |= group_progress.progress_of(leftover, topics, timeout_ms)
@@ -202,7 +202,7 @@ def _build(
     withdrawn = _restore_groups(state, topics, recovered, bounds, config.lock_timeout_ms)
     if withdrawn:
         config_file.write_consumer_offsets(root, withdrawn)
-    schedule.restore(root, state, topics, log_files, queues, recovered.delivered)
+    schedule_restore.restore(root, state, topics, log_files, queues, recovered.delivered)
     timer_restore.restore(root, state, topics, log_files, queues, recovered.timer)
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
     flusher = Flusher(Parts(root, config, state, lock, topics, log_files, queues))

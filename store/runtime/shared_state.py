@@ -41,7 +41,6 @@ Invariant, checked by ``rmq store verify``:
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import struct
 from collections.abc import Iterable, Iterator
@@ -52,10 +51,10 @@ from rmqclient.store import layout
 from rmqclient.store.errors import ConfigMismatch, StoreFull, TableFull
 from rmqclient.store.files.mapped_file import allocate, map_file
 from rmqclient.store.kernel._kernel import Mapping, RobustMutex, Words
+from rmqclient.store.message_queue import is_name
 
 FILE_NAME = "shared"
 _BUILDING = "shared.building"
-_NAME = re.compile(rb"[%|a-zA-Z0-9_-]{1,127}")
 """Of a topic or a group; the same as in ``config/*.json``."""
 
 
@@ -317,7 +316,7 @@ def _key(state: SharedState, at: int) -> tuple[bytes, int] | None:
     """Return the name and the number in a slot of the queue table, or of the group-queue table; None for no name."""
     number, size, padded = struct.unpack_from("=II128s", state.mapping, at)
     name = padded.rstrip(b"\0")
-    return (name, number) if len(name) == size and _NAME.fullmatch(name) else None
+    return (name, number) if len(name) == size and is_name(name.decode("latin-1")) else None
 
 
 def _has_sound_offsets(state: SharedState, slot: int) -> bool:

@@ -49,6 +49,7 @@ from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import ConfigMismatch, InvalidName, StoreCorrupt, store_errors
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.files.mapped_file import make_directory, scratch_name, sync_directory
+from rmqclient.store.message_queue import is_name
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,6 @@ _TEMPORARY_POINTS = {
     DELAY_OFFSETS_FILE.name: CrashPoint.DELAY_OFFSETS_TEMPORARY,
 }
 
-_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _LARGEST_INT = 2**31 - 1
 _DEEPEST = 32
 """Levels of nesting; what is kept of a file is written level by level."""
@@ -126,7 +126,7 @@ def read_topics(root: Path) -> dict[str, TopicConfig]:
     """
     path = root / TOPICS_FILE
     table = _table(path, read(path) or {}, "topicConfigTable")
-    return {name: _topic_config(path, name, entry) for name, entry in table.items() if _NAME.fullmatch(name)}
+    return {name: _topic_config(path, name, entry) for name, entry in table.items() if is_name(name)}
 
 
 def write_topics(root: Path, topics: Mapping[str, TopicConfig], *, now_ms: int | None = None) -> None:
@@ -143,7 +143,7 @@ def write_topics(root: Path, topics: Mapping[str, TopicConfig], *, now_ms: int |
         StoreFull: no room; the present file is untouched.
     """
     for name in topics:
-        if not _NAME.fullmatch(name):
+        if not is_name(name):
             raise InvalidName(f"topic {name!r}: not 1 to 127 characters of %|a-zA-Z0-9_-")
     path = root / TOPICS_FILE
     document = read(path) or {}
@@ -211,7 +211,7 @@ def read_consumer_offsets(root: Path) -> dict[tuple[str, str], dict[int, int]]:
     offsets: dict[tuple[str, str], dict[int, int]] = {}
     for key, entry in _table(path, read(path) or {}, "offsetTable").items():
         names = key.split("@")
-        if len(names) == 2 and all(_NAME.fullmatch(name) for name in names):
+        if len(names) == 2 and all(is_name(name) for name in names):
             offsets[names[0], names[1]] = _queue_offsets(path, key, entry)
     return offsets
 
@@ -235,7 +235,7 @@ def write_consumer_offsets(
     document = read(path) or {}
     table = _table(path, document, "offsetTable")
     for (topic, group), queues in offsets.items():
-        if not (_NAME.fullmatch(topic) and _NAME.fullmatch(group)):
+        if not (is_name(topic) and is_name(group)):
             raise InvalidName(f"topic {topic!r}, group {group!r}: not 1 to 127 characters of %|a-zA-Z0-9_-")
         key = f"{topic}@{group}"
         kept = _fields(path, key, table.get(key, {}))

@@ -43,10 +43,6 @@ from typing import NamedTuple
 from rmqclient.store import layout
 from rmqclient.store.errors import (
     MessageRejected,
-    QueueError,
-    StoreBusy,
-    StoreClosed,
-    StorePoisoned,
     TimerFull,
     UnknownTopic,
 )
@@ -63,9 +59,10 @@ from rmqclient.store.kernel._kernel import (
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import arrival_lane_at, queue_slot_at
-from rmqclient.store.waiting.schedule import real_queue
+from rmqclient.store.waiting.due_pump import LONGEST_SLEEP_MS, SLICE, DuePump
+from rmqclient.store.waiting.real_queue import real_queue
 from rmqclient.store.waiting.timer_bits import QUEUE, Done, TimerBits, done_in
-from rmqclient.store.waiting.timer_restore import Snapshot, write_snapshot
+from rmqclient.store.waiting.timer_restore import TimerSnapshot, write_snapshot
 
 _log = logging.getLogger(__name__)
 
@@ -75,10 +72,6 @@ _OFFSET = struct.Struct(">q")
 LANE = layout.ARRIVAL_LANES - 1
 """The arrival lane on which whoever delivers sleeps; consumers may share it."""
 
-_LONGEST_SLEEP_MS = 500
-_PAUSE_AFTER_FAILURE_S = 10.0
-_SLICE = 256
-"""Messages that are delivered before new ones are looked at."""
 _READ_AT_ONCE = 1 << 13
 """Entries, a multiple of 64."""
 _ADVANCE_EVERY = 1 << 13
@@ -128,7 +121,7 @@ class Timer:
         self._wait_until_flushed = wait_until_flushed
         self.now_ms = now_ms
         self.bits = TimerBits(parts)
-        self._written: Snapshot | None = None
+        self._written: TimerSnapshot | None = None
         self._targets: dict[tuple[str, ...], MessageQueue] = {}
         self._appender: Appender | None = None
         self._heap = TimerHeap()
@@ -141,14 +134,13 @@ class Timer:
         """Deliver what is due until ``ended`` is set and the lane signalled; failures are tried again."""
         self._heap, self._filled_to = TimerHeap(), 0
         lane_at = arrival_lane_at(LANE)
+        pump = DuePump("the timer", self.look)
         while True:
             seen = self._state.words.load32(lane_at)
             if ended.is_set():
                 break
-            pause_ms = self._look()
-            if pause_ms is None:
-                ended.wait(_PAUSE_AFTER_FAILURE_S)
-            elif pause_ms > 0:
+            pause_ms = pump.look()
+            if pause_ms > 0:
                 self._state.words.wait(lane_at, seen, pause_ms)
         self._heap = TimerHeap()
 
@@ -161,7 +153,7 @@ class Timer:
         try:
             end = self._topics.max_offset(QUEUE)
         except UnknownTopic:
-            return _LONGEST_SLEEP_MS
+            return LONGEST_SLEEP_MS
         self._fill(end)
         delivered = self._deliver_due()
         self._since_advance += delivered
@@ -170,24 +162,10 @@ class Timer:
             self.bits.advance()
         if end - self.bits.done_to > self.bits.ring // 8 * 7:
             self._make_room()
-        if delivered == _SLICE or self._has_come():
+        if delivered == SLICE or self._has_come():
             return 0
         due = self._heap.next_due
-        return _LONGEST_SLEEP_MS if due is None else min(max(due - self.now_ms(), 0), _LONGEST_SLEEP_MS)
-
-    def _look(self) -> int | None:
-        """Look; None after a failure."""
-        try:
-            return self.look()
-        except StoreClosed:
-            pass  # this process leaves; another one goes on
-        except StoreBusy as error:
-            _log.info("the timer will go on next time: %s", error)
-        except (QueueError, OSError) as error:
-            if not isinstance(error, StorePoisoned):  # which every sender is told
-                _log.error("the timer waits for %.0f s: %s", _PAUSE_AFTER_FAILURE_S, error)
-            return None
-        return _LONGEST_SLEEP_MS
+        return LONGEST_SLEEP_MS if due is None else max(due - self.now_ms(), 0)
 
     def _has_come(self) -> bool:
         """Ask to be woken by the next message of the timer; tell whether there is one already."""
@@ -236,7 +214,7 @@ class Timer:
 
     def _deliver_due(self) -> int:
         """Deliver up to a slice; return how many were due."""
-        due = self._heap.pop_due(self.now_ms(), _SLICE)
+        due = self._heap.pop_due(self.now_ms(), SLICE)
         for index, (_, number) in enumerate(due):
             try:
                 self._deliver(number)
@@ -334,7 +312,7 @@ class Timer:
                 if message is not None and message.tags_code > layout.MOST_TAGS_CODE:
                     heap.push(message.tags_code, number)
             start = self._part_end(start)
-        while popped := heap.pop_due(2**63 - 1, _SLICE):
+        while popped := heap.pop_due(2**63 - 1, SLICE):
             for due_ms, number in popped:
                 message = None if self.bits.is_done(number) else self.message(number)
                 target = None if message is None else real_queue(message)
@@ -386,7 +364,7 @@ class Timer:
             return
         flushed_to = self._state.published_to
         self._wait_until_flushed(flushed_to)
-        self._written = Snapshot(scan_from, flushed_to, done)
+        self._written = TimerSnapshot(scan_from, flushed_to, done)
         write_snapshot(self._root, self._written)
 
     def _is_news(self, scan_from: int, done: Done) -> bool:

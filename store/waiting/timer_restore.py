@@ -47,7 +47,7 @@ _MAGIC = b"RMQTIMER"
 _CRC_AT = _HEADER.at["crc"]
 
 
-class Snapshot(NamedTuple):
+class TimerSnapshot(NamedTuple):
     """What ``timer.done`` says."""
 
     scan_from: int
@@ -55,7 +55,7 @@ class Snapshot(NamedTuple):
     done: Done
 
 
-def write_snapshot(root: Path, snapshot: Snapshot) -> None:
+def write_snapshot(root: Path, snapshot: TimerSnapshot) -> None:
     """Write ``timer.done``. Raises StoreFull."""
     done = snapshot.done
     fields = (_MAGIC, snapshot.scan_from, snapshot.flushed_to, done.done_to, done.end)
@@ -63,7 +63,7 @@ def write_snapshot(root: Path, snapshot: Snapshot) -> None:
     config_file.replace_file(root / config_file.TIMER_DONE_FILE, _HEADER.pack(*fields, crc32(checked)) + done.bits)
 
 
-def read_snapshot(root: Path) -> Snapshot | None:
+def read_snapshot(root: Path) -> TimerSnapshot | None:
     """Read ``timer.done``; None when there is none, or it is damaged."""
     content = config_file.content(root / config_file.TIMER_DONE_FILE)
     if len(content) < _HEADER.size:
@@ -73,7 +73,7 @@ def read_snapshot(root: Path) -> Snapshot | None:
     is_whole = fields["magic"] == _MAGIC and fields["crc"] == crc32(content[:_CRC_AT] + bits)
     if not is_whole or done.done_to % WORD or len(bits) != (done.end - done.done_to + WORD - 1) // WORD * 8:
         return None
-    return Snapshot(fields["scan_from"], fields["flushed_to"], done)
+    return TimerSnapshot(fields["scan_from"], fields["flushed_to"], done)
 
 
 def done_of(leftover: SharedState, topics: TopicTable) -> Done | None:
@@ -113,7 +113,7 @@ class _Ends:
     """The ends of waits that a part of the log tells of."""
 
     def __init__(
-        self, known: range, snapshot: Snapshot | None, log_files: FileQueue, consume_queues: ConsumeQueues
+        self, known: range, snapshot: TimerSnapshot | None, log_files: FileQueue, consume_queues: ConsumeQueues
     ) -> None:
         self._known = known
         self._log_files = log_files

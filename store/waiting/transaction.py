@@ -75,7 +75,7 @@ from rmqclient.store.waiting.half_messages import (
     is_commit_of,
     put_back,
 )
-from rmqclient.store.waiting.schedule import real_queue
+from rmqclient.store.waiting.real_queue import real_queue
 
 _log = logging.getLogger(__name__)
 

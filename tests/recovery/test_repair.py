@@ -172,7 +172,8 @@ def leave_an_append_under_way(root: Path) -> None:
     left = shared_state.leftover(root)
     if left is not None:
         offset, record = reference.read_commit_log(root)[-1]
-        left.append_from, left.written_to, left.published_to = offset, offset + record.size, offset
+        left.append_from, left.written_to = offset, offset + record.size
+        left.flushed_to = left.published_to = offset
         left.append_stage = RECORDED
 
 

@@ -23,7 +23,7 @@ from rmqclient.workers.exit_codes import ExitCode
 if TYPE_CHECKING:
     from rmqclient.archive.archiver import Report
     from rmqclient.archive.uploads import Upload
-    from rmqclient.store.inspect.verify import Problem
+    from rmqclient.store.inspect.found import Problem
 
 
 def _exit_codes(check: str = "", *, in_use: str = "") -> str:

@@ -119,6 +119,34 @@ def test_no_store_is_touched(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+# --- several modules ---------------------------------------------------------------------------------------------
+
+
+def test_an_application_may_be_made_of_several(app: App) -> None:
+    app.handler("orders", group="billing")(handle)
+    orders = App()
+    orders.handler("orders", group="stock")(handle_async)
+    orders.schedule("* * * * *", topic="reports", name="report")(lambda: None)
+    app.include(orders)
+    assert [each.group for each in app.handlers] == ["billing", "stock"]
+    assert [each.name for each in app.crons] == ["report"]
+
+
+def test_an_application_that_has_the_same_handler_or_schedule_is_not_included(app: App) -> None:
+    for each in (app, handlers := App(), crons := App()):
+        if each is not crons:
+            each.handler("orders", group="billing")(handle)
+        if each is not handlers:
+            each.schedule("* * * * *", topic="reports", name="report")(lambda: None)
+    with pytest.raises(HandlerError, match="already handled for group 'billing'"):
+        app.include(handlers)
+    with pytest.raises(HandlerError, match="has a schedule 'report' already"):
+        app.include(crons)
+    with pytest.raises(HandlerError, match="already handled"):
+        app.include(app)
+    assert (len(app.handlers), len(app.crons)) == (1, 1)
+
+
 # --- mistakes ----------------------------------------------------------------------------------------------------
 
 

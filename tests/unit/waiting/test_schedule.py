@@ -16,7 +16,7 @@ from rmqclient.store.kernel._kernel import Appender, delay_ms
 from rmqclient.store.runtime.shared_state import schedule_slot_at
 from rmqclient.store.settings import config_file
 from rmqclient.store.settings.disk import Usage
-from rmqclient.store.waiting.schedule import LEVELS, queue_of
+from rmqclient.store.waiting.schedule import DELAY_LEVELS, queue_of
 from tests.support.oracle import reference
 from tests.support.stores import QUEUE, SMALL, TOPIC, abandon, after_every_delay, appender_of, waiting
 
@@ -55,7 +55,7 @@ def due_ms(store: MessageStore, level: int, number: int = 0) -> int:
 
 
 @pytest.mark.guarantee("G18")
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", DELAY_LEVELS)
 def test_a_message_is_delivered_when_its_level_says_so_and_not_before(
     store: MessageStore, appender: Appender, level: int
 ) -> None:
@@ -253,7 +253,7 @@ def test_on_a_full_disk_messages_wait_longer(
     assert "delay level 1 waits" in caplog.text
     store.disk.usage = usual  # type: ignore[method-assign]
     store.disk.look()
-    store.schedule._not_before.clear()
+    store.schedule.pumps[1].resume()
     store.schedule.look()
     assert delivered(store) == [b"a"]
 

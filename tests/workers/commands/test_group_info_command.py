@@ -41,7 +41,7 @@ def test_the_filter_of_a_running_member_is_shown(tmp_path: Path) -> None:
                     "lag": 0,
                 }
             ]
-            assert "where 'total > 100'" in info(tmp_path)
+            assert "sql 'total > 100'" in info(tmp_path)
         finally:
             consumer.stop_taking()
             consumer.drain(10)
