@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import weakref
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -18,7 +16,7 @@ from rmqclient.sending.due_time import due_ms
 from rmqclient.sending.reply import Replier
 from rmqclient.sending.request import Requester, RequestFuture
 from rmqclient.sending.sender import CLOSED, FORKED, CompressingSender
-from rmqclient.store import Durability, MessageQueue, StoreConfig
+from rmqclient.store import Durability, MessageQueue, StoreConfig, fork
 from rmqclient.store.bodies import Compression, compress
 from rmqclient.store.errors import MessageRejected, TableFull
 from rmqclient.store.waiting.once import with_key
@@ -69,7 +67,7 @@ class Producer:
         self._buffer: Buffer | None = self._sender.buffer(write_buffer_bytes) if write_buffer_bytes else None
         self._requester = Requester(self._backend)
         self._replier = Replier(self._backend)
-        _producers.add(self)
+        fork.register(self)
 
     def send(
         self,
@@ -326,14 +324,3 @@ def check_queue_count(queue_count: int) -> int:
     if queue_count > 1_024:
         raise TableFull(f"queue_count={queue_count}: a topic has at most 1,024 queues")
     return queue_count
-
-
-_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for producer in list(_producers):
-        producer.leave_to_parent()
-
-
-os.register_at_fork(after_in_child=_after_fork)
