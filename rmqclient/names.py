@@ -24,6 +24,12 @@ RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 MAX_NAME_CHARACTERS = 127
 
+PRODUCER_GROUP = "rmq-producer"
+CRON_GROUP = "rmq-cron"
+OUTBOX_GROUP = "rmq-outbox"
+COMMAND_GROUP = "rmq-cli"
+"""Groups of producers for which the application names none: ``rmq-`` and the sender."""
+
 _NAME = re.compile(rf"[%a-zA-Z0-9_-]{{1,{MAX_NAME_CHARACTERS}}}")
 _SHOWN_CHARACTERS = 60
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqclient.names import COMMAND_GROUP
 from rmqclient.sending.producer import Producer
 from rmqclient.store import MessageStore
 from rmqclient.store.waiting.timer import Pending
@@ -24,5 +25,5 @@ def cancel(store: MessageStore, message_id: str) -> bool:
 
     Raises what a send raises.
     """
-    with Producer(store, group="rmq-cli") as producer:
+    with Producer(store, group=COMMAND_GROUP) as producer:
         return producer.cancel(message_id)
