@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqclient.app import App
+    from rmqclient.backend.pull_result import PullResult, PullStatus
     from rmqclient.consumer_config import ConsumerConfig
-    from rmqclient.consuming.pull_consumer import PullConsumer, PullResult, PullStatus
+    from rmqclient.consuming.pull_consumer import PullConsumer
     from rmqclient.delivery.suspension import Suspend
     from rmqclient.failures.retry import RetryPolicy
     from rmqclient.filters import jmespath, sql
@@ -93,8 +94,8 @@ _HOMES = {
     "MessageQueue": "rmqclient.store",
     "Producer": "rmqclient.sending.producer",
     "PullConsumer": "rmqclient.consuming.pull_consumer",
-    "PullResult": "rmqclient.consuming.pull_consumer",
-    "PullStatus": "rmqclient.consuming.pull_consumer",
+    "PullResult": "rmqclient.backend.pull_result",
+    "PullStatus": "rmqclient.backend.pull_result",
     "ReceivedMessage": "rmqclient.message",
     "RequestFuture": "rmqclient.sending.request",
     "RetentionConfig": "rmqclient.store",

@@ -16,7 +16,6 @@ line that made it. No store is touched before somebody runs the handlers.
 
 from __future__ import annotations
 
-import datetime
 import inspect
 import os
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from typing import Any, TypeVar
 
 from rmqclient.allocation import Strategy
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.duration import Duration
 from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.filters import Filter, filters_of
@@ -158,10 +158,10 @@ class App:
         crontab: str | None = None,
         *,
         topic: str,
-        every: datetime.timedelta | None = None,
+        every: Duration | None = None,
         timezone: str = "UTC",
         name: str | None = None,
-        misfire_grace: datetime.timedelta = MISFIRE_GRACE,
+        misfire_grace: Duration = MISFIRE_GRACE,
         coalesce: bool = True,
     ) -> Callable[[Function], Function]:
         """Send what the decorated function returns to ``topic`` at planned times; the function itself is unchanged.

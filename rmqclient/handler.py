@@ -193,7 +193,7 @@ def _check_order(order: object, retry: object) -> None:
     if order is not None and retry.delay_levels:
         raise HandlerError(
             f"delay_levels={retry.delay_levels!r} with order={order!r}: an ordered message is delivered again in "
-            "place, without a delay level; raise Suspend(seconds) for another pause"
+            "place, without a delay level; raise Suspend(5) for a pause of 5 seconds"
         )
 
 

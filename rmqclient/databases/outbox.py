@@ -44,18 +44,18 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import orjson
 
+from rmqclient.backend import Place, open_backend
+from rmqclient.backend.local import store_of
 from rmqclient.codecs import encode_body
 from rmqclient.databases.database import Connection, Cursor, check_table, commits_by_itself, execute, is_sqlite
 from rmqclient.message import Message, SendResult
 from rmqclient.sending.compressor import OVER_BYTES
 from rmqclient.sending.producer import Producer
-from rmqclient.store import MessageStore, open_store
 from rmqclient.store.bodies import Compression
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageRejected
@@ -171,7 +171,7 @@ class Relay:
 
     def __init__(
         self,
-        root: Path | str | MessageStore,
+        root: Place,
         outbox: Outbox,
         connect: Callable[[], Connection],
         *,
@@ -183,19 +183,18 @@ class Relay:
     ) -> None:
         if batch < 1 or interval_s <= 0:
             raise ValueError(f"batch={batch}, interval_s={interval_s}: must be positive")
-        self._own_store = not isinstance(root, MessageStore)
-        self._store = root if isinstance(root, MessageStore) else open_store(root)
+        self._backend = open_backend(root)
         try:
+            self._store = store_of(self._backend, "a relay")
             self._producer = Producer(
-                self._store,
+                self._backend,
                 group="RMQ_OUTBOX",
                 compression=compression,
                 compress_over_bytes=compress_over_bytes,
                 compression_level=compression_level,
             )
         except BaseException:
-            if self._own_store:
-                self._store.close()
+            self._backend.close()
             raise
         self._outbox = outbox
         self._connect = connect
@@ -236,8 +235,7 @@ class Relay:
         """Leave the database and the store."""
         self._leave()
         self._producer.close()
-        if self._own_store:
-            self._store.close()
+        self._backend.close()
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,7 @@ and that says that it is enough, it becomes a dead letter, and its successors go
 
 A handler asks for another pause with::
 
-    raise Suspend(seconds=5)
+    raise Suspend(5)
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.duration import Duration, in_seconds
 from rmqclient.failures.failure import DEATH, Failure
 from rmqclient.failures.retry import Outcome, Retries
 from rmqclient.handler import Handler
@@ -26,18 +27,20 @@ _SHORTEST_S, _LONGEST_S = 0.01, 30.0
 
 
 class Suspend(Exception):
-    """Raised by a handler: this message later, and what stands behind it after that.
+    """Raised by a handler to get its message again after a pause, and the messages behind it after that.
 
-    ``seconds`` is clamped to 0.01 to 30. It holds the queue with ``order="queue"``, the key with ``order="key"``, and
-    counts as a delivery attempt. To any other handler it is a failure like others.
+    ``pause`` is a timedelta, or seconds; it is clamped to 0.01 to 30 s. It holds the queue with ``order="queue"``, the
+    key with ``order="key"``, and counts as a delivery attempt. For any other handler it is a failure like others.
+
+    Raises TypeError for anything except a duration, and ValueError for a negative one.
     """
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
-        self.seconds = seconds
+    def __init__(self, pause: Duration) -> None:
+        super().__init__(pause)
+        self.seconds = in_seconds("pause", pause)
 
     def __str__(self) -> str:
-        return f"again in {self.seconds} s"
+        return f"again in {self.seconds:g} s"
 
 
 class Suspension:

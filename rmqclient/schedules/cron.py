@@ -25,6 +25,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from rmqclient.codecs import encode_body
+from rmqclient.duration import Duration, in_seconds
 from rmqclient.errors import HandlerError
 from rmqclient.message import Message
 from rmqclient.names import check_schedule, check_topic, function_name
@@ -119,11 +120,11 @@ def make_cron(
     function: Callable[..., Any],
     *,
     crontab: str | None,
-    every: datetime.timedelta | None,
+    every: Duration | None,
     topic: str,
     name: str | None,
     timezone: str,
-    misfire_grace: datetime.timedelta,
+    misfire_grace: Duration,
     coalesce: bool,
 ) -> Cron:
     """Check everything that :meth:`rmqclient.app.App.schedule` is given. Raises HandlerError, InvalidName."""
@@ -135,19 +136,18 @@ def make_cron(
         raise HandlerError(
             f'schedule {name!r}: give a crontab expression, such as "*/5 * * * *", or every=, and not both'
         )
-    _check_duration(name, "misfire_grace", misfire_grace)
-    if every is not None:
-        _check_duration(name, "every", every)
-        if every % _SECOND:
-            raise HandlerError(f"schedule {name!r}: every={every!r} must be whole seconds")
+    grace = _checked_duration(name, "misfire_grace", misfire_grace)
+    interval = None if every is None else _checked_duration(name, "every", every)
+    if interval is not None and interval % _SECOND:
+        raise HandlerError(f"schedule {name!r}: every={every!r} must be whole seconds")
     _check_function(name, function)
     cron = Cron(
         name=name,
         topic=topic,
         crontab=crontab or "",
-        every=every,
+        every=interval,
         timezone=timezone,
-        misfire_grace=misfire_grace,
+        misfire_grace=grace,
         coalesce=coalesce,
         function=function,
     )
@@ -155,9 +155,12 @@ def make_cron(
     return cron
 
 
-def _check_duration(name: str, option: str, duration: object) -> None:
-    if not isinstance(duration, datetime.timedelta) or not _SECOND <= duration <= _LONGEST:
-        raise HandlerError(f"schedule {name!r}: {option}={duration!r} must be a timedelta of 1 second to 366 days")
+def _checked_duration(name: str, option: str, duration: object) -> datetime.timedelta:
+    try:
+        seconds = in_seconds(option, duration, least=1.0, most=_LONGEST.total_seconds())
+    except (TypeError, ValueError) as error:
+        raise HandlerError(f"schedule {name!r}: {error}") from error
+    return datetime.timedelta(seconds=seconds)
 
 
 def _check_function(name: str, function: object) -> None:

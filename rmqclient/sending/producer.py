@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import partial
-from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Self
 
-from rmqclient.codecs import encode_body, encoded
+from rmqclient.backend import Place, open_backend
+from rmqclient.backend.protocols import Buffer, Sender
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import check_group, check_topic
 from rmqclient.sending.compressor import OVER_BYTES, Compressor
 from rmqclient.sending.due_time import due_ms
 from rmqclient.sending.reply import Replier
 from rmqclient.sending.request import Requester, RequestFuture
-from rmqclient.store import Durability, MessageQueue, MessageStore, StoreConfig, open_store
-from rmqclient.store.append.write_buffer import WriteBuffer
+from rmqclient.sending.sender import CLOSED, FORKED, CompressingSender
+from rmqclient.store import Durability, MessageQueue, StoreConfig, fork
 from rmqclient.store.bodies import Compression, compress
-from rmqclient.store.errors import MessageRejected, StoreClosed, TableFull
+from rmqclient.store.errors import MessageRejected, TableFull
 from rmqclient.store.waiting.once import with_key
 
 
@@ -42,7 +39,7 @@ class Producer:
 
     def __init__(
         self,
-        root: Path | str | MessageStore,
+        root: Place,
         *,
         group: str = "DEFAULT_PRODUCER",
         config: StoreConfig | None = None,
@@ -52,29 +49,25 @@ class Producer:
         compression_level: int | None = None,
     ) -> None:
         self.group = check_group(group)
-        _check_write_buffer(write_buffer_bytes, root.config if isinstance(root, MessageStore) else config)
+        _check_write_buffer(write_buffer_bytes, config)
         compressor = None if compression is None else Compressor(compression, compress_over_bytes, compression_level)
-        self._own_store = not isinstance(root, MessageStore)
-        self._store = root if isinstance(root, MessageStore) else open_store(root, config)
-        settings = config or self._store.config
-        self._flusher = self._store.flusher if settings.durability is Durability.SYNC else None
+        self._backend = open_backend(root, config)
+        settings = config or self._backend.config
+        try:
+            _check_write_buffer(write_buffer_bytes, settings)
+        except ValueError:
+            self._backend.close()
+            raise
+        self._is_sync = settings.durability is Durability.SYNC
         self._queue_count = settings.default_queue_count
-        appender = self._store.appender(self._make_topic, encode_body, prepare=self._flusher is None)
-        self._append: Callable[[Message, str | None, int, int], SendResult] = appender.append
-        self._append_batch: Callable[[Sequence[Message], str | None, int, int], list[SendResult]] = (
-            appender.append_batch
-        )
-        self._append_inner_batch: Callable[..., list[SendResult]] = appender.append_inner_batch
         self._max_opened_body_bytes = settings.max_opened_body_bytes
-        self._cancel: Callable[[str], bool] = partial(self._store.timer.cancel, appender=appender)
-        self._append_half: Callable[[Message, str, str | None, int], SendResult] = appender.append_half
-        self._encoded = encoded
+        self._sender: Sender = self._backend.sender(self._make_topic, prepare=not self._is_sync)
         if compressor is not None:
-            self._compress_by(compressor)
-        self._buffer = WriteBuffer(appender, settings, write_buffer_bytes) if write_buffer_bytes else None
-        self._requester = Requester(self._store)
-        self._replier = Replier(self._store)
-        _producers.add(self)
+            self._sender = CompressingSender(self._sender, compressor, self._backend.config.max_body_bytes)
+        self._buffer: Buffer | None = self._sender.buffer(write_buffer_bytes) if write_buffer_bytes else None
+        self._requester = Requester(self._backend)
+        self._replier = Replier(self._backend)
+        fork.register(self)
 
     def send(
         self,
@@ -106,9 +99,9 @@ class Producer:
         was written unless the error's ``stored`` says so.
         """
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
-        result = self._append(message, sharding_key, delay_level, due)
-        if self._flusher is not None:
-            self._flusher.wait_until_flushed(result.commit_log_end)
+        result = self._sender.append(message, sharding_key, delay_level, due)
+        if self._is_sync:
+            self._sender.wait_until_flushed(result.commit_log_end)
         return result
 
     def send_once(
@@ -136,16 +129,12 @@ class Producer:
         MessageRejected for a key that cannot be one; StoreBusy also while another sender with this key, or with one of
         a thousandth of the others, is stopped in the middle of it; StoreCorrupt for an index file of another size.
         """
-        if self._append in (_closed, _forked):
-            self._append(message, None, 0, 0)
+        self._sender.check_usable()
         due = due_ms(delay_level, delay, deliver_at)
-        check_window(within, self._store.config)
-        marked = with_key(message, key)
-        with self._store.once.alone(message.topic, key):
-            found = self._store.once.find(message.topic, key, within)
-            result = found or self._append(marked, sharding_key, delay_level, due)
-        if self._flusher is not None:
-            self._flusher.wait_until_flushed(result.commit_log_end)
+        check_window(within, self._backend.config)
+        result = self._sender.append_once(with_key(message, key), key, within, sharding_key, delay_level, due)
+        if self._is_sync:
+            self._sender.wait_until_flushed(result.commit_log_end)
         return result
 
     def send_batch(
@@ -171,7 +160,7 @@ class Producer:
         """
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         if compression is None:
-            results = self._append_batch(messages, sharding_key, delay_level, due)
+            results = self._sender.append_batch(messages, sharding_key, delay_level, due)
         elif delay_level or due:
             raise MessageRejected(
                 f"delay_level={delay_level}, delay={delay}, deliver_at={deliver_at}: a compressed batch cannot wait, "
@@ -179,8 +168,8 @@ class Producer:
             )
         else:
             results = self._append_compressed(messages, sharding_key, compression, level)
-        if self._flusher is not None and results:
-            self._flusher.wait_until_flushed(results[-1].commit_log_end)
+        if self._is_sync and results:
+            self._sender.wait_until_flushed(results[-1].commit_log_end)
         return results
 
     def cancel(self, message_id: str) -> bool:
@@ -189,9 +178,9 @@ class Producer:
         False when it was delivered or cancelled already, or there is none with this id; then nothing was done. Raises
         as :meth:`send`.
         """
-        cancelled = self._cancel(message_id)
-        if self._flusher is not None:
-            self._flusher.wait_until_flushed(self._store.state.published_to)
+        cancelled = self._sender.cancel(message_id)
+        if self._is_sync:
+            self._sender.wait_until_flushed()
         return cancelled
 
     def send_buffered(self, message: Message, sharding_key: str | None = None) -> None:
@@ -211,7 +200,9 @@ class Producer:
         producer without a buffer.
         """
         buffer = self._open_buffer()
-        buffer.add(self._encoded(message), sharding_key)  # now: the caller may change the body before it is stored
+        buffer.add(
+            self._sender.encoded(message), sharding_key
+        )  # now: the caller may change the body before it is stored
 
     def commit(self) -> int:
         """Store what is in the write buffer now; return how many messages that were. Raises as :meth:`send`.
@@ -257,7 +248,7 @@ class Producer:
 
         Raises InvalidName, ValueError, TableFull, ConfigMismatch when it was made with the other policy.
         """
-        return self._store.topics.create(check_topic(topic), check_queue_count(queue_count), cleanup_policy)
+        return self._backend.create_topic(check_topic(topic), check_queue_count(queue_count), cleanup_policy)
 
     def close(self) -> None:
         """Store what is in the write buffer and leave the store. Closing twice does nothing.
@@ -270,10 +261,9 @@ class Producer:
                 self._buffer.close()
         finally:
             if self._buffer is None or self._buffer.is_closed:
-                self._refuse(_closed)
+                self._sender = CLOSED
                 self._requester.close()
-                if self._own_store:
-                    self._store.close()
+                self._backend.close()
 
     def __enter__(self) -> Self:
         return self
@@ -283,22 +273,8 @@ class Producer:
     ) -> None:
         self.close()
 
-    def _compress_by(self, compressor: Compressor) -> None:
-        """Let every body pass through ``compressor`` before it is appended."""
-        append, append_batch, append_half = self._append, self._append_batch, self._append_half
-        limit = self._store.config.max_body_bytes
-
-        def compressed(message: Message) -> Message:
-            return compressor.compressed(message, limit)
-
-        self._encoded = compressed
-        self._append = lambda message, *rest: append(compressed(message), *rest)
-        self._append_batch = lambda messages, *rest: append_batch([compressed(each) for each in messages], *rest)
-        self._append_half = lambda message, *rest: append_half(compressed(message), *rest)
-
-    def _open_buffer(self) -> WriteBuffer:
-        if self._append is _forked:
-            _forked()
+    def _open_buffer(self) -> Buffer:
+        self._sender.check_usable()
         if self._buffer is None:
             raise ValueError("this producer has no write buffer: make it with write_buffer_bytes=, such as 1 << 20")
         return self._buffer
@@ -309,19 +285,16 @@ class Producer:
         def pack(content: bytes) -> tuple[bytes, int]:
             return compress(content, compression, level), compression.value
 
-        return self._append_inner_batch(messages, pack, sharding_key, most_bytes=self._max_opened_body_bytes)
+        return self._sender.append_inner_batch(messages, pack, sharding_key, most_bytes=self._max_opened_body_bytes)
 
     def _make_topic(self, topic: str) -> list[MessageQueue]:
         return self.create_topic(topic, self._queue_count)
 
-    def _refuse(self, why: Callable[..., NoReturn]) -> None:
-        self._append = self._append_batch = self._append_inner_batch = self._append_half = self._cancel = why
-
     def leave_to_parent(self) -> None:
         """Refuse every send from now on: this is a forked child."""
-        self._refuse(_forked)
+        self._sender = FORKED
         self._buffer = None  # the messages in it are the parent's
-        self._requester = Requester(self._store)  # whose thread is the parent's
+        self._requester = Requester(self._backend)  # whose thread is the parent's
 
 
 def _check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:
@@ -351,22 +324,3 @@ def check_queue_count(queue_count: int) -> int:
     if queue_count > 1_024:
         raise TableFull(f"queue_count={queue_count}: a topic has at most 1,024 queues")
     return queue_count
-
-
-def _closed(*_: object, **__: object) -> NoReturn:
-    raise StoreClosed("this producer was closed")
-
-
-def _forked(*_: object, **__: object) -> NoReturn:
-    raise StoreClosed("this producer belongs to the process that this one was forked from: make one in this process")
-
-
-_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for producer in list(_producers):
-        producer.leave_to_parent()
-
-
-os.register_at_fork(after_in_child=_after_fork)

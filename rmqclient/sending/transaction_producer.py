@@ -23,10 +23,11 @@ import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from rmqclient.backend import Place
+from rmqclient.backend.local import store_of
 from rmqclient.errors import HandlerError
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.sending.compressor import OVER_BYTES
@@ -150,7 +151,7 @@ class TransactionProducer(Producer):
 
     def __init__(
         self,
-        root: Path | str | MessageStore,
+        root: Place,
         *,
         group: str,
         execute: Execute | None = None,
@@ -171,6 +172,7 @@ class TransactionProducer(Producer):
             compress_over_bytes=compress_over_bytes,
             compression_level=compression_level,
         )
+        self._store = store_of(self._backend, "a transaction producer")
         self._execute = execute
         self._checker = None
         if check is not None:
@@ -191,9 +193,9 @@ class TransactionProducer(Producer):
         seconds = 0 if immunity is None else math.ceil(immunity.total_seconds())
         if seconds < 0:
             raise ValueError(f"immunity={immunity}: must not be negative")
-        half = self._append_half(message, self.group, sharding_key, seconds)
-        if self._flusher is not None:
-            self._flusher.wait_until_flushed(half.commit_log_end)
+        half = self._sender.append_half(message, self.group, sharding_key, seconds)
+        if self._is_sync:
+            self._sender.wait_until_flushed(half.commit_log_end)
         return Transaction(self, half)
 
     def send_in_transaction(
@@ -233,8 +235,8 @@ class TransactionProducer(Producer):
         self._store.check_usable()
         commit = decision is Decision.COMMIT
         result = self._store.transactions.decide(self._store.read(half_offset), commit=commit)
-        if self._flusher is not None:
-            self._flusher.wait_until_flushed(result.commit_log_end)
+        if self._is_sync:
+            self._sender.wait_until_flushed(result.commit_log_end)
         return result if commit else None
 
     def close(self) -> None:

@@ -24,14 +24,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from rmqclient.backend import Place, open_backend
+from rmqclient.backend.local import store_of
 from rmqclient.codecs import value_decoder_for
 from rmqclient.message import SendResult
 from rmqclient.names import check_topic
-from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, MessageStore, fork, open_store
+from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, MessageStore, fork
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
 from rmqclient.tables.updates import Unreadable, UpdateReader, Updates
 
@@ -100,7 +101,7 @@ class Table(Snapshot):
 
     def __init__(
         self,
-        root: Path | str | MessageStore,
+        root: Place,
         topic: str,
         *,
         value_type: Any = bytes,
@@ -113,8 +114,8 @@ class Table(Snapshot):
         self.without_key = 0
         """Messages that had no key."""
         self._on_change = on_change
-        self._own_store = not isinstance(root, MessageStore)
-        self._store = root if isinstance(root, MessageStore) else open_store(root, create=False)
+        self._backend = open_backend(root, create=False)
+        self._store = store_of(self._backend, "a table")
         self._reader = UpdateReader(self._store)
         self._arrival_bell = self._store.arrival_bell()
         self._membership_bell = self._store.membership_bell()
@@ -209,8 +210,7 @@ class Table(Snapshot):
         self._membership_bell.ring()
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        if self._own_store:
-            self._store.close()
+        self._backend.close()
 
     def __enter__(self) -> Self:
         return self

@@ -64,6 +64,11 @@ class Seat(NamedTuple):
     subscription: str
     wake_slot: int
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """The ``owner`` and ``owner_incarnation`` of the queues that the member owns."""
+        return self.slot + 1, self.incarnation
+
 
 @dataclass(frozen=True, slots=True)
 class MemberInfo:
@@ -346,23 +351,6 @@ class Member:
             slot.store("owner_incarnation", self.incarnation)
             slot.store("owner", self.slot + 1)
             return epoch
-
-    def renew(self, slot: GroupQueueSlot, epoch: int, lease_ms: int) -> bool:
-        """Lengthen a lease. Returns False when the queue was granted to another member meanwhile."""
-        with slot.locked(self.table.lock_timeout_ms):
-            if slot.load("epoch") != epoch:
-                return False
-            slot.store("lease_until", boottime() + lease_ms * 1_000_000)
-            return True
-
-    def release(self, slot: GroupQueueSlot, epoch: int) -> None:
-        """Give a queue back, unless another member has it already.
-
-        Others see that at their next look, or at once after :meth:`tell`.
-        """
-        with slot.locked(self.table.lock_timeout_ms):
-            if slot.load("epoch") == epoch:
-                slot.store("owner", 0)
 
     def tell(self, seats: Iterable[Seat]) -> None:
         """Make the consumers of these members look at once. All members are told of a join or a leave."""

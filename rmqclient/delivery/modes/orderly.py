@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rmqclient.backend.protocols import Backend, Death, Grant, Membership
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.caller import waiting_caller
 from rmqclient.delivery.calls import Calls
@@ -40,9 +41,7 @@ from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import Interrupted, Member, MessageStore, QueueGrant
 from rmqclient.store.errors import StoreBusy
-from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 _log = logging.getLogger(__name__)
 
@@ -52,13 +51,12 @@ class OrderlyQueue(ProcessQueue):
 
     def __init__(
         self,
-        grant: QueueGrant,
-        slot: GroupQueueSlot,
+        grant: Grant,
         handler: Handler,
         config: ConsumerConfig,
-        interrupted: Mapping[int, Sequence[Interrupted]],
+        deaths: Mapping[int, Sequence[Death]],
     ) -> None:
-        super().__init__(grant, slot, config, interrupted)
+        super().__init__(grant, config, deaths)
         self.claimed = False
         """Whether a thread has messages of the queue: no other thread takes until that one has finished."""
         self._size = handler.batch_size
@@ -114,16 +112,14 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
     keeps_order = True
 
     def __init__(
-        self, store: MessageStore, handler: Handler, member: Member, retries: Retries, config: ConsumerConfig
+        self, backend: Backend, handler: Handler, membership: Membership, retries: Retries, config: ConsumerConfig
     ) -> None:
-        super().__init__(store, handler, member, config)
+        super().__init__(backend, handler, membership, config)
         self._suspension = Suspension(handler, config, retries)
 
-    def process_queue(
-        self, grant: QueueGrant, slot: GroupQueueSlot, interrupted: Mapping[int, Sequence[Interrupted]]
-    ) -> OrderlyQueue:
+    def process_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> OrderlyQueue:
         """Return what this mode keeps of a queue that was granted."""
-        return OrderlyQueue(grant, slot, self._handler, self._config, interrupted)
+        return OrderlyQueue(grant, self._handler, self._config, deaths)
 
     def _serve(self, calls: Calls) -> None:
         with waiting_caller(self._handler, self._call) as call:

@@ -202,17 +202,20 @@ def test_a_queue_whose_order_is_kept_is_not_handed_over_while_its_handler_runs(
         (subscription,) = consumer.subscriptions
         (queue,) = subscription.delivery.queues
 
+        (member,) = store.members().all()
+
         # When a member with the first claim on the queue joins
-        other = subscription.member.table.join("g", "t", "#first", subscription.handler.subscription)
+        other = store.members().join("g", "t", "#first", subscription.handler.subscription)
         wait_for(lambda: queue.revoked, "the queue is being given up")
-        epoch = queue.slot.load("epoch")
+        slot = store.groups.find_or_add("g", store.topics.slot(queue.queue), 0)
+        epoch = slot.load("epoch")
         time.sleep(0.15)  # many looks after the drain; nothing is to happen in them
-        assert (queue.slot.load("owner"), queue.slot.load("epoch")) == (subscription.member.slot + 1, epoch)
+        assert (slot.load("owner"), slot.load("epoch")) == (member.slot + 1, epoch)
 
         # Then the queue is released when the message has ended, and no other was begun
         go_on.set()
-        wait_for(lambda: queue.slot.load("owner") == 0, "it is released")
-        assert queue.slot.committed_offset == 1
+        wait_for(lambda: slot.load("owner") == 0, "it is released")
+        assert slot.committed_offset == 1
         other.leave()
 
 
@@ -235,10 +238,12 @@ def test_a_consumer_that_is_closed_while_an_ordered_handler_runs_keeps_its_queue
         consumer.stop_taking()
         assert consumer.drain(0.01) == 1
         consumer.close()
-        assert held.slot.load("owner") == subscription.member.slot + 1
-        assert subscription.member.table.is_alive(subscription.member.slot, subscription.member.incarnation)
+        (member,) = store.members().all()
+        slot = store.groups.find_or_add("g", store.topics.slot(held.queue), 0)
+        assert slot.load("owner") == member.slot + 1
+        assert store.members().is_alive(member.slot, member.incarnation)
         go_on.set()
-        wait_for(lambda: held.slot.committed_offset == 1, "its acknowledgement is taken")
+        wait_for(lambda: slot.committed_offset == 1, "its acknowledgement is taken")
 
 
 def test_a_filter_and_an_order_go_together(store: MessageStore, producer: Producer) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rmqclient import App, Message, MessageQueue, Producer, PullConsumer, PullResult, PullStatus, ReceivedMessage
+from rmqclient.backend.local import LocalBackend
 from rmqclient.errors import InvalidName, OffsetOutOfRange, QueueOwned, StoreClosed, StoreUnusable, UnknownTopic
 from rmqclient.store import MessageStore, StoreConfig, open_store
 from rmqclient.store.layout import QUEUE_SLOT
@@ -144,13 +145,13 @@ def test_a_message_that_does_not_match_leaves_it_asleep(
     store: MessageStore, consumer: PullConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rmqclient.consuming.pull_consumer.LONGEST_SLEEP_S", 60.0)
-    looks, look = [], PullConsumer._look
+    looks, look = [], LocalBackend.read
 
     def counted(*arguments: Any) -> PullResult:
         looks.append(arguments)
         return look(*arguments)
 
-    monkeypatch.setattr(PullConsumer, "_look", counted)
+    monkeypatch.setattr(LocalBackend, "read", counted)
     waiting = Waiting(lambda: consumer.pull(QUEUE, 0, tags="b", wait_ms=60_000))
     wait_for(lambda: is_asleep(store), "the pull sleeps")
     send(producer, "a")

@@ -16,7 +16,6 @@ from rmqclient.failures.dead_letters import Selection, select
 from rmqclient.failures.failure import Failure, history
 from rmqclient.failures.retry import Outcome, Retries, retry_topic
 from rmqclient.store import MessageQueue, MessageStore, StoreConfig, TagSet, boottime, open_store
-from rmqclient.store.errors import StoreFull
 from tests.client.conftest import SOON, consuming, wait_for
 
 
@@ -154,11 +153,7 @@ def refuse_and_allow(store: MessageStore, producer: Producer, monkeypatch: pytes
     producer.send(Message("orders", b"1"))
     refusing = True
 
-    def check_room() -> None:
-        if refusing:
-            raise StoreFull("no room")
-
-    monkeypatch.setattr(store.disk, "check_room", check_room)
+    monkeypatch.setattr(store.disk, "_problem", lambda: "no room" if refusing else None)
     store.state.disk_full = 1
     with consuming(store, app, ConsumerConfig(local_retry_ms=30)):
         # Then it is tried in place, and counted
@@ -211,7 +206,7 @@ def test_a_queue_is_not_released_while_one_of_its_messages_is_sent_back(
         message = message.again() if message else grant.take(1, 100)[0]
         running.serve(slot.number)
         running.begin(message)
-        member.release(slot, grant.epoch)
+        grant.release()
         member.leave()
 
     # When the next owner sends it back

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Durability, Message, Producer, StoreConfig
+from rmqclient.backend.local import store_of
 from rmqclient.store import MessageQueue, MessageStore, open_store
+from rmqclient.store.append.write_buffer import WriteBuffer
 from rmqclient.store.errors import BodyTooLarge, MessageRejected, StoreClosed, StoreFull, StorePoisoned
 from rmqclient.store.settings.disk import Usage
 from tests.client.conftest import wait_for
@@ -96,8 +98,8 @@ def test_it_is_stored_by_itself(tmp_path: Path) -> None:
         for _ in range(2):
             producer.send_buffered(Message("t", b"first"))
             producer.send_buffered(Message("t", b"second"))
-            wait_for(lambda: len(producer._buffer or ()) == 0, "the buffer is committed")
-        assert stored(producer._store) == [b"first", b"second"] * 2
+            wait_for(lambda: len(buffer_of(producer)) == 0, "the buffer is committed")
+        assert stored(store_of(producer._backend, "a test")) == [b"first", b"second"] * 2
 
 
 def test_senders_are_not_held_up_by_a_commit_that_is_stuck_until_the_buffer_is_full(
@@ -109,12 +111,12 @@ def test_senders_are_not_held_up_by_a_commit_that_is_stuck_until_the_buffer_is_f
     with ThreadPoolExecutor(2) as pool:
         with store.state.locked(store.state.append_mutex, 1_000):
             committed = pool.submit(producer.commit)
-            wait_for(lambda: producer._buffer is not None and producer._buffer._last is None, "the commit has begun")
+            wait_for(lambda: buffer_of(producer)._last is None, "the commit has begun")
             for number in range(1, 20):
                 producer.send_buffered(Message("t", b"%d" % number))
             assert not committed.done()
             large = [pool.submit(producer.send_buffered, Message("t", bytes(2_000))) for _ in range(5)]
-            wait_for(lambda: len(producer._buffer or ()) >= 22, "the buffer is full")
+            wait_for(lambda: len(buffer_of(producer)) >= 22, "the buffer is full")
             assert not large[-1].done()
         assert committed.result(5) == 1
         large[-1].result(5)
@@ -156,8 +158,7 @@ def test_a_run_of_messages_is_one_batch_up_to_what_one_append_takes(
     store: MessageStore, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    buffer = producer._buffer
-    assert buffer is not None
+    buffer = buffer_of(producer)
 
     class Counting:
         def __init__(self, appender: object) -> None:
@@ -225,8 +226,7 @@ def test_what_failed_in_the_background_is_raised_by_the_next_call_and_forgotten_
         producer = Producer(store, write_buffer_bytes=10_000)
         producer.create_topic("t", 1)
         full_disk(store)
-        buffer = producer._buffer
-        assert buffer is not None
+        buffer = buffer_of(producer)
         producer.send_buffered(Message("t", b"kept"))
         wait_for(lambda: buffer._failure is not None, "a commit fails")
         with pytest.raises(StoreFull):
@@ -253,7 +253,7 @@ def test_closing_on_a_full_disk_raises_and_can_be_done_again(store: MessageStore
 def test_closing_a_poisoned_store_raises_and_closes(tmp_path: Path) -> None:
     producer = Producer(tmp_path / "store", config=NEVER_BY_ITSELF, write_buffer_bytes=10_000)
     producer.send_buffered(Message("t", b"never stored"))
-    producer._store.state.poisoned = 5
+    store_of(producer._backend, "a test").state.poisoned = 5
     with pytest.raises(StorePoisoned):
         producer.close()
     producer.close()
@@ -316,3 +316,8 @@ def test_a_killed_process_loses_only_the_end_of_what_it_has_not_committed(tmp_pa
         numbers = [int(body) for body in stored(store)]
     assert numbers == list(range(len(numbers)))
     assert len(numbers) > said[-1]
+
+
+def buffer_of(producer: Producer) -> WriteBuffer:
+    assert isinstance(producer._buffer, WriteBuffer)
+    return producer._buffer

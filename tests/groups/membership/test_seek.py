@@ -171,7 +171,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_moved(store: MessageStore) -> 
 def test_a_paused_group_takes_nothing_until_it_is_resumed(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a member with nothing to do, that does not look by itself
     monkeypatch.setattr("rmqclient.delivery.process_queue._LOOK_AT_PAUSE_MS", 60_000)
-    monkeypatch.setattr("rmqclient.delivery.turns._LONGEST_SLEEP_S", 60.0)
+    monkeypatch.setattr("rmqclient.delivery.turns.LONGEST_SLEEP_S", 60.0)
     send(store, "a")
     consumer = Consumer(store)
     wait_for(lambda: is_settled(store), "everything is handled")

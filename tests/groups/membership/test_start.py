@@ -13,6 +13,7 @@ import pytest
 
 from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage
 from rmqclient.admin import lag
+from rmqclient.backend import open_backend
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.consuming.start_position import begin
 from rmqclient.handler import Start
@@ -58,6 +59,11 @@ def settled(store: MessageStore) -> bool:
     return bool(lag(store, "g")) and all(queue.lag == 0 for queue in lag(store, "g"))
 
 
+def begin_at_end(store: MessageStore, topic: str) -> None:
+    backend = open_backend(store)
+    begin(backend, backend.members(), "g", topic, "latest")
+
+
 @pytest.mark.guarantee("G17")
 @pytest.mark.parametrize("count", [1, 3, 10])
 def test_the_end_of_a_young_small_queue_is_its_end(store: MessageStore, count: int) -> None:
@@ -73,7 +79,7 @@ def test_the_end_of_a_young_small_queue_is_its_end(store: MessageStore, count: i
 def test_the_end_is_that_of_the_moment_when_the_first_member_joined(store: MessageStore) -> None:
     # Given a group whose first member was killed before it took a single queue
     send(store, "old")
-    begin(store, store.members(), "g", "t", "latest")
+    begin_at_end(store, "t")
     send(store, "new")
 
     # When the next one comes
@@ -91,7 +97,7 @@ def test_members_that_join_at_once_agree(store: MessageStore) -> None:
 
     def join() -> None:
         barrier.wait()
-        begin(store, store.members(), "g", "t", "latest")
+        begin_at_end(store, "t")
 
     threads = [threading.Thread(target=join) for _ in range(8)]
     for thread in threads:
@@ -163,16 +169,16 @@ def test_a_group_that_has_consumed_goes_on_where_it_was(store: MessageStore) -> 
 def test_retry_topics_begin_at_their_first_message_whatever_is_asked(store: MessageStore) -> None:
     store.topics.create("%DLQ%g", 1)
     store.topics.create("%RETRY%g", 1)
-    begin(store, store.members(), "g", "%RETRY%g", "latest")
+    begin_at_end(store, "%RETRY%g")
     assert store.groups.groups() == []
-    begin(store, store.members(), "g", "%DLQ%g", "latest")
+    begin_at_end(store, "%DLQ%g")
     assert store.groups.groups() == ["g"], "dead letters are a topic as any other"
 
 
 @pytest.mark.guarantee("G17")
 def test_where_a_group_began_is_on_the_disk_before_it_takes_a_message(store: MessageStore) -> None:
     send(store, "a", "b", "c", queues=1)
-    begin(store, store.members(), "g", "t", "latest")
+    begin_at_end(store, "t")
     written = json.loads((store.root / "config" / "consumerOffset.json").read_text())
     assert written["offsetTable"]["t@g"] == {"0": 3}
 

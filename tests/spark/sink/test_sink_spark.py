@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqclient import Message, Producer, PullConsumer, PullStatus
+from rmqclient.backend.local import store_of
 from rmqclient.spark.writing import staging
 from rmqclient.store.inspect.verify import verify
 from tests.spark.sink.sink_retried import ROWS
@@ -108,7 +109,7 @@ def test_errors_of_rows_and_modes_reach_the_user_and_leave_nothing(spark: SparkS
     with pytest.raises(Exception, match="row 4000 of part 1: column value is null"):
         save(bad, root)
     with Producer(root) as producer:
-        assert producer._store.state.published_to == 0
+        assert store_of(producer._backend, "a test").state.published_to == 0
     assert not any((root / "spark/.staging").iterdir())
 
 

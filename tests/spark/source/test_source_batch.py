@@ -11,8 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
-from rmqclient import Compression, Producer
-from rmqclient.consuming.pull_consumer import PullConsumer, PullStatus
+from rmqclient import Compression, Producer, PullConsumer, PullStatus
 from rmqclient.spark.reading.batch_reader import read_split
 from rmqclient.spark.reading.columns import schema_of
 from rmqclient.spark.reading.planning import Split
