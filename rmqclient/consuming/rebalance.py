@@ -217,9 +217,8 @@ class Rebalancer(Generic[Queue]):
     def _move(self, allocated: set[MessageQueue]) -> None:
         released = set()
         for queue in sorted((set(self._held) - allocated) | set(self._drain_until)):
-            if self._revoke(
-                queue
-            ):  # also one that was allocated again: only a new grant begins where the old one stopped
+            # Also a queue that was allocated again while it drained: only a new grant begins where this one stopped.
+            if self._revoke(queue):
                 released.add(queue)
         self._tell_next_owners(released - allocated)
         for queue in sorted(allocated - set(self._held)):
