@@ -1,17 +1,21 @@
 """The durable log: RocketMQ 4.9's files, shared by the processes of one host.
 
-Reading order, each file uses only what stands above it:
+=============  =====================================================================================================
+``kernel``     the compiled part: appends, grants, acknowledgements, and every loop over bytes
+``files``      what a store lies on: mapped files, rows of files, byte locks
+``log``        the messages: records, commit log, consume queues, index
+``settings``   what a store keeps beside the messages: settings, topics, offsets, the checkpoint
+``runtime``    what processes share while they run: groups, members, running messages, workers, bells
+``append``     what an append needs around the kernel
+``upkeep``     the housekeeper's work: flushing, retention, compaction
+``waiting``    messages that wait: for a time, for a decision, or for being the only one of their key
+``recovery``   from a directory that was left anyhow to a store that can be used
+``inspect``    a store read without locks: views, dumps, invariants
+``handles``    what producers and consumers hold: appenders and grants
+=============  =====================================================================================================
 
-- ``errors``, ``layout``, ``config``, ``message_queue``, ``file_system``, ``_kernel``, ``crash_points``
-- ``record``, ``inner_batch``, ``mapped_file``, ``file_lock``, ``shared_state``, ``config_file``
-- ``file_queue``, ``compacted_file``, ``topic_table``, ``group_table``, ``disk``
-- ``commit_log``, ``consume_queue``, ``index_file``, ``checkpoint``, ``releaser``
-- ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``, ``query``,
-  ``compaction``, ``retention``, ``schedule``, ``timer``, ``timer_bits``, ``timer_restore``, ``half_messages``,
-  ``transaction``, ``once``, ``write_buffer``
-- ``opening``, ``dump``, ``compacted_checks``, ``verify``, ``broker_conf``
-- ``message_store``
-- ``repair``, ``__main__``
+:func:`open_store` opens a directory, and :class:`MessageStore` hands out everything else. :mod:`rmqclient.store.layout`
+declares every layout of bytes, once. Other packages use the names that this module exports.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class MessageQueue(NamedTuple):
 
     @property
     def sort_key(self) -> tuple[str, str, int]:
-        """RocketMQ's order: topic, broker name (``b-10`` before ``b-2``), queue id as a number."""
+        """Sort key in RocketMQ's order: topic, broker name (``b-10`` before ``b-2``), queue id as a number."""
         return self.topic, self.broker_name, self.queue_id
 
 

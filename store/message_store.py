@@ -67,8 +67,8 @@ def open_store(
 ) -> MessageStore:
     """Open the store in ``root``, made when it is missing and ``create`` is true.
 
-    ``config=None`` takes the fixed settings that the directory was made with. ``housekeeping=False`` leaves the
-    housekeeper's role to other processes.
+    With ``config=None`` the store has the fixed settings that its directory was made with. ``housekeeping=False``
+    leaves the housekeeper's role to other processes.
 
     Raises StoreUnusable, StoreInUse, ConfigMismatch, StoreCorrupt, StoreFull, StoreBusy, LimitReached, DiskFailed.
     """
@@ -120,7 +120,7 @@ class MessageStore:
         self.housekeeper = self._start_housekeeper() if housekeeping else None
 
     def _wire_waiting(self) -> None:
-        """Make what delivers the messages that wait: for a time, for a decision, or for their only copy."""
+        """Make the parts that deliver waiting messages, and the one that sends a message once for a key."""
         parts, oldest, appender = self.parts, self.compaction.oldest, self._appender_for_waiting
         wait_until_flushed = self.flusher.wait_until_flushed
         self.schedule = Schedule(parts, oldest, appender)
@@ -150,10 +150,11 @@ class MessageStore:
         *,
         prepare: bool = True,
     ) -> Appender:
-        """Return what appends messages for one producer.
+        """Return an appender for one producer. Raises StoreClosed.
 
-        ``make_topic`` returns the queues of a topic that the appender does not know yet. ``prepare=False`` populates no
-        pages ahead: for a producer that waits for a flush of each message, and would wait for these pages, too.
+        ``make_topic`` returns the queues of a topic that the appender does not know yet; ``encode_body`` encodes a body
+        that is not bytes. ``prepare=False`` populates no pages ahead: a producer that waits for a flush of each message
+        would wait for these pages, too.
         """
         self.check_usable()
         return self.appenders.appender(make_topic, encode_body, prepare=prepare)
@@ -168,27 +169,27 @@ class MessageStore:
         return self.grants.grant(slot, epoch, tags)
 
     def members(self) -> MemberTable:
-        """Return the members of all groups, for one consumer, or for an onlooker."""
+        """Return the members of all groups, for one consumer or for an onlooker. Raises StoreClosed."""
         self.check_usable()
         return MemberTable(self.root, self.state, self.lock, self.topics, self.groups, self.config.lock_timeout_ms)
 
     def arrival_bell(self, lane: int | None = None) -> ArrivalBell:
-        """Return a bell that senders ring, on a random arrival lane or on this one."""
+        """Return a bell that senders ring, on a random arrival lane or on this one (0 to 63). Raises StoreClosed."""
         self.check_usable()
         return ArrivalBell(self.state, self.topics, lane)
 
     def membership_bell(self) -> Bell:
-        """Return the bell that rings when members, subscriptions or queues change."""
+        """Return the bell that rings when members, subscriptions or queues change. Raises StoreClosed."""
         self.check_usable()
         return Bell(self.state.words, layout.RUNTIME_HEADER.at["membership_word"])
 
     def removal_bell(self) -> Bell:
-        """Return the bell that rings after files were removed: their mappings are to be let go."""
+        """Return the bell that rings after files were removed, whose mappings can be released. Raises StoreClosed."""
         self.check_usable()
         return Bell(self.state.words, REMOVED_WORD)
 
     def workers(self) -> WorkerTable:
-        """Return the workers of all supervisors, for one supervisor, worker or onlooker."""
+        """Return the workers of all supervisors, for a supervisor, a worker or an onlooker. Raises StoreClosed."""
         self.check_usable()
         return WorkerTable(self.root, self.state, self.lock, self.config.lock_timeout_ms)
 
@@ -228,7 +229,7 @@ class MessageStore:
         )
 
     def _compacted_message(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage | None:
-        """Return a message from below the begin of the log, None when it is to be looked for there."""
+        """Return a message of a compact topic that the log has lost; None when the log may have it."""
         if not self.topics.is_compact(queue.topic) or queue_offset >= self.compaction.log_low(queue):
             return None
         found_at, found, _ = self.compaction.look(queue, queue_offset)
@@ -239,15 +240,15 @@ class MessageStore:
     def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
         """Return a message by its id, the unique one or the offset message id; None when there is none.
 
-        Without ``topic`` a unique id is looked for in every topic; that of a message in a batch gives this message.
-        The index is brought up to date first: raises StoreFull when there is no room for it, and StoreBusy.
+        Without ``topic`` it searches every topic for a unique id. The unique id of a message in a batch gives that
+        message. It brings the index up to date first: raises StoreFull when there is no room for it, and StoreBusy.
         """
         self.check_usable()
         found = query.by_offset_id(self.log_files, self._published(), message_id)
         if found is not None and (topic is None or found.topic == topic):
             return self._limited(found)
         self.build_index()
-        # What was delivered late is found where it was delivered to, and only before that where it waits.
+        # Topics of waiting messages come last: a message that was delivered late is found where it was delivered to.
         topics = sorted(self.topics.topics(), key=QUEUES_OF_WAITING.__contains__) if topic is None else [topic]
         limit = self.config.max_opened_body_bytes
         return query.by_unique_key(self.log_files, self.index_files, self._published(), topics, message_id, limit)
@@ -255,10 +256,10 @@ class MessageStore:
     def messages_by_key(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = query.END_OF_TIME, limit: int = 64
     ) -> list[ReceivedMessage]:
-        """Return up to ``limit`` messages of a topic that have a key and were stored in a time, the newest first.
+        """Return up to ``limit`` messages of a topic that have a key, the newest first.
 
-        ``begin_ms`` and ``end_ms`` are included. Damaged messages are passed over. The index is brought up to date
-        first: raises StoreFull when there is no room for it, and StoreBusy.
+        They were stored from ``begin_ms`` to ``end_ms``, both included. Damaged messages are passed over. The index is
+        brought up to date first: raises StoreFull when there is no room for it, and StoreBusy.
         """
         self.check_usable()
         self.build_index()
@@ -267,7 +268,7 @@ class MessageStore:
         return list(islice(found, limit))
 
     def queue_offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the queue offset of the first message stored at a time or later; the max offset when there is none.
+        """Return the queue offset of the first message stored at a time or later, by default the max offset.
 
         Raises UnknownTopic.
         """
@@ -283,9 +284,9 @@ class MessageStore:
             self._index.catch_up()
 
     def settle_appends(self) -> int:
-        """Finish or undo the append of a process that died in it; return the end of the log then.
+        """Finish or undo an append whose process died; return the end of the log after that.
 
-        All that this process has appended stands below. Raises StoreBusy, StoreCorrupt, LimitReached.
+        Every message that this process has appended stands below it. Raises StoreBusy, StoreCorrupt, LimitReached.
         """
         self.check_usable()
         return self.appenders.settle()
@@ -307,8 +308,8 @@ class MessageStore:
     def close(self) -> None:
         """Leave the store; the last process leaves it clean. Closing twice, or in a forked child, does nothing.
 
-        Raises StoreFull, StorePoisoned, LimitReached, DiskFailed or StoreBusy when the last one could not leave it
-        clean: it has left nevertheless, and the next opening recovers.
+        Raises StoreFull, StorePoisoned, LimitReached, DiskFailed or StoreBusy when the last process could not leave
+        the store clean. The process has left nevertheless, and the next opening recovers.
         """
         if self._closed or os.getpid() != self._pid:
             return
@@ -331,7 +332,7 @@ class MessageStore:
             self.lock.close()
 
     def _close_last(self) -> None:
-        """Nobody else has the store open: make everything durable, then say so."""
+        """Make everything durable, then say so. No other process has the store open."""
         if self.state.poisoned:
             return  # what the disk holds is not known: the next opening recovers
         repair(self.state, self.log_files, self.consume_queues, self.topics)
@@ -350,7 +351,7 @@ class MessageStore:
         (self.root / ABORT).unlink(missing_ok=True)
 
     def _close_index(self) -> None:
-        """Leave a whole index to a broker, which adds only what it dispatches itself."""
+        """Leave a whole index: a broker adds only the messages that it dispatches itself."""
         if not self.config.message_index:
             return
         try:

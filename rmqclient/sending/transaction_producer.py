@@ -46,7 +46,7 @@ from rmqclient.store.waiting.half_messages import checks_of, group_of
 
 _log = logging.getLogger(__name__)
 
-_BEAT_MS = 250
+_BEAT_S = 0.25
 _ASKED_AT_ONCE = 256
 """Half messages in memory."""
 
@@ -256,6 +256,7 @@ class _Checker:
         self._pid = os.getpid()
         self._table = store.members()
         self._member: Member = self._table.join(self._group, HALF_TOPIC, client_id, "transactions")
+        self._bell = self._table.bell
         self._next = 0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rmq-check", daemon=True)
@@ -266,15 +267,13 @@ class _Checker:
         if self._closed.is_set() or os.getpid() != self._pid:
             return
         self._closed.set()
-        self._store.state.wake_members([self._member.slot])
+        self._bell.ring()
         self._thread.join()
         self._member.leave()
 
     def _run(self) -> None:
-        words, wake_at = self._store.state.words, self._table.wake_at
-        assert wake_at is not None  # of a member that has joined
         while not self._closed.is_set():
-            seen = words.load32(wake_at)
+            heard = self._bell.heard()
             self._member.beat()
             try:
                 self._table.watch(self._member.slot)
@@ -282,7 +281,7 @@ class _Checker:
             except (QueueError, OSError) as error:
                 _log.error("producer group %r cannot be asked about its transactions now: %s", self._group, error)
             if not self._closed.is_set():
-                words.wait(wake_at, seen, _BEAT_MS)
+                self._bell.wait(heard, _BEAT_S)
 
     def _answer(self) -> None:
         """Ask about what was renewed for a check since the last time, as far as it is this member's share."""

@@ -1,37 +1,64 @@
-"""The runtime file ``<root>/shared``: what the processes that have a store open share.
+"""The runtime file ``<root>/shared``: the state that the processes with the store open share.
 
-It is not durable truth. It survives ``kill -9`` of any process, and is built anew by the first process that opens the
-store; committed offsets and acknowledgements are carried over while the kernel that wrote them still runs. The layout
-is in :mod:`rmqclient.store.layout` (``RUNTIME_HEADER`` and the tables); this says who may touch what.
+It is not durable truth. It survives ``kill -9`` of any process, and the first process that opens the store builds it
+anew; committed offsets and acknowledgements are carried over while the kernel that wrote them still runs. The layout is
+in :mod:`rmqclient.store.layout` (``RUNTIME_HEADER`` and the tables). This table says which process may touch what. A
+field of a table stands behind the name of the table, ``all`` for the fields without a row of their own:
 
-==========================  ====================  ==========================================================
-field                       written under         what a reader may do; what a crash leaves
-==========================  ====================  ==========================================================
-append_stage, append_from,  append mutex          nothing without the mutex; the next owner repairs by them
+===========================  ==================  =======================================================================
+field                        written under       when a reader may look; what a crash leaves
+===========================  ==================  =======================================================================
+magic, version,              the builder         anything: they are whole before the file gets its name, and never
+fingerprint, device, inode,                      change
+init_epoch, boot_id,
+lock_mtime,
+commit_log_file_bytes,
+consume_queue_file_bytes
+append_stage, append_from,   append mutex        nothing without the mutex; the next owner repairs by them
 written_to, progress_at,
 progress_to
-published_to                append mutex          acquire it, then read any record below; never falls
-queue max_offset            append mutex          acquire it, then read any entry below; never falls
-queue waiting_lanes         atomic                a bit too many costs one needless wake-up
-flushed_to, poisoned        flush mutex           a lower flushed_to than the truth costs one needless flush
-disk_full                   atomic                appends look again when it is set; a wrong 0 lasts a second
-min_offset, of the log      atomic                acquire it when a file is missing; never falls. Raised before
-and of queues                                     files are removed, and files below it are removed by the next one
-indexed_to,                 index byte lock       a lower value than the truth costs some work done again
-index_timestamp
-queue_count, slots          table mutex           acquire the count, then read any slot below it; never falls
-group-queue fields          mutex of the slot     only the owner with the present epoch changes acknowledgements
-member, worker slots        their owner           dead when the owner's byte lock is free (store/files/file_lock.py)
-member incarnation          its owner, or who     odd while in use. Whoever finds the owner dead makes it even, by
-                            finds it dead         compare and swap, so that others need not probe its lock
-member wake_word            atomic                one too many costs a needless look
-running slots               their handler thread  what a dead member's slot says was running when it died
-schedule slots              append mutex          moved on in the append of the copy; the next owner repairs
-bits of the timer             append mutex          set in the append that ends a wait; the next owner repairs. Cleared
-                                                  behind done_to: store/waiting/timer_bits.py
-advance_to of                append mutex          moved on in the append that passes a half message; raised by compare
-CID_RMQ_SYS_TRANS                                  and swap over those that are decided
-==========================  ====================  ==========================================================
+last_store_timestamp         append mutex        at any time; it is at most one append old
+published_to                 append mutex        acquire it, then read any record below; never falls
+flushed_to, poisoned         flush mutex         at any time; a lower flushed_to than the truth costs one needless flush
+flush_word, flush_waiters,   atomic              sleep on it; a ring too many costs a needless look, and sleepers whose
+prepare_word, removed_word,                      ring was lost wake by themselves
+membership_word
+disk_full                    atomic              appends look again when it is set; a wrong 0 lasts a second
+min_offset                   atomic              acquire it when a file is missing; never falls. It is raised before
+                                                 files are removed; after a crash the next pass removes the files below
+                                                 it
+allocated_to                 housekeeper byte    at any time, for display
+indexed_to, index_timestamp  index byte          at any time; a lower value than the truth costs some work done again
+offsets_digest,              topic byte          at the next opening: a crash leaves consumerOffset.json with one of the
+offsets_digest_next                              two
+queue_count,                 table mutex         acquire the count, then read any slot below it; never falls
+group_queue_count,
+running_count
+queue: queue_id,             table mutex         at any time, below queue_count; they never change
+topic_size, topic
+queue: max_offset            append mutex        acquire it, then read any entry below; never falls
+queue: min_offset            atomic              as min_offset of the log
+queue: waiting_lanes         atomic              nobody but the waker; a bit too many costs one needless wake-up
+group_queue: queue_slot,     table mutex         at any time, below group_queue_count; they never change
+group_size, group
+group_queue: advance_to      mutex of the slot   as the rest of the slot. In slots of CID_RMQ_SYS_TRANS, append mutex:
+                                                 moved on in the append that passes a half message, and raised by
+                                                 compare and swap over those that are decided
+group_queue: all             mutex of the slot   words at any time, for display; only the owner with the present epoch
+                                                 changes acknowledgements
+member: incarnation          its owner, or its   odd while in use. A watcher that finds the owner dead makes it even, by
+                             watcher             compare and swap, so that others need not probe its lock
+member: wake_word            atomic              sleep on it; a ring too many costs a needless look
+member: all                  its owner           while the incarnation stays odd and the same; the owner is dead when
+                                                 its byte lock is free (store/files/file_lock.py)
+worker: all                  its owner           at any time; as member slots
+running: all                 its handler thread  when the member is dead: what it says was running when the member died
+schedule: next_offset        append mutex        at any time; moved on in the append of the copy, and the next owner
+                                                 repairs
+timer: done_to, clearing_to  append mutex        at any time. The bits behind them are set in the append that ends a
+                                                 wait, which the next owner repairs, and cleared below done_to:
+                                                 store/waiting/timer_bits.py
+===========================  ==================  =======================================================================
 
 Invariant, checked by ``rmq store verify``:
 
@@ -55,7 +82,6 @@ from rmqclient.store.message_queue import is_name
 
 FILE_NAME = "shared"
 _BUILDING = "shared.building"
-"""Of a topic or a group; the same as in ``config/*.json``."""
 
 
 def boot_id() -> str:

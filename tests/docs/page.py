@@ -57,3 +57,15 @@ def program_of(page: str) -> str:
         if block.is_run:
             lines += [""] * (block.line - 1 - len(lines)) + block.text.splitlines()
     return "\n".join(lines) + "\n"
+
+
+def links_of(page: str) -> list[str]:
+    """Return the targets of the links of a page that name a file or a heading of this repository."""
+    prose = re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE)
+    return [target for target in re.findall(r"\]\(([^)\s]+)\)", prose) if "://" not in target]
+
+
+def headings_of(page: str) -> set[str]:
+    """Return the names by which links find the headings of a page."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
