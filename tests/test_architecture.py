@@ -79,6 +79,16 @@ def test_imports_between_files_form_no_circle(package: str) -> None:
     no_circle({file: used - {file} for file, used in files.items() if file.split("/")[0] == package})
 
 
+def test_one_file_hooks_into_forks() -> None:
+    hooks = [
+        shown(path)
+        for package in MAY_IMPORT
+        for path in sources_of(package)
+        if "register_at_fork" in path.read_text(encoding="utf-8")
+    ]
+    assert hooks == ["store/files/fork.py"], "register handles with rmqclient.store.fork"
+
+
 def test_a_folder_holds_a_dozen_files_at_most() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode != 0:

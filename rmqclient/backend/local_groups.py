@@ -21,7 +21,7 @@ class LocalMembers:
     @property
     def bell(self) -> Bell:
         """Rings when a member joins or leaves or a topic is made, and when another member tells one of these."""
-        return self._table.bell or self._store.membership_bell()
+        return self._table.bell
 
     def all(self) -> list[MemberInfo]:
         """Return every member whose process runs."""

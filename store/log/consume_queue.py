@@ -58,7 +58,7 @@ class Entry(NamedTuple):
 
 
 PRE_BLANK = Entry(*layout.PRE_BLANK_ENTRY)
-"""Stands before the first entry of a queue whose first file does not begin with entry 0."""
+"""Fills a consume queue file below the first entry that it holds."""
 
 
 class ConsumeQueue:

@@ -30,8 +30,8 @@ from rmqclient.store.recovery.recovery import ABORT, Recovered
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.shared_state import SharedState, running_slot_at
-from rmqclient.store.settings import checkpoint, config_file
-from rmqclient.store.settings.config_file import StoreSettings
+from rmqclient.store.settings import checkpoint, config_file, store_settings
+from rmqclient.store.settings.store_settings import STORE_SETTINGS_FILE, StoreSettings
 from rmqclient.store.settings.topic_table import TopicTable, queues_of
 from rmqclient.store.upkeep import compaction
 from rmqclient.store.upkeep.flush import Flusher
@@ -53,7 +53,7 @@ def make_root(root: Path, *, create: bool) -> None:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not root.is_dir():
             raise StoreUnusable(f"{root} is not a directory: give the directory of a store")
-        if not create and not (root / config_file.STORE_SETTINGS_FILE).exists() and not (root / "commitlog").exists():
+        if not create and not (root / STORE_SETTINGS_FILE).exists() and not (root / "commitlog").exists():
             raise StoreUnusable(f"{root} holds no store: it is made by the first producer or worker that opens it")
         if os.statvfs(root).f_flag & os.ST_RDONLY:
             raise StoreUnusable(
@@ -71,14 +71,14 @@ def make_root(root: Path, *, create: bool) -> None:
 def settle_config(root: Path, config: StoreConfig | None) -> StoreConfig:
     """Return the settings to work with. Records the fixed ones of a new store. Raises ConfigMismatch."""
     wanted = config if config is not None else StoreConfig()
-    recorded = config_file.read_store_settings(root) or _settings_of_a_broker(root, config)
+    recorded = store_settings.read_store_settings(root) or _settings_of_a_broker(root, config)
     asked = _fixed(wanted)
     if recorded is None:
         recorded = asked
     if config is not None and recorded != asked:
         raise ConfigMismatch(f"{root} was made with {recorded}, asked for {asked}: open it with config=None")
-    if not (root / config_file.STORE_SETTINGS_FILE).exists():
-        config_file.write_store_settings(root, recorded)
+    if not (root / STORE_SETTINGS_FILE).exists():
+        store_settings.write_store_settings(root, recorded)
     largest_body = recorded.commit_log_file_bytes - layout.MAX_RECORD_OVERHEAD - layout.BLANK_RECORD.size
     try:
         return replace(

@@ -92,7 +92,7 @@ class MemberInfo:
 class MemberTable:
     """The member table, as one consumer uses it.
 
-    All members of a consumer share one thread, which sleeps at :attr:`wake_at`.
+    All members of a consumer share one thread, which sleeps by :attr:`bell`.
     """
 
     def __init__(
@@ -159,18 +159,14 @@ class MemberTable:
         self._state.wake_members({seat.wake_slot for seat in seats})
 
     @property
-    def bell(self) -> Bell | None:
-        """The bell that rings when the members of this consumer shall look at the tables, None before a join."""
-        at = self.wake_at
-        return None if at is None else Bell(self._state.words, at)
+    def bell(self) -> Bell:
+        """The bell that rings when this consumer shall look at the tables; see :meth:`SharedState.wake_members`.
 
-    @property
-    def wake_at(self) -> int | None:
-        """Byte of the word that signals a member, None before a join.
-
-        See :meth:`~rmqclient.store.runtime.shared_state.SharedState.wake_members`.
+        Before the first join it is the bell of all members, which rings at every change of members or topics.
         """
-        return None if self._wake_slot is None else self._slots.at(self._wake_slot, "wake_word")
+        if self._wake_slot is None:
+            return Bell(self._state.words, layout.RUNTIME_HEADER.at["membership_word"])
+        return Bell(self._state.words, self._slots.at(self._wake_slot, "wake_word"))
 
     def is_alive(self, slot: int, incarnation: int) -> bool:
         """Tell whether the process that took the slot as ``incarnation`` still runs, stopped or not."""

@@ -26,7 +26,7 @@ from rmqclient.spark.writing.staging import StagedPart
 from rmqclient.store.errors import StoreCorrupt, store_errors
 from rmqclient.store.files.directory_lock import directory_held
 from rmqclient.store.files.mapped_file import make_directory, sync_directory
-from rmqclient.store.settings.config_file import replace_file
+from rmqclient.store.settings.document import replace_file
 
 _FORMAT = 1
 _KEPT = 100

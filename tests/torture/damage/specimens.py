@@ -31,7 +31,7 @@ from rmqclient.store import (
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.settings import checkpoint
 from rmqclient.store.settings.checkpoint import LowWater
-from rmqclient.store.settings.config_file import StoreSettings, write_store_settings
+from rmqclient.store.settings.store_settings import StoreSettings, write_store_settings
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
 from tests.support.stores import abandon
