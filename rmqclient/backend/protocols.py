@@ -244,7 +244,7 @@ class Buffer(Protocol):
     def add(self, message: Message, sharding_key: str | None) -> None:
         """Take a message, whose body must be bytes. Raises what a send of it would raise."""
 
-    def commit(self) -> int:
+    def flush(self) -> int:
         """Store every message now; return how many there were. Raises as a send."""
 
     def close(self) -> None:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import sys
 from pathlib import Path
@@ -101,16 +100,16 @@ def send(
 ) -> None:
     """Send BODY to TOPIC; without BODY, or with -, standard input. The store is made if there is none."""
     from rmqclient import Compression, Message, Producer
+    from rmqclient.names import COMMAND_GROUP
 
     if delay_level and delay is not None:
         raise click.UsageError("--delay and --delay-level: give one of them")
-    later = None if delay is None else datetime.timedelta(seconds=delay)
     compression = None if compress is None else Compression[compress.upper()]
     to_send = Message(topic_name, _body(body), tags=tags, keys=keys, properties=dict(properties))
     with opening(
-        root, lambda: Producer(root, group="rmq-cli", compression=compression, compress_over_bytes=0)
+        root, lambda: Producer(root, group=COMMAND_GROUP, compression=compression, compress_over_bytes=0)
     ) as producer:
-        results = [producer.send(to_send, sharding_key, delay_level=delay_level, delay=later) for _ in range(count)]
+        results = [producer.send(to_send, sharding_key, delay_level=delay_level, delay=delay) for _ in range(count)]
     write([status.sent_row(result) for result in results], output=output, query=query)
 
 
