@@ -15,41 +15,46 @@
 
 Run the handlers with ``rmq run module:app --processes 2``.
 
-Reading order: ``message``, ``names``, ``codecs``, ``producer``, ``request``, ``reply``; ``cron``, ``cron_sender``;
-``retry``, ``app``, ``filters``, ``allocation``, ``running``, ``group``, ``process_queue``, ``delivery``,
-``concurrent_delivery``, ``batch_delivery``, ``suspension``, ``orderly_delivery``, ``key_ordered_delivery``,
-``rebalance``, ``retry_topic``, ``start_position``, ``broadcast``, ``push_consumer``; ``pull_consumer``;
-``table_updates``, ``table``, ``app_table``; ``transaction_producer``; ``handler_transfer``, ``worker_table``,
-``admin``.
+A name is imported when it is first used: the command ``rmq --help``, which lies in :mod:`rmqclient.workers`, is quick.
 """
 
 from __future__ import annotations
 
-from rmqclient.app import App
-from rmqclient.consuming.pull_consumer import PullConsumer, PullResult, PullStatus
-from rmqclient.delivery.suspension import Suspend
-from rmqclient.failures.retry import RetryPolicy
-from rmqclient.message import Message, ReceivedMessage, SendResult
-from rmqclient.sending.producer import Producer
-from rmqclient.sending.reply import seconds_left
-from rmqclient.sending.request import RequestFuture
-from rmqclient.sending.transaction_producer import Decision, Transaction, TransactionProducer, TransactionResult
-from rmqclient.store import (
-    CompactionConfig,
-    Durability,
-    FlushConfig,
-    MessageQueue,
-    RetentionConfig,
-    StoreConfig,
-    TransactionConfig,
-)
-from rmqclient.store.bodies import Compression
-from rmqclient.tables.table import Table
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqclient.app import App
+    from rmqclient.backend.pull_result import PullResult, PullStatus
+    from rmqclient.consumer_config import ConsumerConfig
+    from rmqclient.consuming.pull_consumer import PullConsumer
+    from rmqclient.delivery.suspension import Suspend
+    from rmqclient.failures.retry import RetryPolicy
+    from rmqclient.filters import jmespath, sql
+    from rmqclient.handler import Batch
+    from rmqclient.message import Message, ReceivedMessage, SendResult
+    from rmqclient.sending.producer import Producer
+    from rmqclient.sending.reply import seconds_left
+    from rmqclient.sending.request import RequestFuture
+    from rmqclient.sending.transaction_producer import Decision, Transaction, TransactionProducer, TransactionResult
+    from rmqclient.store import (
+        CompactionConfig,
+        Durability,
+        FlushConfig,
+        MessageQueue,
+        RetentionConfig,
+        StoreConfig,
+        TransactionConfig,
+    )
+    from rmqclient.store.bodies import Compression
+    from rmqclient.tables.table import Table
 
 __all__ = [
     "App",
+    "Batch",
     "CompactionConfig",
     "Compression",
+    "ConsumerConfig",
     "Decision",
     "Durability",
     "FlushConfig",
@@ -71,5 +76,52 @@ __all__ = [
     "TransactionConfig",
     "TransactionProducer",
     "TransactionResult",
+    "jmespath",
     "seconds_left",
+    "sql",
 ]
+
+_HOMES = {
+    "App": "rmqclient.app",
+    "Batch": "rmqclient.handler",
+    "CompactionConfig": "rmqclient.store",
+    "Compression": "rmqclient.store.bodies",
+    "ConsumerConfig": "rmqclient.consumer_config",
+    "Decision": "rmqclient.sending.transaction_producer",
+    "Durability": "rmqclient.store",
+    "FlushConfig": "rmqclient.store",
+    "Message": "rmqclient.message",
+    "MessageQueue": "rmqclient.store",
+    "Producer": "rmqclient.sending.producer",
+    "PullConsumer": "rmqclient.consuming.pull_consumer",
+    "PullResult": "rmqclient.backend.pull_result",
+    "PullStatus": "rmqclient.backend.pull_result",
+    "ReceivedMessage": "rmqclient.message",
+    "RequestFuture": "rmqclient.sending.request",
+    "RetentionConfig": "rmqclient.store",
+    "RetryPolicy": "rmqclient.failures.retry",
+    "SendResult": "rmqclient.message",
+    "StoreConfig": "rmqclient.store",
+    "Suspend": "rmqclient.delivery.suspension",
+    "Table": "rmqclient.tables.table",
+    "Transaction": "rmqclient.sending.transaction_producer",
+    "TransactionConfig": "rmqclient.store",
+    "TransactionProducer": "rmqclient.sending.transaction_producer",
+    "TransactionResult": "rmqclient.sending.transaction_producer",
+    "jmespath": "rmqclient.filters",
+    "seconds_left": "rmqclient.sending.reply",
+    "sql": "rmqclient.filters",
+}
+"""The module of each name, which a test compares with the imports above."""
+
+if not TYPE_CHECKING:  # or a type checker would accept any name
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = found  # next time the name is found without this function
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

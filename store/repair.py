@@ -1,7 +1,7 @@
-"""Repair: recovery by hand, for a store that nobody has open.
+"""Repair: recovery by hand, for a store that no process has open.
 
-What the first process that opens a store does by itself is done here by a command, so that somebody can look at the
-plan before: first without a change, then with one.
+The first process that opens a store recovers it anyway. This command does the same, and can print the plan first
+without changing anything.
 """
 
 from __future__ import annotations
@@ -12,37 +12,33 @@ from pathlib import Path
 from rmqclient.store.errors import StoreInUse
 from rmqclient.store.files.file_lock import BROKER_BYTE, LockFile
 from rmqclient.store.inspect.reading import open_reader
-from rmqclient.store.layout import IDLE, RECORDED
-from rmqclient.store.log import shape
 from rmqclient.store.message_store import open_store
 from rmqclient.store.recovery import recovery
-from rmqclient.store.runtime.shared_state import SharedState
 
 
 def planned(root: Path) -> list[str]:
-    """Return in words, one step a line, what the next opening of the store in ``root`` does. Nothing is changed.
+    """Return in words, one step a line, what the next opening of the store in ``root`` does. Changes nothing.
 
-    Raises StoreInUse when a process has it open, and as :func:`rmqclient.store.inspect.reading.open_reader`.
+    Raises StoreInUse if a process has the store open, and as :func:`rmqclient.store.inspect.reading.open_reader`.
     """
     check_nobody_has_it_open(root)
     reader = open_reader(root)
-    odd = shape.odd_files(reader.log_files, reader.consume_queues)
-    state = reader.state if reader.state is not None and recovery.fits_together(reader.state) else None
-    found = recovery.survey(root, reader.log_files, reader.consume_queues, state, odd, check_entries=False)
-    return [*(file.line() for file in odd), *_interrupted(state), *recovery.plan(found).lines()]
+    first = recovery.first_steps(root, reader.log_files, reader.consume_queues, reader.state)
+    chosen = recovery.plan_for(root, reader.log_files, reader.consume_queues, first, check_entries=False)
+    return chosen.lines()
 
 
 def repair(root: Path) -> None:
-    """Recover the store in ``root`` as its first opener does, and close it again. Raises as ``open_store``."""
+    """Recover the store in ``root`` as the first opener does, and close it again. Raises as ``open_store``."""
     open_store(root, create=False, housekeeping=False).close()
 
 
 def check_nobody_has_it_open(root: Path) -> None:
-    """Raise StoreInUse when a process of this library, or a RocketMQ broker, has the store open."""
+    """Raise StoreInUse if a process of this library, or a RocketMQ broker, has the store open."""
     path = root / "lock"
-    if not path.exists() or path.stat().st_size == 0:  # made by whoever opens a store
+    if not path.exists() or path.stat().st_size == 0:  # every process that opens a store makes it
         return
-    if not os.access(path, os.W_OK):  # nobody can have it open but to look at it
+    if not os.access(path, os.W_OK):  # a process that may not write it cannot have the store open
         return
     lock = LockFile(path)
     try:
@@ -50,10 +46,3 @@ def check_nobody_has_it_open(root: Path) -> None:
             raise StoreInUse(f"{root} is open in another process: stop all that use it first")
     finally:
         lock.close()
-
-
-def _interrupted(state: SharedState | None) -> list[str]:
-    if state is None or state.append_stage == IDLE:
-        return []
-    done = "finish" if state.append_stage == RECORDED else "undo"
-    return [f"{done} the append of a killed process, bytes {state.append_from} to {state.written_to}"]

@@ -1,16 +1,23 @@
-"""What every test relies on: a compiled kernel that belongs to its sources, and no time limit per example.
+"""What every test relies on: a kernel that is newer than its sources, no time limit per example, and a random order.
 
-Nothing here imports the packages at the top, so that a missing or stale kernel is one clear line and
-not a traceback.
+The order of a run follows from its seed, which the header shows; ``--random-seed`` repeats the order. Files come in
+random order, and so do the tests of a file; tests that share a costly fixture stay together, as pytest arranges them.
+
+This file imports nothing from the package, so a missing or stale kernel is one clear line and not a traceback.
 """
 
 from __future__ import annotations
 
+import random
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import Phase, settings
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
 
 KERNEL = Path(__file__).parents[1] / "store" / "kernel"
 
@@ -24,10 +31,51 @@ settings.register_profile(
 )
 
 
-def pytest_configure() -> None:
-    """Stop the run when the kernel is not the one that its sources would give."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that repeats an order."""
+    parser.addoption(
+        "--random-seed", type=int, help="order of the tests, as the header of a run showed it; 0: as they are written"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Stop the run when the kernel is older than its sources; choose the order, for all workers of the run."""
     if problem := kernel_problem(KERNEL):
         raise pytest.UsageError(f"{problem}: run `make install`")
+    if hasattr(config, "workerinput"):
+        config.option.random_seed = config.workerinput["random_seed"]
+    elif config.option.random_seed is None:
+        in_a_debugger = config.option.usepdb or config.option.trace
+        config.option.random_seed = 0 if in_a_debugger else random.SystemRandom().randrange(1, 1 << 32)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Hand the seed to a worker of pytest-xdist."""
+    node.workerinput["random_seed"] = node.config.option.random_seed
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Show the seed."""
+    return f"--random-seed={config.option.random_seed}"
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
+) -> None:
+    """Show the seed beside failures as well: a quiet run has no header."""
+    if exitstatus == pytest.ExitCode.TESTS_FAILED:
+        terminalreporter.write_line(f"--random-seed={config.option.random_seed}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the tests into the order of the seed, before pytest brings the users of one fixture together."""
+    if seed := config.option.random_seed:
+        drawn = random.Random(seed)
+        places = {path: drawn.random() for path in sorted({item.path for item in items})}
+        drawn.shuffle(items)
+        items.sort(key=lambda item: places[item.path])
 
 
 def kernel_problem(folder: Path) -> str | None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+pytest.importorskip("pyspark", reason="one of the benchmarks is of Spark, which comes with make install-all")
+
 from benchmarks import compare, report
 from benchmarks.__main__ import BENCHMARKS, render
 from benchmarks.measure import Size
@@ -14,7 +16,9 @@ from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import java_home
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.spark] if name == "spark" else []) for name in BENCHMARKS]
+)
 def test_the_smallest_run_of_a_benchmark_is_written_read_and_rendered(name: str, tmp_path: Path) -> None:
     if name == "spark":
         skip_without_java()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
 import rmqclient
 
 PUBLIC = {
     "App",
+    "Batch",
     "CompactionConfig",
     "Compression",
+    "ConsumerConfig",
     "Decision",
     "Durability",
     "FlushConfig",
@@ -31,7 +36,9 @@ PUBLIC = {
     "TransactionConfig",
     "TransactionProducer",
     "TransactionResult",
+    "jmespath",
     "seconds_left",
+    "sql",
 }
 
 
@@ -43,6 +50,17 @@ def test_the_package_offers_exactly_these_names() -> None:
 def test_a_public_name_says_what_it_is(name: str) -> None:
     described = getattr(rmqclient, name).__doc__ or ""
     assert without_signature(name, described).strip(), f"{name} has no docstring of its own"
+
+
+def test_a_name_comes_from_where_a_type_checker_finds_it() -> None:
+    imports = ast.walk(ast.parse(Path(rmqclient.__file__).read_text(encoding="utf-8")))
+    seen = {alias.name: node.module for node in imports if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert {name: seen[name] for name in PUBLIC} == rmqclient._HOMES
+
+
+def test_another_name_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        rmqclient.Nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
 def without_signature(name: str, described: str) -> str:

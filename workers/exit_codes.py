@@ -1,8 +1,8 @@
-"""What a process says by the way it ends, and those endings in words.
+"""Exit codes of the command and of its workers, and the end of a process in words.
 
-Two sets, because two readers: :class:`ExitCode` is what ``rmq`` says to a shell or a service manager and is
-documented; :class:`WorkerExit` is what a worker says to its supervisor only. The latter are from ``sysexits.h``, far
-from the 1 and 2 that an interpreter or a handler's own ``sys.exit`` would use.
+There are two sets, for two readers. A shell or a service manager reads :class:`ExitCode`, which is documented. Only a
+supervisor reads the :class:`WorkerExit` of its worker. The codes of a worker come from ``sysexits.h``, far from the 1
+and 2 that an interpreter or a handler's own ``sys.exit`` would use.
 """
 
 from __future__ import annotations
@@ -20,26 +20,42 @@ class ExitCode(enum.IntEnum):
     STORE_CANNOT_BE_OPENED = 3
     REFUSED = 4
     CRASH_LOOP = 5
+    CHECK_FAILED = 6
     INTERRUPTED = 130
+
+
+EXPLAINED = """\b
+Exit codes:
+  0    ok
+  1    failed
+  2    wrong usage, or the application cannot be imported
+  3    the store cannot be opened or read
+  4    a group refused the workers, because its members have another subscription
+  5    every worker is in a crash loop
+  6    store dump and store verify: damaged bytes, or an invariant that does not hold
+  130  interrupted: the second Ctrl-C of run, the first of any other command
+"""
+"""The exit codes as help shows them."""
 
 
 class WorkerExit(enum.IntEnum):
     """Exit codes of a worker process."""
 
     STOPPED = 0
-    """Told to stop, and nothing was left in flight."""
+    """The worker was told to stop, and left nothing in flight."""
 
     FAILED = 1
-    """An exception ended it; the supervisor starts another one."""
+    """An exception ended the worker; the supervisor starts another one."""
 
     UNFINISHED = 75
-    """Told to stop, but messages were still in flight at its deadline. They are delivered again."""
+    """The worker was told to stop, but messages were still in flight at its deadline. They are delivered again."""
 
     REFUSED = 77
-    """A group did not let it in, as it differs from the members: another try would end the same way."""
+    """A group refused the worker, because its subscription differs from the members'. Another try would end the same
+    way."""
 
     CANNOT_BOOT = 78
-    """The handlers cannot be loaded: another try would end the same way."""
+    """The worker could not load its handlers. Another try would end the same way."""
 
 
 _HINTS = {
@@ -59,10 +75,10 @@ _WORDS = {
 
 
 def in_words(code: int | None) -> str:
-    """How a worker ended, for a person.
+    """Describe the end of a worker to a person.
 
-    ``code`` is what multiprocessing reports: the exit code, the negative number of the signal that killed the process,
-    255 also when its fork server is gone, and None for a process that could not be started at all.
+    ``code`` is what multiprocessing reports: the exit code, or the negative number of the signal that killed the
+    process. It is 255 also when the fork server is gone, and None when the process could not be started.
     """
     if code is None:
         return "could not be started"

@@ -1,21 +1,21 @@
 """Broadcast: every member of a group gets every message, once, and keeps its own offsets.
 
 A member is a group of its own in the group-queue table, named ``group|member``. ``|`` is in RocketMQ's alphabet of
-groups and not in ours, so no group of a user has such a name; for a broker that opens the store, the entries
-``topic@group|member`` of ``consumerOffset.json`` are those of groups that are not connected.
+groups and not in ours, so no group of a user has such a name. A broker that opens the store takes the entries
+``topic@group|member`` of ``consumerOffset.json`` for those of groups that are not connected.
 
-The name of a member outlives its process: whoever starts under it goes on where it was. Two processes cannot have one
-name at the same time. As in RocketMQ there is no retry and no dead letter: a message whose handler fails is logged and
-dropped (ConsumeMessageConcurrentlyService.processConsumeResult).
+The name of a member outlives its process: a process that starts under the name goes on where the last one stopped. Two
+processes cannot have one name at the same time. As in RocketMQ there is no retry and no dead letter: a message whose
+handler fails is logged and dropped (ConsumeMessageConcurrentlyService.processConsumeResult).
 """
 
 from __future__ import annotations
 
 import logging
 
-from rmqclient.delivery.concurrent import ConcurrentDelivery
 from rmqclient.errors import HandlerError
 from rmqclient.failures.failure import Failure
+from rmqclient.failures.retry import RetryPolicy
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import MAX_NAME_CHARACTERS, check_group, check_member
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 def group_of_member(handler: Handler, member: str | None) -> str:
     """Return the group under which a member of a broadcast group keeps its offsets.
 
-    Raises HandlerError when the member has no name, InvalidName for one that cannot be.
+    Raises HandlerError when the member has no name, InvalidName when its name is not allowed or is too long.
     """
     if member is None:
         raise HandlerError(
@@ -47,17 +47,23 @@ def group_of_member(handler: Handler, member: str | None) -> str:
 
 
 def group_and_member(name: str) -> tuple[str, str | None]:
-    """Return the group and the member that a name in the group-queue table stands for; no member if not broadcast."""
+    """Return the group and the member that a name in the group-queue table stands for; None if not broadcast."""
     group, separator, member = name.partition(SEPARATOR)
     return group, member if separator else None
 
 
-class BroadcastDelivery(ConcurrentDelivery):
-    """The threads of one broadcast handler: a message whose handler raises is logged, counted and done with."""
+class DroppedFailures:
+    """Takes the failed messages of one broadcast handler: each is logged and dropped."""
 
-    def _store(self, message: ReceivedMessage, failure: Failure, *_earlier: Failure) -> None:
+    def __init__(self, group: str, policy: RetryPolicy, client_id: str) -> None:
+        self.policy = policy
+        self.client_id = client_id
+        self._group = group
+
+    def send_back(self, message: ReceivedMessage, failure: Failure, *_before: Failure) -> None:
+        """Log a message that failed, which is then acknowledged."""
         _log.error(
             "group %s: message %s (%s, queue %d, offset %d) failed and is dropped, as broadcast messages are: %s: %s",
-            self._handler.group, message.message_id, message.topic, message.queue_id, message.queue_offset,
+            self._group, message.message_id, message.topic, message.queue_id, message.queue_offset,
             failure.error, failure.text,
         )  # fmt: skip

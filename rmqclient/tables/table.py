@@ -22,29 +22,20 @@ is the caller's own, and a value that nobody asks for costs nothing more.
 from __future__ import annotations
 
 import logging
-import os
-import secrets
 import threading
-import weakref
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from rmqclient.backend import Place, open_backend
+from rmqclient.backend.local import store_of
 from rmqclient.codecs import value_decoder_for
+from rmqclient.duration import Duration, in_seconds
 from rmqclient.message import SendResult
 from rmqclient.names import check_topic
-from rmqclient.store import MessageQueue, MessageStore, layout, open_store
-from rmqclient.store.append.releaser import REMOVED_WORD
+from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, MessageStore, fork
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
-from rmqclient.store.runtime.shared_state import arrival_lane_at, queue_slot_at
 from rmqclient.tables.updates import Unreadable, UpdateReader, Updates
-
-_LONGEST_SLEEP_MS = 500
-"""A sender killed between publishing and waking leaves a sleeper, which looks again by itself after so long."""
-
-_WAITING_LANES = layout.QUEUE_SLOT.at["waiting_lanes"]
-_MEMBERSHIP_WORD = layout.RUNTIME_HEADER.at["membership_word"]
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +102,7 @@ class Table(Snapshot):
 
     def __init__(
         self,
-        root: Path | str | MessageStore,
+        root: Place,
         topic: str,
         *,
         value_type: Any = bytes,
@@ -124,10 +115,12 @@ class Table(Snapshot):
         self.without_key = 0
         """Messages that had no key."""
         self._on_change = on_change
-        self._own_store = not isinstance(root, MessageStore)
-        self._store = root if isinstance(root, MessageStore) else open_store(root, create=False)
+        self._backend = open_backend(root, create=False)
+        self._store = store_of(self._backend, "a table")
         self._reader = UpdateReader(self._store)
-        self._lane = secrets.randbelow(layout.ARRIVAL_LANES)
+        self._arrival_bell = self._store.arrival_bell()
+        self._membership_bell = self._store.membership_bell()
+        self._removal_bell = self._store.removal_bell()
         self._positions: dict[MessageQueue, int] = {}
         self._told_at: dict[str, int] = {}
         """By key, where in the commit log the value was found that this look at the queues has brought."""
@@ -140,7 +133,7 @@ class Table(Snapshot):
         """Why nobody gets an answer any more."""
         self._is_forked = False
         self._thread = threading.Thread(target=self._follow, name=f"rmq-table-{topic}", daemon=True)
-        _tables[id(self)] = self
+        fork.register(self)
         self._thread.start()
         if wait:
             try:
@@ -191,7 +184,7 @@ class Table(Snapshot):
         with self._moved:
             return dict(self._positions)
 
-    def wait_until_caught_up(self, timeout: float | None = None) -> None:
+    def wait_until_caught_up(self, timeout: Duration | None = None) -> None:
         """Return when the table knows all messages that are there now. Raises TimeoutError, StoreClosed.
 
         A handler that calls this first knows what was sent before its message.
@@ -200,7 +193,7 @@ class Table(Snapshot):
         ends = self._ends()
         self._wait(lambda: all(self._positions.get(queue, 0) >= end for queue, end in ends.items()), timeout, f"{ends}")
 
-    def wait_for(self, sent: SendResult, timeout: float | None = None) -> None:
+    def wait_for(self, sent: SendResult, timeout: Duration | None = None) -> None:
         """Return when the table knows a message that somebody sent, and so all that stand before it in its queue.
 
         Raises TimeoutError, StoreClosed, and ValueError for a message of another topic, such as one that is delayed.
@@ -214,12 +207,11 @@ class Table(Snapshot):
         if self._closing or self._is_forked:
             return
         self._closing = True
-        self._store.state.words.signal(arrival_lane_at(self._lane))
-        self._store.state.words.signal(_MEMBERSHIP_WORD)
+        self._arrival_bell.ring()
+        self._membership_bell.ring()
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        if self._own_store:
-            self._store.close()
+        self._backend.close()
 
     def __enter__(self) -> Self:
         return self
@@ -242,13 +234,14 @@ class Table(Snapshot):
         if self._refusal:
             raise StoreClosed(self._refusal)
 
-    def _wait(self, condition: Callable[[], bool], timeout: float | None, what: str) -> None:
+    def _wait(self, condition: Callable[[], bool], timeout: Duration | None, what: str) -> None:
         self._check_usable()
+        seconds = None if timeout is None else in_seconds("timeout", timeout)
         with self._moved:
-            done = self._moved.wait_for(lambda: bool(self._refusal) or condition(), timeout)
+            done = self._moved.wait_for(lambda: bool(self._refusal) or condition(), seconds)
         self._check_usable()
         if not done:
-            raise TimeoutError(f"after {timeout} s the table of {self.topic!r} has not come to {what}")
+            raise TimeoutError(f"after {seconds} s the table of {self.topic!r} has not come to {what}")
 
     # --- the thread --------------------------------------------------------------------------------
 
@@ -266,12 +259,12 @@ class Table(Snapshot):
             self._moved.notify_all()
 
     def _look_until_closed(self) -> None:
-        words, removed = self._store.state.words, 0
+        removed = 0
         while not self._closing:
-            if (now_removed := words.load32(REMOVED_WORD)) != removed:
+            if (now_removed := self._removal_bell.heard()) != removed:
                 removed = now_removed
                 self._reader.release()
-            wake_at, seen = self._arm()
+            bell, heard = self._arm()
             try:
                 has_more = self._look()
             except (StoreClosed, NotInstalled):
@@ -280,7 +273,7 @@ class Table(Snapshot):
                 _log.error("the table of %r cannot be read, trying again: %s", self.topic, error)
                 has_more = False
             if not has_more and not self._closing:
-                words.wait(wake_at, seen, _LONGEST_SLEEP_MS)
+                bell.wait(heard, LONGEST_SLEEP_S)
 
     def _ends(self) -> dict[MessageQueue, int]:
         return {queue: self._store.topics.max_offset(queue) for queue in self._queues()}
@@ -291,15 +284,13 @@ class Table(Snapshot):
         except UnknownTopic:
             return []
 
-    def _arm(self) -> tuple[int, int]:
-        """Ask to be woken by the next message; return the word to sleep on, and what it is until then."""
+    def _arm(self) -> tuple[Bell, int]:
+        """Ask to be woken by the next message, or by a first queue; return the bell to sleep by and what it heard."""
         self._store.check_usable()
-        words, queues = self._store.state.words, self._queues()
-        wake_at = arrival_lane_at(self._lane) if queues else _MEMBERSHIP_WORD
-        seen = words.load32(wake_at)
-        for queue in queues:
-            words.set_bits(queue_slot_at(self._store.topics.slot(queue)) + _WAITING_LANES, 1 << self._lane)
-        return wake_at, seen
+        queues = self._queues()
+        if queues:
+            return self._arrival_bell, self._arrival_bell.arm(*queues)
+        return self._membership_bell, self._membership_bell.heard()
 
     def _look(self) -> bool:
         """Go through the queues once, to the ends that they have now. False when there was nothing."""
@@ -353,14 +344,3 @@ class Table(Snapshot):
 
 def _name_of(value_type: Any) -> str:
     return getattr(value_type, "__qualname__", None) or str(value_type)
-
-
-_tables: weakref.WeakValueDictionary[int, Table] = weakref.WeakValueDictionary()
-
-
-def _after_fork() -> None:
-    for table in list(_tables.values()):
-        table.leave_to_parent()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -29,7 +29,7 @@ header again, for the case that its first bytes cannot be read::
 A file is never changed. Its successor is written beside it (``compacted.tmp``), flushed, and renamed over it, and then
 the directory is flushed: a crash leaves the old one or the new one. Who has the old one open reads on in it.
 
-Invariants, checked by ``python -m rmqclient.store verify``:
+Invariants, checked by ``rmq store verify``:
 
 14. One of the two headers is whole, the entries are whole, their queue offsets grow and stay below ``compacted_to``,
     which is not above the queue's max offset.

@@ -3,7 +3,7 @@
 ``commitlog/<first byte, 20 digits>``, every file of the same size, filled from its begin. A record that does not fit
 with 8 bytes to spare goes to the next file; a blank record ends this one (CommitLog.DefaultAppendMessageCallback).
 
-Invariants, checked by ``python -m rmqclient.store verify``:
+Invariants, checked by ``rmq store verify``:
 
 1. From the first byte of the oldest file to ``published_to`` there are valid records and, at the end of each file but
    the last, one blank record; no other bytes between them.

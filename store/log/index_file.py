@@ -33,7 +33,7 @@ begin, until its first entry.
 A search finds candidates: different keys can have one hash, and an index file has no check value. Whoever asks compares
 the key with the record. Numbers fall along a chain, so that a damaged one ends and does not go round.
 
-Invariants, checked by ``python -m rmqclient.store verify``:
+Invariants, checked by ``rmq store verify``:
 
 11. A slot is 0 or the number of an entry, and ``previous`` is smaller than the number of its own entry.
 12. The record that an entry points to has a key of that hash.

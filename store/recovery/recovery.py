@@ -1,7 +1,10 @@
-"""Recovery: what the first process that opens a store does before anybody else may.
+"""Recovery: what the first process that opens a store does before any other process may use it.
 
-:func:`survey` looks and changes nothing. :func:`plan` decides, from the survey alone. :func:`apply` changes; it can be
-killed anywhere and done again. Printing the plan is a dry run.
+- :func:`first_steps` finds what must be mended before the log can be read: files of another size, and an append whose
+  process died. Opening carries these steps out, a dry run does not.
+- :func:`survey` looks at everything. :func:`plan` decides, from the survey alone. :func:`plan_for` does both, for
+  opening and for the dry run, so that a dry run prints what opening does.
+- :func:`apply` changes the directory. It can be killed anywhere and repeated.
 
 How far the log is believed:
 
@@ -21,7 +24,7 @@ and to which no record leads is moved to ``quarantined``. Nothing else is ever d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -30,54 +33,61 @@ from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.files.mapped_file import remove_scratch, sync_directory
-from rmqclient.store.kernel._kernel import running_in
 from rmqclient.store.layout import COPYING, IDLE, RECORDED
 from rmqclient.store.log import commit_log, index_file
 from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from rmqclient.store.log.dispatch import dispatch
 from rmqclient.store.log.index_file import IndexSummary
-from rmqclient.store.log.shape import QUARANTINED, OddFile, begins_with_record, is_empty, is_whole, put_away
+from rmqclient.store.log.shape import (
+    QUARANTINED,
+    OddFile,
+    begins_with_record,
+    is_empty,
+    is_whole,
+    odd_files,
+    put_away,
+)
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.recovery import log_scan
+from rmqclient.store.recovery.group_progress import Progress
 from rmqclient.store.recovery.log_scan import NOTHING, Quarantined
-from rmqclient.store.runtime.group_table import GroupTable
-from rmqclient.store.runtime.shared_state import SharedState, running_slot_at
-from rmqclient.store.settings import checkpoint, config_file
-from rmqclient.store.settings.topic_table import TopicTable
+from rmqclient.store.runtime.shared_state import SharedState, has_sound_offsets
+from rmqclient.store.settings import checkpoint, config_file, store_settings
 
 ABORT = "abort"
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupted:
-    """Messages of one group-queue that were running when their process died; see the running table."""
+class UnfinishedAppend:
+    """An append whose process died in it."""
 
-    queue_offset: int
-    last_offset: int
-    attempt: int
-    pid: int
+    start: int
+    end: int
+    is_recorded: bool
+    """Whether its records are whole: then it is finished, otherwise undone."""
+
+    def line(self) -> str:
+        """Return in words what is done about it."""
+        done = "finish" if self.is_recorded else "undo"
+        return f"{done} the append of a killed process, bytes {self.start} to {self.end}"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupProgress:
-    """How far a group has come with one queue."""
+class FirstSteps:
+    """What is mended before the log is surveyed, and what the survey may rely on."""
 
-    committed_offset: int
-    acknowledged: int = 0
-    epoch: int = 0
-    interrupted: tuple[Interrupted, ...] = ()
-    held: tuple[int, int] = (0, 0)
-    """``held_offset`` and ``held_attempts`` of an ordered queue."""
-    paused: bool = False
-
-
-Progress = dict[tuple[str, MessageQueue], GroupProgress]
+    resize: tuple[OddFile, ...] = ()
+    """Files of another size than their kind has."""
+    settle: UnfinishedAppend | None = None
+    leftover: SharedState | None = None
+    """The runtime file of this boot, None when it is missing or not to be believed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
     """What stands in the directory."""
 
+    first: FirstSteps
     same_boot: bool
     """The runtime file is this boot's and fits the files: its frontiers are believed."""
     bases: tuple[int, ...]
@@ -112,6 +122,10 @@ class Survey:
 class RecoveryPlan:
     """What will be changed."""
 
+    first: FirstSteps
+    """What is mended before everything else."""
+    same_boot: bool
+    """Whether the runtime file is believed: the groups' progress is taken from there, and all stores reached memory."""
     log_begin: int
     log_end: int
     cut_reason: str | None
@@ -135,7 +149,10 @@ class RecoveryPlan:
 
     def lines(self) -> list[str]:
         """Return the plan in words, one step a line."""
-        lines = [f"commit log from {self.log_begin} to {self.log_end}"]
+        lines = [odd.line() for odd in self.first.resize]
+        if self.first.settle is not None:
+            lines.append(self.first.settle.line())
+        lines.append(f"commit log from {self.log_begin} to {self.log_end}")
         if self.cut_reason:
             lines.append(f"cut at {self.log_end}: {self.cut_reason}")
         lines += [f"remove the empty commit log file at {base}" for base in self.remove_files]
@@ -166,24 +183,43 @@ class Recovered:
     """Records by a broker whose queue offset is not believed: they are stepped over."""
     cut_queues: list[MessageQueue] = field(default_factory=list)
     """Queues that lost entries at and above their max offset."""
-    same_boot: bool = False
-    """Whether the end of the log is known to be durable already, because a process of this boot saw to that."""
+
+
+def first_steps(root: Path, log_files: FileQueue, queues: ConsumeQueues, leftover: SharedState | None) -> FirstSteps:
+    """Find what must be mended before the log is surveyed. Changes nothing.
+
+    ``leftover`` is the runtime file that the last processes left, None without one. Raises StoreUnusable for a file of
+    the store that is not a regular file.
+    """
+    if leftover is not None and not _is_believed(leftover, root):
+        leftover = None
+    settle = None
+    if leftover is not None and leftover.append_stage != IDLE:
+        is_recorded = leftover.append_stage == RECORDED
+        settle = UnfinishedAppend(leftover.append_from, leftover.written_to, is_recorded)
+    return FirstSteps(tuple(odd_files(log_files, queues)), settle, leftover)
+
+
+def plan_for(
+    root: Path, log_files: FileQueue, queues: ConsumeQueues, first: FirstSteps, *, check_entries: bool = True
+) -> RecoveryPlan:
+    """Survey the directory and decide what is changed in it. Changes nothing.
+
+    The plan is the same before the first steps were carried out and after. ``check_entries=False`` is for a dry run:
+    see :func:`survey`. Raises StoreCorrupt when a byte cannot be read.
+    """
+    return plan(survey(root, log_files, queues, first, check_entries=check_entries))
 
 
 def survey(
-    root: Path,
-    log_files: FileQueue,
-    queues: ConsumeQueues,
-    leftover: SharedState | None,
-    odd: Sequence[OddFile] = (),
-    *,
-    check_entries: bool = True,
+    root: Path, log_files: FileQueue, queues: ConsumeQueues, first: FirstSteps, *, check_entries: bool = True
 ) -> Survey:
     """Look at everything; change nothing.
 
-    ``leftover`` is the runtime file of this boot, its append settled. ``odd`` are files that had another size: they
-    are read again. ``check_entries=False`` maps no consume queue, and takes no entry for right.
+    Files that had another size are read again from their begin. ``check_entries=False`` maps no consume queue, and
+    takes no entry for right. Raises StoreCorrupt when a byte cannot be read.
     """
+    leftover, odd = first.leftover, first.resize
     bases = tuple(log_files.bases())
     begin = bases[0] if bases else 0
     marks, low_water = checkpoint.read(root)
@@ -205,8 +241,9 @@ def survey(
     if leftover is not None and same_boot and leftover.append_stage == COPYING:  # looked at, and not undone as yet
         scanned = replace(scanned, entries_right_to=scan_from, queue_ends={})
         end, tail, foreign_from = leftover.published_to, NOTHING, leftover.written_to
-    settings = config_file.read_store_settings(root)
+    settings = store_settings.read_store_settings(root)
     return Survey(
+        first=first,
         same_boot=same_boot,
         bases=bases,
         file_bytes=log_files.file_bytes,
@@ -234,6 +271,8 @@ def plan(found: Survey) -> RecoveryPlan:
     kept = _index_kept(found, end)
     indexed_to = kept[-1].header.end_offset if kept else begin
     return RecoveryPlan(
+        first=found.first,
+        same_boot=found.same_boot,
         log_begin=begin,
         log_end=end,
         cut_reason=None if found.tail == NOTHING else found.tail,
@@ -361,6 +400,10 @@ def _end_of_lost(queue: ConsumeQueue, end: int, quarantined: tuple[Quarantined, 
     return end
 
 
+def _is_believed(leftover: SharedState, root: Path) -> bool:
+    return believable(leftover, root) and fits_together(leftover) and has_sound_offsets(leftover)
+
+
 def believable(leftover: SharedState, root: Path) -> bool:
     """Tell whether nobody but this library wrote to the store since the runtime file was last used.
 
@@ -382,42 +425,6 @@ def fits_together(leftover: SharedState) -> bool:
     in_order = leftover.flushed_to <= published_to <= written_to <= published_to + longest_append
     begins = {IDLE: 0, COPYING: published_to, RECORDED: 0}.get(leftover.append_stage)
     return in_order and begins is not None and begins <= leftover.append_from <= written_to
-
-
-def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> Progress:
-    """Take the groups' progress over from the runtime file.
-
-    With it the acknowledgements above the committed offset, and what was running: nobody runs any more.
-    """
-    kept: Progress = {}
-    for slot in GroupTable(leftover, timeout_ms):
-        slot.finish_seek()
-        bits = slot.acknowledged_bits()
-        committed, advance_to = slot.load("committed_offset"), slot.load("advance_to")
-        # An owner may have died in the middle of an advance, which over removed messages is one of any length.
-        for offset in range(max(committed, advance_to - layout.ACK_WINDOW), advance_to):
-            bits &= ~(1 << offset % layout.ACK_WINDOW)
-        interrupted = tuple(_interrupted(leftover, slot.number))
-        held = slot.load("held_offset"), slot.load("held_attempts")
-        paused = bool(slot.load("paused"))
-        progress = GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused)
-        kept[slot.group, topics.queue(slot.queue_slot)] = progress
-    return kept
-
-
-def _interrupted(leftover: SharedState, group_queue: int) -> Iterator[Interrupted]:
-    for number in running_in(leftover.mapping, layout.RUNNING_TABLE_AT, leftover.running_count, group_queue):
-        fields = layout.RUNNING_SLOT.read(leftover.mapping, running_slot_at(number))
-        yield Interrupted(fields["queue_offset"], fields["last_offset"], fields["attempt"], fields["pid"])
-
-
-def progress_on_disk(root: Path) -> Progress:
-    """Read the groups' progress from ``consumerOffset.json``."""
-    return {
-        (group, MessageQueue(topic, queue_id)): GroupProgress(offset)
-        for (topic, group), offsets in config_file.read_consumer_offsets(root).items()
-        for queue_id, offset in offsets.items()
-    }
 
 
 def _between(start: int, end: int, damaged: tuple[Quarantined, ...]) -> tuple[tuple[int, int], ...]:

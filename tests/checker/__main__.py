@@ -16,14 +16,12 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
-import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
-
 from tests.checker.plan import Plan, fresh_seed, known_modes
 from tests.checker.planted import PLANTED
 from tests.checker.rules.checks import judge
 from tests.checker.rules.evidence import collect
 from tests.checker.running.phases import run
-from tests.support import wall_clock
+from tests.support.host import wall_clock
 
 SCALED_LEASE_MS, TRUE_LEASE_MS = 500, 20_000
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import rmqclient.delivery.delivery
+from rmqclient.delivery import caller
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.handler import Handler
 from rmqclient.message import Message, SendResult
@@ -23,7 +23,7 @@ _ONE_IN = 50
 
 
 def _acknowledge_before_handling() -> None:
-    take = ProcessQueue.take
+    take = ProcessQueue.take_new
 
     def eager(self: ProcessQueue) -> Any:
         batch = take(self)
@@ -31,11 +31,11 @@ def _acknowledge_before_handling() -> None:
             self.grant.acknowledge(message)
         return batch
 
-    ProcessQueue.take = eager  # type: ignore[method-assign]
+    ProcessQueue.take_new = eager  # type: ignore[method-assign]
 
 
 def _drop_a_message() -> None:
-    take, turn = ProcessQueue.take, itertools.count(1)
+    take, turn = ProcessQueue.take_new, itertools.count(1)
 
     def forgetful(self: ProcessQueue) -> Any:
         batch = take(self)
@@ -45,14 +45,14 @@ def _drop_a_message() -> None:
             return batch[1:]
         return batch
 
-    ProcessQueue.take = forgetful  # type: ignore[method-assign]
+    ProcessQueue.take_new = forgetful  # type: ignore[method-assign]
 
 
 def _handle_twice() -> None:
-    calling = rmqclient.delivery.delivery.calling
+    make_caller = caller.make_caller
 
     def twice(handler: Handler) -> Callable[[Any], Any]:
-        call = calling(handler)
+        call = make_caller(handler)
 
         def both(message: Any) -> None:
             call(message)
@@ -61,14 +61,14 @@ def _handle_twice() -> None:
 
         return both
 
-    rmqclient.delivery.delivery.calling = twice
+    caller.make_caller = twice
 
 
 def _die_in_a_handler() -> None:
-    calling = rmqclient.delivery.delivery.calling
+    make_caller = caller.make_caller
 
     def deadly(handler: Handler) -> Callable[[Any], Any]:
-        call = calling(handler)
+        call = make_caller(handler)
 
         def once_too_often(message: Any) -> None:
             if message.queue_offset == 1_000 and message.queue_id == 0:
@@ -77,7 +77,7 @@ def _die_in_a_handler() -> None:
 
         return once_too_often
 
-    rmqclient.delivery.delivery.calling = deadly
+    caller.make_caller = deadly
 
 
 class _ChangedGrant:

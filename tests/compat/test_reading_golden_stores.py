@@ -1,4 +1,4 @@
-"""``python -m rmqclient.store`` on directories that a real RocketMQ 4.9.8 wrote."""
+"""``rmq store`` on directories that a real RocketMQ 4.9.8 wrote."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from rmqclient.store.__main__ import main
 from rmqclient.store.inspect.dump import dump
+from rmqclient.store.inspect.found import look
 from rmqclient.store.inspect.reading import open_reader
-from rmqclient.store.inspect.verify import CHECKS, look, verify
+from rmqclient.store.inspect.verify import CHECKS, verify
 from tests.support.oracle import reference
-from tests.support.written import overwrite, state_of_files
+from tests.support.written import overwrite, run_here, state_of_files
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -58,9 +58,7 @@ def test_every_record_of_a_brokers_store_is_dumped(root: Path) -> None:
             assert line[name] == getattr(record, name)
 
 
-def test_a_damaged_body_in_a_brokers_store_is_found_and_stepped_over(
-    root: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_a_damaged_body_in_a_brokers_store_is_found_and_stepped_over(root: Path) -> None:
     # Given a flipped byte, which only the CRC of the body can tell
     records = reference.read_commit_log(root)
     offset, record = records[3]
@@ -71,14 +69,13 @@ def test_a_damaged_body_in_a_brokers_store_is_found_and_stepped_over(
     overwrite(file, position, bytes((log[position] ^ 1,)))
     # Then verify names the record and its entry
     assert {problem.invariant for problem in verify(root)} == {1, 6}
-    assert main(["verify", str(root)]) == 6
-    capfdbinary.readouterr()
+    assert run_here("verify", root).exit_code == 6
     # And a dump has all others
-    assert main(["dump", str(root)]) == 6
-    printed, noted = capfdbinary.readouterr()
-    dumped = [orjson.loads(line)["commit_log_offset"] for line in printed.splitlines()]
+    done = run_here("dump", root)
+    assert done.exit_code == 6
+    dumped = [orjson.loads(line)["commit_log_offset"] for line in done.stdout_bytes.splitlines()]
     assert dumped == [other for other, _ in records if other != offset]
-    assert noted.decode().startswith(f"{file}, byte {offset}: {record.size} bytes are damaged (the CRC of the body")
+    assert done.stderr.startswith(f"{file}, byte {offset}: {record.size} bytes are damaged (the CRC of the body")
 
 
 def test_a_brokers_store_has_nothing_for_the_checks_of_the_runtime_file(root: Path) -> None:

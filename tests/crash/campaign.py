@@ -23,8 +23,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
-
 from rmqclient.failures.retry import retry_topic
 from rmqclient.store import SCHEDULE_TOPIC, MessageStore, open_store
 from tests.crash.history import Delivery, Figures, Name, Send, Stored, deliveries_of, judge, sends_of

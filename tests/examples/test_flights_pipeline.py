@@ -8,9 +8,12 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from copy import deepcopy
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 from examples.flights.dataset import flights
 from examples.flights.outcome import tally
@@ -65,7 +68,7 @@ def move_a_flight_by_an_hour(found: WeatherDelays) -> None:
 @pytest.mark.parametrize(
     ("spoil", "differ"),
     [(add_a_minute, 1), (lose_a_cell, 1), (move_a_flight_by_an_hour, 2)],
-    ids=str,
+    ids=["a minute more", "a cell less", "a flight an hour later"],
 )
 def test_the_check_notices(expected: WeatherDelays, spoil: Callable[[WeatherDelays], None], differ: int) -> None:
     assert faults({"stream": expected, "archive": deepcopy(expected)}, expected) == []
@@ -95,6 +98,7 @@ def test_a_chart_without_rain_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.spark
 def test_spark_finds_in_the_store_what_pandas_finds_in_the_files(tmp_path: Path) -> None:
     if reason := why_no_spark():
         pytest.skip(reason)
@@ -133,7 +137,8 @@ def test_without_java_the_pipeline_says_in_one_line_what_to_install(
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("rmqclient.spark.java.importlib.util.find_spec", lambda _name: None)
-    monkeypatch.setattr("rmqclient.spark.session.check_installed", lambda: None)
+    spark_session = import_module("rmqclient.spark.session")  # rmqclient.spark has a function of that name
+    monkeypatch.setattr(spark_session, "check_installed", lambda: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)  # pytest keeps its own
     main(["--output", str(tmp_path / "output")], standalone_mode=False)
     (line,) = capsys.readouterr().out.splitlines()

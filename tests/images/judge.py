@@ -17,9 +17,9 @@ from rmqclient.store import Message, MessageQueue, MessageStore, StoreConfig, la
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.log.query import END_OF_TIME
-from rmqclient.store.recovery import opening, recovery
-from rmqclient.store.recovery.recovery import Recovered
-from rmqclient.store.settings import config_file
+from rmqclient.store.recovery import group_progress, opening, recovery
+from rmqclient.store.recovery.recovery import FirstSteps, Recovered
+from rmqclient.store.settings import config_file, store_settings
 from tests.images.image import Image
 from tests.images.ledger import Known, Ledger
 from tests.images.workload import bytes_of
@@ -67,8 +67,7 @@ class Judge:
     def recover(self) -> tuple[Recovered, list[str]]:
         """Recover what stands there as after a reboot; return what recovery says, and what it should not say."""
         log_files, queues = opening.files_of(self.root, self._config, MappingCache(256))
-        found = recovery.survey(self.root, log_files, queues, None)
-        chosen = recovery.plan(found)
+        chosen = recovery.plan_for(self.root, log_files, queues, FirstSteps())
         recovered = recovery.apply(chosen, self.root, log_files, queues)
         return recovered, [f"bytes {bad.start} to {bad.end} were taken for damage" for bad in chosen.quarantined]
 
@@ -190,13 +189,13 @@ class Judge:
         self._there[path] = content
 
     def _judge_config(self, ledger: Ledger, moment: int, recovered: Recovered) -> list[str]:
-        settings = config_file.read_store_settings(self.root)
+        settings = store_settings.read_store_settings(self.root)
         if settings is None and ledger.is_made.at(moment):
             return ["store.json is gone"]
         missing = set(ledger.topics.at(moment)) - config_file.read_topics(self.root).keys()
         if missing:
             return [f"topics {sorted(missing)} are gone"]
-        progress = {key: kept.committed_offset for key, kept in recovery.progress_on_disk(self.root).items()}
+        progress = {key: kept.committed_offset for key, kept in group_progress.progress_on_disk(self.root).items()}
         return judge_progress(progress, recovered.queues, ledger, moment)
 
 

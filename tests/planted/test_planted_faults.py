@@ -85,7 +85,19 @@ def copied(top: Path) -> Path:
 
 def run_tests(top: Path, tests: str, select: str = "") -> subprocess.CompletedProcess[str]:
     """Run tests of a copy up to the first failure, in a process of their own that sees nothing but the copy."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--random-seed",
+        "0",
+    ]
     command += ["--hypothesis-profile", "planted", tests]
     if select:
         command += ["-k", select]
@@ -94,4 +106,4 @@ def run_tests(top: Path, tests: str, select: str = "") -> subprocess.CompletedPr
 
 def environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTEST_ADDOPTS"}}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "RMQ_TEST_LINES_APART": "40"}
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1"}

@@ -25,9 +25,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import apscheduler.executors.pool
-import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
-
 from rmqclient.store import Durability, StoreConfig
 from rmqclient.store.settings import checkpoint
 from tests.power.disks import machine

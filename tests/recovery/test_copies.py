@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,7 +16,7 @@ from rmqclient.store.inspect.reading import open_reader
 from rmqclient.store.runtime import shared_state
 from tests.recovery.scenes import QUEUES, Expected, Written, check, copy, deliveries
 from tests.support.oracle import reference
-from tests.support.written import GROUP, SMALL, TOP, appending, written_store
+from tests.support.written import GROUP, RMQ_STORE, SMALL, TOP, appending, written_store
 
 
 def test_a_moved_store_is_the_same_store(original: Path, written: Written, target: Path, way: str) -> None:
@@ -92,7 +91,7 @@ def test_opening_does_not_wait_for_those_who_have_the_original_open(original: Pa
     with open_store(original, housekeeping=False):
         begun = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "rmqclient.store", "repair", str(root)],
+            [*RMQ_STORE, "repair", root],
             cwd=TOP,
             capture_output=True,
             timeout=30,

@@ -12,11 +12,10 @@ import orjson
 import pytest
 
 from rmqclient.store import open_store
-from rmqclient.store.__main__ import main
 from rmqclient.store.errors import ConfigMismatch, StoreUnusable
 from rmqclient.store.inspect import verify
 from tests.recovery.scenes import FILE_BYTES, QUEUES, Expected, Written, check, copy, log_path, queue_path, snapshot
-from tests.support.written import run
+from tests.support.written import run, run_here
 
 
 def become_a_directory(path: Path) -> None:
@@ -107,7 +106,7 @@ def test_settings_that_are_not_those_of_the_files_are_refused(
         open_store(root, housekeeping=False)
     with pytest.raises(ConfigMismatch):
         verify.verify(root)
-    assert main(["repair", str(root)]) == 3
+    assert run_here("repair", root).exit_code == 3
     assert snapshot(root) == before
     (root / "store.json").write_bytes(intact)
     check(root, Expected(written=written))

@@ -1,4 +1,4 @@
-"""``python -m rmqclient.store repair``: the plan is what happens, a dry run changes nothing, only closed stores are."""
+"""``rmq store repair``: the plan is what happens, a dry run changes nothing, only closed stores are."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import fcntl
 import re
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rmqclient.store import layout, open_store
-from rmqclient.store.__main__ import main
 from rmqclient.store.inspect import verify
 from rmqclient.store.layout import COPYING, RECORDED
 from rmqclient.store.log.consume_queue import Entry
+from rmqclient.store.recovery import recovery
+from rmqclient.store.recovery.recovery import RecoveryPlan, Survey
 from rmqclient.store.repair import planned
-from rmqclient.store.runtime.shared_state import queue_slot_at
+from rmqclient.store.runtime import shared_state
+from rmqclient.store.runtime.shared_state import group_queue_slot_at, queue_slot_at
 from tests.recovery.scenes import (
     FILE_BYTES,
     QUEUES,
@@ -29,7 +32,7 @@ from tests.recovery.scenes import (
 )
 from tests.support.oracle import reference
 from tests.support.stores import abandon
-from tests.support.written import ORDERS, SMALL, fill, run
+from tests.support.written import ORDERS, SMALL, fill, run, run_here
 
 
 def tear_the_tail(root: Path) -> None:
@@ -82,19 +85,20 @@ def overwrite_log(root: Path, offset: int, content: bytes) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_a_dry_run_prints_the_plan_and_changes_nothing(
-    original: Path, target: Path, way: str, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+    original: Path, target: Path, way: str, damage: Callable[[Path], None]
 ) -> None:
     root = copy(original, way, target)
     damage(root)
     before = snapshot(root)
-    assert main(["repair", str(root), "--dry-run"]) == 0
+    done = run_here("repair", root, "--dry-run")
+    assert done.exit_code == 0
     assert snapshot(root) == before
-    assert re.search(DAMAGES[damage], capsys.readouterr().out)
+    assert re.search(DAMAGES[damage], done.stdout)
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_a_repair_does_what_the_first_opener_does(
-    original: Path, target: Path, way: str, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+    original: Path, target: Path, way: str, damage: Callable[[Path], None]
 ) -> None:
     # Given the same damage twice
     root, other = copy(original, way, target), copy(original, way, target.with_name("other"))
@@ -103,8 +107,9 @@ def test_a_repair_does_what_the_first_opener_does(
 
     # When one is repaired and the other is opened
     dry = planned(root)
-    assert main(["repair", str(root)]) == 0
-    assert capsys.readouterr().out.splitlines() == dry
+    done = run_here("repair", root)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == dry
     open_store(other, housekeeping=False).close()
 
     # Then both hold the same, and there is nothing left to do
@@ -113,7 +118,7 @@ def test_a_repair_does_what_the_first_opener_does(
     after = planned(root)
     assert not any(line.startswith(("cut", "move", "remove", "dispatch")) or "instead of" in line for line in after)
     once = durable_content(root)
-    assert main(["repair", str(root)]) == 0
+    assert run_here("repair", root).exit_code == 0
     assert durable_content(root) == once
 
 
@@ -162,12 +167,70 @@ def test_the_exit_codes_are_in_the_help() -> None:
         assert line in text
 
 
+def leave_an_append_under_way(root: Path) -> None:
+    """Leave the last record written, and not yet published: nothing to damage, but to finish."""
+    left = shared_state.leftover(root)
+    if left is not None:
+        offset, record = reference.read_commit_log(root)[-1]
+        left.append_from, left.written_to = offset, offset + record.size
+        left.flushed_to = left.published_to = offset
+        left.append_stage = RECORDED
+
+
+def damage_the_frontiers(root: Path) -> None:
+    left = shared_state.leftover(root)
+    if left is not None:
+        left.published_to = left.written_to + 8
+
+
+def damage_an_offset_of_a_group(root: Path) -> None:
+    left = shared_state.leftover(root)
+    if left is not None:
+        left.words.store(group_queue_slot_at(0) + layout.GROUP_QUEUE_SLOT.at["advance_to"], 1 << 40)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [*DAMAGES, leave_an_append_under_way, damage_the_frontiers, damage_an_offset_of_a_group],
+    ids=lambda damage: damage.__name__,
+)
+def test_opening_carries_out_the_plan_of_the_dry_run(
+    original: Path, target: Path, way: str, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given the plans that are made, by a dry run and by an opening after its first steps
+    plans: list[RecoveryPlan] = []
+    plan = recovery.plan
+
+    def watched(found: Survey) -> RecoveryPlan:
+        plans.append(plan(found))
+        return plans[-1]
+
+    monkeypatch.setattr(recovery, "plan", watched)
+    root = copy(original, way, target)
+    damage(root)
+    planned(root)
+    open_store(root, housekeeping=False).close()
+
+    # Then they differ only in the entries: a dry run maps no consume queue, so it takes all for wrong
+    dry, deed = plans
+    assert (dry.first.resize, dry.first.settle) == (deed.first.resize, deed.first.settle)
+    assert (dry.first.leftover is None) == (deed.first.leftover is None)
+    if way == "closed":
+        assert (deed.first.leftover is None) == (damage in (damage_the_frontiers, damage_an_offset_of_a_group))
+        assert (deed.first.settle is None) == (damage is not leave_an_append_under_way)
+    assert replace(dry, first=deed.first, dispatch_ranges=(), queue_ends={}) == replace(
+        deed, dispatch_ranges=(), queue_ends={}
+    )
+    for start, end in deed.dispatch_ranges:
+        assert any(first <= start <= end <= last for first, last in dry.dispatch_ranges)
+
+
 @pytest.mark.parametrize("stage", [COPYING, RECORDED])
 def test_the_plan_foresees_what_becomes_of_an_append_under_way(target: Path, stage: int) -> None:
     # Given a process that died in an append, its record all there, its entry not
     store = open_store(target, SMALL, housekeeping=False)
     fill(store, 20)
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     (queue,) = store.topics.queues(ORDERS)
     fill(store, 1)
     offset, record = reference.read_commit_log(target)[-1]

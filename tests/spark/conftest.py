@@ -30,6 +30,8 @@ QUICK = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=needs_spark)
     needing = [item for item in items if needs_spark(item)]
+    for item in needing:
+        item.add_marker(pytest.mark.spark)
     if needing and (reason := why_no_spark()):
         for item in needing:
             item.add_marker(pytest.mark.skip(reason=reason))

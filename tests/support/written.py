@@ -16,10 +16,13 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+from click.testing import CliRunner, Result
+
 from rmqclient.store import Message, MessageStore, StoreConfig, TagSet, layout, open_store
 from rmqclient.store.kernel._kernel import Appender
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.settings.disk import Usage
+from rmqclient.workers.cli import rmq
 
 SMALL = StoreConfig(
     commit_log_file_bytes=36_864,
@@ -31,6 +34,9 @@ SMALL = StoreConfig(
 """Files of nine pages and of 64 entries."""
 
 TOP = Path(__file__).parents[2]
+
+RMQ_STORE = (sys.executable, "-m", "rmqclient.workers", "store")
+"""The command on directories of stores, as a child process."""
 
 ORDERS, PAYMENTS = "orders", "payments"
 QUEUES = {ORDERS: 1, PAYMENTS: 2}
@@ -74,7 +80,7 @@ def acknowledge(store: MessageStore, offsets: list[int]) -> None:
 
 def forget_oldest(store: MessageStore) -> None:
     """Remove every file that may go, as retention does on a disk that is nearly full."""
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     store.disk.usage = lambda: Usage(99.0, 0)  # type: ignore[method-assign]
     while store.retention.clean():
         pass
@@ -149,9 +155,15 @@ def appending(root: Path) -> Iterator[None]:
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m rmqclient.store`` to its end."""
-    command = [sys.executable, "-m", "rmqclient.store", *map(str, arguments)]
-    return subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=30, check=False)
+    """Run ``rmq store`` to its end."""
+    return subprocess.run(
+        [*RMQ_STORE, *map(str, arguments)], cwd=TOP, capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def run_here(*arguments: object) -> Result:
+    """Run ``rmq store`` in this process."""
+    return CliRunner().invoke(rmq, ["store", *map(str, arguments)])
 
 
 def append_until_told(root: str) -> None:

@@ -1,11 +1,12 @@
-"""``rmq group``: where groups stand, and moving, pausing and resuming them."""
+"""``rmq group``: where groups stand, who has which queue, and moving, pausing and resuming groups."""
 
 # ruff: noqa: PLC0415 - imports inside commands: help is quick
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +18,9 @@ from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import position, with_output, with_store
 
 if TYPE_CHECKING:
-    from rmqclient.admin import QueueLag
+    from rmqclient.admin import MemberAssignment, QueueLag
+
+_PICTURE_CHARACTERS = 64
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -38,10 +41,10 @@ def group() -> None:
 @with_output
 def group_ls(root: Path, output: str, query: str | None) -> None:
     """All groups with their topics, members and lag."""
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        write([status.group_row(info) for info in admin.groups(store)], output=output, query=query)
+    with opening(root, lambda: Admin(root)) as admin:
+        write([status.group_row(info) for info in admin.groups()], output=output, query=query)
 
 
 @group.command("lag")
@@ -53,10 +56,55 @@ def group_lag(group_name: str, root: Path, output: str, query: str | None) -> No
 
     A state is running, paused, no owner, or why the owner takes nothing just now, such as "flow control: span".
     """
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        write([status.lag_row(lag) for lag in admin.lag(store, group_name)], output=output, query=query)
+    with opening(root, lambda: Admin(root)) as admin:
+        write([status.lag_row(lag) for lag in admin.lag(group_name)], output=output, query=query)
+
+
+@group.command("info")
+@click.argument("group_name", metavar="GROUP")
+@with_store
+@with_output
+def group_info(group_name: str, root: Path, output: str, query: str | None) -> None:
+    """The topics of GROUP: what its members subscribe to, tags, filters and all, and how far they are.
+
+    Members that subscribe to different messages of one topic stand on lines of their own.
+    """
+    from rmqclient.admin import Admin
+
+    with opening(root, lambda: Admin(root)) as admin:
+        found = admin.subscriptions(group_name)
+    rows = [
+        {
+            "topic": each.topic,
+            "subscription": each.subscription,
+            "members": list(each.members),
+            "queues": each.queues,
+            "lag": each.lag,
+        }
+        for each in found
+    ]
+    if not rows and output == "table":
+        click.echo(f"group {group_name} has no members and never consumed", err=True)
+    write(rows, output=output, query=query)
+
+
+@group.command("assignment")
+@click.argument("group_name", metavar="GROUP")
+@with_store
+@with_output
+def group_assignment(group_name: str, root: Path, output: str, query: str | None) -> None:
+    """Who of GROUP has which queues, a line for each member.
+
+    A spare has none; queues that nobody has stand in a line of their own.
+    """
+    from rmqclient.admin import Admin
+
+    with opening(root, lambda: Admin(root)) as admin:
+        found = admin.assignment(group_name)
+    rows = [_row(each) for each in found]
+    write(rows, output=output, query=query, rows=[_line(each, found) for each in found])
 
 
 @group.command("seek")
@@ -84,10 +132,10 @@ def group_seek(
     Workers may go on: they lose the queues and take them again at the new place. What they had in flight then may be
     delivered again, if it stands behind that.
     """
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        moved = admin.seek(store, group_name, topic_name, to, queue_id=queue_id, dry_run=dry_run)  # type: ignore[arg-type]
+    with opening(root, lambda: Admin(root)) as admin:
+        moved = admin.seek(group_name, topic_name, to, queue_id=queue_id, dry_run=dry_run)  # type: ignore[arg-type]
         write([status.seek_row(info) for info in moved], output=output, query=query)
 
 
@@ -101,9 +149,9 @@ def group_pause(
     group_name: str, topic_name: str | None, queue_id: int | None, root: Path, output: str, query: str | None
 ) -> None:
     """Let GROUP take nothing more, from TOPIC or from everything that it ever consumed, until it is resumed."""
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    _set_paused(admin.pause, group_name, topic_name, queue_id, root, output, query)
+    _set_paused(Admin.pause, group_name, topic_name, queue_id, root, output, query)
 
 
 @group.command("resume")
@@ -116,9 +164,9 @@ def group_resume(
     group_name: str, topic_name: str | None, queue_id: int | None, root: Path, output: str, query: str | None
 ) -> None:
     """Let GROUP take messages again."""
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    _set_paused(admin.resume, group_name, topic_name, queue_id, root, output, query)
+    _set_paused(Admin.resume, group_name, topic_name, queue_id, root, output, query)
 
 
 def _set_paused(
@@ -130,11 +178,52 @@ def _set_paused(
     output: str,
     query: str | None,
 ) -> None:
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
     if queue_id is not None and topic_name is None:
         raise click.UsageError("--queue is one of a topic: name TOPIC, too")
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        changed = change(store, group_name, topic_name, queue_id=queue_id)
+    with opening(root, lambda: Admin(root)) as admin:
+        changed = change(admin, group_name, topic_name, queue_id=queue_id)
         write([status.lag_row(lag) for lag in changed], output=output, query=query)
+
+
+def _row(assigned: MemberAssignment) -> dict[str, Any]:
+    return {
+        "group": assigned.group,
+        "topic": assigned.topic,
+        "client_id": assigned.client_id,
+        "pid": assigned.pid,
+        "heartbeat_age_ms": None if assigned.heartbeat_age_ms is None else round(assigned.heartbeat_age_ms, 1),
+        "subscription": assigned.subscription,
+        "queue_ids": list(assigned.queue_ids),
+    }
+
+
+def _line(assigned: MemberAssignment, everybody: Sequence[MemberAssignment]) -> dict[str, Any]:
+    """One line of the table, with a picture in which every queue of the topic has a place."""
+    owned = [queue_id for each in everybody if each.topic == assigned.topic for queue_id in each.queue_ids]
+    return {
+        "topic": assigned.topic,
+        "member": assigned.client_id or "(nobody)",
+        "pid": assigned.pid,
+        "queues": len(assigned.queue_ids),
+        "queue_ids": ranges(assigned.queue_ids) or "spare",
+        "picture": picture(assigned.queue_ids, max(owned, default=-1) + 1),
+    }
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Write ascending numbers as ``0-3, 7``."""
+    runs = [
+        [number for _, number in run]
+        for _, run in groupby(enumerate(numbers), key=lambda placed: placed[1] - placed[0])
+    ]
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def picture(queue_ids: Sequence[int], count: int) -> str:
+    """Draw a place for each of ``count`` queues, or for several of them when there are more than 64."""
+    places = min(count, _PICTURE_CHARACTERS)
+    filled = {queue_id * places // count for queue_id in queue_ids}
+    return "".join("█" if place in filled else "·" for place in range(places))

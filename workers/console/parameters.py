@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from rmqclient.workers.console import environment
 from rmqclient.workers.console.output import FORMATS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -81,9 +82,9 @@ def with_store(command: Command) -> Command:
         "--store",
         "root",
         type=DIRECTORY,
-        envvar="RMQ_STORE",
+        envvar=environment.STORE,
         required=True,
-        help="Directory of the store.  [env: RMQ_STORE]",
+        help=f"Directory of the store.  [env: {environment.STORE}]",
     )(command)
 
 

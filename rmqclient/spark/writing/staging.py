@@ -112,11 +112,6 @@ def remove_runs(root: Path, runs: Iterable[str]) -> None:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 
-def run_of(part: StagedPart) -> str:
-    """Return the run that has staged a part with rows."""
-    return Path(part.file).parent.name
-
-
 def _encode(stager: staged.Stager, batch: pa.RecordBatch, topic: str | None, file: BinaryIO | Any) -> None:
     columns = exported(batch, topic)
     row = 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.checker.history import Kind, now
 from tests.checker.running.crew import Child, Crew, Role
-from tests.support.wall_clock import set_wall_clock
+from tests.support.host.wall_clock import set_wall_clock
 
 _LONGEST_PAUSE_S = 0.25
 _LONGER_THAN_A_LEASE = (1.1, 1.6)

@@ -42,7 +42,7 @@ def run(
 ) -> Outcome:
     """Run a plan in an empty directory. ``prepare`` is called in each child, before it begins.
 
-    ``wall_clock`` is the file of a :class:`tests.support.wall_clock.WallClock` that this process runs under.
+    ``wall_clock`` is the file of a :class:`tests.support.host.wall_clock.WallClock` that this process runs under.
     """
     plan.prepare()
     crew = Crew(plan, directory, prepare)

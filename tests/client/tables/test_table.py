@@ -168,7 +168,7 @@ def test_a_table_of_a_topic_that_is_not_there_yet_is_empty(store: MessageStore, 
 def test_it_sleeps_until_a_sender_wakes_it(
     store: MessageStore, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_module, "_LONGEST_SLEEP_MS", 3_600_000)
+    monkeypatch.setattr(table_module, "LONGEST_SLEEP_S", 3_600.0)
     with Table(store, TOPIC) as prices:
         for number in range(20):
             prices.wait_for(put(producer, "A", b"%d" % number), LONG_S)

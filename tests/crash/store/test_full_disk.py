@@ -14,7 +14,7 @@ import pytest
 
 from rmqclient.store import Durability, Message, MessageStore, layout, open_store
 from rmqclient.store.errors import StoreFull
-from tests.support import small_disks
+from tests.support.host import small_disks
 from tests.support.oracle import reference
 from tests.support.oracle.views import bodies, published_records, queued_records, stored_bodies
 from tests.support.stores import SMALL, SPAN, TOPIC, abandon, appender_of, body_of, grant_of

@@ -66,7 +66,15 @@ def reopen(store: MessageStore) -> MessageStore:
 @pytest.mark.crash
 @pytest.mark.guarantee("G1")
 @pytest.mark.guarantee("G3")
-@pytest.mark.parametrize(("survive", "repaired"), [(0, go_on), (0, reopen), (1, reopen), (200, go_on)])
+@pytest.mark.parametrize(
+    ("survive", "repaired"),
+    [
+        (0, go_on),
+        pytest.param(0, reopen, marks=pytest.mark.sweep),
+        (1, reopen),
+        pytest.param(200, go_on, marks=pytest.mark.sweep),
+    ],
+)
 @pytest.mark.parametrize(("kind", "point"), CASES)
 def test_a_killed_append_leaves_whole_messages_only(
     store: MessageStore,

@@ -7,7 +7,6 @@ runtime file, leaving in good order. Whatever dies there, the next one finds all
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from tests.crash.processes.order import Order
 from tests.support.oracle import reference
 from tests.support.oracle.views import acknowledged_bits, bodies, queued_records, stored_bodies
 from tests.support.stores import GROUP, SMALL, SPAN, TOPIC, abandon, appender_of, body_of, grant_of
+from tests.support.sweeps import each_step, is_taken
 
 OPENING_OR_CLOSING = [
     CrashPoint.RECOVERY_PLANNED,
@@ -34,9 +34,6 @@ OPENING_OR_CLOSING = [
     CrashPoint.OFFSETS_TEMPORARY,
     CrashPoint.CLOSE_CHECKPOINTED,
 ]
-
-LINES_APART = int(os.environ.get("RMQ_TEST_LINES_APART", "7"))
-"""1 to be killed at every line, which takes minutes."""
 
 MESSAGES = 100
 FINISHED = {0, 1, 2, *range(10, 90, 2)}
@@ -61,7 +58,7 @@ def used_store(root: Path) -> MessageStore:
     store = open_store(root, SMALL, housekeeping=False)
     appender = appender_of(store)
     appender.append(Message(TOPIC, b"first"))
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     for number in range(1, MESSAGES):
         appender.append(Message(TOPIC, body_of(number)))
     grant = grant_of(store)
@@ -101,12 +98,15 @@ def test_a_kill_during_opening_or_closing_loses_nothing(
 @pytest.mark.crash
 @pytest.mark.guarantee("G1")
 @pytest.mark.guarantee("G6")
+@each_step
 @pytest.mark.parametrize("left", [close, abandon, die_while_appending])
 def test_a_kill_at_any_line_of_opening_and_closing_loses_nothing(
-    tmp_path: Path, nursery: Nursery, left: Callable[[MessageStore], None]
+    tmp_path: Path, nursery: Nursery, left: Callable[[MessageStore], None], steps: frozenset[int]
 ) -> None:
     status = None
-    for line in itertools.count(1, LINES_APART):
+    for line in itertools.count(1):
+        if not is_taken(line, steps):
+            continue
         # Given a store that everybody has left, and a process that opens it, appends and closes it, and is killed when
         # it reaches one line of the store for the first time
         root = tmp_path / f"line{line}"

@@ -55,7 +55,7 @@ def main(root: str, journal_path: str, lease_ms: int = 10_000, pause_s: float = 
         ended.wait()
         consumer.stop_taking()
         consumer.drain(10)
-        write("refused", sum(subscription.delivery.refused for subscription in consumer.subscriptions))
+        write("refused", sum(subscription.delivery.counters.refused for subscription in consumer.subscriptions))
         consumer.close()
 
 

@@ -11,7 +11,7 @@ RETRY_RECORDS = "tests/unit/client/test_retry.py"
 FAULTS = [
     Fault(
         name="a later message of a key runs while an earlier one is held",
-        file="rmqclient/delivery/key_ordered.py",
+        file="rmqclient/delivery/modes/lanes.py",
         old="                lane = lanes.get(key)\n",
         new="                lane = None\n",
         tests="tests/client/consuming/test_key_ordered.py",
@@ -19,7 +19,7 @@ FAULTS = [
     ),
     Fault(
         name="a held key is given to a thread before its pause is over",
-        file="rmqclient/delivery/key_ordered.py",
+        file="rmqclient/delivery/modes/lanes.py",
         old="self._held[0][0] <= time.monotonic():",
         new="self._held[0][0] >= 0:",
         tests="tests/client/consuming/test_key_ordered.py",
@@ -27,7 +27,7 @@ FAULTS = [
     ),
     Fault(
         name="a suspended queue goes on with the next message",
-        file="rmqclient/delivery/orderly.py",
+        file="rmqclient/delivery/modes/orderly.py",
         old="[message.again() for message in messages] + batch[done + len(messages) :]",
         new="batch[done + len(messages) :] + [message.again() for message in messages]",
         tests="tests/client/consuming/test_ordered.py",
@@ -43,16 +43,16 @@ FAULTS = [
     ),
     Fault(
         name="a message is acknowledged before its retry is stored",
-        file="rmqclient/delivery/delivery.py",
-        old="            outcome = self._store(message, failure, *earlier)\n",
+        file="rmqclient/delivery/modes/send_back.py",
+        old="            outcome = self._failures.send_back(message, failure, *earlier)\n",
         new="            queue.grant.acknowledge(message)\n"
-        "            outcome = self._store(message, failure, *earlier)\n",
+        "            outcome = self._failures.send_back(message, failure, *earlier)\n",
         tests=RETRY,
         select="cannot_be_stored",
     ),
     Fault(
         name="the attempt is not told before the handler runs",
-        file="rmqclient/delivery/concurrent.py",
+        file="rmqclient/delivery/modes/concurrent.py",
         old="            begin(message)\n",
         new="",
         tests=ATTEMPTS,
@@ -60,7 +60,7 @@ FAULTS = [
     ),
     Fault(
         name="a message that killed two processes is run in place again",
-        file="rmqclient/delivery/delivery.py",
+        file="rmqclient/delivery/modes/send_back.py",
         old="_DEATHS_AT_MOST = 2\n",
         new="_DEATHS_AT_MOST = 1_000\n",
         tests=ATTEMPTS,

@@ -30,7 +30,7 @@ FAULTS = [
     ),
     Fault(
         name="acknowledgements ahead of the committed offset are forgotten when everybody dies",
-        file="store/recovery/recovery.py",
+        file="store/recovery/group_progress.py",
         old='GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused)',
         new='GroupProgress(advance_to, 0, slot.load("epoch"), interrupted, held, paused)',
         tests=KILLED_ACKNOWLEDGEMENT,
@@ -38,17 +38,17 @@ FAULTS = [
     ),
     Fault(
         name="a seek that died is not completed by the next opening",
-        file="store/recovery/recovery.py",
+        file="store/recovery/group_progress.py",
         old="        slot.finish_seek()\n",
-        new="",
+        new="        pass\n",
         tests=KILLED_SEEK,
         select="to-2400 and reopen",
     ),
     Fault(
         name="a file of offsets is written before its digest is announced",
         file="store/settings/config_file.py",
-        old="    announce(_digest(text))\n    write(path, text)\n",
-        new="    write(path, text)\n    announce(_digest(text))\n",
+        old="    announce(_digest(text))\n    document.write(path, text, CrashPoint.OFFSETS_TEMPORARY)\n",
+        new="    document.write(path, text, CrashPoint.OFFSETS_TEMPORARY)\n    announce(_digest(text))\n",
         tests=KILLED_ACKNOWLEDGEMENT,
         select="killed_write",
     ),
@@ -70,7 +70,7 @@ FAULTS = [
     ),
     Fault(
         name="attempts are forgotten when everybody dies",
-        file="store/recovery/recovery.py",
+        file="store/recovery/group_progress.py",
         old='held = slot.load("held_offset"), slot.load("held_attempts")',
         new="held = (0, 0)",
         tests="tests/unit/runtime/test_attempts.py",
@@ -78,7 +78,7 @@ FAULTS = [
     ),
     Fault(
         name="a file of settings gets its name before it is on disk",
-        file="store/settings/config_file.py",
+        file="store/settings/document.py",
         old="                os.fsync(file.fileno())\n",
         new="",
         tests=IMAGES,

@@ -23,9 +23,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import apscheduler.executors.pool
-import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
-
 from rmqclient.sending.producer import Producer
 from rmqclient.store import Durability, Message, open_store
 from rmqclient.store.errors import DiskFailed, StorePoisoned

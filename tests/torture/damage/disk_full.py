@@ -21,16 +21,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
-
 from rmqclient.store import MessageStore, boottime, open_store
 from rmqclient.store.errors import QueueError, StoreFull
 from rmqclient.store.inspect.verify import verify
 from tests.crash.campaign import is_drained
 from tests.crash.history import Stored, deliveries_of, judge, sends_of
 from tests.crash.processes.child_campaign import TOPIC, consume, sender_and_number
+from tests.support.host.small_disks import KINDS, CannotMount, Filler, small_disk
 from tests.support.oracle import reference
-from tests.support.small_disks import KINDS, CannotMount, Filler, small_disk
 from tests.torture.damage.child_disk_full import SMALL_FILES, Sender, check
 from tests.torture.result import Result, Rig
 
@@ -150,7 +148,7 @@ class Episode:
     def _flush(self, store: MessageStore) -> None:
         """What is stored gets onto a full disk; only a checkpoint file that is not there yet may be refused."""
         store.flusher.wait_until_flushed(store.state.published_to)
-        self._refused_or_done("checkpoints", store.flush_thorough)
+        self._refused_or_done("checkpoints", store.flusher.flush_thorough)
 
     def _fill_for_the_last(self) -> None:
         if self._chance.random() < 0.7:

@@ -24,8 +24,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
-
 from rmqclient import Message, Producer
 from rmqclient.store import MessageStore, open_store
 from tests.crash.campaign import is_drained

@@ -16,6 +16,7 @@ KILLS = 2
 
 
 @pytest.mark.crash
+@pytest.mark.spark
 @pytest.mark.guarantee("G29")
 def test_the_parquet_of_a_killed_query_holds_each_message_exactly_once(tmp_path: Path) -> None:
     print(f"seed {SEED}")

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import apscheduler.schedulers.background  # noqa: F401 - children are forked with everything imported
 import pyarrow.parquet
 
 from rmqclient.errors import SparkUnavailable

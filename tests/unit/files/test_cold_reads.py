@@ -28,6 +28,7 @@ from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.log.record import Record
 from rmqclient.store.recovery import log_scan, recovery
+from rmqclient.store.recovery.recovery import FirstSteps
 from rmqclient.workers.exit_codes import in_words
 from tests.support.oracle import reference
 from tests.support.written import ORDERS, SMALL, fill, written_store
@@ -311,6 +312,8 @@ def test_recovery_refuses_what_a_disk_cannot_read(bad_disk: Path) -> None:
     def survey() -> object:
         mappings = MappingCache(1)
         files = FileQueue(bad_disk / "commitlog", FILE_BYTES, scratch=bad_disk, mappings=mappings)
-        return recovery.survey(bad_disk, files, ConsumeQueues(bad_disk, SMALL.consume_queue_file_bytes, mappings), None)
+        return recovery.survey(
+            bad_disk, files, ConsumeQueues(bad_disk, SMALL.consume_queue_file_bytes, mappings), FirstSteps()
+        )
 
     assert outcome_in_a_child(survey).startswith(f"StoreCorrupt: {bad_disk / FIRST}, byte {BAD_PAGE * PAGE}: cannot be")

@@ -6,7 +6,6 @@ import io
 import os
 import signal
 import subprocess
-import sys
 from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ import orjson
 import pytest
 
 from rmqclient.store import open_store
-from rmqclient.store.__main__ import main
 from rmqclient.store.errors import StoreUnusable
 from rmqclient.store.inspect.dump import dump, dump_file
 from tests.support.oracle import reference
@@ -25,6 +23,7 @@ from tests.support.written import (
     COPIES,
     ORDERS,
     PAYMENTS,
+    RMQ_STORE,
     SMALL,
     TOP,
     appending,
@@ -35,6 +34,7 @@ from tests.support.written import (
     message,
     overwrite,
     run,
+    run_here,
     state_of_files,
     written_store,
 )
@@ -229,16 +229,16 @@ def test_the_command_ends_with_6_after_damage_and_prints_the_rest(written: Path,
     assert done.stderr.splitlines() == damages
 
 
-def test_the_command_ends_with_3_when_there_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["dump", str(tmp_path / "nowhere")]) == 3
-    assert "is not a directory" in capsys.readouterr().err
+def test_the_command_ends_with_3_when_there_is_no_store(tmp_path: Path) -> None:
+    done = run_here("dump", tmp_path / "nowhere")
+    assert done.exit_code == 3
+    assert "is not a directory" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [[], ["dump"], ["dump", "root", "-o", "table"], ["repair"]])
 def test_the_command_ends_with_2_when_it_is_wrong(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments)
+    assert run_here(*arguments).exit_code == 2
 
 
 def test_the_command_stops_quietly_when_nobody_reads_on(tmp_path: Path) -> None:
@@ -246,8 +246,9 @@ def test_the_command_stops_quietly_when_nobody_reads_on(tmp_path: Path) -> None:
     with open_store(tmp_path, SMALL, housekeeping=False) as store:
         for _ in range(3):
             fill(store)
-    command = [sys.executable, "-m", "rmqclient.store", "dump", str(tmp_path)]
-    with subprocess.Popen(command, cwd=TOP, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [*RMQ_STORE, "dump", tmp_path], cwd=TOP, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
         assert child.stdout is not None
         assert child.stderr is not None
         assert orjson.loads(child.stdout.readline())["commit_log_offset"] == 0

@@ -19,11 +19,12 @@ from rmqclient.store.layout import COPYING
 from rmqclient.store.log import record
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.recovery import recovery
-from rmqclient.store.recovery.recovery import ABORT
+from rmqclient.store.recovery.recovery import ABORT, FirstSteps
 from rmqclient.store.settings import checkpoint
 from tests.support.oracle import reference
 from tests.support.oracle.views import bodies, published_records, queued_records, stored_bodies
 from tests.support.stores import QUEUE, SMALL, SPAN, TOPIC, abandon, appender_of, body_of, grant_of
+from tests.support.sweeps import each_step, is_taken
 
 FLUSHED = 30
 """Messages below the durable mark."""
@@ -41,7 +42,7 @@ def written(tmp_path: Path) -> Path:
     appender = appender_of(store)
     for number in range(MESSAGES):
         if number == FLUSHED:
-            store.flush_thorough()
+            store.flusher.flush_thorough()
         appender.append(Message(TOPIC, BODIES[number]))
     abandon(store)
     return root
@@ -107,9 +108,12 @@ def check_cut(root: Path, expected: list[bytes]) -> None:
 
 @pytest.mark.guarantee("G1")
 @pytest.mark.guarantee("G5")
-def test_a_tail_torn_at_any_length_is_cut(after_reboot: Path, tmp_path: Path) -> None:
+@each_step
+def test_a_tail_torn_at_any_length_is_cut(after_reboot: Path, tmp_path: Path, steps: frozenset[int]) -> None:
     offset, size = places(after_reboot)[-1]
     for length in [*range(100), *range(100, size - 60, 37), *range(size - 60, size)]:
+        if not is_taken(length, steps):
+            continue
         image = shutil.copytree(after_reboot, tmp_path / "image")
         overwrite(image, offset + length, bytes(size - length))
         check_cut(image, BODIES[:-1])
@@ -326,7 +330,7 @@ def test_progress_that_a_power_cut_took_back_is_taken_back_on_disk(written: Path
     store = open_store(written, housekeeping=False)
     for number in range(3):
         appender_of(store).append(Message(TOPIC, BODIES[number]))
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     abandon(store)
     (written / "shared").unlink()
 
@@ -513,7 +517,7 @@ def test_damage_and_lost_queues_together_leave_the_rest(written: Path) -> None:
 def survey_of(root: Path) -> recovery.Survey:
     mappings = MappingCache(100)
     log_files = FileQueue(root / "commitlog", SMALL.commit_log_file_bytes, scratch=root, mappings=mappings)
-    return recovery.survey(root, log_files, ConsumeQueues(root, SMALL.consume_queue_file_bytes, mappings), None)
+    return recovery.survey(root, log_files, ConsumeQueues(root, SMALL.consume_queue_file_bytes, mappings), FirstSteps())
 
 
 def test_looking_and_planning_change_nothing(after_reboot: Path) -> None:
@@ -594,7 +598,7 @@ def test_an_empty_directory_is_an_empty_store(tmp_path: Path) -> None:
 
 def test_a_prepared_file_that_nobody_has_used_goes(written: Path) -> None:
     store = open_store(written, housekeeping=False)
-    store.prepare_next_file()
+    store.appenders.prepare_next_file()
     prepared = store.log_files.bases()[-1]
     abandon(store)
     with open_store(written, housekeeping=False) as again:
@@ -614,7 +618,7 @@ def test_a_copy_of_a_store_in_use_opens_as_it_was_at_some_moment(tmp_path: Path)
         for number in range(60):
             appender.append(Message(TOPIC, body_of(number, BODY)))
             if number % 10 == 3:
-                store.flush_thorough()
+                store.flusher.flush_thorough()
             if number % 6 == 0:
                 copy = shutil.copytree(root, tmp_path / f"copy{number}")
                 with open_store(copy, housekeeping=False) as copied:

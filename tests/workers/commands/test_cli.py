@@ -20,7 +20,7 @@ from rmqclient.store import open_store
 from rmqclient.store.upkeep import retention
 from rmqclient.store.upkeep.retention import Clock
 from rmqclient.workers.cli import rmq
-from rmqclient.workers.commands.assignment import picture, ranges
+from rmqclient.workers.commands.group import picture, ranges
 from rmqclient.workers.console.parameters import duration, moment, name_and_value, start
 from tests.workers.supervised import environment, eventually
 
@@ -34,7 +34,7 @@ def data(result: Result) -> object:
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("code", ["0", "1", "2", "3", "4", "5", "130"])
+@pytest.mark.parametrize("code", ["0", "1", "2", "3", "4", "5", "6", "130"])
 def test_help_documents_every_exit_code(code: str) -> None:
     for arguments in (["--help"], ["run", "--help"]):
         lines = run(*arguments).stdout.partition("Exit codes:")[2].splitlines()
@@ -50,7 +50,7 @@ def test_help_loads_neither_the_store_nor_rich() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=30, check=True
     )
-    assert {"rmqclient", "store", "rich", "multiprocess", "orjson"}.isdisjoint(done.stderr.split())
+    assert {"rmqclient.app", "rmqclient.store", "rich", "multiprocess", "orjson"}.isdisjoint(done.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,94 @@
+"""Calls: what one handler thread is doing, and counts of what all threads of a handler have done."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from operator import length_hint
+
+from rmqclient.backend.protocols import RunningSlot
+from rmqclient.delivery.process_queue import ProcessQueue
+from rmqclient.message import ReceivedMessage
+
+
+class Counters:
+    """Counts of one handler in this process, since it started. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.handled = 0
+        """Messages that a handler finished and that were acknowledged."""
+        self.failed = 0
+        """Delivery attempts that failed."""
+        self.refused = 0
+        """Acknowledgements refused because the queue had gone to another member."""
+
+    def add(self, *, handled: int = 0, failed: int = 0, refused: int = 0) -> None:
+        """Add to the counts."""
+        with self._lock:
+            self.handled += handled
+            self.failed += failed
+            self.refused += refused
+
+
+class Calls:
+    """The handler calls of one thread.
+
+    Others read it: to notice a call that never returns, and to take over the rest of a batch whose thread is kept by
+    one message.
+    """
+
+    running_slot: RunningSlot
+    """Where the thread says what it runs, in case that kills the process. Set before the thread starts."""
+
+    queue: ProcessQueue
+    """The queue of its batch. Set before :attr:`unfinished` holds anything."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        """Calls begun so far."""
+        self.running = 0
+        """Messages whose handler runs now."""
+        self.unfinished: Iterator[ReceivedMessage] = iter(())
+        """The messages of its batch that it has not begun. Other threads may take them over."""
+        self._relieved: list[ReceivedMessage] = []
+        self._relieving = threading.Lock()
+        self._begun_at_look = 0
+        self._looked_at = 0.0
+        self._seen = 0
+        self._seen_at = 0
+
+    def running_since(self, now: int) -> int:
+        """Return the time at which the present call was first seen running, 0 when no call runs.
+
+        ``now`` is CLOCK_BOOTTIME in ns. The time is that of a call of this method, so it is as exact as these calls
+        are frequent.
+        """
+        if self.begun != self._seen or not self.running:
+            self._seen, self._seen_at = self.begun, now
+        return self._seen_at if self.running else 0
+
+    def is_kept(self, duration_s: float) -> bool:
+        """Tell whether one call has kept this thread for so long, as far as calls of this method have seen."""
+        now = time.monotonic()
+        if self.begun != self._begun_at_look or not self.running:
+            self._begun_at_look, self._looked_at = self.begun, now
+        return now - self._looked_at >= duration_s
+
+    def relieve(self) -> ReceivedMessage | None:
+        """Take one unfinished message away from this thread; None when there is none, or its queue was lost."""
+        with self._relieving:
+            if not length_hint(self.unfinished) or self.queue.grant.lease_is_over or not self.queue.grant.valid:
+                return None  # the batch of a lost queue belongs to the next owner
+            message = next(self.unfinished, None)
+            if message is not None:
+                self._relieved.append(message)
+            return message
+
+    def close_batch(self, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Return the messages of ``batch`` that this thread accounts for. From now on no message is taken away."""
+        with self._relieving:
+            self.unfinished = iter(())
+            relieved, self._relieved = self._relieved, []
+        return [message for message in batch if message not in relieved] if relieved else batch

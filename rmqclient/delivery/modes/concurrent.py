@@ -1,0 +1,216 @@
+"""Concurrent delivery: messages of a queue out of order and side by side, each acknowledged by itself.
+
+==============  =====================================================================
+handler         then
+==============  =====================================================================
+returns         the message is acknowledged, at once
+raises          it is stored for its next attempt, or as a dead letter, and then acknowledged
+==============  =====================================================================
+
+A thread takes a batch, because that is cheap, and handles its messages one after the other. While one message keeps
+the thread, idle threads take over the rest of its batch, one message at a time. So a slow message delays another one
+only until an idle thread notices it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from operator import length_hint
+from typing import Any, TypeAlias
+
+from rmqclient.backend.protocols import Backend, Death, Grant, Membership
+from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.delivery.calls import Calls
+from rmqclient.delivery.delivery import Delivery
+from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
+from rmqclient.delivery.modes.send_back import SendBack, StoresFailures
+from rmqclient.delivery.turns import Relief, Taken
+from rmqclient.handler import Handler
+from rmqclient.message import ReceivedMessage
+from rmqclient.store.errors import StoreBusy
+
+_KEPT_S = 0.005
+"""A message that has kept its thread for so long lets other threads take over the rest of its batch."""
+
+Handle: TypeAlias = Callable[[Calls, ConcurrentQueue, list[ReceivedMessage]], None]
+
+
+class ConcurrentDelivery(Delivery[ConcurrentQueue]):
+    """The threads of one handler in one process. Messages of a queue may be handled out of order and side by side."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        handler: Handler,
+        membership: Membership,
+        failures: StoresFailures,
+        config: ConsumerConfig,
+    ) -> None:
+        super().__init__(backend, handler, membership, config)
+        self.siblings: dict[str, ConcurrentDelivery] = {}
+        """By topic, the deliveries of the group in this process, this one too; they share the group's retry topic."""
+        self.send_back = SendBack(handler.group, failures, self._acknowledger, self.counters)
+        """Sends back the handler's messages that cannot be finished."""
+        self._own_queues: tuple[ConcurrentQueue, ...] = ()
+        self._retry_queues: tuple[ConcurrentQueue, ...] = ()
+
+    @property
+    def queues(self) -> tuple[ConcurrentQueue, ...]:
+        """The queues of the handler's own topic that messages are delivered from."""
+        return self._own_queues
+
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> ConcurrentQueue:
+        """Return the process queue of this mode for a grant."""
+        return ConcurrentQueue(grant, self._config, deaths)
+
+    def set_queues(self, queues: tuple[ConcurrentQueue, ...]) -> None:
+        """Deliver from these queues from now on."""
+        self._own_queues = queues
+        self._turns.look_at(queues + self._retry_queues)
+
+    def set_retry_queues(self, queues: tuple[ConcurrentQueue, ...]) -> None:
+        """Deliver from these queues of the group's retry topic, too."""
+        self._retry_queues = queues
+        self._turns.look_at(self._own_queues + queues)
+
+    def hand(self, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
+        """Deliver this message, which another delivery has taken from the group's retry topic."""
+        self._turns.hand(queue, message)
+
+    def _relief(self) -> Relief:
+        return _Relief(self._calls)
+
+    def _serve(self, calls: Calls) -> None:
+        if inspect.iscoroutinefunction(self._handler.function):
+            with asyncio.Runner() as runner:
+                self._serve_with(functools.partial(self._handle_async, runner), calls)
+        else:
+            self._serve_with(self._handle, calls)
+
+    def _serve_with(self, handle: Handle, calls: Calls) -> None:
+        while (taken := self._turns.take()) is not None:
+            queue, batch = taken
+            if queue.is_mixed:
+                batch = self._dispatch(queue, batch)
+            if batch:
+                handle(calls, queue, batch)
+
+    def _dispatch(self, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Return the messages that run here; send back those that must not run, hand the others to their handlers."""
+        own: list[ReceivedMessage] = []
+        queue.enter()
+        try:
+            for message in batch:
+                if queue.revoked:
+                    break
+                delivery = self.siblings.get(message.topic) if queue.is_retry else self
+                if message.unopened is not None:
+                    self.send_back.unopened(queue, message, message.unopened)
+                elif delivery is None:
+                    self.send_back.without_handler(queue, message)
+                elif delivery.send_back.interrupted(queue, message):
+                    continue
+                elif delivery is self:
+                    own.append(message)
+                else:
+                    delivery.hand(queue, message)
+        finally:
+            queue.leave()
+        return own
+
+    def _handle(self, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:
+        turns, call, acknowledge = self._turns, self._call, queue.grant.acknowledge
+        calls.queue, calls.unfinished = queue, iter(batch)
+        kept: list[ReceivedMessage] = []
+        handled = 0
+        calls.running = 1
+        queue.enter()
+        calls.running_slot.serve(queue.grant.group_queue)
+        begin = calls.running_slot.begin
+        for message in calls.unfinished:
+            if turns.stopping or queue.revoked:
+                break
+            calls.begun += 1
+            begin(message)
+            try:
+                call(message)
+            except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
+                if not self.send_back.failed(queue, message, error):
+                    kept.append(message)
+            else:
+                try:
+                    taken = acknowledge(message)
+                except StoreBusy:
+                    taken = self._acknowledger.acknowledge(queue, message)
+                if taken:
+                    handled += 1
+                else:
+                    self._acknowledger.refused(queue)
+        calls.running_slot.rest()
+        calls.running = 0
+        self._account(queue, calls.close_batch(batch), kept, handled)
+
+    def _account(
+        self, queue: ConcurrentQueue, batch: list[ReceivedMessage], kept: list[ReceivedMessage], handled: int
+    ) -> None:
+        """Count a batch as over; messages in ``kept`` failed and stay in flight, because they could not be stored."""
+        queue.leave([message for message in batch if message not in kept] if kept else batch)
+        self.counters.add(handled=handled, failed=len(kept))
+
+    def _handle_async(
+        self, runner: asyncio.Runner, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
+    ) -> None:
+        """Run the coroutines of a batch side by side, in the loop of this thread."""
+        queue.enter()
+        calls.begun += 1
+        calls.running = len(batch)
+        calls.running_slot.serve(queue.grant.group_queue)
+        calls.running_slot.begin_batch(batch)
+        outcomes = runner.run(self._gather(batch)) if not queue.revoked else []
+        kept = []
+        handled = 0
+        for message, error in zip(batch, outcomes, strict=False):
+            if error is not None:
+                if not self.send_back.failed(queue, message, error):
+                    kept.append(message)
+            elif self._acknowledger.acknowledge(queue, message):
+                handled += 1
+            else:
+                self._acknowledger.refused(queue)
+        calls.running_slot.rest()
+        calls.running = 0
+        self._account(queue, batch, kept, handled)
+
+    async def _gather(self, batch: list[ReceivedMessage]) -> list[BaseException | None]:
+        return await asyncio.gather(*(self._outcome(message) for message in batch))
+
+    async def _outcome(self, message: ReceivedMessage) -> BaseException | None:
+        try:
+            await self._call(message)
+        except BaseException as error:  # noqa: BLE001 - the loop would end with SystemExit, and the thread with it
+            return error
+        return None
+
+
+class _Relief:
+    """Finds messages whose thread is kept by another one of the same batch."""
+
+    look_every_s = _KEPT_S
+
+    def __init__(self, calls: Sequence[Calls]) -> None:
+        self._calls = calls
+
+    def take(self) -> Taken[Any] | None:
+        """Return one such message, None when there is none just now."""
+        for calls in self._calls:
+            if calls.is_kept(_KEPT_S) and (message := calls.relieve()) is not None:
+                return calls.queue, [message]
+        return None
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a thread has messages that it has not begun."""
+        return any(length_hint(calls.unfinished) for calls in self._calls)

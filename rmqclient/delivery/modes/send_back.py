@@ -1,0 +1,120 @@
+"""Send back: what becomes of a message that cannot be finished where it is.
+
+The message is stored for its next attempt or as a dead letter, and only then acknowledged. If it cannot be stored, it
+stays in flight and is tried again in place.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from rmqclient.delivery.acknowledging import Acknowledger
+from rmqclient.delivery.calls import Counters
+from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
+from rmqclient.failures.failure import DEATH, Failure, history
+from rmqclient.failures.retry import Outcome, RetryPolicy
+from rmqclient.message import ReceivedMessage
+from rmqclient.store.errors import QueueError
+
+_log = logging.getLogger(__name__)
+
+_DEATHS_AT_MOST = 2
+"""After so many deaths of its process a message is not run in place again."""
+
+
+class StoresFailures(Protocol):
+    """Where failed messages go: :class:`rmqclient.failures.retry.Retries`."""
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """How often a message is delivered again."""
+
+    @property
+    def client_id(self) -> str:
+        """The client id of this process, which a failure names."""
+
+    def send_back(self, message: ReceivedMessage, failure: Failure, *before: Failure) -> Outcome | None:
+        """Store a message for its next attempt or as a dead letter; None when it is dropped. Raises as a send."""
+
+
+class SendBack:
+    """Sends back the messages of one handler; safe for threads."""
+
+    def __init__(self, group: str, failures: StoresFailures, acknowledger: Acknowledger, counters: Counters) -> None:
+        self._group = group
+        self._failures = failures
+        self._acknowledger = acknowledger
+        self._counters = counters
+
+    def failed(self, queue: ConcurrentQueue, message: ReceivedMessage, error: BaseException) -> bool:
+        """Send back a message whose handler raised. False when it cannot be stored: it is tried again in place."""
+        failure = Failure.raised(error, message.delivery_attempt, self._failures.client_id)
+        deaths = [Failure.died(each, message) for each in queue.deaths.get(message.queue_offset, ())]
+        _log.warning(
+            "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s",
+            self._group, message.delivery_attempt, message.message_id, message.topic, message.queue_id,
+            message.queue_offset, failure.error, failure.text,
+            exc_info=error if message.delivery_attempt == 1 else None,
+        )  # fmt: skip
+        if not self._is_stored(queue, message, failure, *deaths):
+            queue.retry_later(message.again())
+            return False
+        self._counters.add(failed=1)
+        return True
+
+    def unopened(self, queue: ConcurrentQueue, batch: ReceivedMessage, error: BaseException) -> None:
+        """Send back a compressed batch that cannot be opened, as one message whose handler raised ``error``."""
+        if self.failed(queue, batch, error):
+            queue.settle([batch])
+
+    def without_handler(self, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
+        """Send back a message of the retry topic whose topic has no handler of the group in this process."""
+        error = LookupError(f"this process has no handler of group {self._group} for topic {message.topic}")
+        failure = Failure.raised(error, message.delivery_attempt, self._failures.client_id)
+        self._instead_of_running(queue, message, failure)
+
+    def interrupted(self, queue: ConcurrentQueue, message: ReceivedMessage) -> bool:
+        """Send back a message that ended too many processes to be run in place again; tell whether that is so.
+
+        The first death may have another reason, such as a deploy, so it costs no delay. After the second one the
+        message would go on ending the process of other messages.
+        """
+        deaths = queue.deaths.get(message.queue_offset)
+        if deaths is None:
+            return False
+        before = [entry for entry in history(message.properties) if entry.get("error") == DEATH]
+        *earlier, last = (Failure.died(each, message) for each in deaths)
+        is_patient = len(before) + deaths[-1].begun < _DEATHS_AT_MOST
+        if is_patient and last.attempt <= self._failures.policy.max_retries:
+            return False
+        self._instead_of_running(queue, message, last, *earlier)
+        return True
+
+    def _instead_of_running(
+        self, queue: ConcurrentQueue, message: ReceivedMessage, failure: Failure, *earlier: Failure
+    ) -> None:
+        if self._is_stored(queue, message, failure, *earlier):
+            queue.settle([message])
+            self._counters.add(failed=1)
+        else:
+            queue.retry_later(message)
+
+    def _is_stored(self, queue: ConcurrentQueue, message: ReceivedMessage, failure: Failure, *earlier: Failure) -> bool:
+        """Store a message for its retry or as a dead letter, then acknowledge it. False when it cannot be stored."""
+        try:
+            outcome = self._failures.send_back(message, failure, *earlier)
+        except (QueueError, OSError, MemoryError) as error:
+            _log.error(
+                "group %s: message %s cannot be stored for its retry, so it is kept in place: %s: %s",
+                self._group, message.message_id, type(error).__name__, error,
+            )  # fmt: skip
+            return False
+        if outcome is Outcome.DEAD_LETTER:
+            _log.error(
+                "group %s: message %s of %s is a dead letter after attempt %d: %s: %s",
+                self._group, message.message_id, message.topic, failure.attempt, failure.error, failure.text,
+            )  # fmt: skip
+        if not self._acknowledger.acknowledge(queue, message):
+            self._acknowledger.refused(queue)
+        return True

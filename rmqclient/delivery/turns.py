@@ -1,0 +1,129 @@
+"""Turns: which thread of a handler looks for messages, and when it sleeps.
+
+The threads of one handler take turns at looking. The thread that has the turn takes a batch from the next queue that
+has one, gives the turn away and handles the batch itself, while another thread looks. So no message changes threads
+between wake-up and handler. A thread that finds nothing keeps the turn and sleeps on the bell of its member.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from rmqclient.backend.protocols import ArrivalBell
+from rmqclient.delivery.process_queue import ProcessQueue
+from rmqclient.message import ReceivedMessage
+from rmqclient.store import LONGEST_SLEEP_S
+from rmqclient.store.log.record import reason
+
+_log = logging.getLogger(__name__)
+
+Queue = TypeVar("Queue", bound=ProcessQueue)
+
+Taken: TypeAlias = tuple[Queue, list[ReceivedMessage]]
+"""A batch, and the queue that it comes from."""
+
+
+class Relief(Protocol):
+    """Finds messages that another thread has taken and cannot get to."""
+
+    look_every_s: float
+    """How often to look while :attr:`is_possible` is true."""
+
+    def take(self) -> Taken[Any] | None:
+        """Return one such message, None when there is none just now."""
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a thread has messages that it has not begun, so that :meth:`take` may soon find one."""
+
+
+class Turns(Generic[Queue]):
+    """The queues of one handler, and the turn of the thread that looks at them."""
+
+    def __init__(self, bell: ArrivalBell, relief: Relief | None = None) -> None:
+        self.queues: tuple[Queue, ...] = ()
+        """The queues that are looked at. Change it with :meth:`look_at`."""
+        self.stopping = False
+        """Set by :meth:`stop`: no further message is begun."""
+        self._bell = bell
+        self._relief = relief
+        self._turn = threading.Lock()
+        self._handed: deque[tuple[Queue, ReceivedMessage]] = deque()
+        self._next = 0
+
+    def look_at(self, queues: tuple[Queue, ...]) -> None:
+        """Look at these queues from now on."""
+        self.queues = queues
+        self.wake()
+
+    def hand(self, queue: Queue, message: ReceivedMessage) -> None:
+        """Make the next thread that looks find this message, which was taken from ``queue`` for another handler."""
+        self._handed.append((queue, message))
+        self.wake()
+
+    def stop(self) -> None:
+        """Make :meth:`take` return None from now on, also to a thread that sleeps."""
+        self.stopping = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Make a sleeping thread look again."""
+        self._bell.ring()
+
+    def take(self) -> Taken[Queue] | None:
+        """Wait for the turn and return the next batch; sleeps until there is one. None after :meth:`stop`."""
+        with self._turn:
+            while not self.stopping:
+                if self._handed:
+                    queue, message = self._handed.popleft()
+                    return queue, [message]
+                queues = self.queues
+                taken = self.next_batch(queues)
+                if taken is None and self._relief is not None:
+                    taken = self._relief.take()
+                if taken is not None:
+                    return taken
+                self.sleep(queues)
+        return None
+
+    def next_batch(self, queues: tuple[Queue, ...]) -> Taken[Queue] | None:
+        """Take a batch from the first queue that has one, beginning behind the queue of the last batch."""
+        for step in range(len(queues)):
+            queue = queues[(self._next + step) % len(queues)]
+            batch = queue.take()
+            if queue.grant.damaged:
+                _report_damaged(queue)
+            if batch:
+                self._next += step + 1
+                return queue, batch
+        return None
+
+    def sleep(self, queues: tuple[Queue, ...]) -> None:
+        """Sleep until a message comes to these queues, one of them is due, or :meth:`wake` is called."""
+        heard = self._bell.heard()  # before the looks below: a ring from here on ends the wait
+        if queues is not self.queues or self._handed or self.stopping:
+            return
+        pause_s = LONGEST_SLEEP_S
+        if self._relief is not None and self._relief.is_possible:
+            pause_s = self._relief.look_every_s
+        for queue in queues:
+            due = queue.next_due()
+            if due is not None:
+                pause_s = min(pause_s, due - time.monotonic())
+            if not queue.revoked and not queue.is_blocked and queue.grant.arm(self._bell.lane):
+                return
+        self._bell.wait(heard, pause_s)
+
+
+def _report_damaged(queue: ProcessQueue) -> None:
+    """Log the messages that a take stepped over because their records are damaged."""
+    for queue_offset, commit_log_offset, found in queue.grant.damaged:
+        _log.error(
+            "%s, queue %d, offset %d: the record at %d of the commit log is damaged (%s); it was stepped over",
+            queue.queue.topic, queue.queue.queue_id, queue_offset, commit_log_offset, reason(found),
+        )  # fmt: skip
+    queue.grant.damaged.clear()

@@ -1,0 +1,78 @@
+"""Bell: how a thread sleeps until there is something to look at, and how others wake it.
+
+A bell is a futex word of the runtime file. Each ring adds 1 to the word and wakes every thread that sleeps on it. A
+thread notes how often the bell rang, then looks, then sleeps unless the bell rang meanwhile, so no ring is missed::
+
+    heard = bell.arm(queue)
+    if not look():
+        bell.wait(heard, LONGEST_SLEEP_S)
+
+Messages ring bells of their own kind. There are 64 *arrival lanes*, one word each, and each queue has one bit for each
+lane. ``arm`` sets the bit of a queue; the next sender to this queue takes all bits, clears them, and rings their lanes.
+So ``arm`` comes before each look, not only before the first. Threads of any process may share a lane: a thread that is
+woken for another one looks once in vain.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from typing import Protocol
+
+from rmqclient.store import layout
+from rmqclient.store.kernel._kernel import Words
+from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.runtime.shared_state import SharedState, arrival_lane_at, queue_slot_at
+
+LONGEST_SLEEP_S = 0.5
+"""A sender that is killed after it has published a message and before it rings leaves the sleepers asleep. So every
+thread that waits for messages looks again after this time."""
+
+_WAITING_LANES = layout.QUEUE_SLOT.at["waiting_lanes"]
+
+
+class NumbersQueues(Protocol):
+    """Knows the slot of each queue in the queue table."""
+
+    def slot(self, queue: MessageQueue) -> int:
+        """Return the slot of a queue. Raises UnknownTopic."""
+
+
+class Bell:
+    """A word of the runtime file that threads of all processes sleep on. Safe for threads."""
+
+    def __init__(self, words: Words, at: int) -> None:
+        self._words = words
+        self._at = at
+
+    def heard(self) -> int:
+        """Return a number that changes at each ring, for :meth:`wait`."""
+        return self._words.load32(self._at)
+
+    def wait(self, heard: int, timeout_s: float) -> None:
+        """Sleep until the bell rings, at most ``timeout_s`` seconds; return at once if it rang since ``heard``.
+
+        Another reason may end the sleep early: look again afterwards.
+        """
+        if timeout_s > 0:
+            self._words.wait(self._at, heard, math.ceil(timeout_s * 1000))
+
+    def ring(self) -> None:
+        """Wake every thread that sleeps on this bell."""
+        self._words.signal(self._at)
+
+
+class ArrivalBell(Bell):
+    """A bell that senders ring, on one arrival lane: a random one, unless the caller names it (0 to 63)."""
+
+    def __init__(self, state: SharedState, queues: NumbersQueues, lane: int | None = None) -> None:
+        self.lane = secrets.randbelow(layout.ARRIVAL_LANES) if lane is None else lane
+        super().__init__(state.words, arrival_lane_at(self.lane))
+        self._queues = queues
+
+    def arm(self, *queues: MessageQueue) -> int:
+        """Ask the next sender to each of these queues to ring; return :meth:`heard`. Raises UnknownTopic."""
+        heard = self.heard()
+        for queue in queues:
+            self._words.set_bits(queue_slot_at(self._queues.slot(queue)) + _WAITING_LANES, 1 << self.lane)
+        return heard

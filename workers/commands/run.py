@@ -1,0 +1,112 @@
+"""``rmq run``: the handlers and schedules of an application, in worker processes."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqclient.workers.console import status
+from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.parameters import DIRECTORY, duration
+from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
+
+if TYPE_CHECKING:
+    from rmqclient import App
+    from rmqclient.workers.processes.worker_life import Limits
+
+
+@click.command(epilog=EXPLAINED)
+@click.argument("target")
+@click.option("--processes", type=click.IntRange(min=1), help="Worker processes.  [default: one per usable CPU]")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only handlers of this group; repeatable.")
+@click.option("--store", "root", type=DIRECTORY, help="Instead of the App's own.")
+@click.option("--shutdown-timeout", type=duration, default="30s", show_default=True, help="To finish after TERM.")
+@click.option("--time-limit", type=duration, default="15m", show_default=True, help="For one message; 0 for none.")
+@click.option("--beat-timeout", type=duration, default="30s", show_default=True, help="For a worker that is silent.")
+@click.option(
+    "--member-name",
+    default="worker",
+    show_default=True,
+    help="Workers are NAME-1, NAME-2 and so on of broadcast groups.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+    default="info",
+    show_default=True,
+)
+def run(
+    target: str,
+    processes: int | None,
+    groups: tuple[str, ...],
+    root: Path | None,
+    shutdown_timeout: float,
+    time_limit: float,
+    beat_timeout: float,
+    member_name: str,
+    log_level: str,
+) -> None:
+    """Run the handlers and schedules of TARGET in worker processes.
+
+    TARGET is module:attribute, with the working directory on the path, or file.py:attribute.
+
+    With --group other workers must run the handlers of the other groups. Schedules run with every choice of groups.
+
+    TERM and the first Ctrl-C let the messages in flight finish; the second Ctrl-C kills the workers. A worker that dies
+    or hangs is replaced. TTIN and TTOU add and remove a worker.
+    """
+    from rmqclient.workers.loading import load_app, of_groups
+    from rmqclient.workers.processes.worker import configure_logging
+    from rmqclient.workers.processes.worker_life import Limits
+
+    configure_logging(log_level.upper())
+    app = of_groups(load_app(target), groups)
+    limits = Limits(
+        shutdown_timeout_s=shutdown_timeout,
+        message_time_limit_s=time_limit or float("inf"),
+        beat_timeout_s=beat_timeout,
+    )
+    sys.exit(_supervise(app, root or app.root, processes or _usable_cpus(), limits, log_level.upper(), member_name))
+
+
+def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: str, member_name: str) -> ExitCode:
+    from rmqclient.admin import Admin, open_store
+    from rmqclient.names import check_member
+    from rmqclient.workers import handler_transfer
+    from rmqclient.workers.processes import supervisor, worker
+    from rmqclient.workers.processes.child import start_fork_server
+    from rmqclient.workers.processes.signals import SignalPipe
+
+    check_member(f"{member_name}-1")
+    boot = worker.Boot(
+        root=root,
+        config=app.config,
+        transfer=handler_transfer.transfer(app),
+        consumer=app.consumer,
+        slot=0,
+        drain_timeout_s=limits.drain_timeout_s,
+        log_level=log_level,
+    )
+    start_fork_server()  # before the store and the housekeeper, which may start threads
+    with (
+        SignalPipe(*supervisor.SIGNALS) as signal_pipe,
+        opening(root, lambda: open_store(root, app.config)) as store,
+    ):
+        durability = store.config.durability.value
+        banner = status.banner(store.root, app.handlers, processes=processes, durability=durability, crons=app.crons)
+        click.echo(banner, err=True)
+        signal_pipe.install()  # from here until the store is closed no signal interrupts anything
+        Admin(store).prefer_as_housekeeper()
+        return supervisor.Supervisor(
+            store.workers(), boot, signal_pipe, processes=processes, limits=limits, member_name=member_name
+        ).run()
+
+
+def _usable_cpus() -> int:
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,30 @@
+"""``rmq worker``: the worker processes of a store."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rmqclient.workers.console import status
+from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.output import write
+from rmqclient.workers.console.parameters import with_output, with_store
+
+
+@click.group()
+def worker() -> None:
+    """List worker processes."""
+
+
+@worker.command("ls")
+@with_store
+@with_output
+def worker_ls(root: Path, output: str, query: str | None) -> None:
+    """All workers of all supervisors: state, age of the last beat and of the oldest message in flight."""
+    from rmqclient import admin
+
+    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+        write([status.worker_row(row) for row in store.workers().all()], output=output, query=query)

@@ -1,0 +1,9 @@
+"""The environment variables of ``rmq``. No other file of the command names one."""
+
+from __future__ import annotations
+
+PREFIX = "RMQ"
+"""Every option is also a variable: ``RMQ_RUN_PROCESSES`` stands for ``rmq run --processes``."""
+
+STORE = "RMQ_STORE"
+"""The directory of the store, for every command with ``--store``. An :class:`rmqclient.App` reads it, too."""
