@@ -29,6 +29,7 @@ from rmqclient.delivery.modes.orderly import OrderlyDelivery
 from rmqclient.failures.retry import Retries
 from rmqclient.filters import MessageFilter
 from rmqclient.handler import Handler
+from rmqclient.names import CRON_GROUP
 from rmqclient.schedules.cron import Cron
 from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer
@@ -160,7 +161,7 @@ class PushConsumer:
     def _start_crons(self) -> None:
         if not self._crons:
             return
-        producer = Producer(self._backend, group="RMQ_CRON")
+        producer = Producer(self._backend, group=CRON_GROUP)
         for cron in self._crons:
             sender = CronSender(self._backend, producer, cron)
             name = f"rmq-cron-{cron.name}"

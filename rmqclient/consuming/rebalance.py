@@ -56,8 +56,8 @@ class TakesQueues(Protocol[Queue]):
     def keeps_order(self) -> bool:
         """Whether a queue goes to another member only when no handler runs with a message of it."""
 
-    def process_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> Queue:
-        """Return what is kept of a queue that was granted."""
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> Queue:
+        """Return the process queue for a grant; ``deaths`` as :attr:`ProcessQueue.deaths`."""
 
     def set_queues(self, queues: tuple[Queue, ...]) -> None:
         """Deliver from these queues from now on."""
@@ -262,7 +262,7 @@ class Rebalancer(Generic[Queue]):
         if grant is not None:
             # Only after the grant, when an earlier owner cannot acknowledge any more.
             deaths = self._membership.interrupted(grant)
-            self._held[queue] = self._delivery.process_queue(grant, deaths)
+            self._held[queue] = self._delivery.make_queue(grant, deaths)
 
     def _publish(self) -> None:
         for held in self._held.values():

@@ -22,12 +22,12 @@ import math
 import os
 import threading
 from collections.abc import Callable
-from datetime import timedelta
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from rmqclient.backend import Place
 from rmqclient.backend.local import store_of
+from rmqclient.duration import Duration, in_seconds
 from rmqclient.errors import HandlerError
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.sending.compressor import OVER_BYTES
@@ -183,16 +183,15 @@ class TransactionProducer(Producer):
                 raise
 
     def transaction(
-        self, message: Message, sharding_key: str | None = None, *, immunity: timedelta | None = None
+        self, message: Message, sharding_key: str | None = None, *, immunity: Duration | None = None
     ) -> Transaction:
         """Store the half message of a transaction, which nobody gets before it is committed.
 
-        Its queue is chosen now. With ``immunity``, in whole seconds, rounded up, nobody is asked about it before that
-        time [CHECK_IMMUNITY_TIME_IN_SECONDS]; without, six seconds. Raises as :meth:`Producer.send`.
+        Its queue is chosen now. With ``immunity``, a timedelta or seconds, rounded up to whole seconds, ``check`` is
+        not asked about it before that time [CHECK_IMMUNITY_TIME_IN_SECONDS]; by default six seconds. Raises as
+        :meth:`Producer.send`.
         """
-        seconds = 0 if immunity is None else math.ceil(immunity.total_seconds())
-        if seconds < 0:
-            raise ValueError(f"immunity={immunity}: must not be negative")
+        seconds = 0 if immunity is None else math.ceil(in_seconds("immunity", immunity))
         half = self._sender.append_half(message, self.group, sharding_key, seconds)
         if self._is_sync:
             self._sender.wait_until_flushed(half.commit_log_end)
@@ -204,7 +203,7 @@ class TransactionProducer(Producer):
         argument: object = None,
         sharding_key: str | None = None,
         *,
-        immunity: timedelta | None = None,
+        immunity: Duration | None = None,
     ) -> TransactionResult:
         """Store the half message, call ``execute``, and do what it returns (sendMessageInTransaction).
 

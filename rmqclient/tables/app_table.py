@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqclient.codecs import value_decoder_for
+from rmqclient.duration import Duration
 from rmqclient.message import SendResult
 from rmqclient.names import check_topic
 from rmqclient.store import MessageStore, fork
@@ -72,11 +73,11 @@ class AppTable(Mapping[str, Any]):
         """Return the table as it is now: a mapping that stays as it is."""
         return self.opened.snapshot()
 
-    def wait_for(self, sent: SendResult, timeout: float | None = None) -> None:
+    def wait_for(self, sent: SendResult, timeout: Duration | None = None) -> None:
         """Return when the table knows a message that somebody sent. Raises as :meth:`rmqclient.Table.wait_for`."""
         self.opened.wait_for(sent, timeout)
 
-    def wait_until_caught_up(self, timeout: float | None = None) -> None:
+    def wait_until_caught_up(self, timeout: Duration | None = None) -> None:
         """Return when the table knows all messages that are there now. Raises TimeoutError, StoreClosed."""
         self.opened.wait_until_caught_up(timeout)
 

@@ -35,7 +35,7 @@ from rmqclient.store.runtime.client_id import check_client_id
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.running import RunningTable
 from rmqclient.store.runtime.shared_state import SharedState
-from rmqclient.store.runtime.slot_table import OwnedSlots
+from rmqclient.store.runtime.slot_table import OwnedSlots, SlotTable
 
 _SUBSCRIPTION_BYTES = 512
 _WATCHES_NS = 1_000_000_000
@@ -82,6 +82,11 @@ class MemberInfo:
     pid: int
     subscription: str
     heartbeat_age_ms: float
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The ``owner`` and ``owner_incarnation`` of the queues that the member owns."""
+        return self.slot + 1, self.incarnation
 
 
 class MemberTable:
@@ -363,6 +368,19 @@ class Member:
         if (owner - 1, slot.load("owner_incarnation")) == (self.slot, self.incarnation):
             return False
         return not self.table.is_alive(owner - 1, slot.load("owner_incarnation"))
+
+
+def wake_members_of(state: SharedState, topic: str) -> None:
+    """Make every consumer with a member for a topic look at the tables."""
+    slots = SlotTable(state, layout.MEMBER_SLOT, layout.MEMBER_TABLE_AT, layout.MEMBER_SLOTS)
+    sleeping: set[int] = set()
+    for slot in range(slots.slots):
+        incarnation = slots.load(slot, "incarnation")
+        if incarnation == 0:
+            break  # slots are taken from the first on: all slots after a never used one are unused
+        if incarnation % 2 == 1 and slots.text(slot, "topic") == topic.encode():
+            sleeping.add(slots.load(slot, "wake_slot"))
+    state.wake_members(sleeping)
 
 
 def _fitted(subscription: str) -> str:
