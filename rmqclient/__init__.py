@@ -25,9 +25,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqclient.app import App
-    from rmqclient.consuming.pull_consumer import PullConsumer, PullResult, PullStatus
+    from rmqclient.backend.pull_result import PullResult, PullStatus
+    from rmqclient.consumer_config import ConsumerConfig
+    from rmqclient.consuming.pull_consumer import PullConsumer
+    from rmqclient.databases.inbox import Inbox
+    from rmqclient.databases.outbox import Outbox, Relay
     from rmqclient.delivery.suspension import Suspend
     from rmqclient.failures.retry import RetryPolicy
+    from rmqclient.filters import jmespath, sql
+    from rmqclient.handler import Batch
     from rmqclient.message import Message, ReceivedMessage, SendResult
     from rmqclient.sending.producer import Producer
     from rmqclient.sending.reply import seconds_left
@@ -47,18 +53,23 @@ if TYPE_CHECKING:
 
 __all__ = [
     "App",
+    "Batch",
     "CompactionConfig",
     "Compression",
+    "ConsumerConfig",
     "Decision",
     "Durability",
     "FlushConfig",
+    "Inbox",
     "Message",
     "MessageQueue",
+    "Outbox",
     "Producer",
     "PullConsumer",
     "PullResult",
     "PullStatus",
     "ReceivedMessage",
+    "Relay",
     "RequestFuture",
     "RetentionConfig",
     "RetryPolicy",
@@ -70,23 +81,30 @@ __all__ = [
     "TransactionConfig",
     "TransactionProducer",
     "TransactionResult",
+    "jmespath",
     "seconds_left",
+    "sql",
 ]
 
 _HOMES = {
     "App": "rmqclient.app",
+    "Batch": "rmqclient.handler",
     "CompactionConfig": "rmqclient.store",
     "Compression": "rmqclient.store.bodies",
+    "ConsumerConfig": "rmqclient.consumer_config",
     "Decision": "rmqclient.sending.transaction_producer",
     "Durability": "rmqclient.store",
     "FlushConfig": "rmqclient.store",
+    "Inbox": "rmqclient.databases.inbox",
     "Message": "rmqclient.message",
     "MessageQueue": "rmqclient.store",
+    "Outbox": "rmqclient.databases.outbox",
     "Producer": "rmqclient.sending.producer",
     "PullConsumer": "rmqclient.consuming.pull_consumer",
-    "PullResult": "rmqclient.consuming.pull_consumer",
-    "PullStatus": "rmqclient.consuming.pull_consumer",
+    "PullResult": "rmqclient.backend.pull_result",
+    "PullStatus": "rmqclient.backend.pull_result",
     "ReceivedMessage": "rmqclient.message",
+    "Relay": "rmqclient.databases.outbox",
     "RequestFuture": "rmqclient.sending.request",
     "RetentionConfig": "rmqclient.store",
     "RetryPolicy": "rmqclient.failures.retry",
@@ -98,7 +116,9 @@ _HOMES = {
     "TransactionConfig": "rmqclient.store",
     "TransactionProducer": "rmqclient.sending.transaction_producer",
     "TransactionResult": "rmqclient.sending.transaction_producer",
+    "jmespath": "rmqclient.filters",
     "seconds_left": "rmqclient.sending.reply",
+    "sql": "rmqclient.filters",
 }
 """The module of each name, which a test compares with the imports above."""
 

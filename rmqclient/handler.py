@@ -1,4 +1,7 @@
-"""Handler: a function, which messages it gets, and how it gets them."""
+"""Handler: a function, which messages it gets, and how it gets them.
+
+A Handler checks its options when it is made, so that a mistake is a traceback of the line that made it.
+"""
 
 from __future__ import annotations
 
@@ -7,60 +10,229 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from rmqclient.allocation import Strategy, name_of
+from rmqclient.allocation import Strategy, check_name, name_of, needs_settings
+from rmqclient.duration import Duration, in_seconds
+from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
+from rmqclient.filters import Filter
+from rmqclient.filters.sql92 import Sql92
+from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic
+
+MAX_THREADS = 1_000
+MAX_BATCH = 1_024
+MAX_LINGER_S = 60.0
 
 Start: TypeAlias = Literal["earliest", "latest"] | datetime.datetime
 """Where a new group begins in a queue."""
 
+Order: TypeAlias = Literal["queue", "key"]
+"""What keeps the order of its messages: each queue, or each sharding key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How a handler takes several messages in one call: as a list of messages of one queue.
+
+    Raises HandlerError for a size below 2 or above 1,024, and for a ``linger`` above 60 seconds.
+    """
+
+    size: int
+    """Most messages of one call, 2 to 1,024. [consumeMessageBatchMaxSize]"""
+
+    linger: Duration = 0.0
+    """How long a batch waits to become full, counted from its first message; 0 to 60 seconds. With 0 the handler gets
+    what is there."""
+
+    def __post_init__(self) -> None:
+        if not _is_whole(self.size) or not 2 <= self.size <= MAX_BATCH:
+            raise HandlerError(f"Batch({self.size!r}): the size must be a whole number from 2 to {MAX_BATCH:,}")
+        try:
+            in_seconds("linger", self.linger, most=MAX_LINGER_S)
+        except (TypeError, ValueError) as error:
+            raise HandlerError(f"Batch: {error}") from error
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """A function, and which messages it gets. Made by :meth:`rmqclient.app.App.handler`, which explains the fields."""
+    """One function and its options; :meth:`rmqclient.App.handler` makes it, and takes the same options.
+
+    Raises InvalidName for the topic or the group, and HandlerError for any other option that is out of its limits, or
+    that does not go with another one.
+    """
 
     topic: str
     group: str
-    tags: str
+    """Every group gets every message of the topic that passes its filters; within a group each message goes to one
+    process."""
+
+    tags: str = "*"
     """Normalised, as :attr:`rmqclient.filters.tag.TagFilter.expression`."""
 
-    where: str = ""
-    """SQL92 over the properties; empty for every message."""
+    filters: tuple[Filter, ...] = ()
+    """Conditions on the properties (:func:`rmqclient.sql`) and on the JSON body (:func:`rmqclient.jmespath`). A message
+    that fails one of them is acknowledged without calling the function."""
 
-    json: str = ""
-    """JMESPath over the JSON body; empty for every message."""
+    threads: int = 1
+    """How many messages one process handles at the same time, 1 to 1,000. [consumeThreadMin, consumeThreadMax]"""
 
-    threads: int
-    """How many messages it is given at the same time in one process."""
+    order: Order | None = None
+    """``"queue"`` handles the messages of each queue one at a time, in the order of the queue; the threads share the
+    queues. ``"key"`` keeps the order of each sharding key, and handles different keys of a queue at the same time; a
+    message without a key has no order.
 
-    ordered: bool | Literal["key"] = False
-    """One message at a time per queue, or per sharding key."""
+    When an ordered message fails, it is delivered again in place, after a second or as :class:`rmqclient.Suspend`
+    says. Meanwhile its queue, or its key, waits. By default this goes on for ever; ``retry`` sets a limit. If all
+    messages of a topic need one order, give the topic one queue."""
 
-    batch: int = 1
-    """Messages per call; above 1 the function takes a list."""
-
-    linger_ms: int = 0
-    """How long a batch waits to become full."""
+    batch: Batch | None = None
+    """Several messages in one call. The parameter is annotated ``list[Order]`` or the like, or not at all. When the
+    function returns, all of them are acknowledged. When it raises, each is sent back by itself; with ``order="queue"``
+    the batch comes again. A batch cannot have ``order="key"``."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    """How often and when a failed message is delivered again, and which exceptions make it a dead letter at once. By
+    default 16 times, after 10 s, 30 s, 1 min and so on. A retry has the same ``message_id``, and comes from the one
+    queue of the group's retry topic: identify a message by its id, not by its queue."""
+
     start: Start = "earliest"
+    """Where a group begins that never consumed the topic: at the oldest message, at the end of every queue as it is
+    when the group's first member joins, or at a time with a time zone (:mod:`rmqclient.consuming.start_position`). A
+    group that has consumed the topic goes on where it was. [consumeFromWhere]"""
+
     broadcast: bool = False
-    """Every member of the group gets every message."""
+    """Every process gets every message, once. A message whose handler raises is logged and dropped. Without retries,
+    batches, and shared queues; the only order is that of ``threads=1``. :mod:`rmqclient.consuming.broadcast` gives the
+    names under which the offsets are kept. [MessageModel.BROADCASTING]"""
 
     replies: bool = False
-    """What the function returns is sent as the reply when the message is a request."""
+    """If the message is a request (:meth:`rmqclient.Producer.request`), the returned value is sent as its reply before
+    the message is acknowledged; for any other message the value is dropped. A reply that cannot be encoded or stored
+    makes the message fail. A batch cannot reply."""
 
     allocation: str | Strategy = "averaged"
-    """How the members share the queues: a name of :mod:`rmqclient.allocation`, or a function."""
+    """How the members of the group share the queues: ``averaged``, ``circle``, ``hash`` or ``sticky``; a strategy of
+    :mod:`rmqclient.allocation` with its settings, such as ``nearby(room_of)``; or a function of (sorted client ids,
+    sorted queues) that returns the queues of each client id."""
 
     function: Callable[..., Any]
     """Plain or ``async``; takes one argument, made by :func:`rmqclient.codecs.decoder_for`."""
 
+    def __post_init__(self) -> None:
+        _check_names(self.topic, self.group)
+        if not _is_whole(self.threads) or not 1 <= self.threads <= MAX_THREADS:
+            raise HandlerError(f"threads={self.threads!r}: a handler has 1 to {MAX_THREADS:,} threads")
+        _check_order(self.order, self.retry)
+        _check_batch(self.batch, self.order)
+        _check_replies(self.replies, self.batch)
+        _check_allocation(self.allocation)
+        _check_start(self.start)
+        if self.broadcast:
+            self._check_broadcast()
+
+    @property
+    def batch_size(self) -> int:
+        """Most messages of one call; 1 if the function takes one message."""
+        return 1 if self.batch is None else self.batch.size
+
+    @property
+    def linger_s(self) -> float:
+        """How many seconds a batch waits to become full."""
+        return 0.0 if self.batch is None else in_seconds("linger", self.batch.linger)
+
     @property
     def subscription(self) -> str:
-        """What every member of the group must have the same, as text: what it takes, and how the members share it."""
-        parts = [f"tags {self.tags}"]
-        parts += [f"where {self.where!r}"] if self.where else []
-        parts += [f"json {self.json!r}"] if self.json else []
-        parts += [f"ordered {'by key' if self.ordered == 'key' else 'by queue'}"] if self.ordered else []
+        """The options that all members of a group must share, as text: the messages, and how members share them."""
+        parts = [f"tags {self.tags}", *self.filter_texts]
+        parts += [f"ordered by {self.order}"] if self.order else []
         parts += ["broadcast"] if self.broadcast else []
         return "; ".join([*parts, f"allocation {name_of(self.allocation)}"])
+
+    @property
+    def filter_texts(self) -> list[str]:
+        """The filters, each as text."""
+        return [f"{'sql' if isinstance(each, Sql92) else 'jmespath'} {each.expression!r}" for each in self.filters]
+
+    def _check_broadcast(self) -> None:
+        reasons: dict[str, tuple[bool, str]] = {
+            "order": (
+                self.order is None,
+                "with threads=1 its messages come in the order of their queue, and failures hold up nothing",
+            ),
+            "batch": (self.batch is None, "its messages come one by one"),
+            "allocation": (self.allocation == "averaged", "every member has every queue"),
+        }
+        for name, (is_usual, reason) in reasons.items():
+            if not is_usual:
+                raise HandlerError(f"broadcast=True with {name}={getattr(self, name)!r}: leave {name} out: {reason}")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_names(topic: str, group: str) -> None:
+    check_topic(topic, reserved=True)
+    check_group(group)
+    if topic.startswith(RETRY_PREFIX):
+        raise HandlerError(f"topic {topic!r}: a group takes the messages of its retry topic by itself")
+    longest = MAX_NAME_CHARACTERS - len(RETRY_PREFIX)
+    if len(group) > longest:
+        raise HandlerError(
+            f"group {group!r} has {len(group)} characters: its retry topic {RETRY_PREFIX}<group> would be longer than "
+            f"{MAX_NAME_CHARACTERS}; use at most {longest}"
+        )
+
+
+def _check_order(order: object, retry: object) -> None:
+    if order not in (None, "queue", "key"):
+        raise HandlerError(
+            f'order={order!r}: use "queue" for the order of each queue, "key" for the order of each sharding key'
+        )
+    if not isinstance(retry, RetryPolicy):
+        raise HandlerError(f"retry={retry!r}: give a policy, such as RetryPolicy(max_retries=3, delay_levels=(1, 5))")
+    if order is not None and retry.delay_levels:
+        raise HandlerError(
+            f"delay_levels={retry.delay_levels!r} with order={order!r}: an ordered message is delivered again in "
+            "place, without a delay level; raise Suspend(5) for a pause of 5 seconds"
+        )
+
+
+def _check_batch(batch: object, order: object) -> None:
+    if batch is not None and not isinstance(batch, Batch):
+        raise HandlerError(f"batch={batch!r}: give a batch, such as Batch(100, linger=0.005)")
+    if order == "key" and batch is not None:
+        raise HandlerError(
+            f'batch={batch!r} with order="key": messages of several keys cannot share a call and keep their orders; '
+            'use order="queue", or leave batch out'
+        )
+
+
+def _check_replies(replies: object, batch: object) -> None:
+    if not isinstance(replies, bool):
+        raise HandlerError(f"replies={replies!r}: use True to send what the function returns as the reply")
+    if replies and batch is not None:
+        raise HandlerError(f"replies=True with batch={batch!r}: one value cannot answer many requests; leave batch out")
+
+
+def _check_allocation(allocation: object) -> None:
+    if not isinstance(allocation, str):
+        if not callable(allocation) or isinstance(allocation, type):
+            raise HandlerError(f"allocation={allocation!r}: give a name, or a function of (members, queues)")
+        return
+    try:
+        check_name(allocation)
+    except ValueError as error:
+        raise HandlerError(str(error)) from error
+    wanted = needs_settings(allocation)
+    if wanted:
+        raise HandlerError(f"allocation={allocation!r} needs settings: write allocation={wanted}")
+
+
+def _check_start(start: object) -> None:
+    if isinstance(start, datetime.datetime):
+        if start.utcoffset() is None:
+            raise HandlerError(f"start={start!r} names no time zone: write datetime(..., tzinfo=UTC), or .astimezone()")
+    elif start not in ("earliest", "latest"):
+        raise HandlerError(
+            f"start={start!r}: a new group starts at 'earliest', 'latest' or a datetime with a time zone"
+        )

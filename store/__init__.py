@@ -1,17 +1,21 @@
 """The durable log: RocketMQ 4.9's files, shared by the processes of one host.
 
-Reading order, each file uses only what stands above it:
+=============  =====================================================================================================
+``kernel``     the compiled part: appends, grants, acknowledgements, and every loop over bytes
+``files``      what a store lies on: mapped files, rows of files, byte locks
+``log``        the messages: records, commit log, consume queues, index
+``settings``   what a store keeps beside the messages: settings, topics, offsets, the checkpoint
+``runtime``    what processes share while they run: groups, members, running messages, workers, bells
+``append``     what an append needs around the kernel
+``upkeep``     the housekeeper's work: flushing, retention, compaction
+``waiting``    messages that wait: for a time, for a decision, or for being the only one of their key
+``recovery``   from a directory that was left anyhow to a store that can be used
+``inspect``    a store read without locks: views, dumps, invariants
+``handles``    what producers and consumers hold: appenders and grants
+=============  =====================================================================================================
 
-- ``errors``, ``layout``, ``config``, ``message_queue``, ``file_system``, ``_kernel``, ``crash_points``
-- ``record``, ``inner_batch``, ``mapped_file``, ``file_lock``, ``shared_state``, ``config_file``
-- ``file_queue``, ``compacted_file``, ``topic_table``, ``group_table``, ``disk``
-- ``commit_log``, ``consume_queue``, ``index_file``, ``checkpoint``, ``releaser``
-- ``appending``, ``dispatch``, ``flush``, ``recovery``, ``preparer``, ``housekeeper``, ``reading``, ``query``,
-  ``compaction``, ``retention``, ``schedule``, ``timer``, ``timer_bits``, ``timer_restore``, ``half_messages``,
-  ``transaction``, ``once``, ``write_buffer``
-- ``opening``, ``dump``, ``compacted_checks``, ``verify``, ``broker_conf``
-- ``message_store``
-- ``repair``, ``__main__``
+:func:`open_store` opens a directory, and :class:`MessageStore` hands out everything else. :mod:`rmqclient.store.layout`
+declares every layout of bytes, once. Other packages use the names that this module exports.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from rmqclient.store.config import (
     StoreConfig,
     TransactionConfig,
 )
+from rmqclient.store.files import fork
 from rmqclient.store.kernel import _kernel
 from rmqclient.store.kernel._kernel import (
     HALF_TOPIC,
@@ -47,6 +52,7 @@ from rmqclient.store.kernel._kernel import (
     java_hash,
     running_in,
 )
+from rmqclient.store.layout import ACK_WINDOW, CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.message_store import MessageStore, open_store
 from rmqclient.store.runtime.arrivals import LONGEST_SLEEP_S, ArrivalBell, Bell
@@ -56,8 +62,11 @@ from rmqclient.store.runtime.running import Interrupted
 from rmqclient.store.runtime.worker_table import WorkerSlot, WorkerState, WorkerStatus, WorkerTable
 
 __all__ = [
+    "ACK_WINDOW",
+    "CRC_PROPERTY_SIZE",
     "HALF_TOPIC",
     "LONGEST_SLEEP_S",
+    "MAX_PROPERTIES_BYTES",
     "OPERATION_TOPIC",
     "RESERVED_PROPERTIES",
     "SCHEDULE_TOPIC",
@@ -95,6 +104,7 @@ __all__ = [
     "boottime",
     "check_client_id",
     "default_client_id",
+    "fork",
     "java_hash",
     "open_store",
     "running_in",
@@ -119,6 +129,8 @@ def _declared() -> dict[str, int]:
         table, _, field = name.partition(".")
         if not field:
             declared[name] = getattr(layout, name)
+        elif table == "found":
+            declared[name] = layout.FOUND[field]
         elif field == "size_of":
             declared[name] = tables[table].size
         else:

@@ -11,8 +11,8 @@ bits            value    meaning                                      bytes of t
 ==============  =======  ===========================================  ====================================
 
 (MessageSysFlag, CompressionType and CompressorFactory of RocketMQ 4.9.4 and later.) The store keeps the bytes as they
-are; compressing is for producers, opening for consumers. A body says nothing of its size that may be believed; it is
-opened up to a limit only, and a little behind it: what goes on is refused, whatever it would grow to.
+are; producers compress, and consumers open. No size that a compressed body states is believed: a body is opened up to a
+limit and a little further, and refused if more would follow.
 
 LZ4 and Zstandard need the packages ``lz4`` and ``zstandard``, the extra ``compression``.
 """
@@ -32,15 +32,15 @@ COMPRESSED = 0x1
 TYPE_MASK = 0x700
 
 DEFAULT_LIMIT = 64 << 20
-"""Bytes that a body may open to where nobody says otherwise."""
+"""Bytes that a body may open to by default."""
 
 _LARGEST_WINDOW = 1 << 27
 _PIECE = 256
-"""Bytes of Zstandard that are opened at once when their size is not told: 64 blocks at most, so 8 MiB."""
+"""Bytes of Zstandard that are opened at once when the frame does not state its size: at most 64 blocks, 8 MiB."""
 
 
 class _Zstandard(threading.local):
-    """Contexts of one thread. Two threads cannot share one, and to make one costs as much as 4 KiB take in it."""
+    """Contexts of one thread. Two threads cannot share a context, and making one costs as much as compressing 4 KiB."""
 
     def __init__(self) -> None:
         self._compressors: dict[int, Any] = {}
@@ -61,7 +61,7 @@ _zstandard = _Zstandard()
 
 
 class Compression(enum.Enum):
-    """A way to compress bodies. The value is the system flag of a body that was compressed so."""
+    """A way to compress bodies. The value is the system flag of a body that was compressed this way."""
 
     LZ4 = 0x101
     ZSTD = 0x201
@@ -83,8 +83,8 @@ def compress(body: bytes, compression: Compression, level: int | None = None) ->
 def open_body(body: bytes, sys_flag: int, limit: int) -> bytes:
     """Return the body of a record as it was sent; ``body`` itself when the system flag says that it is not compressed.
 
-    Raises BodyUnreadable when it opens to more than ``limit`` bytes, is damaged, ends too soon or is compressed in a
-    way that is not known; NotInstalled.
+    Raises BodyUnreadable when the body opens to more than ``limit`` bytes, is damaged, ends too soon or is compressed
+    in an unknown way, and NotInstalled when its library is missing.
     """
     if not sys_flag & COMPRESSED:
         return body

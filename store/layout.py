@@ -1,11 +1,11 @@
 """Every on-disk and shared-memory layout, declared once.
 
-Docstrings elsewhere show these tables and a test compares them with the declarations here. The
-compiled kernel repeats the offsets it needs and exports them as ``LAYOUT``; importing :mod:`store`
-compares the two and refuses a kernel that was built for another layout.
+Docstrings elsewhere show these tables, and a test compares them with the declarations here. The compiled kernel repeats
+the offsets that it needs and exports them as ``LAYOUT``; importing :mod:`rmqclient.store` compares the two, and refuses
+a kernel that was built for another layout.
 
-On-disk layouts are RocketMQ 4.9's and big-endian. Runtime layouts are native-endian with every
-word aligned to its size, because a word that is not can be seen half written by another process.
+On-disk layouts are RocketMQ 4.9's and big-endian. Runtime layouts are native-endian, and every word is aligned to its
+size, because another process could see an unaligned word half written.
 """
 
 from __future__ import annotations
@@ -85,6 +85,20 @@ RECORD_HEADER = Layout(
 )
 """Then: body, ``topic_size`` (1 byte), topic, ``properties_size`` (2 bytes), properties."""
 
+FOUND = {
+    "RECORD": 0,
+    "BLANK": 1,
+    "END": 2,
+    "SHORT": 3,
+    "BAD_MAGIC": 4,
+    "BAD_SIZE": 5,
+    "BAD_OFFSET": 6,
+    "BAD_BODY_CRC": 7,
+    "BAD_CRC": 8,
+    "BAD_TOPIC": 9,
+}
+"""What can stand at a position of the log; :mod:`rmqclient.store.log.record` says what each of them is."""
+
 RECORD_FIXED_SIZE = RECORD_HEADER.size + 1 + 2  #: a record with empty body, topic and properties
 MAX_TOPIC_BYTES = 127
 MAX_PROPERTIES_BYTES = 32_767
@@ -115,7 +129,7 @@ CONSUME_QUEUE_ENTRY = Layout(
 )
 
 MOST_TAGS_CODE = 0x7FFF_FFFF
-"""Above it, in the timer's queue, it is a time; a hash that a broker has put there is not."""
+"""Largest hash of a tag. In the timer's queue a larger value is a time; a broker may have left a hash there."""
 
 PRE_BLANK_ENTRY = (0, 0x7FFF_FFFF, 0)
 """Fills a consume queue file below the first offset it holds."""
@@ -247,9 +261,12 @@ RUNTIME_HEADER = Layout(
     order=NATIVE,
 )
 
+IDLE, COPYING, RECORDED = range(3)
+"""Values of ``append_stage``."""
+
 ARRIVAL_LANES = 64
 ARRIVAL_LANE_STRIDE = 64
-"""A futex word each, on a cache line of its own. A consumer waits on one lane; see ``waiting_lanes``."""
+"""Each lane is a futex word on a cache line of its own. A consumer waits on one lane; see ``waiting_lanes``."""
 
 QUEUE_SLOTS = 16_384
 
@@ -332,10 +349,10 @@ RUNNING_SLOT = Layout(
     Field("_pad0", "16s", ""),
     order=NATIVE,
 )
-"""One handler thread: what it runs is written here before it runs, and found here when it has killed its process."""
+"""One handler thread. It writes here what it is about to run, so that others find what was running when it died."""
 
 NOBODY = MEMBER_SLOTS + 1
-"""In the place of ``member`` when it was one of a runtime file before this one: it is dead."""
+"""Stands for ``member`` when the member belonged to an earlier runtime file, so that it is dead."""
 
 SCHEDULE_SLOTS = 64
 

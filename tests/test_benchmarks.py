@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+pytest.importorskip("pyspark", reason="one of the benchmarks is of Spark, which comes with make install-all")
+
 from benchmarks import compare, report
 from benchmarks.__main__ import BENCHMARKS, render
 from benchmarks.measure import Size

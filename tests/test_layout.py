@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import textwrap
 from itertools import pairwise
 
 import pytest
 
 from rmqclient.store import layout
+from rmqclient.store.runtime import shared_state
 
 SHOWN = {
     "rmqclient.store.log.record": ("RECORD_HEADER", "BLANK_RECORD"),
@@ -80,6 +82,35 @@ def test_tables_of_the_runtime_file_start_on_cache_lines_and_do_not_overlap() ->
 def test_no_two_fields_of_a_runtime_table_have_the_same_name(name: str) -> None:
     table = layout.RUNTIME_TABLES[name]
     assert len(table.at) == len(table.fields)
+
+
+def test_the_docstring_of_the_runtime_file_says_of_each_field_who_may_touch_it() -> None:
+    told: dict[str, set[str]] = {name: set() for name in layout.RUNTIME_TABLES}
+    for entry in first_column(inspect.getdoc(shared_state) or ""):
+        table, _, fields = entry.rpartition(": ")
+        for field in fields.split(", "):
+            assert field not in told[table or "header"], f"{entry!r} is told twice"
+            told[table or "header"].add(field)
+    for name, table_layout in layout.RUNTIME_TABLES.items():
+        declared = {field for field in table_layout.at if not (field.startswith("_pad") or field.endswith("mutex"))}
+        assert told[name] - {"all"} <= declared, name
+        assert "all" in told[name] or told[name] == declared, name
+
+
+def first_column(docstring: str) -> list[str]:
+    """Return the entries of the first column of a table; what stands across the columns breaks it."""
+    _, head, body, _ = re.split(r"^(?=={3,} )", docstring, flags=re.MULTILINE)
+    width, second, _ = (len(rule) for rule in head.splitlines()[0].split())
+    entries: list[str] = []
+    for line in body.splitlines()[1:]:
+        gaps = line[width : width + 2] + line[width + 2 + second : width + 4 + second]
+        assert not gaps.strip(), f"a column is too narrow for {line!r}"
+        named = line[:width].strip()
+        if entries and entries[-1].endswith(","):
+            entries[-1] += f" {named}"
+        elif named:
+            entries.append(named)
+    return entries
 
 
 def alignment(field: layout.Field) -> int:

@@ -11,18 +11,23 @@ import rmqclient
 
 PUBLIC = {
     "App",
+    "Batch",
     "CompactionConfig",
     "Compression",
+    "ConsumerConfig",
     "Decision",
     "Durability",
     "FlushConfig",
+    "Inbox",
     "Message",
     "MessageQueue",
+    "Outbox",
     "Producer",
     "PullConsumer",
     "PullResult",
     "PullStatus",
     "ReceivedMessage",
+    "Relay",
     "RequestFuture",
     "RetentionConfig",
     "RetryPolicy",
@@ -34,7 +39,9 @@ PUBLIC = {
     "TransactionConfig",
     "TransactionProducer",
     "TransactionResult",
+    "jmespath",
     "seconds_left",
+    "sql",
 }
 
 

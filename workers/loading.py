@@ -13,10 +13,12 @@ package) joins the path too.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import importlib
 import sys
 import traceback
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -42,6 +44,22 @@ def load_app(target: str) -> App:
     if not app.handlers and not app.crons:
         raise TargetError(f"{target} has no handler: decorate a function with @app.handler(topic, group=...)")
     return app
+
+
+def of_groups(app: App, groups: Collection[str]) -> App:
+    """Return the application with the handlers of these groups only, and all schedules; no group means all handlers.
+
+    Raises :class:`TargetError` for a group that has no handler.
+    """
+    if not groups:
+        return app
+    known = sorted({handler.group for handler in app.handlers})
+    for group in groups:
+        if group not in known:
+            raise TargetError(f"no handler has the group {group!r}{_near(group, known)}; there are {', '.join(known)}")
+    chosen = copy.copy(app)
+    chosen.handlers = [handler for handler in app.handlers if handler.group in groups]
+    return chosen
 
 
 def _is_file_name(place: str) -> bool:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from benchmarks import traffic
 from benchmarks.child import Child, alone
 from benchmarks.measure import WARMED, Benchmark, Samples, Size, at_least, in_bytes, rate, scratch
+from rmqclient.handler import Order
 
 BARE = "the handler, called in a loop"
 BY_KEY = "in order of each sharding key"
@@ -21,7 +21,7 @@ BY_QUEUE = "in order of each queue"
 UNORDERED = "without an order"
 GOAL = at_least(400e3)
 
-_ORDERS: dict[str, bool | Literal["key"]] = {UNORDERED: False, BY_QUEUE: True, BY_KEY: "key"}
+_ORDERS: dict[str, Order | None] = {UNORDERED: None, BY_QUEUE: "queue", BY_KEY: "key"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +43,11 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
     )
     case = in_bytes(parameters.body_bytes)
     for _ in range(parameters.repetitions):
-        for name, ordered in _ORDERS.items():
+        for name, order in _ORDERS.items():
             with scratch(directory, parameters.messages * (parameters.body_bytes + 256)) as root:
                 alone(Child(traffic.send, root, parameters.messages, parameters.body_bytes))
-                span = alone(Child(traffic.consume, root, parameters.threads, ordered=ordered))
-            samples.add(name, case, "/s", rate(span), GOAL if ordered == "key" else None)
+                span = alone(Child(traffic.consume, root, parameters.threads, order=order))
+            samples.add(name, case, "/s", rate(span), GOAL if order == "key" else None)
         samples.add(BARE, case, "/s", rate(alone(Child(traffic.call, parameters.messages))))
     for name in (BY_KEY, BY_QUEUE):
         samples.add_ratio(f"{name} to the bare loop", case, (name, case), (BARE, case))

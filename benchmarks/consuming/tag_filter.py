@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.child import Begin, Child, alone
 from benchmarks.measure import WARMED, Benchmark, Samples, Size, Span, at_least, rate, scratch
-from rmqclient import App, Message, Producer, admin
+from rmqclient import App, Message, Producer, jmespath, sql
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.filters import MessageFilter
 from rmqclient.store import MessageQueue, MessageStore, QueueGrant, layout, open_store
@@ -27,8 +27,8 @@ ASKED = "looked at by a grant"
 CASES = (
     (SKIPPED, "1 % matches", MessageFilter(WANTED), at_least(50e6)),
     (SKIPPED, "nothing matches", MessageFilter("never"), None),
-    (ASKED, "where, 1 % matches", MessageFilter(where="kind = 1"), None),
-    (ASKED, "json, 1 % matches", MessageFilter(json="kind == `1`"), None),
+    (ASKED, "sql, 1 % matches", MessageFilter(filter=sql("kind = 1")), None),
+    (ASKED, "jmespath, 1 % matches", MessageFilter(filter=jmespath("kind == `1`")), None),
 )
 
 _BATCH = 100
@@ -98,7 +98,7 @@ def consume(begin: Begin, root: Path, group: str) -> Span:
     """Handle what has the wanted tag; the span lies between the first and the last look at the committed offset."""
     app = App(root)
     app.handler(TOPIC, group=group, tags=WANTED)(ignore)
-    with admin.open_store(root) as store:
+    with open_store(root) as store:
         messages = store.topics.max_offset(QUEUE)
         _touch(store, messages)
         consumer = PushConsumer(store, app.handlers)
@@ -147,7 +147,7 @@ def _touch(store: MessageStore, messages: int) -> None:
     """Read every entry once, so that its page is mapped."""
     in_file = store.config.consume_queue_file_entries
     for first in range(0, messages, in_file):
-        mapped = store.queue_file(store.topics.slot(QUEUE), first)
+        mapped = store.grants.queue_file(store.topics.slot(QUEUE), first)
         if mapped is not None:
             bytes(memoryview(mapped[0])[: min(in_file, messages - first) * _ENTRY_BYTES])
 

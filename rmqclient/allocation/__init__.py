@@ -2,7 +2,7 @@
 
 Every member computes the whole allocation by itself and takes its own part, so the same inputs must give the same
 answer in every process: members are sorted as RocketMQ sorts client ids (String.compareTo, by UTF-16 units), queues by
-:attr:`~rmqclient.message_queue.MessageQueue.sort_key`. The order in which they are given does not matter.
+:attr:`~rmqclient.message.MessageQueue.sort_key`. The order in which they are given does not matter.
 
 =======================  =========================================  ==================================================
 name                     who gets what                              made with settings by
@@ -33,7 +33,7 @@ from rmqclient.allocation.nearby import nearby
 from rmqclient.allocation.sticky import sticky
 from rmqclient.allocation.strategy import Allocation, Strategy, in_order_of_members, in_order_of_queues
 from rmqclient.errors import AllocationError
-from rmqclient.message_queue import MessageQueue
+from rmqclient.message import MessageQueue
 from rmqclient.names import function_name
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rmqclient.allocation.strategy import Allocation
-from rmqclient.message_queue import MessageQueue
+from rmqclient.message import MessageQueue
 
 
 def averaged(members: Sequence[str], queues: Sequence[MessageQueue]) -> Allocation:

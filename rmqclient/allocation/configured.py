@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rmqclient.allocation.strategy import Allocation, in_order_of_members
-from rmqclient.message_queue import MessageQueue
+from rmqclient.message import MessageQueue
 
 
 @dataclass(frozen=True, slots=True, init=False)

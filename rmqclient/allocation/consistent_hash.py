@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmqclient.allocation.strategy import Allocation
-from rmqclient.message_queue import MessageQueue
+from rmqclient.message import MessageQueue
 
 VIRTUAL_NODES = 10
 """[virtualNodeCnt]"""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rmqclient.allocation.strategy import Allocation
-from rmqclient.message_queue import MessageQueue
+from rmqclient.message import MessageQueue
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -13,7 +13,7 @@ from rmqclient.allocation.averaged import averaged
 from rmqclient.allocation.circle import circle
 from rmqclient.allocation.consistent_hash import hashed
 from rmqclient.allocation.strategy import Allocation, Strategy
-from rmqclient.message_queue import MessageQueue
+from rmqclient.message import MessageQueue
 from rmqclient.names import function_name
 
 _INNER: dict[str, Strategy] = {"averaged": averaged, "circle": circle, "hash": hashed()}

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rmqclient.allocation.strategy import Allocation
-from rmqclient.message_queue import MessageQueue
+from rmqclient.message import MessageQueue
 
 
 @dataclass(frozen=True, slots=True)

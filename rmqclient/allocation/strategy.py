@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from rmqclient.message_queue import MessageQueue
+from rmqclient.message import MessageQueue
 
 Allocation = dict[str, list[MessageQueue]]
 Strategy = Callable[[Sequence[str], Sequence[MessageQueue]], Allocation]

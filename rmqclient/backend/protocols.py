@@ -6,7 +6,7 @@
 :class:`Members`   takes part in groups, for one consumer: all its members share one thread
 :class:`Membership`  one member: what it sees of its group, and the queues that it is granted
 :class:`Grant`     one queue, granted to one member under one epoch
-:class:`Bell`      wakes a thread when messages arrive, or when a group changes
+:class:`Bell`      wakes a thread when a group changes, an :class:`ArrivalBell` when messages arrive
 =================  ====================================================================================
 
 The store's own objects satisfy them structurally: the compiled :class:`rmqclient.store.QueueGrant` is the grant, and a
@@ -20,33 +20,34 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
+from rmqclient.backend.pull_result import PullResult
 from rmqclient.filters import MessageFilter
+from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage, SendResult
-from rmqclient.store import MessageQueue, StoreConfig
+from rmqclient.store import MemberInfo, MessageQueue, StoreConfig
 
 
 class Bell(Protocol):
-    """Wakes sleeping threads. Any thread or process may ring it; a ring that nobody hears is not kept.
+    """Wakes sleeping threads. Any thread or process may ring it."""
 
-    A thread calls :meth:`listen`, then looks whether there is something to do, and then calls :meth:`wait` with what
-    :meth:`listen` returned: a ring in between ends the wait at once.
-    """
+    def heard(self) -> int:
+        """Return a number that changes at each ring, for :meth:`wait`."""
 
-    @property
-    def lane(self) -> int:
-        """The number by which a :class:`Grant` knows this bell."""
-
-    def listen(self) -> int:
-        """Return the state of the bell, for :meth:`wait`."""
-
-    def arm(self, queue: MessageQueue) -> None:
-        """Ask the next sender to this queue to ring. Raises UnknownTopic."""
-
-    def wait(self, heard: int, timeout_ms: int) -> None:
-        """Sleep until the bell rings, unless it has rung since ``heard``, or until the time is over."""
+    def wait(self, heard: int, timeout_s: float) -> None:
+        """Sleep until the bell rings, at most ``timeout_s`` seconds; return at once if it rang since ``heard``."""
 
     def ring(self) -> None:
         """Wake every thread that sleeps on this bell."""
+
+
+class ArrivalBell(Bell, Protocol):
+    """A bell that the senders to some queues ring, once each time that it is armed."""
+
+    lane: int
+    """The number by which a :class:`Grant` knows this bell."""
+
+    def arm(self, *queues: MessageQueue) -> int:
+        """Ask the next sender to each of these queues to ring; return :meth:`heard`. Raises UnknownTopic."""
 
 
 class Grant(Protocol):
@@ -56,6 +57,8 @@ class Grant(Protocol):
     """
 
     queue: MessageQueue
+    group_queue: int
+    """The number by which a :class:`RunningSlot` knows this queue of this group."""
     epoch: int
     next_offset: int
     """Queue offset of the message that comes next."""
@@ -65,10 +68,6 @@ class Grant(Protocol):
     """How many messages were removed before they were taken."""
     has_unopened: bool
     """Whether a compressed batch was taken that cannot be opened."""
-
-    @property
-    def group_queue(self) -> int:
-        """The number by which a :class:`RunningSlot` knows this queue of this group."""
 
     @property
     def committed_offset(self) -> int:
@@ -96,6 +95,12 @@ class Grant(Protocol):
 
     def show(self, flow_control: int) -> None:
         """Let other processes see why this queue gives nothing; 0 when it does."""
+
+    def renew(self, lease_ms: int) -> bool:
+        """Let the lease end ``lease_ms`` from now. False when the epoch is old. Raises StoreBusy."""
+
+    def release(self) -> bool:
+        """Give the queue back. False when the epoch is old: it has another owner. Raises StoreBusy."""
 
     def arm(self, lane: int) -> bool:
         """Ask the next sender to this queue to ring the bell of this lane. True when there is something to take."""
@@ -171,7 +176,7 @@ class Membership(Protocol):
     client_id: str
 
     @property
-    def bell(self) -> Bell:
+    def bell(self) -> ArrivalBell:
         """The bell that the handler threads of this member sleep on."""
 
     def beat(self) -> None:
@@ -198,12 +203,6 @@ class Membership(Protocol):
     def interrupted(self, grant: Grant) -> Mapping[int, Sequence[Death]]:
         """Return, by queue offset, the messages that processes died with before this grant, the last death last."""
 
-    def renew(self, grant: Grant, lease_ms: int) -> bool:
-        """Lengthen a lease. False when another member has the queue. Raises StoreBusy."""
-
-    def release(self, grant: Grant) -> None:
-        """Give a queue back, unless another member has it already. Raises StoreBusy."""
-
     def tell(self, seats: Iterable[Seat]) -> None:
         """Wake these members, so that they look at once."""
 
@@ -219,7 +218,13 @@ class Members(Protocol):
 
     @property
     def bell(self) -> Bell:
-        """Rings when a member joins or leaves, and when another member tells one of these."""
+        """Rings when a member joins or leaves or a topic is made, and when another member tells one of these.
+
+        A first join replaces this bell by another one.
+        """
+
+    def all(self) -> Sequence[MemberInfo]:
+        """Return every member whose process runs."""
 
     def has(self, group: str, topic: str) -> bool:
         """Tell whether a group has a living member for a topic, in any process."""
@@ -242,7 +247,7 @@ class Buffer(Protocol):
     def add(self, message: Message, sharding_key: str | None) -> None:
         """Take a message, whose body must be bytes. Raises what a send of it would raise."""
 
-    def commit(self) -> int:
+    def flush(self) -> int:
         """Store every message now; return how many there were. Raises as a send."""
 
     def close(self) -> None:
@@ -250,32 +255,51 @@ class Buffer(Protocol):
 
 
 class Sender(Protocol):
-    """Appends messages; safe for threads. Each method raises what :meth:`rmqclient.Producer.send` raises."""
+    """Appends messages; safe for threads. Every method raises what :meth:`rmqclient.Producer.send` raises."""
 
-    @property
-    def append(self) -> Callable[[Message, str | None, int, int], SendResult]:
-        """Append a message: message, sharding key, delay level, due time in ms since 1970 (0 for none)."""
+    def check_usable(self) -> None:
+        """Raise StoreClosed when nothing can be sent any more."""
 
-    @property
-    def append_batch(self) -> Callable[[Sequence[Message], str | None, int, int], list[SendResult]]:
-        """Append messages of one topic to one queue, all or none: as ``append``."""
+    def encoded(self, message: Message) -> Message:
+        """Return a message with the body that is stored, as bytes. Raises MessageRejected."""
+
+    def append(
+        self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
+    ) -> SendResult:
+        """Append a message. ``due_ms`` is when it is delivered, in ms since 1970; 0 delivers it at once."""
+
+    def append_batch(
+        self, messages: Sequence[Message], sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
+    ) -> list[SendResult]:
+        """Append messages of one topic to one queue, all or none."""
 
     def append_once(
-        self, message: Message, key: str, within: timedelta | None, sharding_key: str | None, delay_level: int, due: int
+        self,
+        message: Message,
+        key: str,
+        within: timedelta | None,
+        sharding_key: str | None,
+        delay_level: int,
+        due_ms: int,
     ) -> SendResult:
-        """Append a message, unless one was appended with this key before; the result says which."""
+        """Append a message that has its key already, unless one was appended with this key before.
+
+        ``within`` limits how long ago; the result says which of both happened.
+        """
 
     def append_inner_batch(
         self,
         messages: Sequence[Message],
         pack: Callable[[bytes], tuple[bytes, int]],
-        sharding_key: str | None,
+        sharding_key: str | None = None,
         *,
         most_bytes: int,
     ) -> list[SendResult]:
         """Append messages as one record, whose body ``pack`` compresses. Raises BatchTooLarge, too."""
 
-    def append_half(self, message: Message, group: str, sharding_key: str | None, immunity_s: int) -> SendResult:
+    def append_half(
+        self, message: Message, group: str, sharding_key: str | None = None, immunity_s: int = 0
+    ) -> SendResult:
         """Append the half message of a transaction of a producer group."""
 
     def append_copy(
@@ -294,7 +318,10 @@ class Sender(Protocol):
         """Cancel a message that waits for its time. False when it does not wait."""
 
     def wait_until_flushed(self, commit_log_end: int | None = None) -> None:
-        """Return when the log is on the disk up to an offset; None stands for all that is in it. Raises NotFlushed."""
+        """Return when the log is on the disk up to an offset; None stands for all that is in it.
+
+        Raises NotFlushed, StorePoisoned.
+        """
 
     def buffer(self, limit_bytes: int) -> Buffer:
         """Return a buffer of this process, for at most so many bytes of messages."""
@@ -309,12 +336,34 @@ class Span(NamedTuple):
     """Queue offset that the next message will get."""
 
 
+class GroupQueue(NamedTuple):
+    """How a group stands in one queue, as an onlooker sees it."""
+
+    group: str
+    """Of a broadcast group, with the name of the member."""
+    queue: MessageQueue
+    committed_offset: int
+    acknowledged_ahead: int
+    """Messages above the committed offset that are finished."""
+    owner: tuple[int, int]
+    """:attr:`Seat.key` of the member that was granted the queue last; the member may be dead."""
+    epoch: int
+    paused: bool
+    flow_control: int
+    """What :meth:`Grant.show` was given last."""
+    held_attempts: int
+    """Attempts of the failed message that an ordered queue is held by; 0 without such a message."""
+
+
 class Backend(Protocol):
     """Where messages are kept. Every method raises StoreClosed after :meth:`close`, and in a forked child."""
 
     @property
     def config(self) -> StoreConfig:
         """The settings that it works by."""
+
+    def check_usable(self) -> None:
+        """Raise StoreClosed after :meth:`close`, and in a forked child."""
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
@@ -325,6 +374,9 @@ class Backend(Protocol):
     def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
         """Make a topic, or return the queues that it has. Raises TableFull, ConfigMismatch."""
 
+    def cleanup_policy(self, topic: str) -> str:
+        """Return ``delete`` or ``compact``. Raises UnknownTopic."""
+
     def span(self, queue: MessageQueue) -> Span:
         """Return which messages a queue has. Raises UnknownTopic."""
 
@@ -333,6 +385,12 @@ class Backend(Protocol):
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
         """Return a message by its place in a queue. Raises MessageExpired, StoreCorrupt."""
+
+    def read(self, queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:
+        """Return up to ``limit`` messages from ``offset`` on with a wanted tag. Raises UnknownTopic.
+
+        The messages of a compressed batch come together, so there can be more. Damaged records are stepped over.
+        """
 
     def messages_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[ReceivedMessage]:
         """Return up to ``limit`` messages of a topic that have a key, the newest first."""
@@ -347,7 +405,7 @@ class Backend(Protocol):
     def members(self) -> Members:
         """Return what takes part in groups, for one consumer."""
 
-    def bell(self) -> Bell:
+    def bell(self) -> ArrivalBell:
         """Return a bell that the senders to some queues ring."""
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
@@ -361,6 +419,18 @@ class Backend(Protocol):
 
         False, and nothing is done, when the group has one of the queues. Raises TableFull, StoreBusy.
         """
+
+    def group_queues(self) -> list[GroupQueue]:
+        """Return how every group stands in every queue that it ever had."""
+
+    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int]) -> None:
+        """Move groups in queues, by group and queue, and keep that on the disk. Members lose the queues.
+
+        Raises TableFull, StoreBusy, StoreFull.
+        """
+
+    def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
+        """Let groups take nothing more from queues, or again. Raises StoreBusy."""
 
     def alone(self, name: str, timeout_s: float) -> AbstractContextManager[None]:
         """Keep every other process from what has this name, until the block ends. Raises StoreBusy."""

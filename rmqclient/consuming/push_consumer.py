@@ -1,7 +1,7 @@
 """Push consumer: runs every handler of an application, and its schedules, in one process.
 
-Each handler is a member of its group. One thread renews leases, sees to the rebalance and sleeps on the wake word of
-its first member in between; the handlers' own threads deliver. Each schedule has a thread.
+Each handler is a member of its group. One thread renews leases and sees to the rebalance, and sleeps in between on the
+bell of its members; the handlers' own threads deliver. Each schedule has a thread.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rmqclient.backend import Place, open_backend
+from rmqclient.backend.local import LocalBackend
+from rmqclient.backend.protocols import Backend, Members, Membership
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.broadcast import DroppedFailures, group_of_member
 from rmqclient.consuming.rebalance import Rebalancer
@@ -26,25 +29,15 @@ from rmqclient.delivery.modes.orderly import OrderlyDelivery
 from rmqclient.failures.retry import Retries
 from rmqclient.filters import MessageFilter
 from rmqclient.handler import Handler
+from rmqclient.names import CRON_GROUP
 from rmqclient.schedules.cron import Cron
 from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer
-from rmqclient.store import (
-    Member,
-    MemberTable,
-    MessageQueue,
-    MessageStore,
-    boottime,
-    check_client_id,
-    default_client_id,
-    layout,
-)
+from rmqclient.store import MessageQueue, boottime, check_client_id, default_client_id
 from rmqclient.store.errors import QueueError
 from rmqclient.tables import app_table
 
 _log = logging.getLogger(__name__)
-
-_MEMBERSHIP_WORD = layout.RUNTIME_HEADER.at["membership_word"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,56 +49,60 @@ class ConsumerCounters:
     handled: int
     failed: int
     message_started_ns: int
-    """CLOCK_BOOTTIME when the handler call that runs longest was first seen running, 0 when none does."""
+    """CLOCK_BOOTTIME in ns when the handler call that runs longest was first seen running; 0 when no call runs."""
 
 
 class Subscription:
-    """One handler of this process: its membership, its queues, its threads."""
+    """One handler of this process: its membership, its queues and its threads."""
 
     def __init__(
         self,
-        store: MessageStore,
-        table: MemberTable,
+        backend: Backend,
+        members: Members,
         handler: Handler,
         client_id: str,
         config: ConsumerConfig,
         member_name: str | None = None,
     ) -> None:
         self.handler = handler
-        self.filter = MessageFilter(handler.tags, handler.where, handler.json)
+        self.filter = MessageFilter(handler.tags, handler.filters)
         group = handler.group
-        if handler.broadcast:  # nobody else may be this member, so its name is its client id, too
+        if handler.broadcast:  # no other process may be this member, so its name is its client id, too
             group, client_id = group_of_member(handler, member_name), member_name or client_id
-        begin(store, table, group, handler.topic, handler.start)
-        self.member: Member = table.join(group, handler.topic, client_id, handler.subscription)
-        self.delivery = make_delivery(store, handler, self.member, config)
-        self.rebalancer = Rebalancer(store, self.member, self.filter.tag_set, self.delivery, config, handler.allocation)
+        begin(backend, members, group, handler.topic, handler.start)
+        self.membership = members.join(group, handler.topic, client_id, handler.subscription)
+        self.delivery = make_delivery(backend, handler, self.membership, config)
+        self.rebalancer = Rebalancer(backend, self.membership, self.filter, self.delivery, config, handler.allocation)
 
 
-def make_delivery(store: MessageStore, handler: Handler, member: Member, config: ConsumerConfig) -> Delivery[Any]:
+def make_delivery(backend: Backend, handler: Handler, membership: Membership, config: ConsumerConfig) -> Delivery[Any]:
     """Return the threads of a handler, in the mode that it asks for."""
     if handler.broadcast:
-        dropped = DroppedFailures(handler.group, handler.retry, member.client_id)
-        return ConcurrentDelivery(store, handler, member, dropped, config)
-    retries = Retries(store, handler.group, handler.retry, member.client_id)
-    if handler.ordered:
-        ordered = KeyOrderedDelivery if handler.ordered == "key" else OrderlyDelivery
-        return ordered(store, handler, member, retries, config)
-    concurrent = BatchDelivery if handler.batch > 1 else ConcurrentDelivery
-    return concurrent(store, handler, member, retries, config)
+        dropped = DroppedFailures(handler.group, handler.retry, membership.client_id)
+        return ConcurrentDelivery(backend, handler, membership, dropped, config)
+    retries = Retries(backend, handler.group, handler.retry, membership.client_id)
+    if handler.order is not None:
+        ordered = KeyOrderedDelivery if handler.order == "key" else OrderlyDelivery
+        return ordered(backend, handler, membership, retries, config)
+    concurrent = BatchDelivery if handler.batch is not None else ConcurrentDelivery
+    return concurrent(backend, handler, membership, retries, config)
 
 
 class PushConsumer:
-    """Every handler of one process. Not started by its constructor; :meth:`close` leaves the groups.
+    """Every handler of one process. :meth:`start` starts it; :meth:`close` leaves the groups.
 
-    ``crons`` are the schedules of the application; they send while the consumer takes messages. ``client_id`` names
-    this process among the members of its groups; a random one by default. Broadcast handlers keep their offsets under
-    ``member_name``, which is the ``client_id`` if one is given, and must be the same after a restart.
+    ``place`` is the store to consume from: an open store or backend, which stays open, or a directory. ``crons`` are
+    the schedules of the application, which send while the consumer takes messages. ``client_id`` names this process
+    among the members of its groups; the default has the host, the process id and a random part. Broadcast handlers keep
+    their offsets under ``member_name``, which must be the same after a restart; the default is the given ``client_id``.
+
+    Raises InvalidName for a client id that is empty, too long or not printable, and what
+    :func:`rmqclient.backend.open_backend` raises.
     """
 
     def __init__(
         self,
-        store: MessageStore,
+        place: Place,
         handlers: Sequence[Handler],
         *,
         client_id: str | None = None,
@@ -113,31 +110,32 @@ class PushConsumer:
         config: ConsumerConfig | None = None,
         crons: Sequence[Cron] = (),
     ) -> None:
-        self._store = store
+        self.client_id = default_client_id() if client_id is None else check_client_id(client_id)
+        self._backend = open_backend(place, create=False)
+        self._members = self._backend.members()
         self._crons = crons
         self._cron_threads: list[threading.Thread] = []
         self._sending_ended = threading.Event()
         self._member_name = member_name or client_id
         self._handlers = handlers
         self._config = config or ConsumerConfig()
-        self.client_id = default_client_id() if client_id is None else check_client_id(client_id)
         self.subscriptions: list[Subscription] = []
         """One per handler; empty before the start and after the end."""
         self._retry_topics: list[RetryTopic] = []
-        self._wake_at = _MEMBERSHIP_WORD
         self._closing = threading.Event()
         self._coordinator = threading.Thread(target=self._coordinate, name="rmq-coordinator", daemon=True)
 
     def start(self, on_ready: Callable[[], None] | None = None) -> None:
         """Join the groups, take queues and begin to deliver.
 
-        What is free is taken before this returns: a worker that is ready has its queues, and no message waits for a
-        later look. ``on_ready`` is called behind that and before the first handler, which may end the process.
+        Free queues are taken before this returns: a worker that is ready has its queues, and no message waits for a
+        later look. ``on_ready`` is called after that, and before the first handler, which may end the process.
 
-        Raises SubscriptionMismatch, ClientIdInUse, TableFull, StoreBusy, and for broadcast handlers HandlerError
-        without a name of the member, and InvalidName; then no group was joined.
+        Raises SubscriptionMismatch, ClientIdInUse, TableFull and StoreBusy. A broadcast handler raises HandlerError
+        when the member has no name, and InvalidName. No group is joined then.
         """
-        app_table.serve(self._store)
+        if isinstance(self._backend, LocalBackend):
+            app_table.serve(self._backend.store)
         try:
             self._join()
         except BaseException:
@@ -152,37 +150,35 @@ class PushConsumer:
         self._start_crons()
 
     def _join(self) -> None:
-        table = self._store.members()
         for handler in self._handlers:
             self.subscriptions.append(
-                Subscription(self._store, table, handler, self.client_id, self._config, self._member_name)
+                Subscription(self._backend, self._members, handler, self.client_id, self._config, self._member_name)
             )
         for group, deliveries in _retrying(self.subscriptions).items():
-            retry_topic = RetryTopic(self._store, table, group, deliveries, self.client_id, self._config)
+            retry_topic = RetryTopic(self._backend, self._members, group, deliveries, self.client_id, self._config)
             self._retry_topics.append(retry_topic)
-        self._wake_at = table.wake_at or _MEMBERSHIP_WORD
 
     def _start_crons(self) -> None:
         if not self._crons:
             return
-        producer = Producer(self._store, group="RMQ_CRON")
+        producer = Producer(self._backend, group=CRON_GROUP)
         for cron in self._crons:
-            sender = CronSender(self._store, producer, cron)
+            sender = CronSender(self._backend, producer, cron)
             name = f"rmq-cron-{cron.name}"
             thread = threading.Thread(target=sender.run, args=(self._sending_ended,), name=name, daemon=True)
             self._cron_threads.append(thread)
             thread.start()
 
     def stop_taking(self) -> None:
-        """Begin no further message, and none of a schedule; running ones go on."""
+        """Begin no further message and send none of a schedule; running handlers go on."""
         self._sending_ended.set()
         for subscription in self.subscriptions:
             subscription.delivery.stop_taking()
 
     def drain(self, timeout_s: float) -> int:
-        """Wait for the running handlers; return how many still run when the time is up. Leases are kept meanwhile.
+        """Wait for the running handlers, and renew leases meanwhile; return how many still run when the time is up.
 
-        A function of a schedule that is being called counts, too.
+        A function of a schedule that is running counts, too.
         """
         deadline = time.monotonic() + timeout_s
         left = sum(
@@ -200,14 +196,16 @@ class PushConsumer:
         self.stop_taking()
         self._closing.set()
         if self._coordinator.is_alive():
-            self._store.state.words.signal(self._wake_at)
+            self._members.bell.ring()
             self._coordinator.join()
         joined = self._joined
         self._retry_topics, self.subscriptions = [], []
         for each in joined:
             if each.rebalancer.release_all():
-                each.member.leave()
-        app_table.leave(self._store)
+                each.membership.leave()
+        if isinstance(self._backend, LocalBackend):
+            app_table.leave(self._backend.store)
+        self._backend.close()
 
     @property
     def counters(self) -> ConsumerCounters:
@@ -235,20 +233,20 @@ class PushConsumer:
         return [*self.subscriptions, *self._retry_topics]
 
     def _coordinate(self) -> None:
-        words = self._store.state.words
+        bell = self._members.bell
         while not self._closing.is_set():
-            seen = words.load32(self._wake_at)
+            heard = bell.heard()
             self._step()
             if not self._closing.is_set():
                 looks = [each.rebalancer.next_look_ms for each in self._joined]
-                words.wait(self._wake_at, seen, min(looks, default=self._config.liveness_interval_ms))
+                bell.wait(heard, min(looks, default=self._config.liveness_interval_ms) / 1000)
 
     def _step(self) -> None:
         for each in self._joined:
             try:
                 each.rebalancer.step()
             except (QueueError, ValueError, OSError) as error:  # the next look tries again
-                _log.error("rebalance of group %s failed, trying again: %s", each.member.group, error)
+                _log.error("rebalance of group %s failed, trying again: %s", each.membership.group, error)
 
 
 def _retrying(subscriptions: Sequence[Subscription]) -> dict[str, list[ConcurrentDelivery]]:

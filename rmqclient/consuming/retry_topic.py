@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rmqclient.backend.protocols import Backend, Death, Grant, Members
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.failures.retry import retry_topic
-from rmqclient.store import Interrupted, MemberTable, MessageStore, QueueGrant, TagSet
-from rmqclient.store.runtime.group_table import GroupQueueSlot
+from rmqclient.filters import MessageFilter
 
 
 class RetryTopic:
@@ -26,25 +26,23 @@ class RetryTopic:
 
     def __init__(
         self,
-        store: MessageStore,
-        table: MemberTable,
+        backend: Backend,
+        members: Members,
         group: str,
         deliveries: Sequence[ConcurrentDelivery],
         client_id: str,
         config: ConsumerConfig,
     ) -> None:
         self.group = group
-        self.member = table.join(group, retry_topic(group), client_id, "*")
-        self.rebalancer = Rebalancer(store, self.member, TagSet(()), self, config)
+        self.membership = members.join(group, retry_topic(group), client_id, "*")
+        self.rebalancer = Rebalancer(backend, self.membership, MessageFilter(), self, config)
         self._deliveries = deliveries
         for delivery in deliveries:
             delivery.siblings = {each.topic: each for each in deliveries}
 
-    def process_queue(
-        self, grant: QueueGrant, slot: GroupQueueSlot, interrupted: Mapping[int, Sequence[Interrupted]]
-    ) -> ConcurrentQueue:
-        """Return what is kept of a queue that was granted."""
-        return self._deliveries[0].process_queue(grant, slot, interrupted)
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> ConcurrentQueue:
+        """Return the process queue for a grant; ``deaths`` as :attr:`ProcessQueue.deaths`."""
+        return self._deliveries[0].make_queue(grant, deaths)
 
     def set_queues(self, queues: tuple[ConcurrentQueue, ...]) -> None:
         """Deliver from these queues from now on."""

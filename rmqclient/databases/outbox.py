@@ -44,18 +44,20 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import orjson
 
+from rmqclient.backend import Place, open_backend
+from rmqclient.backend.local import store_of
 from rmqclient.codecs import encode_body
 from rmqclient.databases.database import Connection, Cursor, check_table, commits_by_itself, execute, is_sqlite
+from rmqclient.duration import Duration, in_seconds
 from rmqclient.message import Message, SendResult
+from rmqclient.names import OUTBOX_GROUP
 from rmqclient.sending.compressor import OVER_BYTES
 from rmqclient.sending.producer import Producer
-from rmqclient.store import MessageStore, open_store
 from rmqclient.store.bodies import Compression
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageRejected
@@ -171,36 +173,35 @@ class Relay:
 
     def __init__(
         self,
-        root: Path | str | MessageStore,
+        root: Place,
         outbox: Outbox,
         connect: Callable[[], Connection],
         *,
         batch: int = 100,
-        interval_s: float = 0.1,
+        interval: Duration = 0.1,
         compression: Compression | None = None,
         compress_over_bytes: int = OVER_BYTES,
         compression_level: int | None = None,
     ) -> None:
-        if batch < 1 or interval_s <= 0:
-            raise ValueError(f"batch={batch}, interval_s={interval_s}: must be positive")
-        self._own_store = not isinstance(root, MessageStore)
-        self._store = root if isinstance(root, MessageStore) else open_store(root)
+        self._interval_s = in_seconds("interval", interval)
+        if batch < 1 or self._interval_s == 0:
+            raise ValueError(f"batch={batch}, interval={interval!r}: must be positive")
+        self._backend = open_backend(root)
         try:
+            self._store = store_of(self._backend, "a relay")
             self._producer = Producer(
-                self._store,
-                group="RMQ_OUTBOX",
+                self._backend,
+                group=OUTBOX_GROUP,
                 compression=compression,
                 compress_over_bytes=compress_over_bytes,
                 compression_level=compression_level,
             )
         except BaseException:
-            if self._own_store:
-                self._store.close()
+            self._backend.close()
             raise
         self._outbox = outbox
         self._connect = connect
         self._batch = batch
-        self._interval_s = interval_s
         self._connection: Connection | None = None
         self._lock: _Lock | None = None
         self._is_settled = False
@@ -236,8 +237,7 @@ class Relay:
         """Leave the database and the store."""
         self._leave()
         self._producer.close()
-        if self._own_store:
-            self._store.close()
+        self._backend.close()
 
     def __enter__(self) -> Self:
         return self

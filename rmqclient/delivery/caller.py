@@ -18,7 +18,7 @@ def make_caller(handler: Handler) -> Callable[[Any], Any]:
     The handler gets the type that its annotation asks for. The returned function is ``async`` when the handler is.
     """
     function = handler.function
-    decode: Callable[[Any], object] = decoder_for(function) if handler.batch == 1 else batch_decoder_for(function)
+    decode: Callable[[Any], object] = decoder_for(function) if handler.batch is None else batch_decoder_for(function)
     if decode is message_itself:
         return function
     if inspect.iscoroutinefunction(function):

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from operator import length_hint
 
+from rmqclient.backend.protocols import RunningSlot
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import Running
 
 
 class Counters:
@@ -39,7 +39,7 @@ class Calls:
     one message.
     """
 
-    running_slot: Running
+    running_slot: RunningSlot
     """Where the thread says what it runs, in case that kills the process. Set before the thread starts."""
 
     queue: ProcessQueue
@@ -79,7 +79,7 @@ class Calls:
     def relieve(self) -> ReceivedMessage | None:
         """Take one unfinished message away from this thread; None when there is none, or its queue was lost."""
         with self._relieving:
-            if not length_hint(self.unfinished) or self.queue.lease_is_over or not self.queue.grant.valid:
+            if not length_hint(self.unfinished) or self.queue.grant.lease_is_over or not self.queue.grant.valid:
                 return None  # the batch of a lost queue belongs to the next owner
             message = next(self.unfinished, None)
             if message is not None:

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Generic
 
+from rmqclient.backend.protocols import Backend, Death, Grant, Membership
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery import caller
 from rmqclient.delivery.acknowledging import Acknowledger
@@ -25,8 +26,6 @@ from rmqclient.delivery.calls import Calls, Counters
 from rmqclient.delivery.turns import Queue, Relief, Turns
 from rmqclient.handler import Handler
 from rmqclient.sending.reply import Replier
-from rmqclient.store import Interrupted, Member, MessageStore, QueueGrant
-from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 
 class Delivery(ABC, Generic[Queue]):
@@ -35,12 +34,12 @@ class Delivery(ABC, Generic[Queue]):
     keeps_order = False
     """Whether a queue goes to another member only when no handler runs with a message of it, without a time limit."""
 
-    def __init__(self, store: MessageStore, handler: Handler, member: Member, config: ConsumerConfig) -> None:
+    def __init__(self, backend: Backend, handler: Handler, membership: Membership, config: ConsumerConfig) -> None:
         self._handler = handler
-        self._member = member
+        self._membership = membership
         self._config = config
         call = caller.make_caller(handler)
-        self._call = Replier(store).answering(handler, call) if handler.replies else call
+        self._call = Replier(backend).answering(handler, call) if handler.replies else call
         self._calls = [Calls() for _ in range(handler.threads)]
         self._threads = [
             threading.Thread(target=self._run, args=(calls,), name=f"rmq-{handler.group}-{number}", daemon=True)
@@ -48,7 +47,7 @@ class Delivery(ABC, Generic[Queue]):
         ]
         self.counters = Counters()
         """What the threads have done so far."""
-        self._turns: Turns[Queue] = Turns(store, member.arrival_lane, self._relief())
+        self._turns: Turns[Queue] = Turns(membership.bell, self._relief())
         self._acknowledger = Acknowledger(handler.group, self._turns, self.counters)
 
     @property
@@ -68,17 +67,14 @@ class Delivery(ABC, Generic[Queue]):
 
     def start(self) -> None:
         """Begin to deliver. Raises TableFull, StoreBusy."""
-        slots = self._member.table.running.claim(self._member.slot, self._member.incarnation, len(self._calls))
-        for calls, slot in zip(self._calls, slots, strict=True):
+        for calls, slot in zip(self._calls, self._membership.claim(len(self._calls)), strict=True):
             calls.running_slot = slot
         for thread in self._threads:
             thread.start()
 
     @abstractmethod
-    def process_queue(
-        self, grant: QueueGrant, slot: GroupQueueSlot, interrupted: Mapping[int, Sequence[Interrupted]]
-    ) -> Queue:
-        """Return what this mode keeps of a queue that was granted."""
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> Queue:
+        """Return the process queue of this mode for a grant; ``deaths`` as :attr:`ProcessQueue.deaths`."""
 
     def set_queues(self, queues: tuple[Queue, ...]) -> None:
         """Deliver from these queues from now on."""
@@ -124,6 +120,7 @@ class Delivery(ABC, Generic[Queue]):
     def _serve(self, calls: Calls) -> None:
         """Take and handle batches in one thread until :meth:`stop_taking`.
 
-        Say in ``calls.running_slot`` what is about to run before it runs: the queue's slot number with ``serve``, then
-        the message with ``begin``, or a batch with ``begin_batch``; and ``rest`` when nothing runs any more.
+        Say in ``calls.running_slot`` what is about to run before it runs: the ``group_queue`` of the grant with
+        ``serve``, then the message with ``begin``, or a batch with ``begin_batch``; and ``rest`` when nothing runs any
+        more.
         """

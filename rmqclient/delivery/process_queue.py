@@ -18,12 +18,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from rmqclient.backend.protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import RETRY_PREFIX
-from rmqclient.store import Interrupted, MessageQueue, QueueGrant, boottime
+from rmqclient.store import MessageQueue
 from rmqclient.store.errors import DiskFailed, LimitReached, StoreBusy, StoreCorrupt, StoreUnusable
-from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 _log = logging.getLogger(__name__)
 
@@ -71,18 +71,16 @@ class ProcessQueue:
 
     def __init__(
         self,
-        grant: QueueGrant,
-        slot: GroupQueueSlot,
+        grant: Grant,
         config: ConsumerConfig,
-        interrupted: Mapping[int, Sequence[Interrupted]] | None = None,
+        deaths: Mapping[int, Sequence[Death]] | None = None,
     ) -> None:
         self.grant = grant
-        self.slot = slot
-        self.interrupted = dict(interrupted or {})
+        self.deaths = dict(deaths or {})
         """By queue offset, the deaths of processes that handled a message before this grant, the last one last."""
         self.is_retry = self.queue.topic.startswith(RETRY_PREFIX)
         """Whether it is the queue of a retry topic, which holds messages of all topics of the group."""
-        self.is_mixed = self.is_retry or bool(self.interrupted)
+        self.is_mixed = self.is_retry or bool(self.deaths)
         """Whether a batch may have messages that the handler must not get: messages of other topics, messages that
         ended a process, and compressed batches that cannot be opened."""
         self.flow_control = FlowControl.NONE
@@ -98,7 +96,7 @@ class ProcessQueue:
         self._messages = 0
         self._bytes = 0
         self._blocked_until = 0.0
-        slot.store("flow_control", 0)  # the state of the last owner is over
+        grant.show(FlowControl.NONE.code)  # the state of the last owner is over
 
     @property
     def queue(self) -> MessageQueue:
@@ -114,14 +112,6 @@ class ProcessQueue:
     def is_blocked(self) -> bool:
         """Whether the queue gives nothing before :meth:`next_due`, even if a message comes."""
         return time.monotonic() < self._blocked_until
-
-    @property
-    def lease_is_over(self) -> bool:
-        """Whether the lease has run out, because this process stood still, and has not been renewed yet.
-
-        The queue may be granted to another member at any moment, so a message begun now might be delivered twice.
-        """
-        return 0 < self.slot.load("lease_until") < boottime()
 
     def share_limits(self, queues: int) -> None:
         """Take this queue's part of the limits of its topic, of which its consumer holds ``queues`` queues.
@@ -147,7 +137,7 @@ class ProcessQueue:
             return []
         if self._blocked_until and time.monotonic() < self._blocked_until:
             return []
-        if self.lease_is_over:
+        if self.grant.lease_is_over:  # this process stood still: another member may get the queue at any moment
             self._blocked_until = time.monotonic() + _LEASE_PAUSE_S
             return []
         room = self._room()
@@ -167,7 +157,7 @@ class ProcessQueue:
                 self._messages += len(batch)
                 self._bytes += sum([message.size for message in batch])
             self.is_mixed = self.is_mixed or self.grant.has_unopened
-            if self.interrupted:
+            if self.deaths:
                 return self.redelivered(batch)
         elif self._spans_too_far():
             self._block(FlowControl.SPAN, self._config.flow_control_ms)
@@ -181,7 +171,7 @@ class ProcessQueue:
 
     def with_deaths(self, message: ReceivedMessage) -> ReceivedMessage:
         """Return the message with its true attempt; the same object when no process died with it."""
-        deaths = self.interrupted.get(message.queue_offset)
+        deaths = self.deaths.get(message.queue_offset)
         return message if deaths is None else message.again(message.reconsume_times + deaths[-1].begun + 1)
 
     def enter(self) -> None:
@@ -217,7 +207,7 @@ class ProcessQueue:
 
     def is_paused(self) -> bool:
         """Tell whether the group is paused for this queue, and show it."""
-        if self.slot.load("paused"):
+        if self.grant.paused:
             self._block(FlowControl.PAUSED, _LOOK_AT_PAUSE_MS)
             return True
         if self.flow_control is FlowControl.PAUSED:
@@ -234,7 +224,7 @@ class ProcessQueue:
         """Let others see why this queue gives nothing. Only the owner writes this word, and nobody relies on it."""
         if state is not self.flow_control:
             self.flow_control = state
-            self.slot.store("flow_control", state.code)
+            self.grant.show(state.code)
 
     def _report_expired(self) -> None:
         _log.error(

@@ -1,12 +1,13 @@
-"""Suspension: what follows when a message fails whose successors must wait for it.
+"""Suspension: what happens when a message fails and the messages behind it must wait for it.
 
-It is delivered again in place, after a pause of a second [suspendCurrentQueueTimeMillis, clamped to 10 ms to 30 s, as
-in ConsumeMessageOrderlyService], for ever [maxReconsumeTimes, 2^31 - 1]. If the handler came with a policy of its own,
-and that says that it is enough, it becomes a dead letter, and its successors go on.
+The message is delivered again in place, after a pause of one second [suspendCurrentQueueTimeMillis, clamped to 10 ms to
+30 s, as in ConsumeMessageOrderlyService], without a limit on the attempts [maxReconsumeTimes, 2^31 - 1]. If the handler
+has a retry policy of its own and the attempts reach its limit, the message becomes a dead letter, and the messages
+behind it go on.
 
 A handler asks for another pause with::
 
-    raise Suspend(seconds=5)
+    raise Suspend(5)
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import logging
 
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.duration import Duration, in_seconds
 from rmqclient.failures.failure import DEATH, Failure
 from rmqclient.failures.retry import Outcome, Retries
 from rmqclient.handler import Handler
@@ -26,18 +28,20 @@ _SHORTEST_S, _LONGEST_S = 0.01, 30.0
 
 
 class Suspend(Exception):
-    """Raised by a handler: this message later, and what stands behind it after that.
+    """Raised by a handler to get its message again after a pause, and the messages behind it after that.
 
-    ``seconds`` is clamped to 0.01 to 30. It holds the queue with ``ordered=True``, the key with ``ordered="key"``, and
-    counts as a delivery attempt. To any other handler it is a failure like others.
+    ``pause`` is a timedelta, or seconds; it is clamped to 0.01 to 30 s. It holds the queue with ``order="queue"``, the
+    key with ``order="key"``, and counts as a delivery attempt. For any other handler it is a failure like others.
+
+    Raises TypeError for anything except a duration, and ValueError for a negative one.
     """
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
-        self.seconds = seconds
+    def __init__(self, pause: Duration) -> None:
+        super().__init__(pause)
+        self.seconds = in_seconds("pause", pause)
 
     def __str__(self) -> str:
-        return f"again in {self.seconds} s"
+        return f"again in {self.seconds:g} s"
 
 
 class Suspension:
@@ -61,15 +65,15 @@ class Suspension:
         pause_s = self._clamped(error.seconds if isinstance(error, Suspend) else self._pause_s)
         _log.log(
             logging.INFO if asked else logging.WARNING,
-            "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s; again in %.3g s, and what "
-            "stands behind it waits",
+            "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s; again in %.3g s, and the "
+            "messages behind it wait",
             self._group, attempt, message.message_id, message.topic, message.queue_id, message.queue_offset,
             type(error).__name__, error, pause_s, exc_info=error if attempt == 1 and not asked else None,
         )  # fmt: skip
         return pause_s
 
     def before(self, messages: list[ReceivedMessage]) -> float | None:
-        """Return None when the messages may be handled; when too many attempts ended in deaths, as :meth:`after`."""
+        """Return None if the messages may be handled. If too many attempts ended in deaths, return as :meth:`after`."""
         died = messages[0].delivery_attempt - 1
         if died <= self._policy.max_retries:
             return None
@@ -78,7 +82,7 @@ class Suspension:
         return 0 if self._bury(messages, failure) else self._clamped(self._pause_s)
 
     def _bury(self, messages: list[ReceivedMessage], failure: Failure) -> bool:
-        """Store the dead letters. False when that is refused: then the messages are held, and none is lost."""
+        """Store the dead letters. False when they cannot be stored: the messages are held, so no message is lost."""
         try:
             for message in messages:
                 self._retries.dead_letter(message, failure)

@@ -2,7 +2,7 @@
 
 The threads of one handler take turns at looking. The thread that has the turn takes a batch from the next queue that
 has one, gives the turn away and handles the batch itself, while another thread looks. So no message changes threads
-between wake-up and handler. A thread that finds nothing keeps the turn and sleeps on the arrival lane of its member.
+between wake-up and handler. A thread that finds nothing keeps the turn and sleeps on the bell of its member.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ import time
 from collections import deque
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from rmqclient.backend.protocols import ArrivalBell
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import MessageStore
+from rmqclient.store import LONGEST_SLEEP_S
 from rmqclient.store.log.record import reason
-from rmqclient.store.runtime.shared_state import arrival_lane_at
 
 _log = logging.getLogger(__name__)
-
-_LONGEST_SLEEP_S = 0.5
-"""A sender that is killed between publishing and waking leaves a sleeper, which looks again after this time."""
 
 Queue = TypeVar("Queue", bound=ProcessQueue)
 
@@ -47,14 +44,12 @@ class Relief(Protocol):
 class Turns(Generic[Queue]):
     """The queues of one handler, and the turn of the thread that looks at them."""
 
-    def __init__(self, store: MessageStore, lane: int, relief: Relief | None = None) -> None:
+    def __init__(self, bell: ArrivalBell, relief: Relief | None = None) -> None:
         self.queues: tuple[Queue, ...] = ()
         """The queues that are looked at. Change it with :meth:`look_at`."""
         self.stopping = False
         """Set by :meth:`stop`: no further message is begun."""
-        self._words = store.state.words
-        self._lane = lane
-        self._lane_at = arrival_lane_at(lane)
+        self._bell = bell
         self._relief = relief
         self._turn = threading.Lock()
         self._handed: deque[tuple[Queue, ReceivedMessage]] = deque()
@@ -77,7 +72,7 @@ class Turns(Generic[Queue]):
 
     def wake(self) -> None:
         """Make a sleeping thread look again."""
-        self._words.signal(self._lane_at)
+        self._bell.ring()
 
     def take(self) -> Taken[Queue] | None:
         """Wait for the turn and return the next batch; sleeps until there is one. None after :meth:`stop`."""
@@ -109,20 +104,19 @@ class Turns(Generic[Queue]):
 
     def sleep(self, queues: tuple[Queue, ...]) -> None:
         """Sleep until a message comes to these queues, one of them is due, or :meth:`wake` is called."""
-        seen = self._words.load32(self._lane_at)  # before the looks below: a wake-up from here on ends the wait
+        heard = self._bell.heard()  # before the looks below: a ring from here on ends the wait
         if queues is not self.queues or self._handed or self.stopping:
             return
-        pause_s = _LONGEST_SLEEP_S
+        pause_s = LONGEST_SLEEP_S
         if self._relief is not None and self._relief.is_possible:
             pause_s = self._relief.look_every_s
         for queue in queues:
             due = queue.next_due()
             if due is not None:
                 pause_s = min(pause_s, due - time.monotonic())
-            if not queue.revoked and not queue.is_blocked and queue.grant.arm(self._lane):
+            if not queue.revoked and not queue.is_blocked and queue.grant.arm(self._bell.lane):
                 return
-        if pause_s > 0:
-            self._words.wait(self._lane_at, seen, max(1, int(pause_s * 1000)))
+        self._bell.wait(heard, pause_s)
 
 
 def _report_damaged(queue: ProcessQueue) -> None:

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from rmqclient.backend import open_backend
 from rmqclient.failures.failure import HISTORY, history
 from rmqclient.failures.retry import copying, dead_letter_topic, flush, origin_topic
 from rmqclient.message import ReceivedMessage, SendResult
@@ -156,7 +157,8 @@ def replay(
     Raises StoreBusy while another command replays or purges, and what :meth:`rmqclient.sending.producer.Producer.send`
     raises.
     """
-    appender = copying(store)
+    backend = open_backend(store)
+    sender = copying(backend)
     with _journal(store) as journal:
         for letter in _landed(store, group):
             _settle(journal, letter, "replayed")
@@ -167,8 +169,8 @@ def replay(
             queue = _queue_for(store, letter)
             properties = {name: value for name, value in letter.message.properties.items() if name not in _LEFT}
             _settle(journal, letter, "begun", (queue, store.topics.max_offset(queue)))
-            sent = appender.append_copy(letter.message, queue.topic, queue.queue_id, properties, reconsume_times=0)
-            flush(store, sent)
+            sent = sender.append_copy(letter.message, queue.topic, queue.queue_id, properties, reconsume_times=0)
+            flush(backend, sender, sent)
             _settle(journal, letter, "replayed")
             yield letter, sent
 

@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from rmqclient.backend.protocols import Death
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import Interrupted
-from rmqclient.store.layout import CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
+from rmqclient.store import CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
 
 HISTORY = "RMQ_FAILURES"
 DEATH = "death"
@@ -73,13 +73,13 @@ class Failure:
         )
 
     @classmethod
-    def died(cls, interrupted: Interrupted, message: ReceivedMessage) -> Self:
+    def died(cls, death: Death, message: ReceivedMessage) -> Self:
         """Return the failure of a handler whose process died with this message."""
         return cls(
-            attempt=message.reconsume_times + interrupted.begun,
+            attempt=message.reconsume_times + death.begun,
             error=DEATH,
-            text=f"process {interrupted.pid} died, or had to stop, while it handled the message",
-            worker=interrupted.client_id,
+            text=f"process {death.pid} died, or had to stop, while it handled the message",
+            worker=death.client_id,
         )
 
     def entry(self) -> dict[str, Any]:

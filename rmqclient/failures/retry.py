@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import NoReturn
 
+from rmqclient.backend.protocols import Backend, Sender
 from rmqclient.errors import HandlerError
 from rmqclient.failures.failure import Failure, with_failures
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rmqclient.store import Appender, Durability, MessageStore
+from rmqclient.store import Durability
 from rmqclient.store.errors import NotFlushed
 
 LEVELS = 18
@@ -127,12 +127,12 @@ def origin_message_id(message: ReceivedMessage) -> str:
 class Retries:
     """Stores what failed in one group; safe for threads."""
 
-    def __init__(self, store: MessageStore, group: str, policy: RetryPolicy, client_id: str) -> None:
+    def __init__(self, backend: Backend, group: str, policy: RetryPolicy, client_id: str) -> None:
         self.policy = policy
         self.client_id = client_id
-        self._store = store
+        self._backend = backend
         self._group = group
-        self._appender: Appender | None = None
+        self._sender: Sender | None = None
 
     def send_back(self, message: ReceivedMessage, failure: Failure, *before: Failure) -> Outcome:
         """Store a message for its next attempt, or as a dead letter, as the policy says; then it may be acknowledged.
@@ -170,30 +170,26 @@ class Retries:
     def _append(
         self, message: ReceivedMessage, topic: str, properties: dict[str, str], reconsume_times: int, delay_level: int
     ) -> None:
-        if self._appender is None:
-            self._appender = copying(self._store)
-        result = self._appender.append_copy(
+        if self._sender is None:
+            self._sender = copying(self._backend)
+        result = self._sender.append_copy(
             message, topic, 0, properties, reconsume_times=reconsume_times, delay_level=delay_level
         )
-        flush(self._store, result)
+        flush(self._backend, self._sender, result)
 
 
-def copying(store: MessageStore) -> Appender:
+def copying(backend: Backend) -> Sender:
     """Return what appends copies; it makes the topics of failed messages with one queue. [retryQueueNums]"""
-    return store.appender(lambda topic: store.topics.create(topic, 1), _no_body, prepare=False)
+    return backend.sender(lambda topic: backend.create_topic(topic, 1), prepare=False)
 
 
-def flush(store: MessageStore, result: SendResult) -> None:
+def flush(backend: Backend, sender: Sender, result: SendResult) -> None:
     """With SYNC durability, wait until a copy is on the disk. Raises NotFlushed, StorePoisoned."""
-    for left in reversed(range(_FLUSH_TRIES if store.config.durability is Durability.SYNC else 0)):
+    for left in reversed(range(_FLUSH_TRIES if backend.config.durability is Durability.SYNC else 0)):
         try:
-            store.flusher.wait_until_flushed(result.commit_log_end)
+            sender.wait_until_flushed(result.commit_log_end)
         except NotFlushed:  # to store it again would make two of it
             if not left:
                 raise
         else:
             return
-
-
-def _no_body(body: object) -> NoReturn:
-    raise AssertionError(f"a copy has its body already: {body!r}")

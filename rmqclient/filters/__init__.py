@@ -1,22 +1,25 @@
 """Filters: which messages of a topic a group wants.
 
-=============================  ======================  ==================================================
-module                         a handler's             selects by
-=============================  ======================  ==================================================
-:mod:`rmqclient.filters.tag`   ``tags="a || b"``       the tag: its hash in the entry, then in the record
-:mod:`rmqclient.filters.sql92` ``where="n > 5"``       the properties, tags and keys included
-:mod:`rmqclient.filters.body`  ``json="order.total"``  the body, where it is JSON
-=============================  ======================  ==================================================
+=============================  ===================================  =================================================
+module                         a handler's                          selects by
+=============================  ===================================  =================================================
+:mod:`rmqclient.filters.tag`   ``tags="a || b"``                    the tag: its hash in the entry, then in the record
+:mod:`rmqclient.filters.sql92` ``filter=sql("n > 5")``              the properties, tags and keys included
+:mod:`rmqclient.filters.body`  ``filter=jmespath("order.total")``   the body, if it is JSON
+=============================  ===================================  =================================================
 
-A message has to pass all that a handler names, the cheapest first: the kernel skips other tags without reading their
-records. A message that does not pass is finished for the group: it counts in no limit, and no handler sees it. Retry
-topics are not filtered, as in RocketMQ: what is in them has passed before.
+A message has to pass every filter of its handler. The cheapest runs first: the kernel skips other tags without reading
+their records. A message that does not pass is finished for the group: it counts in no limit, and no handler sees it.
+Retry topics are not filtered, as in RocketMQ: their messages have passed before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from rmqclient.errors import FilterError
 from rmqclient.filters.body import MAX_BODY_BYTES, BodyFilter
 from rmqclient.filters.sql92 import Sql92
 from rmqclient.filters.tag import TagFilter, parse_tags
@@ -25,16 +28,50 @@ from rmqclient.names import RETRY_PREFIX
 from rmqclient.store import TagSet
 from rmqclient.store.errors import BodyUnreadable, NotInstalled
 
+Filter: TypeAlias = Sql92 | BodyFilter
+"""What :func:`sql` and :func:`jmespath` return."""
+
+
+def sql(expression: str) -> Sql92:
+    """Return a filter by the properties of a message, such as ``sql("region = 'eu' AND total > 100")``.
+
+    The expression is SQL92 as a RocketMQ broker reads it (:mod:`rmqclient.filters.sql92`). Raises FilterError, which
+    names the column, if it cannot be parsed.
+    """
+    return Sql92(expression)
+
+
+def jmespath(expression: str) -> BodyFilter:
+    """Return a filter by a message's JSON body, such as ``jmespath("total > `100`")``.
+
+    The expression is JMESPath (:mod:`rmqclient.filters.body`); a body that is not JSON does not pass. Raises
+    FilterError, which names the column, if it cannot be parsed.
+    """
+    return BodyFilter(expression)
+
+
+def filters_of(given: Filter | Sequence[Filter] | None) -> tuple[Filter, ...]:
+    """Return the filters of a handler as a tuple, that by properties first, as it costs less.
+
+    Raises FilterError for anything except filters, and for two of one kind.
+    """
+    filters = () if given is None else (given,) if isinstance(given, Sql92 | BodyFilter) else given
+    if not isinstance(filters, tuple | list) or not all(isinstance(each, Sql92 | BodyFilter) for each in filters):
+        raise FilterError(f"filter={given!r}: give sql(...), jmespath(...), or a tuple of one of each")
+    if len({type(each) for each in filters}) < len(filters):
+        raise FilterError(f"filter={given!r}: give at most one of each kind, and join two conditions by AND or &&")
+    return tuple(sorted(filters, key=lambda each: isinstance(each, BodyFilter)))
+
 
 @dataclass(slots=True)
 class FilterCounts:
-    """What became of the messages whose tags match; grants count those that the kernel skips by their tags."""
+    """Fates of the messages whose tags match; grants count those that the kernel skips by their tags."""
 
     passed: int = 0
     refused_by_properties: int = 0
     refused_by_body: int = 0
     undecided: int = 0
-    """Of those refused by their bodies: no JSON, too long, or nothing that the expression can be applied to."""
+    """Of those refused by their bodies: not JSON, too long, or of a shape to which the expression does not apply."""
 
     @property
     def looked_at(self) -> int:
@@ -43,32 +80,40 @@ class FilterCounts:
 
 
 class MessageFilter:
-    """What a handler asks for, compiled once. Raises FilterError, and ValueError for the tags.
+    """The filters of one subscription, with counts. Raises ValueError for the tags, FilterError for the filters.
 
     ``topic`` is the topic that is read; a retry topic is read without a filter.
     """
 
-    def __init__(self, tags: str | None = "*", where: str = "", json: str = "", *, topic: str = "") -> None:
+    def __init__(
+        self,
+        tags: str | None = "*",
+        filter: Filter | Sequence[Filter] | None = None,  # noqa: A002 - named as the option of a handler
+        *,
+        topic: str = "",
+    ) -> None:
         filtered = not topic.startswith(RETRY_PREFIX)
+        filters = filters_of(filter) if filtered else ()
         self.tags: TagFilter = parse_tags(tags if filtered else None)
-        self.where = Sql92(where) if where and filtered else None
-        self.json = BodyFilter(json) if json and filtered else None
+        self.by_properties = next((each for each in filters if isinstance(each, Sql92)), None)
+        self.by_body = next((each for each in filters if isinstance(each, BodyFilter)), None)
         self.counts = FilterCounts()
 
     @property
     def tag_set(self) -> TagSet:
-        """What a grant selects by: it takes only what passes, and finishes the rest in bulk.
+        """The tags and the test by which a grant takes the messages that pass; it finishes the rest in bulk.
 
-        The entry's hash is compared first, then the tag in the record, and then :meth:`passes` is called.
+        The grant compares the entry's hash first, then the tag in the record, and then calls :meth:`passes`.
         """
-        return TagSet(self.tags.tags, self.passes if self.where is not None or self.json is not None else None)
+        is_more = self.by_properties is not None or self.by_body is not None
+        return TagSet(self.tags.tags, self.passes if is_more else None)
 
     @property
     def expression(self) -> str:
-        """What the filter says, as one line: equal ones take the same messages."""
-        where = f"where {self.where.expression}" if self.where is not None else ""
-        json = f"json {self.json.expression}" if self.json is not None else ""
-        return "; ".join(part for part in (self.tags.expression, where, json) if part)
+        """All filters as one line of text; equal texts mean that the same messages pass."""
+        sql_part = f"sql {self.by_properties.expression}" if self.by_properties is not None else ""
+        body_part = f"jmespath {self.by_body.expression}" if self.by_body is not None else ""
+        return "; ".join(part for part in (self.tags.expression, sql_part, body_part) if part)
 
     def matches(self, message: ReceivedMessage) -> bool:
         """Tell whether a message passes, its tag included."""
@@ -76,13 +121,13 @@ class MessageFilter:
 
     def passes(self, message: ReceivedMessage) -> bool:
         """Tell whether a message whose tag matches passes the rest, and count it."""
-        counts = self.counts
-        if self.where is not None and not self.where.matches(message.some_properties(self.where.names)):
+        counts, properties = self.counts, self.by_properties
+        if properties is not None and not properties.matches(message.some_properties(properties.names)):
             counts.refused_by_properties += 1
             return False
-        if self.json is not None:
+        if self.by_body is not None:
             try:
-                matches = self.json.matches(message.open_body(MAX_BODY_BYTES))
+                matches = self.by_body.matches(message.open_body(MAX_BODY_BYTES))
             except BodyUnreadable:  # longer than that, for one
                 matches = None
             except NotInstalled:  # a fault of this process and not of the message: its delivery will fail

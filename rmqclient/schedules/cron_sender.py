@@ -21,17 +21,15 @@ from __future__ import annotations
 
 import datetime
 import logging
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from threading import Event
 
+from rmqclient.backend import Backend
+from rmqclient.backend.local import store_of
 from rmqclient.schedules.cron import UTC, Cron
 from rmqclient.sending.producer import Producer
-from rmqclient.store import MessageStore
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreBusy, StoreClosed
-from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
 
 _log = logging.getLogger(__name__)
 
@@ -48,12 +46,13 @@ class CronSender:
 
     def __init__(
         self,
-        store: MessageStore,
+        backend: Backend,
         producer: Producer,
         cron: Cron,
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(UTC),
     ) -> None:
-        self._store = store
+        self._backend = backend
+        self._store = store_of(backend, "a schedule")
         self._producer = producer
         self._cron = cron
         self._now = now
@@ -99,7 +98,7 @@ class CronSender:
 
     def _settle(self, tick: datetime.datetime) -> None:
         """See to it that a tick has its message."""
-        with self._alone():
+        with self._backend.alone(f"{self._cron.topic} {self._cron.name}", _LOCK_TIMEOUT_S):
             self._store.settle_appends()
             if self._store.messages_by_key(self._cron.topic, self._cron.key(tick), limit=1):
                 return
@@ -121,12 +120,6 @@ class CronSender:
         """Tell whether a message of that time may have been removed."""
         begin = self._store.state.min_offset
         return begin > 0 and self._store.read(begin).store_timestamp / 1000 > tick.timestamp()
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        name = f"{self._cron.topic} {self._cron.name}".encode()
-        with self._store.lock.held(CRON_BYTES + zlib.crc32(name) % CRON_STRIPES, _LOCK_TIMEOUT_S):
-            yield
 
     def _seconds_left(self) -> float:
         now = self._now()

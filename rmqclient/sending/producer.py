@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import partial
-from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Self
 
-from rmqclient.codecs import encode_body, encoded
+from rmqclient.backend import Place, open_backend
+from rmqclient.backend.protocols import Buffer, Sender
+from rmqclient.duration import Duration, to_seconds
 from rmqclient.message import Message, ReceivedMessage, SendResult
-from rmqclient.names import check_group, check_topic
+from rmqclient.names import PRODUCER_GROUP, check_group, check_topic
 from rmqclient.sending.compressor import OVER_BYTES, Compressor
 from rmqclient.sending.due_time import due_ms
 from rmqclient.sending.reply import Replier
 from rmqclient.sending.request import Requester, RequestFuture
-from rmqclient.store import Durability, MessageQueue, MessageStore, StoreConfig, open_store
-from rmqclient.store.append.write_buffer import WriteBuffer
+from rmqclient.sending.sender import CLOSED, FORKED, CompressingSender
+from rmqclient.store import Durability, MessageQueue, StoreConfig, fork
 from rmqclient.store.bodies import Compression, compress
-from rmqclient.store.errors import MessageRejected, StoreClosed, TableFull
+from rmqclient.store.errors import MessageRejected, TableFull
 from rmqclient.store.waiting.once import with_key
 
 
@@ -42,9 +40,9 @@ class Producer:
 
     def __init__(
         self,
-        root: Path | str | MessageStore,
+        root: Place,
         *,
-        group: str = "DEFAULT_PRODUCER",
+        group: str = PRODUCER_GROUP,
         config: StoreConfig | None = None,
         write_buffer_bytes: int = 0,
         compression: Compression | None = None,
@@ -52,29 +50,25 @@ class Producer:
         compression_level: int | None = None,
     ) -> None:
         self.group = check_group(group)
-        _check_write_buffer(write_buffer_bytes, root.config if isinstance(root, MessageStore) else config)
+        _check_write_buffer(write_buffer_bytes, config)
         compressor = None if compression is None else Compressor(compression, compress_over_bytes, compression_level)
-        self._own_store = not isinstance(root, MessageStore)
-        self._store = root if isinstance(root, MessageStore) else open_store(root, config)
-        settings = config or self._store.config
-        self._flusher = self._store.flusher if settings.durability is Durability.SYNC else None
+        self._backend = open_backend(root, config)
+        settings = config or self._backend.config
+        try:
+            _check_write_buffer(write_buffer_bytes, settings)
+        except ValueError:
+            self._backend.close()
+            raise
+        self._is_sync = settings.durability is Durability.SYNC
         self._queue_count = settings.default_queue_count
-        appender = self._store.appender(self._make_topic, encode_body, prepare=self._flusher is None)
-        self._append: Callable[[Message, str | None, int, int], SendResult] = appender.append
-        self._append_batch: Callable[[Sequence[Message], str | None, int, int], list[SendResult]] = (
-            appender.append_batch
-        )
-        self._append_inner_batch: Callable[..., list[SendResult]] = appender.append_inner_batch
         self._max_opened_body_bytes = settings.max_opened_body_bytes
-        self._cancel: Callable[[str], bool] = partial(self._store.timer.cancel, appender=appender)
-        self._append_half: Callable[[Message, str, str | None, int], SendResult] = appender.append_half
-        self._encoded = encoded
+        self._sender: Sender = self._backend.sender(self._make_topic, prepare=not self._is_sync)
         if compressor is not None:
-            self._compress_by(compressor)
-        self._buffer = WriteBuffer(appender, settings, write_buffer_bytes) if write_buffer_bytes else None
-        self._requester = Requester(self._store)
-        self._replier = Replier(self._store)
-        _producers.add(self)
+            self._sender = CompressingSender(self._sender, compressor, self._backend.config.max_body_bytes)
+        self._buffer: Buffer | None = self._sender.buffer(write_buffer_bytes) if write_buffer_bytes else None
+        self._requester = Requester(self._backend)
+        self._replier = Replier(self._backend)
+        fork.register(self)
 
     def send(
         self,
@@ -82,7 +76,7 @@ class Producer:
         sharding_key: str | None = None,
         *,
         delay_level: int = 0,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult:
         """Store one message and return where it stands.
@@ -96,9 +90,9 @@ class Producer:
         that the result tells; whoever is the housekeeper then delivers it, to the queue chosen now. What still waits
         when retention removes its file is lost, as in RocketMQ.
 
-        With a ``delay``, or at the time ``deliver_at``, nobody gets the message before that, by the clock of the host;
-        to the ms when it is idle, and up to ten years from now. It waits in ``rmq_sys_wheel_timer``, through retention
-        too, and can be cancelled: :meth:`cancel`. A time that has passed is at once.
+        With a ``delay``, a timedelta or seconds, or a ``deliver_at``, the message is delivered at that time by the
+        clock of the host; to the ms when it is idle, and up to ten years from now. It waits in ``rmq_sys_wheel_timer``,
+        through retention too, and can be cancelled: :meth:`cancel`. A time in the past means: deliver immediately.
 
         Raises ValueError for another ``delay_level``, a negative or longer ``delay``, a ``deliver_at`` without a time
         zone, or more than one of them; TimerFull when 16 million messages wait; MessageRejected, InvalidName,
@@ -106,9 +100,9 @@ class Producer:
         was written unless the error's ``stored`` says so.
         """
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
-        result = self._append(message, sharding_key, delay_level, due)
-        if self._flusher is not None:
-            self._flusher.wait_until_flushed(result.commit_log_end)
+        result = self._sender.append(message, sharding_key, delay_level, due)
+        if self._is_sync:
+            self._sender.wait_until_flushed(result.commit_log_end)
         return result
 
     def send_once(
@@ -116,10 +110,10 @@ class Producer:
         message: Message,
         key: str,
         *,
-        within: timedelta | None = None,
+        within: Duration | None = None,
         sharding_key: str | None = None,
         delay_level: int = 0,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult:
         """Store one message as :meth:`send` does, unless one was sent to its topic with this ``key`` before.
@@ -128,7 +122,8 @@ class Producer:
         number of senders with one key, in any processes, killed when they may be, one stores its message; what a power
         cut takes is sent again. With SYNC durability the message is on the disk when this returns, whoever sent it.
 
-        ``within`` is how long ago the other one may have been sent; None looks as far back as the log goes. ``key`` is
+        ``within``, a timedelta or seconds, is how long ago the other one may have been sent; None looks as far back as
+        the log goes. ``key`` is
         up to 255 bytes without a space or anything unprintable. It becomes the last of the message's keys, with
         ``once-`` in front. Only sends by this method count.
 
@@ -136,16 +131,12 @@ class Producer:
         MessageRejected for a key that cannot be one; StoreBusy also while another sender with this key, or with one of
         a thousandth of the others, is stopped in the middle of it; StoreCorrupt for an index file of another size.
         """
-        if self._append in (_closed, _forked):
-            self._append(message, None, 0, 0)
+        self._sender.check_usable()
         due = due_ms(delay_level, delay, deliver_at)
-        check_window(within, self._store.config)
-        marked = with_key(message, key)
-        with self._store.once.alone(message.topic, key):
-            found = self._store.once.find(message.topic, key, within)
-            result = found or self._append(marked, sharding_key, delay_level, due)
-        if self._flusher is not None:
-            self._flusher.wait_until_flushed(result.commit_log_end)
+        window = _window(within, self._backend.config)
+        result = self._sender.append_once(with_key(message, key), key, window, sharding_key, delay_level, due)
+        if self._is_sync:
+            self._sender.wait_until_flushed(result.commit_log_end)
         return result
 
     def send_batch(
@@ -154,7 +145,7 @@ class Producer:
         sharding_key: str | None = None,
         *,
         delay_level: int = 0,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         deliver_at: datetime | None = None,
         compression: Compression | None = None,
         level: int | None = None,
@@ -171,7 +162,7 @@ class Producer:
         """
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         if compression is None:
-            results = self._append_batch(messages, sharding_key, delay_level, due)
+            results = self._sender.append_batch(messages, sharding_key, delay_level, due)
         elif delay_level or due:
             raise MessageRejected(
                 f"delay_level={delay_level}, delay={delay}, deliver_at={deliver_at}: a compressed batch cannot wait, "
@@ -179,8 +170,8 @@ class Producer:
             )
         else:
             results = self._append_compressed(messages, sharding_key, compression, level)
-        if self._flusher is not None and results:
-            self._flusher.wait_until_flushed(results[-1].commit_log_end)
+        if self._is_sync and results:
+            self._sender.wait_until_flushed(results[-1].commit_log_end)
         return results
 
     def cancel(self, message_id: str) -> bool:
@@ -189,9 +180,9 @@ class Producer:
         False when it was delivered or cancelled already, or there is none with this id; then nothing was done. Raises
         as :meth:`send`.
         """
-        cancelled = self._cancel(message_id)
-        if self._flusher is not None:
-            self._flusher.wait_until_flushed(self._store.state.published_to)
+        cancelled = self._sender.cancel(message_id)
+        if self._is_sync:
+            self._sender.wait_until_flushed()
         return cancelled
 
     def send_buffered(self, message: Message, sharding_key: str | None = None) -> None:
@@ -201,29 +192,32 @@ class Producer:
         when the buffer is full.
 
         **Until then it is lost when this process dies or ends without** :meth:`close`, and nobody can read it. That is
-        at most ``write_buffer_bytes`` of records and, while commits succeed, what was sent in the last
-        ``commit_interval_ms``. What a commit has stored is as safe as after :meth:`send`. Consecutive messages of one
-        topic and ``sharding_key`` are stored as one batch, in one queue; none overtakes another. :meth:`send` does not
-        wait for the buffer.
+        at most ``write_buffer_bytes`` of records and, while the buffer can be stored, the messages of the last
+        ``commit_interval_ms``. Once :meth:`flush` returns, they are as safe as after :meth:`send`. Consecutive messages
+        of one topic and ``sharding_key`` are stored as one batch, in one queue; none overtakes another. :meth:`send`
+        does not wait for the buffer.
 
-        Raises what :meth:`send` would raise for this message, at once, and what the last commit raised when it failed:
-        this message was not taken then, and those in the buffer stay there until a commit succeeds. ValueError for a
-        producer without a buffer.
+        Raises at once what :meth:`send` would raise for this message, and what the last flush raised if it failed: then
+        this message was not taken, and those in the buffer stay there until a flush succeeds. ValueError for a producer
+        without a buffer.
         """
         buffer = self._open_buffer()
-        buffer.add(self._encoded(message), sharding_key)  # now: the caller may change the body before it is stored
+        buffer.add(
+            self._sender.encoded(message), sharding_key
+        )  # now: the caller may change the body before it is stored
 
-    def commit(self) -> int:
-        """Store what is in the write buffer now; return how many messages that were. Raises as :meth:`send`.
+    def flush(self) -> int:
+        """Store the messages of the write buffer now; return how many they were. Raises as :meth:`send`.
 
-        After an error those that were not stored are still in the buffer.
+        After an error the messages that were not stored are still in the buffer. ValueError for a producer without a
+        buffer.
         """
-        return self._open_buffer().commit()
+        return self._open_buffer().flush()
 
-    def request(self, message: Message, timeout: timedelta | float, sharding_key: str | None = None) -> ReceivedMessage:
+    def request(self, message: Message, timeout: Duration, sharding_key: str | None = None) -> ReceivedMessage:
         """Send a message, wait for the reply to it, and return that (DefaultMQProducer.request).
 
-        ``timeout`` is a timedelta, or seconds. The reply comes from a handler with ``replies=True``, or from
+        ``timeout`` is a timedelta, or seconds, above 0. The reply comes from a handler with ``replies=True``, or from
         :meth:`send_reply`; of several the first one counts, and one that comes late is dropped. A handler that raises
         sends none: the message is retried as any other is, within the time or after it.
 
@@ -231,9 +225,7 @@ class Producer:
         """
         return self.request_async(message, timeout, sharding_key).result()
 
-    def request_async(
-        self, message: Message, timeout: timedelta | float, sharding_key: str | None = None
-    ) -> RequestFuture:
+    def request_async(self, message: Message, timeout: Duration, sharding_key: str | None = None) -> RequestFuture:
         """Send a message and return the reply to come, a future, which ``await`` takes, too.
 
         Its result is what :meth:`request` returns or raises; what :meth:`send` raises is raised here.
@@ -257,7 +249,7 @@ class Producer:
 
         Raises InvalidName, ValueError, TableFull, ConfigMismatch when it was made with the other policy.
         """
-        return self._store.topics.create(check_topic(topic), check_queue_count(queue_count), cleanup_policy)
+        return self._backend.create_topic(check_topic(topic), check_queue_count(queue_count), cleanup_policy)
 
     def close(self) -> None:
         """Store what is in the write buffer and leave the store. Closing twice does nothing.
@@ -270,10 +262,9 @@ class Producer:
                 self._buffer.close()
         finally:
             if self._buffer is None or self._buffer.is_closed:
-                self._refuse(_closed)
+                self._sender = CLOSED
                 self._requester.close()
-                if self._own_store:
-                    self._store.close()
+                self._backend.close()
 
     def __enter__(self) -> Self:
         return self
@@ -283,22 +274,8 @@ class Producer:
     ) -> None:
         self.close()
 
-    def _compress_by(self, compressor: Compressor) -> None:
-        """Let every body pass through ``compressor`` before it is appended."""
-        append, append_batch, append_half = self._append, self._append_batch, self._append_half
-        limit = self._store.config.max_body_bytes
-
-        def compressed(message: Message) -> Message:
-            return compressor.compressed(message, limit)
-
-        self._encoded = compressed
-        self._append = lambda message, *rest: append(compressed(message), *rest)
-        self._append_batch = lambda messages, *rest: append_batch([compressed(each) for each in messages], *rest)
-        self._append_half = lambda message, *rest: append_half(compressed(message), *rest)
-
-    def _open_buffer(self) -> WriteBuffer:
-        if self._append is _forked:
-            _forked()
+    def _open_buffer(self) -> Buffer:
+        self._sender.check_usable()
         if self._buffer is None:
             raise ValueError("this producer has no write buffer: make it with write_buffer_bytes=, such as 1 << 20")
         return self._buffer
@@ -309,19 +286,16 @@ class Producer:
         def pack(content: bytes) -> tuple[bytes, int]:
             return compress(content, compression, level), compression.value
 
-        return self._append_inner_batch(messages, pack, sharding_key, most_bytes=self._max_opened_body_bytes)
+        return self._sender.append_inner_batch(messages, pack, sharding_key, most_bytes=self._max_opened_body_bytes)
 
     def _make_topic(self, topic: str) -> list[MessageQueue]:
         return self.create_topic(topic, self._queue_count)
 
-    def _refuse(self, why: Callable[..., NoReturn]) -> None:
-        self._append = self._append_batch = self._append_inner_batch = self._append_half = self._cancel = why
-
     def leave_to_parent(self) -> None:
         """Refuse every send from now on: this is a forked child."""
-        self._refuse(_forked)
+        self._sender = FORKED
         self._buffer = None  # the messages in it are the parent's
-        self._requester = Requester(self._store)  # whose thread is the parent's
+        self._requester = Requester(self._backend)  # whose thread is the parent's
 
 
 def _check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:
@@ -334,14 +308,20 @@ def _check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> 
         )
 
 
-def check_window(within: timedelta | None, config: StoreConfig) -> None:
-    """Raise ValueError for a time that is none, or for which the store does not keep what was sent."""
-    reserved = timedelta(hours=config.retention.file_reserved_hours)
-    if within is not None and not timedelta() < within <= reserved:
+def _window(within: Duration | None, config: StoreConfig) -> timedelta | None:
+    """Return ``within`` as a timedelta.
+
+    Raises ValueError if it is not positive or exceeds the retention time, TypeError for anything except a duration.
+    """
+    if within is None:
+        return None
+    seconds, reserved = to_seconds("within", within), timedelta(hours=config.retention.file_reserved_hours)
+    if not 0 < seconds <= reserved.total_seconds():
         raise ValueError(
             f"within={within!r}: a window is positive and at most {config.retention.file_reserved_hours} hours, for "
             "which the store keeps messages (file_reserved_hours); None looks at all that it has"
         )
+    return timedelta(seconds=seconds)
 
 
 def check_queue_count(queue_count: int) -> int:
@@ -351,22 +331,3 @@ def check_queue_count(queue_count: int) -> int:
     if queue_count > 1_024:
         raise TableFull(f"queue_count={queue_count}: a topic has at most 1,024 queues")
     return queue_count
-
-
-def _closed(*_: object, **__: object) -> NoReturn:
-    raise StoreClosed("this producer was closed")
-
-
-def _forked(*_: object, **__: object) -> NoReturn:
-    raise StoreClosed("this producer belongs to the process that this one was forked from: make one in this process")
-
-
-_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for producer in list(_producers):
-        producer.leave_to_parent()
-
-
-os.register_at_fork(after_in_child=_after_fork)

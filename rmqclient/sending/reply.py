@@ -26,11 +26,12 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
-from rmqclient.codecs import encode_body
+from rmqclient.backend import Backend
+from rmqclient.backend.protocols import Sender
 from rmqclient.handler import Handler
 from rmqclient.message import Message, ReceivedMessage
 from rmqclient.names import check_topic
-from rmqclient.store import Appender, MessageQueue, MessageStore, java_hash
+from rmqclient.store import MessageQueue, java_hash
 from rmqclient.store.errors import MessageRejected, UnknownTopic
 from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX, cluster_name
 
@@ -75,17 +76,17 @@ def seconds_left(request: ReceivedMessage) -> float:
     return (request.born_timestamp + int(envelope.ttl_ms)) / 1000 - time.time()
 
 
-def reply_queues(store: MessageStore, topic: str) -> list[MessageQueue]:
+def reply_queues(backend: Backend, topic: str) -> list[MessageQueue]:
     """Return the queues of a reply topic, which is made when it is missing. Raises InvalidName, TableFull."""
     try:
-        return store.topics.queues(topic)
+        return backend.queues(topic)
     except UnknownTopic:
-        return store.topics.create(check_topic(topic), REPLY_QUEUES)
+        return backend.create_topic(check_topic(topic), REPLY_QUEUES)
 
 
-def reply_queue(store: MessageStore, client_id: str) -> MessageQueue:
+def reply_queue(backend: Backend, client_id: str) -> MessageQueue:
     """Return the queue in which the replies to a client stand: by hash, as for any sharding key."""
-    queues = reply_queues(store, cluster_name(store.topics.topics()) + REPLY_SUFFIX)
+    queues = reply_queues(backend, cluster_name(backend.topics()) + REPLY_SUFFIX)
     return queues[abs(java_hash(client_id)) % len(queues)]
 
 
@@ -95,9 +96,9 @@ class Replier:
     No reply waits for a flush: a power cut that takes it takes its requester, too.
     """
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-        self._appender: Appender | None = None
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._sender: Sender | None = None
         self._making = threading.Lock()
 
     def send(self, request: ReceivedMessage, body: object) -> None:
@@ -126,11 +127,11 @@ class Replier:
             self._send(envelope, body)
 
     def _send(self, envelope: Envelope, body: object) -> None:
-        self._store.check_usable()
+        self._backend.check_usable()
         with self._making:
-            if self._appender is None:
-                self._appender = self._store.appender(self._make_topic, encode_body, prepare=False)
-        self._appender.append(envelope.reply(body), envelope.client_id)
+            if self._sender is None:
+                self._sender = self._backend.sender(self._make_topic, prepare=False)
+        self._sender.append(envelope.reply(body), envelope.client_id)
 
     def _make_topic(self, topic: str) -> list[MessageQueue]:
-        return reply_queues(self._store, topic)
+        return reply_queues(self._backend, topic)

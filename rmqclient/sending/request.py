@@ -23,23 +23,27 @@ import time
 import uuid
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from datetime import timedelta
 from typing import Any
 
+from rmqclient.backend import Backend
+from rmqclient.backend.protocols import ArrivalBell
+from rmqclient.backend.pull_result import PullStatus
+from rmqclient.duration import Duration, to_seconds
 from rmqclient.errors import RequestTimeout
+from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.sending.reply import reply_queue
-from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, MessageStore, default_client_id, java_hash
-from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt
+from rmqclient.store import MessageQueue, default_client_id
+from rmqclient.store.errors import StoreClosed
 from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
 
 _log = logging.getLogger(__name__)
 
+_LONGEST_WAIT_S = 0.5
+"""A replier killed between publishing and waking leaves a sleeper, which looks again by itself after so long."""
 _IDLE_S = 3_600.0
 _LOOKED_AT_ONCE = 1_024
 """Entries."""
-
-_LOW_BITS = 0xFFFF_FFFF
 
 
 class RequestFuture(Future[ReceivedMessage]):
@@ -91,11 +95,12 @@ class _Awaited:
 class Requester:
     """Sends requests and receives their replies; safe for threads. Nothing is started before the first request."""
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self.client_id = default_client_id()
-        self._bell = store.arrival_bell()
-        self._tags_code = java_hash(self.client_id) & _LOW_BITS
+        self._bell: ArrivalBell | None = None
+        """What the thread sleeps by, once it was started."""
+        self._wanted = TagFilter(frozenset({self.client_id}))
         self._changing = threading.Lock()
         self._awaited: dict[str, _Awaited] = {}
         self._due = math.inf
@@ -113,7 +118,7 @@ class Requester:
         send: Callable[[Message, str | None], SendResult],
         message: Message,
         sharding_key: str | None,
-        timeout: timedelta | float,
+        timeout: Duration,
     ) -> RequestFuture:
         """Send a request by ``send`` and return the reply to come. Raises as ``send``, ValueError for the timeout."""
         seconds = _seconds(timeout)
@@ -137,18 +142,18 @@ class Requester:
             left, self._awaited = list(self._awaited.values()), {}
         for awaited in left:
             awaited.end(StoreClosed(f"request {awaited.message_id}: its producer was closed before the reply came"))
-        if self._queue is not None and self._thread is not threading.current_thread():
+        if self._bell is not None and self._thread is not threading.current_thread():
             self._bell.ring()
             self._thread.join()
 
     def _start(self) -> MessageQueue:
-        self._store.check_usable()
-        queue = reply_queue(self._store, self.client_id)
+        self._backend.check_usable()
+        queue = reply_queue(self._backend, self.client_id)
         with self._changing:
             if self._closed:
                 raise StoreClosed("this producer was closed")
             if self._queue is None:
-                self._queue = queue
+                self._bell, self._queue = self._backend.bell(), queue
                 self._thread.start()
         return queue
 
@@ -171,7 +176,7 @@ class Requester:
             if self._closed:
                 raise StoreClosed("this producer was closed")
             if not self._awaited:  # what stands in the queue now is for nobody who still waits
-                self._position = max(self._position, self._store.topics.max_offset(self._queue))
+                self._position = max(self._position, self._backend.span(self._queue).max_offset)
             self._awaited[correlation_id] = awaited
 
     def _time(self, awaited: _Awaited, message_id: str) -> None:
@@ -181,18 +186,20 @@ class Requester:
             awaited.deadline = awaited.began + awaited.seconds
             self._due = min(self._due, awaited.deadline)
             is_to_wake = awaited.deadline < self._wakes_at
-        if is_to_wake:
+        if is_to_wake and self._bell is not None:
             self._bell.ring()
 
     def _run(self) -> None:
         assert self._queue is not None
-        queue = self._queue
+        assert self._bell is not None
+        queue, bell = self._queue, self._bell
         while not self._closed:
-            heard, pause_s = self._bell.heard(), _IDLE_S
+            heard = bell.heard()
+            pause_s = _IDLE_S
             if self._is_awaiting():
-                self._bell.arm(queue)  # before the look: a reply that is sent from now on rings
+                bell.arm(queue)  # before the look: who sends from now on wakes this thread
                 pause_s = self._step(queue)
-            self._bell.wait(heard, pause_s)
+            bell.wait(heard, pause_s)
 
     def _step(self, queue: MessageQueue) -> float:
         """Receive and give up; return for how many seconds the thread may sleep."""
@@ -212,25 +219,15 @@ class Requester:
 
     def _look(self, queue: MessageQueue) -> None:
         """Receive the replies that have come."""
-        end = self._store.topics.max_offset(queue)
-        position = max(self._position, self._store.topics.min_offset(queue))
-        consume_queue = self._store.consume_queues[queue]
-        while position < end:
-            next_file = consume_queue.first_entry_of(position) + consume_queue.entries_per_file
-            stop = min(end, next_file, position + _LOOKED_AT_ONCE)
-            for number, entry in enumerate(consume_queue.entries(position, stop), position):
-                if entry.tags_code & _LOW_BITS == self._tags_code:
-                    self._receive(queue, number)
-            position = stop
-        with self._changing:
-            self._position = max(self._position, end)
+        found = None
+        while found is None or found.status is not PullStatus.NO_NEW_MESSAGE:
+            found = self._backend.read(queue, self._position, _LOOKED_AT_ONCE, self._wanted)
+            for reply in found.messages:
+                self._receive(reply)
+            with self._changing:
+                self._position = max(self._position, found.next_offset)
 
-    def _receive(self, queue: MessageQueue, queue_offset: int) -> None:
-        try:
-            reply = self._store.message_at(queue, queue_offset)
-        except (StoreCorrupt, MessageExpired) as error:
-            _log.error("reply %d of %s cannot be read: %s", queue_offset, queue, error)
-            return
+    def _receive(self, reply: ReceivedMessage) -> None:
         correlation_id = reply.some_properties((b"CORRELATION_ID",)).get("CORRELATION_ID", "")
         with self._changing:
             awaited = self._awaited.pop(correlation_id, None)
@@ -246,9 +243,9 @@ class Requester:
                 late = [awaited for awaited in self._awaited.values() if awaited.deadline <= now]
                 self._awaited = {name: each for name, each in self._awaited.items() if each.deadline > now}
                 self._due = min((each.deadline for each in self._awaited.values()), default=math.inf)
-            self._wakes_at = min(self._due, now + LONGEST_SLEEP_S)
+            self._wakes_at = min(self._due, now + _LONGEST_WAIT_S)
             pause_s = self._wakes_at - now
-        for awaited in sorted(late, key=lambda each: each.deadline):
+        for awaited in sorted(late, key=lambda each: each.deadline):  # a thread that was late finds several at once
             awaited.end(awaited.late())
         return pause_s
 
@@ -259,8 +256,8 @@ class Requester:
             awaited.end(error)
 
 
-def _seconds(timeout: timedelta | float) -> float:
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+def _seconds(timeout: Duration) -> float:
+    seconds = to_seconds("timeout", timeout)
     if not 0 < seconds < threading.TIMEOUT_MAX:
         raise ValueError(f"timeout={timeout!r}: give a timedelta or seconds, above 0")
     return seconds

@@ -9,7 +9,7 @@ from rmqclient.message import ReceivedMessage
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.errors import MessageExpired
 from rmqclient.store.waiting.half_messages import checks_of, group_of
-from rmqclient.store.waiting.schedule import real_queue
+from rmqclient.store.waiting.real_queue import real_queue
 
 
 @dataclass(frozen=True, slots=True)

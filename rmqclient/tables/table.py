@@ -22,18 +22,18 @@ is the caller's own, and a value that nobody asks for costs nothing more.
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import weakref
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from rmqclient.backend import Place, open_backend
+from rmqclient.backend.local import store_of
 from rmqclient.codecs import value_decoder_for
+from rmqclient.duration import Duration, in_seconds
 from rmqclient.message import SendResult
 from rmqclient.names import check_topic
-from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, MessageStore, open_store
+from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, MessageStore, fork
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
 from rmqclient.tables.updates import Unreadable, UpdateReader, Updates
 
@@ -102,7 +102,7 @@ class Table(Snapshot):
 
     def __init__(
         self,
-        root: Path | str | MessageStore,
+        root: Place,
         topic: str,
         *,
         value_type: Any = bytes,
@@ -115,8 +115,8 @@ class Table(Snapshot):
         self.without_key = 0
         """Messages that had no key."""
         self._on_change = on_change
-        self._own_store = not isinstance(root, MessageStore)
-        self._store = root if isinstance(root, MessageStore) else open_store(root, create=False)
+        self._backend = open_backend(root, create=False)
+        self._store = store_of(self._backend, "a table")
         self._reader = UpdateReader(self._store)
         self._arrival_bell = self._store.arrival_bell()
         self._membership_bell = self._store.membership_bell()
@@ -133,7 +133,7 @@ class Table(Snapshot):
         """Why nobody gets an answer any more."""
         self._is_forked = False
         self._thread = threading.Thread(target=self._follow, name=f"rmq-table-{topic}", daemon=True)
-        _tables[id(self)] = self
+        fork.register(self)
         self._thread.start()
         if wait:
             try:
@@ -184,7 +184,7 @@ class Table(Snapshot):
         with self._moved:
             return dict(self._positions)
 
-    def wait_until_caught_up(self, timeout: float | None = None) -> None:
+    def wait_until_caught_up(self, timeout: Duration | None = None) -> None:
         """Return when the table knows all messages that are there now. Raises TimeoutError, StoreClosed.
 
         A handler that calls this first knows what was sent before its message.
@@ -193,7 +193,7 @@ class Table(Snapshot):
         ends = self._ends()
         self._wait(lambda: all(self._positions.get(queue, 0) >= end for queue, end in ends.items()), timeout, f"{ends}")
 
-    def wait_for(self, sent: SendResult, timeout: float | None = None) -> None:
+    def wait_for(self, sent: SendResult, timeout: Duration | None = None) -> None:
         """Return when the table knows a message that somebody sent, and so all that stand before it in its queue.
 
         Raises TimeoutError, StoreClosed, and ValueError for a message of another topic, such as one that is delayed.
@@ -211,8 +211,7 @@ class Table(Snapshot):
         self._membership_bell.ring()
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        if self._own_store:
-            self._store.close()
+        self._backend.close()
 
     def __enter__(self) -> Self:
         return self
@@ -235,13 +234,14 @@ class Table(Snapshot):
         if self._refusal:
             raise StoreClosed(self._refusal)
 
-    def _wait(self, condition: Callable[[], bool], timeout: float | None, what: str) -> None:
+    def _wait(self, condition: Callable[[], bool], timeout: Duration | None, what: str) -> None:
         self._check_usable()
+        seconds = None if timeout is None else in_seconds("timeout", timeout)
         with self._moved:
-            done = self._moved.wait_for(lambda: bool(self._refusal) or condition(), timeout)
+            done = self._moved.wait_for(lambda: bool(self._refusal) or condition(), seconds)
         self._check_usable()
         if not done:
-            raise TimeoutError(f"after {timeout} s the table of {self.topic!r} has not come to {what}")
+            raise TimeoutError(f"after {seconds} s the table of {self.topic!r} has not come to {what}")
 
     # --- the thread --------------------------------------------------------------------------------
 
@@ -344,14 +344,3 @@ class Table(Snapshot):
 
 def _name_of(value_type: Any) -> str:
     return getattr(value_type, "__qualname__", None) or str(value_type)
-
-
-_tables: weakref.WeakValueDictionary[int, Table] = weakref.WeakValueDictionary()
-
-
-def _after_fork() -> None:
-    for table in list(_tables.values()):
-        table.leave_to_parent()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -19,25 +19,25 @@ Both repairs can be done twice. So a message, or a whole batch, is there or is n
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
 
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt, store_errors
 from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.files.mapped_file import map_file
 from rmqclient.store.kernel._kernel import Mapping
 from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from rmqclient.store.log.record import Record
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, schedule_slot_at
 from rmqclient.store.settings.disk import Disk
 from rmqclient.store.settings.topic_table import TopicTable
 
-IDLE, COPYING, RECORDED = range(3)
-
 _SCHEDULE_WORDS = frozenset(map(schedule_slot_at, range(layout.SCHEDULE_SLOTS)))
 _TIMER_WORDS = range(layout.TIMER_AT + layout.TIMER_HEADER.size, layout.RUNTIME_SIZE, 8)
+_PREPARE_WORD = layout.RUNTIME_HEADER.at["prepare_word"]
 _ADVANCE_TO = group_queue_slot_at(0) + layout.GROUP_QUEUE_SLOT.at["advance_to"]
 
 FilePair = tuple[Mapping, int, Mapping | None, int]
@@ -46,23 +46,28 @@ FilePair = tuple[Mapping, int, Mapping | None, int]
 class AppendFiles:
     """The files of one process's appends."""
 
-    def __init__(
-        self,
-        state: SharedState,
-        log_files: FileQueue,
-        consume_queues: ConsumeQueues,
-        topics: TopicTable,
-        lock_timeout_ms: int,
-        disk: Disk,
-        on_roll: Callable[[], None],
-    ) -> None:
-        self._state = state
-        self._log_files = log_files
-        self._consume_queues = consume_queues
-        self._topics = topics
-        self._lock_timeout_ms = lock_timeout_ms
+    def __init__(self, parts: Parts, disk: Disk) -> None:
+        self._state = parts.state
+        self._log_files = parts.log_files
+        self._consume_queues = parts.consume_queues
+        self._topics = parts.topics
+        self._config = parts.config
         self.check_room = disk.check_room
-        self.rolled = on_roll
+
+    def rolled(self) -> None:
+        """Ask the housekeeper for the next file: the log has entered a new one."""
+        self._state.words.signal(_PREPARE_WORD)
+
+    def prepare_next(self) -> None:
+        """Make the commit log file that the next roll needs. Raises StoreFull."""
+        files = self._log_files
+        following = files.base_of(self._state.published_to) + files.file_bytes
+        with store_errors(f"{files.path(following)} cannot be made"):
+            if files.bases():  # an empty store needs no next file
+                is_new = files.allocate(following)
+                if is_new and self._config.warm_mapped_files:
+                    map_file(files.path(following), files.file_bytes).populate()
+                self._state.allocated_to = following + files.file_bytes
 
     def log_files(self, size: int) -> FilePair:
         """Map the commit log file that takes ``size`` bytes next, and the one behind it when they need it.
@@ -106,7 +111,7 @@ class AppendFiles:
     def repair(self) -> None:
         """Finish or undo the append of a process that died in it. Raises StoreBusy, StoreCorrupt, LimitReached."""
         doing = "an append that was cut short cannot be repaired"
-        with store_errors(doing), self._state.locked(self._state.append_mutex, self._lock_timeout_ms):
+        with store_errors(doing), self._state.locked(self._state.append_mutex, self._config.lock_timeout_ms):
             repair(self._state, self._log_files, self._consume_queues, self._topics)
         for lane in range(layout.ARRIVAL_LANES):
             self._state.signal_arrival(lane)
@@ -123,16 +128,16 @@ class AppendFiles:
 def repair(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueues, topics: TopicTable) -> None:
     """Bring an interrupted append to its end or its begin; the caller holds the append mutex, or is alone."""
     stage = state.append_stage
-    if stage == IDLE:
+    if stage == layout.IDLE:
         return
     reach(CrashPoint.REPAIR_STARTED)
-    if stage == RECORDED:
+    if stage == layout.RECORDED:
         _complete(state, log_files, consume_queues, topics)
         _advance_progress(state)
     else:
         _undo(state, log_files)
         reach(CrashPoint.REPAIR_ZEROED)
-    state.append_stage = IDLE
+    state.append_stage = layout.IDLE
 
 
 def _undo(state: SharedState, log_files: FileQueue) -> None:

@@ -50,12 +50,12 @@ import os
 import struct
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from rmqclient.store.errors import StoreBusy, StoreClosed, StoreUnusable, store_errors
+from rmqclient.store.files import fork
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.layout import MEMBER_SLOTS, WORKER_SLOTS
 
@@ -115,9 +115,9 @@ class LockFile:
         self._pid = os.getpid()
         self._sections: dict[int, threading.Lock] = {}
         self._own: set[int] = set()
-        with _opening:
+        with fork.held_off:
             self._file = _open(path)
-            _handles.add(self)
+            fork.register(self)
 
     def try_exclusive(self, byte: int) -> bool:
         """Lock ``byte`` for this handle alone, without waiting; return whether that worked.
@@ -195,6 +195,10 @@ class LockFile:
         """Release every lock of this handle. Closing twice, or in a forked child, does nothing."""
         self._file.close()
 
+    def leave_to_parent(self) -> None:
+        """Close the handle in a forked child, whose copy of the descriptor would keep the locks of a dead parent."""
+        self._file.close()
+
     def _set(self, byte: int, kind: int) -> bool:
         wanted = _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
         try:
@@ -255,19 +259,3 @@ def _check_and_fill(path: Path, file: io.FileIO) -> None:
     if found.st_size == 0:
         # Whoever else sees it empty writes the same bytes.
         os.pwrite(file.fileno(), CONTENT, 0)
-
-
-_handles: weakref.WeakSet[LockFile] = weakref.WeakSet()
-
-# Held from before a fork until after it, so that no descriptor is open and not yet among the handles. Reentrant,
-# because a signal handler may fork in the thread that is opening.
-_opening = threading.RLock()
-
-
-def _close_in_child() -> None:
-    for handle in list(_handles):
-        handle.close()
-    _opening.release()
-
-
-os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_close_in_child)

@@ -29,7 +29,7 @@ from rmqclient.store import layout
 from rmqclient.store.errors import StoreUnusable
 from rmqclient.store.inspect.reading import settings_of
 from rmqclient.store.log import commit_log
-from rmqclient.store.settings import config_file
+from rmqclient.store.settings import config_file, document
 
 REPLY_SUFFIX = "_REPLY_TOPIC"
 """Of the topic that a broker keeps for the replies of its cluster. [MixAll.getReplyTopic]"""
@@ -80,8 +80,8 @@ def cluster_name(topics: Collection[str]) -> str:
 
 def _names(root: Path) -> tuple[str, str]:
     """Return the names of the cluster and of the broker that used the directory, or RocketMQ's usual ones."""
-    document = config_file.read(root / config_file.TOPICS_FILE) or {}
-    table = document.get("topicConfigTable", {})
+    whole = document.read(root / config_file.TOPICS_FILE) or {}
+    table = whole.get("topicConfigTable", {})
     topics: dict[str, Any] = table if isinstance(table, dict) else {}
     cluster = cluster_name(topics)
     brokers = (

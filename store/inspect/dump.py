@@ -54,7 +54,7 @@ from rmqclient.store.log.inner_batch import is_batch, opened
 from rmqclient.store.log.record import Blank, End, ReceivedMessage, Record
 from rmqclient.store.recovery.log_scan import Quarantined
 from rmqclient.store.runtime import shared_state
-from rmqclient.store.settings import checkpoint, config_file
+from rmqclient.store.settings import checkpoint, document, store_settings
 
 Fields = dict[str, Any]
 
@@ -198,7 +198,7 @@ def _index_file(path: Path) -> Iterator[Fields]:
 
 
 def _index_sizes(path: Path) -> tuple[int, int]:
-    settings = config_file.read_store_settings(path.parent.parent)
+    settings = store_settings.read_store_settings(path.parent.parent)
     sizes = (settings.index_slots, settings.index_entries) if settings else index_file.sizes_in(path)
     if sizes is None:
         raise StoreCorrupt(path, 0, "how many slots and entries it has cannot be found out")
@@ -248,7 +248,7 @@ def _text(value: object) -> object:
 
 
 def _config_file(path: Path) -> Iterator[Fields]:
-    yield config_file.parse(path.read_bytes(), path)
+    yield document.parse(path.read_bytes(), path)
 
 
 def _size(path: Path) -> int:

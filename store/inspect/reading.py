@@ -38,8 +38,8 @@ from rmqclient.store.recovery.log_scan import Quarantined
 from rmqclient.store.recovery.recovery import believable
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.runtime.shared_state import SharedState
-from rmqclient.store.settings import checkpoint, config_file
-from rmqclient.store.settings.config_file import StoreSettings
+from rmqclient.store.settings import checkpoint, store_settings
+from rmqclient.store.settings.store_settings import StoreSettings
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _PRE_BLANK = Entry(*layout.PRE_BLANK_ENTRY)
@@ -198,9 +198,9 @@ def settings_of(root: Path) -> StoreSettings:
     """
     if not root.is_dir():
         raise StoreUnusable(f"{root} is not a directory: give the directory of a store")
-    recorded = config_file.read_store_settings(root)
+    recorded = store_settings.read_store_settings(root)
     if recorded is None and not (root / commit_log.DIRECTORY).is_dir():
-        raise StoreUnusable(f"{root} holds no store: neither {config_file.STORE_SETTINGS_FILE} nor a commit log")
+        raise StoreUnusable(f"{root} holds no store: neither {store_settings.STORE_SETTINGS_FILE} nor a commit log")
     settings = recorded or _sizes_of_files(root)
     check_sizes(root, settings.commit_log_file_bytes, settings.consume_queue_file_entries)
     return settings

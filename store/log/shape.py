@@ -26,7 +26,7 @@ from rmqclient.store.log import commit_log, consume_queue
 from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from rmqclient.store.log.record import Record
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.settings import config_file
+from rmqclient.store.settings import store_settings
 
 QUARANTINED = "quarantined"
 """Directory in the root for bytes that belong to no place of the log, and are kept."""
@@ -71,8 +71,8 @@ def check_sizes(root: Path, log_bytes: int, entries: int) -> None:
         found = _files_by_size(root, pattern)
         if found and size not in found and (found.total() > 1 or max(found) > size):
             raise ConfigMismatch(
-                f"{root}: no file of {pattern} has {size} bytes, as {config_file.STORE_SETTINGS_FILE} says, "
-                f"most have {_most_frequent(found)}: put the right {config_file.STORE_SETTINGS_FILE} back"
+                f"{root}: no file of {pattern} has {size} bytes, as {store_settings.STORE_SETTINGS_FILE} says, "
+                f"most have {_most_frequent(found)}: put the right {store_settings.STORE_SETTINGS_FILE} back"
             )
 
 

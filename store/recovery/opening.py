@@ -23,18 +23,19 @@ from rmqclient.store.files.mapped_file import SCRATCH_PREFIX, sync_directory
 from rmqclient.store.log import commit_log, index_file, shape
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.parts import Parts
 from rmqclient.store.recovery import group_progress, recovery
 from rmqclient.store.recovery.group_progress import GroupProgress
 from rmqclient.store.recovery.recovery import ABORT, Recovered
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.shared_state import SharedState, running_slot_at
-from rmqclient.store.settings import checkpoint, config_file
-from rmqclient.store.settings.config_file import StoreSettings
+from rmqclient.store.settings import checkpoint, config_file, store_settings
+from rmqclient.store.settings.store_settings import STORE_SETTINGS_FILE, StoreSettings
 from rmqclient.store.settings.topic_table import TopicTable, queues_of
 from rmqclient.store.upkeep import compaction
 from rmqclient.store.upkeep.flush import Flusher
-from rmqclient.store.waiting import schedule, timer_restore
+from rmqclient.store.waiting import schedule_restore, timer_restore
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ def make_root(root: Path, *, create: bool) -> None:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not root.is_dir():
             raise StoreUnusable(f"{root} is not a directory: give the directory of a store")
-        if not create and not (root / config_file.STORE_SETTINGS_FILE).exists() and not (root / "commitlog").exists():
+        if not create and not (root / STORE_SETTINGS_FILE).exists() and not (root / "commitlog").exists():
             raise StoreUnusable(f"{root} holds no store: it is made by the first producer or worker that opens it")
         if os.statvfs(root).f_flag & os.ST_RDONLY:
             raise StoreUnusable(
@@ -70,14 +71,14 @@ def make_root(root: Path, *, create: bool) -> None:
 def settle_config(root: Path, config: StoreConfig | None) -> StoreConfig:
     """Return the settings to work with. Records the fixed ones of a new store. Raises ConfigMismatch."""
     wanted = config if config is not None else StoreConfig()
-    recorded = config_file.read_store_settings(root) or _settings_of_a_broker(root, config)
+    recorded = store_settings.read_store_settings(root) or _settings_of_a_broker(root, config)
     asked = _fixed(wanted)
     if recorded is None:
         recorded = asked
     if config is not None and recorded != asked:
         raise ConfigMismatch(f"{root} was made with {recorded}, asked for {asked}: open it with config=None")
-    if not (root / config_file.STORE_SETTINGS_FILE).exists():
-        config_file.write_store_settings(root, recorded)
+    if not (root / STORE_SETTINGS_FILE).exists():
+        store_settings.write_store_settings(root, recorded)
     largest_body = recorded.commit_log_file_bytes - layout.MAX_RECORD_OVERHEAD - layout.BLANK_RECORD.size
     try:
         return replace(
@@ -162,7 +163,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     recovered.progress = group_progress.progress_on_disk(root)
     if leftover is not None and chosen.same_boot:
         topics = TopicTable(root, leftover, lock, timeout_ms)
-        recovered.delivered = schedule.delivered_of(leftover)
+        recovered.delivered = schedule_restore.delivered_of(leftover)
         recovered.timer = timer_restore.done_of(leftover, topics)
         group_progress.finish_seeks(leftover, timeout_ms)
         recovered.progress |= group_progress.progress_of(leftover, topics, timeout_ms)
@@ -201,10 +202,10 @@ def _build(
     withdrawn = _restore_groups(state, topics, recovered, bounds, config.lock_timeout_ms)
     if withdrawn:
         config_file.write_consumer_offsets(root, withdrawn)
-    schedule.restore(root, state, topics, log_files, queues, recovered.delivered)
+    schedule_restore.restore(root, state, topics, log_files, queues, recovered.delivered)
     timer_restore.restore(root, state, topics, log_files, queues, recovered.timer)
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
-    flusher = Flusher(root, state, log_files, queues, topics, config.lock_timeout_ms)
+    flusher = Flusher(Parts(root, config, state, lock, topics, log_files, queues))
     if not recovered.plan.same_boot:
         flusher.flush_ends({queue: recovered.queues[queue][1] for queue in recovered.cut_queues})
     if ranges or checkpoint.read(root)[1] is None:  # without a mark, what a power cut leaves would look like damage

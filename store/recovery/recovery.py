@@ -29,11 +29,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rmqclient.store import layout
-from rmqclient.store.append.appending import COPYING, IDLE, RECORDED
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.files.mapped_file import remove_scratch, sync_directory
+from rmqclient.store.layout import COPYING, IDLE, RECORDED
 from rmqclient.store.log import commit_log, index_file
 from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from rmqclient.store.log.dispatch import dispatch
@@ -52,7 +52,7 @@ from rmqclient.store.recovery import log_scan
 from rmqclient.store.recovery.group_progress import Progress
 from rmqclient.store.recovery.log_scan import NOTHING, Quarantined
 from rmqclient.store.runtime.shared_state import SharedState, has_sound_offsets
-from rmqclient.store.settings import checkpoint, config_file
+from rmqclient.store.settings import checkpoint, config_file, store_settings
 
 ABORT = "abort"
 
@@ -241,7 +241,7 @@ def survey(
     if leftover is not None and same_boot and leftover.append_stage == COPYING:  # looked at, and not undone as yet
         scanned = replace(scanned, entries_right_to=scan_from, queue_ends={})
         end, tail, foreign_from = leftover.published_to, NOTHING, leftover.written_to
-    settings = config_file.read_store_settings(root)
+    settings = store_settings.read_store_settings(root)
     return Survey(
         first=first,
         same_boot=same_boot,

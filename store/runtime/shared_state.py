@@ -1,37 +1,64 @@
-"""The runtime file ``<root>/shared``: what the processes that have a store open share.
+"""The runtime file ``<root>/shared``: the state that the processes with the store open share.
 
-It is not durable truth. It survives ``kill -9`` of any process, and is built anew by the first process that opens the
-store; committed offsets and acknowledgements are carried over while the kernel that wrote them still runs. The layout
-is in :mod:`rmqclient.store.layout` (``RUNTIME_HEADER`` and the tables); this says who may touch what.
+It is not durable truth. It survives ``kill -9`` of any process, and the first process that opens the store builds it
+anew; committed offsets and acknowledgements are carried over while the kernel that wrote them still runs. The layout is
+in :mod:`rmqclient.store.layout` (``RUNTIME_HEADER`` and the tables). This table says which process may touch what. A
+field of a table stands behind the name of the table, ``all`` for the fields without a row of their own:
 
-==========================  ====================  ==========================================================
-field                       written under         what a reader may do; what a crash leaves
-==========================  ====================  ==========================================================
-append_stage, append_from,  append mutex          nothing without the mutex; the next owner repairs by them
+===========================  ==================  =======================================================================
+field                        written under       when a reader may look; what a crash leaves
+===========================  ==================  =======================================================================
+magic, version,              the builder         anything: they are whole before the file gets its name, and never
+fingerprint, device, inode,                      change
+init_epoch, boot_id,
+lock_mtime,
+commit_log_file_bytes,
+consume_queue_file_bytes
+append_stage, append_from,   append mutex        nothing without the mutex; the next owner repairs by them
 written_to, progress_at,
 progress_to
-published_to                append mutex          acquire it, then read any record below; never falls
-queue max_offset            append mutex          acquire it, then read any entry below; never falls
-queue waiting_lanes         atomic                a bit too many costs one needless wake-up
-flushed_to, poisoned        flush mutex           a lower flushed_to than the truth costs one needless flush
-disk_full                   atomic                appends look again when it is set; a wrong 0 lasts a second
-min_offset, of the log      atomic                acquire it when a file is missing; never falls. Raised before
-and of queues                                     files are removed, and files below it are removed by the next one
-indexed_to,                 index byte lock       a lower value than the truth costs some work done again
-index_timestamp
-queue_count, slots          table mutex           acquire the count, then read any slot below it; never falls
-group-queue fields          mutex of the slot     only the owner with the present epoch changes acknowledgements
-member, worker slots        their owner           dead when the owner's byte lock is free (store/files/file_lock.py)
-member incarnation          its owner, or who     odd while in use. Whoever finds the owner dead makes it even, by
-                            finds it dead         compare and swap, so that others need not probe its lock
-member wake_word            atomic                one too many costs a needless look
-running slots               their handler thread  what a dead member's slot says was running when it died
-schedule slots              append mutex          moved on in the append of the copy; the next owner repairs
-bits of the timer             append mutex          set in the append that ends a wait; the next owner repairs. Cleared
-                                                  behind done_to: store/waiting/timer_bits.py
-advance_to of                append mutex          moved on in the append that passes a half message; raised by compare
-CID_RMQ_SYS_TRANS                                  and swap over those that are decided
-==========================  ====================  ==========================================================
+last_store_timestamp         append mutex        at any time; it is at most one append old
+published_to                 append mutex        acquire it, then read any record below; never falls
+flushed_to, poisoned         flush mutex         at any time; a lower flushed_to than the truth costs one needless flush
+flush_word, flush_waiters,   atomic              sleep on it; a ring too many costs a needless look, and sleepers whose
+prepare_word, removed_word,                      ring was lost wake by themselves
+membership_word
+disk_full                    atomic              appends look again when it is set; a wrong 0 lasts a second
+min_offset                   atomic              acquire it when a file is missing; never falls. It is raised before
+                                                 files are removed; after a crash the next pass removes the files below
+                                                 it
+allocated_to                 housekeeper byte    at any time, for display
+indexed_to, index_timestamp  index byte          at any time; a lower value than the truth costs some work done again
+offsets_digest,              topic byte          at the next opening: a crash leaves consumerOffset.json with one of the
+offsets_digest_next                              two
+queue_count,                 table mutex         acquire the count, then read any slot below it; never falls
+group_queue_count,
+running_count
+queue: queue_id,             table mutex         at any time, below queue_count; they never change
+topic_size, topic
+queue: max_offset            append mutex        acquire it, then read any entry below; never falls
+queue: min_offset            atomic              as min_offset of the log
+queue: waiting_lanes         atomic              nobody but the waker; a bit too many costs one needless wake-up
+group_queue: queue_slot,     table mutex         at any time, below group_queue_count; they never change
+group_size, group
+group_queue: advance_to      mutex of the slot   as the rest of the slot. In slots of CID_RMQ_SYS_TRANS, append mutex:
+                                                 moved on in the append that passes a half message, and raised by
+                                                 compare and swap over those that are decided
+group_queue: all             mutex of the slot   words at any time, for display; only the owner with the present epoch
+                                                 changes acknowledgements
+member: incarnation          its owner, or its   odd while in use. A watcher that finds the owner dead makes it even, by
+                             watcher             compare and swap, so that others need not probe its lock
+member: wake_word            atomic              sleep on it; a ring too many costs a needless look
+member: all                  its owner           while the incarnation stays odd and the same; the owner is dead when
+                                                 its byte lock is free (store/files/file_lock.py)
+worker: all                  its owner           at any time; as member slots
+running: all                 its handler thread  when the member is dead: what it says was running when the member died
+schedule: next_offset        append mutex        at any time; moved on in the append of the copy, and the next owner
+                                                 repairs
+timer: done_to, clearing_to  append mutex        at any time. The bits behind them are set in the append that ends a
+                                                 wait, which the next owner repairs, and cleared below done_to:
+                                                 store/waiting/timer_bits.py
+===========================  ==================  =======================================================================
 
 Invariant, checked by ``rmq store verify``:
 
@@ -41,7 +68,6 @@ Invariant, checked by ``rmq store verify``:
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import struct
 from collections.abc import Iterable, Iterator
@@ -52,11 +78,10 @@ from rmqclient.store import layout
 from rmqclient.store.errors import ConfigMismatch, StoreFull, TableFull
 from rmqclient.store.files.mapped_file import allocate, map_file
 from rmqclient.store.kernel._kernel import Mapping, RobustMutex, Words
+from rmqclient.store.message_queue import is_name
 
 FILE_NAME = "shared"
 _BUILDING = "shared.building"
-_NAME = re.compile(rb"[%|a-zA-Z0-9_-]{1,127}")
-"""Of a topic or a group; the same as in ``config/*.json``."""
 
 
 def boot_id() -> str:
@@ -65,7 +90,7 @@ def boot_id() -> str:
 
 
 class _Word:
-    """A 64-bit word of the header as an attribute: acquire on reading, release on writing."""
+    """A 64-bit word of the header as an attribute. Reading it acquires, writing it releases."""
 
     def __init__(self, name: str) -> None:
         self._at = layout.RUNTIME_HEADER.at[name]
@@ -111,7 +136,7 @@ class SharedState:
         self.table_mutex = RobustMutex(mapping, header["table_mutex"])
 
     def text(self, at: int, size: int) -> str:
-        """Return ``size`` bytes at ``at`` as text; only for bytes that do not change any more."""
+        """Return ``size`` bytes at ``at`` as text. The bytes must not change any more."""
         return bytes(memoryview(self.mapping)[at : at + size]).decode()
 
     def put_bytes(self, at: int, content: bytes) -> None:
@@ -128,7 +153,7 @@ class SharedState:
             mutex.release()
 
     def raise_word(self, at: int, value: int) -> None:
-        """Raise a word to ``value``, unless it is there already; several processes may do so at once."""
+        """Raise a word to ``value`` if it is lower. Several processes may do so at once."""
         while (seen := self.words.load(at)) < value and not self.words.replace(at, seen, value):
             pass
 
@@ -137,9 +162,9 @@ class SharedState:
         self.raise_word(layout.RUNTIME_HEADER.at["min_offset"], commit_log_offset)
 
     def column(self, at: int, stride: int, count: int) -> list[int]:
-        """Return the word at ``at``, and those that follow it every ``stride`` bytes: one field of a whole table.
+        """Return the word at ``at`` and the ones that follow it every ``stride`` bytes: one field of a whole table.
 
-        Each is read whole, and they are not of one moment. Some hundred times cheaper than a load for each.
+        Each word is read whole, but not all at one moment. A column costs a hundredth of as many loads.
         """
         return self._as_words[at // 8 : (at + stride * count) // 8 : stride // 8].tolist() if count else []
 
@@ -151,7 +176,7 @@ class SharedState:
         for slot in range(layout.MEMBER_SLOTS):
             incarnation = self.words.load(member_slot_at(slot) + fields["incarnation"])
             if incarnation == 0:
-                break  # slots are taken from the first on: behind a never used one there is none
+                break  # slots are taken from the first on: all slots after a never used one are unused
             if incarnation % 2:
                 sleeping.add(self.words.load32(member_slot_at(slot) + fields["wake_slot"]))
         self.wake_members(sleeping)
@@ -162,7 +187,7 @@ class SharedState:
             self.words.signal(member_slot_at(slot) + layout.MEMBER_SLOT.at["wake_word"])
 
     def signal_arrival(self, lane: int) -> None:
-        """Wake whoever sleeps on an arrival lane."""
+        """Wake every thread that sleeps on an arrival lane."""
         self.words.signal(arrival_lane_at(lane))
 
 
@@ -211,13 +236,13 @@ def schedule_slot_at(number: int) -> int:
 def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int) -> SharedState:
     """Make a new runtime file beside the old one. Only for the process that holds the store exclusively.
 
-    It takes the place of the old one by :func:`finish`, when its tables are filled: until then a crash leaves the old
-    one to the next opener. Raises StoreFull.
+    :func:`finish` puts it in the place of the old file when its tables are filled; a crash before that leaves the old
+    file to the next opener. Raises StoreFull.
     """
     path = root / _BUILDING
     path.unlink(missing_ok=True)
     if not allocate(path, layout.RUNTIME_SIZE, root):
-        raise StoreFull(f"{path} was made by somebody else meanwhile")
+        raise StoreFull(f"{path} was made by another process meanwhile")
     state = SharedState(map_file(path, layout.RUNTIME_SIZE))
     status = path.stat()
     words = {
@@ -245,7 +270,7 @@ def finish(state: SharedState, root: Path) -> None:
 
 
 def attach(root: Path) -> SharedState:
-    """Map the runtime file that another process built. Raises ConfigMismatch when it is another version's."""
+    """Map the runtime file that another process built. Raises ConfigMismatch for the file of another version."""
     path = root / FILE_NAME
     size = path.stat().st_size
     if size != layout.RUNTIME_SIZE:
@@ -261,7 +286,7 @@ def attach(root: Path) -> SharedState:
 
 
 def what_differs(state: SharedState) -> str | None:
-    """Say why a runtime file is not one that this version built on this boot, or None."""
+    """Say why a runtime file cannot be used: another version built it, or an earlier boot. None when it can."""
     header = layout.RUNTIME_HEADER.read(state.mapping)
     if header["magic"] != layout.RUNTIME_MAGIC:
         return "it was never finished"
@@ -273,14 +298,14 @@ def what_differs(state: SharedState) -> str | None:
 
 
 def leftover(root: Path, *, writable: bool = True) -> SharedState | None:
-    """Map the runtime file that the last processes left, when this boot wrote it and it is no copy; else None."""
+    """Map the runtime file that the last processes left; None when it is missing, a copy, or from an earlier boot."""
     path = root / FILE_NAME
     try:
         status = path.stat()
         if status.st_size != layout.RUNTIME_SIZE:
             return None
         state = SharedState(map_file(path, layout.RUNTIME_SIZE, writable=writable))
-    except FileNotFoundError:  # nothing else: to go on without it would forget what was acknowledged
+    except FileNotFoundError:  # any other error is raised: going on would forget what was acknowledged
         return None
     header = layout.RUNTIME_HEADER.read(state.mapping)
     if what_differs(state) or (header["device"], header["inode"]) != (status.st_dev, status.st_ino):
@@ -289,9 +314,9 @@ def leftover(root: Path, *, writable: bool = True) -> SharedState | None:
 
 
 def _has_sound_tables(state: SharedState) -> bool:
-    """Tell whether every slot in use has a name, and no other the same.
+    """Tell whether every slot in use has a name of its own.
 
-    The file has no checksum, because its words change all the time. One that fails here was damaged.
+    The file has no checksum, because its words change all the time. A file that fails here was damaged.
     """
     in_use = (
         (state.queue_count, layout.QUEUE_SLOTS),
@@ -308,16 +333,16 @@ def _has_sound_tables(state: SharedState) -> bool:
 def has_sound_offsets(state: SharedState) -> bool:
     """Tell whether ``committed_offset <= advance_to <= max_offset`` in every group; a damaged word breaks that.
 
-    So does a group that was being moved elsewhere: then it is ``seek_to`` that must be in the queue.
+    A seek under way breaks it, too: then ``seek_to`` must lie in the queue.
     """
     return all(_has_sound_offsets(state, slot) for slot in range(state.group_queue_count))
 
 
 def _key(state: SharedState, at: int) -> tuple[bytes, int] | None:
-    """Return the name and the number in a slot of the queue table, or of the group-queue table; None for no name."""
+    """Return name and number of a slot of the queue or group-queue table; None for a slot without a valid name."""
     number, size, padded = struct.unpack_from("=II128s", state.mapping, at)
     name = padded.rstrip(b"\0")
-    return (name, number) if len(name) == size and _NAME.fullmatch(name) else None
+    return (name, number) if len(name) == size and is_name(name.decode("latin-1")) else None
 
 
 def _has_sound_offsets(state: SharedState, slot: int) -> bool:

@@ -46,7 +46,7 @@ from rmqclient.store import layout
 from rmqclient.store.errors import NO_ROOM, as_store_error, store_errors
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.kernel._kernel import Mapping
-from rmqclient.store.settings import config_file
+from rmqclient.store.settings import document
 
 FILE_NAME = "checkpoint"
 
@@ -117,7 +117,7 @@ def write(root: Path, checkpoint: Checkpoint, low_water: LowWater | None = None)
         whole = bytearray(layout.CHECKPOINT_SIZE)
         for position, piece in _pieces(bytes(whole), checkpoint, low_water):
             whole[position : position + len(piece)] = piece
-        config_file.replace_file(path, bytes(whole))
+        document.replace_file(path, bytes(whole))
     else:
         _write_in_place(path, _pieces(content, checkpoint, low_water))
 

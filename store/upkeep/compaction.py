@@ -32,7 +32,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqclient.store import layout
-from rmqclient.store.config import StoreConfig
 from rmqclient.store.errors import QueueError, StoreBusy, StoreCorrupt
 from rmqclient.store.files.compacted_file import (
     CompactedFile,
@@ -43,16 +42,13 @@ from rmqclient.store.files.compacted_file import (
     open_compacted,
     path_of,
 )
-from rmqclient.store.files.file_lock import COMPACTION_BYTE, LockFile
-from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.files.file_lock import COMPACTION_BYTE
 from rmqclient.store.files.mapped_file import sync_directory
 from rmqclient.store.kernel._kernel import STOPPED, ReceivedMessage, key_and_body_size, note_latest
 from rmqclient.store.log.commit_log import LogReader
-from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.log.record import Record
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.runtime.shared_state import SharedState
-from rmqclient.store.settings.topic_table import TopicTable
+from rmqclient.store.parts import Parts
 
 _log = logging.getLogger(__name__)
 
@@ -70,23 +66,14 @@ _RECORD = 0
 class Compaction:
     """Compacts the queues of one store's compact topics, for one process."""
 
-    def __init__(
-        self,
-        root: Path,
-        state: SharedState,
-        topics: TopicTable,
-        log_files: FileQueue,
-        consume_queues: ConsumeQueues,
-        lock: LockFile,
-        config: StoreConfig,
-    ) -> None:
-        self._root = root
-        self._state = state
-        self._topics = topics
-        self._log_files = log_files
-        self._consume_queues = consume_queues
-        self._lock = lock
-        self._config = config.compaction
+    def __init__(self, parts: Parts) -> None:
+        self._root = parts.root
+        self._state = parts.state
+        self._topics = parts.topics
+        self._log_files = parts.log_files
+        self._consume_queues = parts.consume_queues
+        self._lock = parts.lock
+        self._config = parts.config.compaction
         self._closing = threading.Event()
         self._lows: dict[MessageQueue, tuple[int, int]] = {}
         self._durable: dict[MessageQueue, int] = {}
@@ -103,7 +90,24 @@ class Compaction:
         """Look once into the compacted file of a compact topic's queue; see :meth:`CompactedQueue.__call__`."""
         return CompactedQueue(self._root, queue, lambda: self.log_low(queue))(queue_offset)
 
-    def oldest(self, queue: MessageQueue, log_low: int) -> int:
+    def oldest(self, queue: MessageQueue) -> int:
+        """Return the queue offset of the oldest message that was not removed, and make it the queue's minimum.
+
+        The message may stand in the log or in the compacted file.
+        """
+        if self._state.min_offset == 0:  # nothing was removed yet: a missing file was not removed by a process of ours
+            return self._topics.min_offset(queue)
+        low = self._oldest_in_file(queue, self.oldest_in_log(queue))
+        self._topics.raise_min_offset(queue, low)
+        return low
+
+    def oldest_in_log(self, queue: MessageQueue) -> int:
+        """Return the queue offset of the oldest message from the queue's minimum on that stands in the log."""
+        return self._consume_queues[queue].oldest(
+            self._topics.min_offset(queue), self._topics.max_offset(queue), self._state.min_offset
+        )
+
+    def _oldest_in_file(self, queue: MessageQueue, log_low: int) -> int:
         """Return the queue offset of the oldest message in the compacted file, ``log_low`` when none is older."""
         if log_low == 0 or not self._topics.is_compact(queue.topic):
             return log_low

@@ -18,20 +18,16 @@ import errno
 import os
 import threading
 import time
-from pathlib import Path
 
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import DiskFailed, LimitReached, NotFlushed, StorePoisoned, StoreUnusable, as_store_error
-from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.files.mapped_file import sync_directory, sync_file
-from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.log.index_file import IndexFile, IndexFiles
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.parts import Parts
 from rmqclient.store.settings import checkpoint
 from rmqclient.store.settings.checkpoint import Checkpoint, LowWater
-from rmqclient.store.settings.topic_table import TopicTable
 
 PAGE_BYTES = 4096
 LEAST_PAGES = 4
@@ -51,26 +47,38 @@ _FOLLOWER_SLEEP_MS = 20
 class Flusher:
     """Flushes the files of one store, for one process."""
 
-    def __init__(
-        self,
-        root: Path,
-        state: SharedState,
-        log_files: FileQueue,
-        consume_queues: ConsumeQueues,
-        topics: TopicTable,
-        lock_timeout_ms: int,
-    ) -> None:
-        self._root = root
-        self._state = state
-        self._log_files = log_files
-        self._consume_queues = consume_queues
-        self._topics = topics
-        self._lock_timeout_ms = lock_timeout_ms
+    def __init__(self, parts: Parts) -> None:
+        self._root = parts.root
+        self._state = parts.state
+        self._log_files = parts.log_files
+        self._consume_queues = parts.consume_queues
+        self._topics = parts.topics
+        self._lock_timeout_ms = parts.config.lock_timeout_ms
         self._named_to = 0  # files below it have durable names
         self._flushed_queues: list[int] = []  # max offset at the last flush, by slot
         self._dispatched = (0, 0)  # how far, and the sum of the queues' max offsets there
         self._had_followers = False
         self._recording = threading.Lock()
+
+    def flush_timed(self) -> None:
+        """Flush when enough pages of the log are dirty, and record it."""
+        if self.flush(LEAST_PAGES):
+            self.write_checkpoint()
+
+    def flush_log(self) -> None:
+        """Flush the log, however few pages are dirty, and record it."""
+        self.flush()
+        self.write_checkpoint()
+
+    def flush_queues_timed(self) -> None:
+        """Flush the consume queues with enough dirty pages."""
+        self.flush_queues(QUEUES_LEAST_PAGES)
+
+    def flush_thorough(self) -> None:
+        """Flush everything, consume queues too, and record it."""
+        self.flush()
+        self.flush_queues()
+        self.write_checkpoint()
 
     def wait_until_flushed(self, end: int) -> None:
         """Return when every byte below ``end`` is durable.

@@ -33,21 +33,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqclient.store import layout
-from rmqclient.store.config import RetentionConfig, StoreConfig
+from rmqclient.store.config import RetentionConfig
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt
-from rmqclient.store.files.file_lock import INDEX_BYTE, LockFile
-from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.files.file_lock import INDEX_BYTE
 from rmqclient.store.files.mapped_file import sync_directory
 from rmqclient.store.kernel._kernel import boottime
-from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.log.record import Record, decode
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.parts import Parts
 from rmqclient.store.settings import checkpoint
 from rmqclient.store.settings.disk import Disk
-from rmqclient.store.settings.topic_table import TopicTable
 from rmqclient.store.upkeep.compaction import Compaction
 
 _log = logging.getLogger(__name__)
@@ -142,32 +139,27 @@ class Retention:
 
     def __init__(
         self,
-        state: SharedState,
-        log_files: FileQueue,
-        consume_queues: ConsumeQueues,
+        parts: Parts,
         index_files: IndexFiles,
-        topics: TopicTable,
-        lock: LockFile,
         disk: Disk,
-        config: StoreConfig,
-        compaction: Compaction | None = None,
+        compaction: Compaction,
         *,
         clock: Clock | None = None,
         pause: Callable[[float], object] = time.sleep,
         before_removal: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._state = state
-        self._log_files = log_files
-        self._consume_queues = consume_queues
+        self._state = parts.state
+        self._log_files = parts.log_files
+        self._consume_queues = parts.consume_queues
         self._index_files = index_files
-        self._topics = topics
-        self._lock = lock
+        self._topics = parts.topics
+        self._lock = parts.lock
         self._disk = disk
-        self._config = config.retention
+        self._config = parts.config.retention
         self._compaction = compaction
         self._clock = clock or Clock()
         self._pause = pause
-        self.before_removal = before_removal
+        self._before_removal = before_removal
         self._began = (self._clock.wall_ms(), self._clock.boottime_ms())
         self._is_believed = self._newest_write_ms() >= self._began[0] - self._config.file_reserved_hours * _HOUR_MS
         self._finished_since: dict[int, int] = {}
@@ -196,21 +188,6 @@ class Retention:
             _log.info("removed %d commit log files, from %d on", len(removed), removed[0])
         self._clean_behind()
         return removed
-
-    def oldest(self, queue: MessageQueue) -> int:
-        """Return the queue offset of the oldest message that was not removed, and make it the queue's minimum."""
-        if self._state.min_offset == 0:  # nothing was removed yet: a file that is missing was not removed by us
-            return self._topics.min_offset(queue)
-        low = self._oldest_in_log(queue)
-        if self._compaction is not None:
-            low = self._compaction.oldest(queue, low)
-        self._topics.raise_min_offset(queue, low)
-        return low
-
-    def _oldest_in_log(self, queue: MessageQueue) -> int:
-        return self._consume_queues[queue].oldest(
-            self._topics.min_offset(queue), self._topics.max_offset(queue), self._state.min_offset
-        )
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -262,7 +239,7 @@ class Retention:
 
     def _compacted(self, bases: list[int]) -> list[int]:
         """Return those of the files that no compact topic needs any more, after passes over what they hold of them."""
-        if not bases or self._compaction is None:
+        if not bases:
             return bases
         size = self._log_files.file_bytes
         needed_from = self._compaction.make_removable(bases[-1] + size)
@@ -280,7 +257,7 @@ class Retention:
                 self._unlink(base)
 
     def _remove_log_file(self, base: int) -> None:
-        self.before_removal(base + self._log_files.file_bytes)
+        self._before_removal(base + self._log_files.file_bytes)
         self._state.raise_min_offset(base + self._log_files.file_bytes)
         reach(CrashPoint.RETENTION_ADVANCED)
         self._unlink(base)
@@ -302,8 +279,8 @@ class Retention:
             self._cleaned_to = log_begin
 
     def _clean_queue(self, queue: MessageQueue) -> None:
-        self.oldest(queue)
-        low = self._oldest_in_log(queue)
+        self._compaction.oldest(queue)  # raises the minimum of the queue
+        low = self._compaction.oldest_in_log(queue)
         reach(CrashPoint.RETENTION_QUEUE_ADVANCED)
         files = self._consume_queues[queue].files
         for base in files.bases()[:-1]:

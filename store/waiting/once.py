@@ -35,14 +35,12 @@ from datetime import timedelta
 
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageRejected, StoreClosed
-from rmqclient.store.files.file_lock import ONCE_BYTES, ONCE_STRIPES, LockFile
-from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.files.file_lock import ONCE_BYTES, ONCE_STRIPES
 from rmqclient.store.kernel._kernel import SCHEDULE_TOPIC, TIMER_TOPIC, Message, SendResult, duplicate_of
 from rmqclient.store.log import query
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.runtime.shared_state import SharedState
-from rmqclient.store.settings.topic_table import TopicTable
+from rmqclient.store.parts import Parts
 from rmqclient.store.upkeep.retention import Clock
 
 LONGEST_KEY_BYTES = 255
@@ -74,25 +72,21 @@ class Once:
 
     def __init__(
         self,
-        state: SharedState,
-        lock: LockFile,
-        topics: TopicTable,
-        log_files: FileQueue,
+        parts: Parts,
         index_files: IndexFiles,
         *,
         settle: Callable[[], object],
         build_index: Callable[[], object],
-        timeout_ms: int,
         clock: Clock | None = None,
     ) -> None:
-        self._state = state
-        self._lock = lock
-        self._topics = topics
-        self._log_files = log_files
+        self._state = parts.state
+        self._lock = parts.lock
+        self._topics = parts.topics
+        self._log_files = parts.log_files
         self._index_files = index_files
         self._settle = settle
         self._build_index = build_index
-        self._timeout_s = timeout_ms / 1_000
+        self._timeout_s = parts.config.lock_timeout_ms / 1_000
         self._clock = clock or Clock()
         self._began = self._clock.wall_ms() - self._clock.boottime_ms()
         self._senders = 0

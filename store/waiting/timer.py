@@ -37,22 +37,17 @@ import logging
 import struct
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
 from rmqclient.store import layout
 from rmqclient.store.errors import (
     MessageRejected,
-    QueueError,
-    StoreBusy,
-    StoreClosed,
-    StorePoisoned,
     TimerFull,
     UnknownTopic,
 )
-from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.kernel._kernel import (
+    TIMER_TOPIC,
     Appender,
     ReceivedMessage,
     TimerHeap,
@@ -61,13 +56,13 @@ from rmqclient.store.kernel._kernel import (
     deliver_timed,
     roll_timed,
 )
-from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.runtime.shared_state import SharedState, arrival_lane_at, queue_slot_at
-from rmqclient.store.settings.topic_table import TopicTable
-from rmqclient.store.waiting.schedule import real_queue
+from rmqclient.store.parts import Parts
+from rmqclient.store.runtime.arrivals import ArrivalBell
+from rmqclient.store.waiting.due_pump import LONGEST_SLEEP_MS, SLICE, DuePump
+from rmqclient.store.waiting.real_queue import real_queue
 from rmqclient.store.waiting.timer_bits import QUEUE, Done, TimerBits, done_in
-from rmqclient.store.waiting.timer_restore import Snapshot, write_snapshot
+from rmqclient.store.waiting.timer_restore import TimerSnapshot, write_snapshot
 
 _log = logging.getLogger(__name__)
 
@@ -77,10 +72,6 @@ _OFFSET = struct.Struct(">q")
 LANE = layout.ARRIVAL_LANES - 1
 """The arrival lane on which whoever delivers sleeps; consumers may share it."""
 
-_LONGEST_SLEEP_MS = 500
-_PAUSE_AFTER_FAILURE_S = 10.0
-_SLICE = 256
-"""Messages that are delivered before new ones are looked at."""
 _READ_AT_ONCE = 1 << 13
 """Entries, a multiple of 64."""
 _ADVANCE_EVERY = 1 << 13
@@ -112,31 +103,27 @@ class Timer:
 
     def __init__(
         self,
-        root: Path,
-        state: SharedState,
-        topics: TopicTable,
-        log_files: FileQueue,
-        consume_queues: ConsumeQueues,
+        parts: Parts,
         oldest: Callable[[MessageQueue], int],
         make_appender: Callable[[], Appender],
-        find: Callable[[str], ReceivedMessage | None],
+        find: Callable[[str, str], ReceivedMessage | None],
         wait_until_flushed: Callable[[int], None],
-        lock_timeout_ms: int,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._root = root
-        self._state = state
-        self._topics = topics
-        self._log_files = log_files
-        self._consume_queues = consume_queues
+        self._root = parts.root
+        self._state = parts.state
+        self._topics = parts.topics
+        self._log_files = parts.log_files
+        self._consume_queues = parts.consume_queues
         self._oldest = oldest
         self._make_appender = make_appender
         self._find = find
         self._wait_until_flushed = wait_until_flushed
         self.now_ms = now_ms
-        self.bits = TimerBits(state, topics, log_files, consume_queues, lock_timeout_ms)
-        self._written: Snapshot | None = None
+        self.bits = TimerBits(parts)
+        self._written: TimerSnapshot | None = None
         self._targets: dict[tuple[str, ...], MessageQueue] = {}
+        self._bell = ArrivalBell(parts.state, parts.topics, LANE)
         self._appender: Appender | None = None
         self._heap = TimerHeap()
         self._filled_to = 0
@@ -145,26 +132,28 @@ class Timer:
     # --- delivering -------------------------------------------------------------------------------
 
     def run(self, ended: Event) -> None:
-        """Deliver what is due until ``ended`` is set and the lane signalled; failures are tried again."""
+        """Deliver what is due until ``ended`` is set and :meth:`wake` is called; failures are tried again."""
         self._heap, self._filled_to = TimerHeap(), 0
-        lane_at = arrival_lane_at(LANE)
+        pump = DuePump("the timer", self.look)
         while True:
-            seen = self._state.words.load32(lane_at)
+            heard = self._bell.heard()
             if ended.is_set():
                 break
-            pause_ms = self._look()
-            if pause_ms is None:
-                ended.wait(_PAUSE_AFTER_FAILURE_S)
-            elif pause_ms > 0:
-                self._state.words.wait(lane_at, seen, pause_ms)
+            pause_ms = pump.look()
+            if pause_ms > 0:
+                self._bell.wait(heard, pause_ms / 1000)
         self._heap = TimerHeap()
+
+    def wake(self) -> None:
+        """Make :meth:`run` look again, and see that it was ended."""
+        self._bell.ring()
 
     def look(self) -> int:
         """Deliver what is due, so many at most; return in how many ms to look again."""
         try:
             end = self._topics.max_offset(QUEUE)
         except UnknownTopic:
-            return _LONGEST_SLEEP_MS
+            return LONGEST_SLEEP_MS
         self._fill(end)
         delivered = self._deliver_due()
         self._since_advance += delivered
@@ -173,29 +162,14 @@ class Timer:
             self.bits.advance()
         if end - self.bits.done_to > self.bits.ring // 8 * 7:
             self._make_room()
-        if delivered == _SLICE or self._has_come():
+        if delivered == SLICE or self._has_come():
             return 0
         due = self._heap.next_due
-        return _LONGEST_SLEEP_MS if due is None else min(max(due - self.now_ms(), 0), _LONGEST_SLEEP_MS)
-
-    def _look(self) -> int | None:
-        """Look; None after a failure."""
-        try:
-            return self.look()
-        except StoreClosed:
-            pass  # this process leaves; another one goes on
-        except StoreBusy as error:
-            _log.info("the timer will go on next time: %s", error)
-        except (QueueError, OSError) as error:
-            if not isinstance(error, StorePoisoned):  # which every sender is told
-                _log.error("the timer waits for %.0f s: %s", _PAUSE_AFTER_FAILURE_S, error)
-            return None
-        return _LONGEST_SLEEP_MS
+        return LONGEST_SLEEP_MS if due is None else max(due - self.now_ms(), 0)
 
     def _has_come(self) -> bool:
         """Ask to be woken by the next message of the timer; tell whether there is one already."""
-        at = queue_slot_at(self._topics.slot(QUEUE)) + layout.QUEUE_SLOT.at["waiting_lanes"]
-        self._state.words.set_bits(at, 1 << LANE)
+        self._bell.arm(QUEUE)
         return self._topics.max_offset(QUEUE) > self._filled_to
 
     def _fill(self, end: int) -> None:
@@ -239,7 +213,7 @@ class Timer:
 
     def _deliver_due(self) -> int:
         """Deliver up to a slice; return how many were due."""
-        due = self._heap.pop_due(self.now_ms(), _SLICE)
+        due = self._heap.pop_due(self.now_ms(), SLICE)
         for index, (_, number) in enumerate(due):
             try:
                 self._deliver(number)
@@ -337,7 +311,7 @@ class Timer:
                 if message is not None and message.tags_code > layout.MOST_TAGS_CODE:
                     heap.push(message.tags_code, number)
             start = self._part_end(start)
-        while popped := heap.pop_due(2**63 - 1, _SLICE):
+        while popped := heap.pop_due(2**63 - 1, SLICE):
             for due_ms, number in popped:
                 message = None if self.bits.is_done(number) else self.message(number)
                 target = None if message is None else real_queue(message)
@@ -350,7 +324,7 @@ class Timer:
         The index is brought up to date first. Raises what an append and the index raise.
         """
         seen = -1
-        while (message := self._find(message_id)) is not None and message.queue_offset != seen:
+        while (message := self._find(message_id, TIMER_TOPIC)) is not None and message.queue_offset != seen:
             seen = message.queue_offset
             if message.tags_code <= layout.MOST_TAGS_CODE:
                 break  # the id of an operation
@@ -389,7 +363,7 @@ class Timer:
             return
         flushed_to = self._state.published_to
         self._wait_until_flushed(flushed_to)
-        self._written = Snapshot(scan_from, flushed_to, done)
+        self._written = TimerSnapshot(scan_from, flushed_to, done)
         write_snapshot(self._root, self._written)
 
     def _is_news(self, scan_from: int, done: Done) -> bool:

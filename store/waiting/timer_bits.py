@@ -27,14 +27,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqclient.store import layout
-from rmqclient.store.append.appending import IDLE, repair
+from rmqclient.store.append.appending import repair
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.kernel._kernel import TIMER_TOPIC
-from rmqclient.store.log.consume_queue import ConsumeQueues
+from rmqclient.store.layout import IDLE
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import SharedState
-from rmqclient.store.settings.topic_table import TopicTable
 
 QUEUE = MessageQueue(TIMER_TOPIC, 0)
 """Where messages wait."""
@@ -105,19 +104,12 @@ def put(state: SharedState, done: Done) -> None:
 class TimerBits:
     """The bits of one open store."""
 
-    def __init__(
-        self,
-        state: SharedState,
-        topics: TopicTable,
-        log_files: FileQueue,
-        consume_queues: ConsumeQueues,
-        lock_timeout_ms: int,
-    ) -> None:
-        self._state = state
-        self._topics = topics
-        self._log_files = log_files
-        self._consume_queues = consume_queues
-        self._lock_timeout_ms = lock_timeout_ms
+    def __init__(self, parts: Parts) -> None:
+        self._state = parts.state
+        self._topics = parts.topics
+        self._log_files = parts.log_files
+        self._consume_queues = parts.consume_queues
+        self._lock_timeout_ms = parts.config.lock_timeout_ms
         self.ring = layout.TIMER_BITS
 
     @property

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqclient.store import layout
+from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import StoreCorrupt, UnknownTopic
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.kernel._kernel import ReceivedMessage, crc32, decode, wait_ends
@@ -36,18 +37,20 @@ from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.log.record import Blank
 from rmqclient.store.runtime.shared_state import SharedState
-from rmqclient.store.settings import config_file
+from rmqclient.store.settings import document
 from rmqclient.store.settings.topic_table import TopicTable
 from rmqclient.store.waiting.timer_bits import QUEUE, WORD, Done, done_in, put
 
 _log = logging.getLogger(__name__)
+
+TIMER_DONE_FILE = Path("timer.done")
 
 _HEADER = layout.TIMER_SNAPSHOT
 _MAGIC = b"RMQTIMER"
 _CRC_AT = _HEADER.at["crc"]
 
 
-class Snapshot(NamedTuple):
+class TimerSnapshot(NamedTuple):
     """What ``timer.done`` says."""
 
     scan_from: int
@@ -55,17 +58,18 @@ class Snapshot(NamedTuple):
     done: Done
 
 
-def write_snapshot(root: Path, snapshot: Snapshot) -> None:
+def write_snapshot(root: Path, snapshot: TimerSnapshot) -> None:
     """Write ``timer.done``. Raises StoreFull."""
     done = snapshot.done
     fields = (_MAGIC, snapshot.scan_from, snapshot.flushed_to, done.done_to, done.end)
     checked = _HEADER.pack(*fields, 0)[:_CRC_AT] + done.bits
-    config_file.replace_file(root / config_file.TIMER_DONE_FILE, _HEADER.pack(*fields, crc32(checked)) + done.bits)
+    content = _HEADER.pack(*fields, crc32(checked)) + done.bits
+    document.replace_file(root / TIMER_DONE_FILE, content, CrashPoint.TIMER_DONE_TEMPORARY)
 
 
-def read_snapshot(root: Path) -> Snapshot | None:
+def read_snapshot(root: Path) -> TimerSnapshot | None:
     """Read ``timer.done``; None when there is none, or it is damaged."""
-    content = config_file.content(root / config_file.TIMER_DONE_FILE)
+    content = document.content(root / TIMER_DONE_FILE)
     if len(content) < _HEADER.size:
         return None
     fields, bits = _HEADER.read(content), content[_HEADER.size :]
@@ -73,7 +77,7 @@ def read_snapshot(root: Path) -> Snapshot | None:
     is_whole = fields["magic"] == _MAGIC and fields["crc"] == crc32(content[:_CRC_AT] + bits)
     if not is_whole or done.done_to % WORD or len(bits) != (done.end - done.done_to + WORD - 1) // WORD * 8:
         return None
-    return Snapshot(fields["scan_from"], fields["flushed_to"], done)
+    return TimerSnapshot(fields["scan_from"], fields["flushed_to"], done)
 
 
 def done_of(leftover: SharedState, topics: TopicTable) -> Done | None:
@@ -102,7 +106,7 @@ def restore(
         return
     snapshot = read_snapshot(root)
     if snapshot is None or snapshot.flushed_to > state.published_to or snapshot.done.end > known.stop:
-        (root / config_file.TIMER_DONE_FILE).unlink(missing_ok=True)  # it must not be believed when the log has grown
+        (root / TIMER_DONE_FILE).unlink(missing_ok=True)  # it must not be believed when the log has grown
         snapshot = None
     read = _Ends(known, snapshot, log_files, consume_queues)
     read.read(max(state.min_offset, snapshot.scan_from if snapshot else 0), state.published_to)
@@ -113,7 +117,7 @@ class _Ends:
     """The ends of waits that a part of the log tells of."""
 
     def __init__(
-        self, known: range, snapshot: Snapshot | None, log_files: FileQueue, consume_queues: ConsumeQueues
+        self, known: range, snapshot: TimerSnapshot | None, log_files: FileQueue, consume_queues: ConsumeQueues
     ) -> None:
         self._known = known
         self._log_files = log_files

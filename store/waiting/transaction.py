@@ -52,16 +52,14 @@ from itertools import islice
 from typing import NamedTuple
 
 from rmqclient.store import layout
-from rmqclient.store.config import StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageRejected, TransactionDecided
-from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.kernel._kernel import GIVEN_UP_TOPIC, HALF_TOPIC, Appender, ReceivedMessage, SendResult
-from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
-from rmqclient.store.runtime.shared_state import SharedState, member_slot_at, queue_slot_at, schedule_slot_at
-from rmqclient.store.settings.topic_table import TopicTable
+from rmqclient.store.runtime.members import wake_members_of
+from rmqclient.store.runtime.shared_state import queue_slot_at, schedule_slot_at
 from rmqclient.store.waiting.half_messages import (
     GIVEN_UP_QUEUE,
     HALF_QUEUE,
@@ -78,7 +76,7 @@ from rmqclient.store.waiting.half_messages import (
     is_commit_of,
     put_back,
 )
-from rmqclient.store.waiting.schedule import real_queue
+from rmqclient.store.waiting.real_queue import real_queue
 
 _log = logging.getLogger(__name__)
 
@@ -111,25 +109,21 @@ class Transactions:
 
     def __init__(
         self,
-        state: SharedState,
-        topics: TopicTable,
+        parts: Parts,
         groups: GroupTable,
-        log_files: FileQueue,
-        consume_queues: ConsumeQueues,
         oldest: Callable[[MessageQueue], int],
         make_appender: Callable[[], Appender],
         wait_until_flushed: Callable[[int], None],
-        config: StoreConfig,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._state = state
-        self._topics = topics
+        self._state = parts.state
+        self._topics = parts.topics
         self._groups = groups
-        self._queues = Queues(topics, log_files, consume_queues)
+        self._queues = Queues(parts.topics, parts.log_files, parts.consume_queues)
         self._oldest = oldest
         self._make_appender = make_appender
         self._wait_until_flushed = wait_until_flushed
-        self._config = config
+        self._config = parts.config
         self.now_ms = now_ms
         self._appender: Appender | None = None
         self._known: Operations | None = None
@@ -334,18 +328,7 @@ class Transactions:
 
     def _wake_producers(self) -> None:
         """Make the members of the half topic look at the half messages that were renewed."""
-        fields, words = layout.MEMBER_SLOT.at, self._state.words
-        sleeping = set()
-        for slot in range(layout.MEMBER_SLOTS):
-            at = member_slot_at(slot)
-            incarnation = words.load(at + fields["incarnation"])
-            if incarnation == 0:
-                break
-            size = min(127, words.load32(at + fields["topic_size"]))
-            topic = bytes(memoryview(self._state.mapping)[at + fields["topic"] : at + fields["topic"] + size])
-            if incarnation % 2 and topic == HALF_TOPIC.encode():
-                sleeping.add(words.load32(at + fields["wake_slot"]))
-        self._state.wake_members(sleeping)
+        wake_members_of(self._state, HALF_TOPIC)
 
     # --- what a power cut or a broker left --------------------------------------------------------
 

@@ -51,8 +51,8 @@ class Mode(enum.Enum):
         """Return the options of its handlers."""
         options: dict[Mode, dict[str, Any]] = {
             Mode.CONCURRENT: {},
-            Mode.ORDERED: {"ordered": True},
-            Mode.KEYED: {"ordered": "key"},
+            Mode.ORDERED: {"order": "queue"},
+            Mode.KEYED: {"order": "key"},
             Mode.POISON: {"retry": RetryPolicy(max_retries=MAX_RETRIES, delay_levels=(1,))},
         }
         return options[self]

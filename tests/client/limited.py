@@ -116,7 +116,7 @@ def durable_sender_without_descriptors(root: Path) -> None:
         assert error.stored
         assert not error.retryable
         assert "RLIMIT_NOFILE" in str(error), error
-        for flush in (store.flush_thorough, store.flusher.flush_queues, store.flusher.write_checkpoint):
+        for flush in (store.flusher.flush_thorough, store.flusher.flush_queues, store.flusher.write_checkpoint):
             assert type(refused(flush)) is LimitReached
     assert not store.state.poisoned
     producer.send(Message("t", b"body"), "key")

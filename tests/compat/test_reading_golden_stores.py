@@ -11,8 +11,9 @@ import orjson
 import pytest
 
 from rmqclient.store.inspect.dump import dump
+from rmqclient.store.inspect.found import look
 from rmqclient.store.inspect.reading import open_reader
-from rmqclient.store.inspect.verify import CHECKS, look, verify
+from rmqclient.store.inspect.verify import CHECKS, verify
 from tests.support.oracle import reference
 from tests.support.written import overwrite, run_here, state_of_files
 

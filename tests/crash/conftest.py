@@ -55,7 +55,7 @@ def store(root: Path) -> Iterator[MessageStore]:
     """Open a store, in this process, with one flushed message of no test in it; whoever dies, this process stays."""
     with open_store(root, SMALL, housekeeping=False) as opened:
         appender_of(opened).append(Message(TOPIC, b"first"))
-        opened.flush_thorough()
+        opened.flusher.flush_thorough()
         yield opened
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
 from examples.flights.dataset import flights
 from examples.flights.outcome import tally
 from examples.flights.outcome.tally import Delays

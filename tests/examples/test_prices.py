@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from examples.prices.market import SYMBOLS, Valuation, order, quote
-from rmqclient import Producer, Table, admin
+from rmqclient import Producer, Table
+from rmqclient.admin import Admin
+from rmqclient.backend.local import store_of
 from tests.client.conftest import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
@@ -32,7 +34,7 @@ def workers(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def lag(producer: Producer) -> int:
-    return sum(queue.lag for queue in admin.lag(producer._store, "valuation"))
+    return sum(queue.lag for queue in Admin(store_of(producer._backend, "a test")).lag("valuation"))
 
 
 @pytest.mark.slow
@@ -54,7 +56,7 @@ def test_each_order_is_valued_by_the_last_price_before_it(tmp_path: Path, worker
                 order(producer, number, symbol, 3)
                 expected[f"{number}"] = Valuation(symbol, 3 * (100 * round_number + place))
             if round_number == ROUNDS // 2:
-                os.kill(producer._store.workers().all()[0].pid, signal.SIGKILL)
+                os.kill(store_of(producer._backend, "a test").workers().all()[0].pid, signal.SIGKILL)
             # Then the workers know these prices, whichever of them takes an order, also for the second time
             wait_for(lambda: len(valuations) == len(expected), "every order is valued", timeout_s=LONG_S)
             wait_for(lambda: lag(producer) == 0, "every order is acknowledged", timeout_s=LONG_S)

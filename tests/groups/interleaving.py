@@ -26,11 +26,15 @@ from typing import Any, cast
 from unittest import mock
 
 from rmqclient.allocation import allocate
+from rmqclient.backend.local import LocalBackend
+from rmqclient.backend.local_groups import LocalMembership
+from rmqclient.backend.protocols import Grant
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming import rebalance
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.delivery.process_queue import ProcessQueue
-from rmqclient.store import Member, MessageQueue, MessageStore, QueueGrant, TagSet, layout, open_store
+from rmqclient.filters import MessageFilter
+from rmqclient.store import MessageQueue, MessageStore, QueueGrant, layout, open_store
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
 from rmqclient.store.runtime import members as group
 from rmqclient.store.runtime.group_table import GroupQueueSlot
@@ -125,8 +129,8 @@ class Process:
     def keeps_order(self) -> bool:
         return False
 
-    def process_queue(self, grant: QueueGrant, slot: GroupQueueSlot, _interrupted: object) -> ProcessQueue:
-        return ProcessQueue(grant, slot, CONFIG)
+    def make_queue(self, grant: Grant, _deaths: object) -> ProcessQueue:
+        return ProcessQueue(grant, CONFIG)
 
     def set_queues(self, queues: tuple[ProcessQueue, ...]) -> None:
         self.queues = queues
@@ -151,18 +155,19 @@ class Process:
 
     def _consume(self) -> None:
         run = self.run
-        member = self.store.members().join(run.group, run.topic, self.client_id, "the same")
-        self._watch(member)
-        self.rebalancer = Rebalancer(self.store, member, TagSet(()), self, CONFIG, run.strategy)
+        backend = LocalBackend(self.store, owns_store=False)
+        membership = backend.members().join(run.group, run.topic, self.client_id, "the same")
+        self._watch(membership)
+        self.rebalancer = Rebalancer(backend, membership, MessageFilter(), self, CONFIG, run.strategy)
         while not self.leaving:
             self.rebalancer.step()
             run.clock.now_ns += run.random.randrange(60) * 10**6
             run.hand_over()
         self.rebalancer.release_all()
-        member.leave()
+        membership.leave()
 
-    def _watch(self, member: Member) -> None:
-        take, renew = member.take, member.renew
+    def _watch(self, membership: LocalMembership) -> None:
+        take, grant = membership._member.take, membership.grant
 
         def watched_take(slot: GroupQueueSlot, lease_ms: int) -> int | None:
             until = self.run.clock.now_ns + lease_ms * 10**6
@@ -172,14 +177,50 @@ class Process:
                 self.leases[self.store.topics.queue(slot.queue_slot)] = until
             return epoch
 
-        def watched_renew(slot: GroupQueueSlot, epoch: int, lease_ms: int) -> bool:
-            until = self.run.clock.now_ns + lease_ms * 10**6
-            renewed = renew(slot, epoch, lease_ms)
-            if renewed:
-                self.leases[self.store.topics.queue(slot.queue_slot)] = until
-            return renewed
+        def watched_grant(queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> Any:
+            granted = grant(queue, wanted, lease_ms)
+            return None if granted is None else TimedGrant(granted, self)
 
-        member.take, member.renew = watched_take, watched_renew  # type: ignore[method-assign]
+        membership._member.take = watched_take  # type: ignore[method-assign]
+        membership.grant = watched_grant  # type: ignore[method-assign]
+
+
+class TimedGrant:
+    """A grant whose lease ends by the clock of the run.
+
+    The kernel renews and releases under the mutex of the slot. Another member may have that when its turn ends, so this
+    waits until it is free, and nobody else runs between that and the call.
+    """
+
+    def __init__(self, grant: QueueGrant, process: Process) -> None:
+        self._grant = grant
+        self._process = process
+        self._slot = GroupQueueSlot(process.store.state, grant.group_queue)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grant, name)
+
+    def renew(self, lease_ms: int) -> bool:
+        """Renew, and let the lease end by the clock of the run."""
+        self._wait_for_mutex()
+        until = self._process.run.clock.now_ns + lease_ms * 10**6
+        if not self._grant.renew(lease_ms):
+            return False
+        words: Any = self._process.store.state.words
+        words._shared.store(self._slot.at + layout.GROUP_QUEUE_SLOT.at["lease_until"], until)
+        self._process.leases[self._grant.queue] = until
+        return True
+
+    def release(self) -> bool:
+        """Give the queue back."""
+        self._wait_for_mutex()
+        return self._grant.release()
+
+    def _wait_for_mutex(self) -> None:
+        self._process.run.point()
+        while not self._slot.mutex.try_acquire():
+            self._process.run.hand_over()
+        self._slot.mutex.release()
 
 
 class Run:
@@ -302,7 +343,7 @@ class Run:
         for process in self.processes:
             if not process.ended:
                 for queue, held in process.held.items():
-                    if not held.revoked and held.slot.load("epoch") == held.grant.epoch:
+                    if not held.revoked and held.grant.valid:
                         found[queue] = process.client_id
         return found
 

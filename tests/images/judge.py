@@ -19,7 +19,7 @@ from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.store.recovery import group_progress, opening, recovery
 from rmqclient.store.recovery.recovery import FirstSteps, Recovered
-from rmqclient.store.settings import config_file
+from rmqclient.store.settings import config_file, store_settings
 from tests.images.image import Image
 from tests.images.ledger import Known, Ledger
 from tests.images.workload import bytes_of
@@ -189,7 +189,7 @@ class Judge:
         self._there[path] = content
 
     def _judge_config(self, ledger: Ledger, moment: int, recovered: Recovered) -> list[str]:
-        settings = config_file.read_store_settings(self.root)
+        settings = store_settings.read_store_settings(self.root)
         if settings is None and ledger.is_made.at(moment):
             return ["store.json is gone"]
         missing = set(ledger.topics.at(moment)) - config_file.read_topics(self.root).keys()

@@ -95,13 +95,13 @@ class Life:
         self._arm((CrashPoint.FLUSH_SYNCED,))
         self._chance.choice(
             (
-                store.flush_timed,
-                store.flush_thorough,
-                store.flush_thorough,
+                store.flusher.flush_timed,
+                store.flusher.flush_thorough,
+                store.flusher.flush_thorough,
                 store.flusher.flush,
                 store.flusher.flush_queues,
                 store.flusher.write_checkpoint,
-                store.prepare_next_file,
+                store.appenders.prepare_next_file,
             )
         )()
 

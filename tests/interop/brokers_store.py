@@ -12,7 +12,7 @@ from pathlib import Path
 
 import orjson
 
-from rmqclient.store.settings import config_file
+from rmqclient.store.settings import config_file, document
 from tests.interop.rocketmq import BROKER_4_9_7, STORE_4_9_8, Java, broker
 from tests.support.lines import Line, of_kind
 
@@ -98,5 +98,5 @@ def _committed(root: Path) -> bool:
 
 def _delivered(root: Path) -> bool:
     """Tell whether all of the first level are known to be delivered: of three, one was sent so and two were retried."""
-    document = config_file.read(root / "config" / "delayOffset.json") or {}
-    return bool(document.get("offsetTable", {}).get("1") == 3)
+    whole = document.read(root / "config" / "delayOffset.json") or {}
+    return bool(whole.get("offsetTable", {}).get("1") == 3)

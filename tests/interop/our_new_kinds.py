@@ -74,7 +74,7 @@ def send_once(producer: Producer) -> bool:
 
 def remove_files(store: MessageStore) -> None:
     """Let retention remove every commit log file but the newest; the compact topics are compacted for that."""
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retention, "PAUSE_S", 0)
         patch.setattr(store.disk, "usage", lambda: Usage(86.0, 1 << 40))

@@ -80,7 +80,7 @@ def handle_orders(store: MessageStore) -> dict[int, int]:
     done = threading.Semaphore(0)
     handled: list[ReceivedMessage] = []
 
-    @app.handler("orders", group=GROUP, ordered=True)
+    @app.handler("orders", group=GROUP, order="queue")
     def handle(message: ReceivedMessage) -> None:
         if not left.acquire(blocking=False):
             raise ValueError("enough for now")

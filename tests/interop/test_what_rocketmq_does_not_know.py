@@ -13,7 +13,8 @@ from rmqclient import Compression, Message, Producer, PullConsumer
 from rmqclient.admin import open_store
 from rmqclient.errors import ConfigMismatch, MessageRejected
 from rmqclient.store import MessageQueue, MessageStore
-from rmqclient.store.inspect.verify import Problem, verify
+from rmqclient.store.inspect.found import Problem
+from rmqclient.store.inspect.verify import verify
 from rmqclient.store.waiting.timer import Pending
 from tests.interop import our_new_kinds
 from tests.interop.our_new_kinds import BATCHED, COMPACT, PLAIN, TIMED, Table

@@ -33,7 +33,7 @@ def send_and_lose(store: MessageStore) -> None:
     """Of four records that nobody has flushed, and of their entries, all reach the disk but the first record."""
     producer = _producer(store)
     _send(producer, FLUSHED, "flushed")
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     _send(producer, LOST, "lost")
     end = store.state.published_to
     write_pages(store.log_files.path(0), range(end - (MESSAGES - 1) * PAGE, end, PAGE))
@@ -51,7 +51,7 @@ def send_one_page(store: MessageStore) -> None:
 def send_and_flush(store: MessageStore) -> None:
     """Others take the places of all, and everything that has changed is flushed."""
     _send(_producer(store), SENT_LATER, "later")
-    store.flush_thorough()
+    store.flusher.flush_thorough()
 
 
 def leave(store: MessageStore) -> None:

@@ -57,7 +57,7 @@ def killed_store(root: Path) -> Path:
     """Write a store and die; the first half is below the durable mark."""
     store = open_store(root, SMALL, housekeeping=False)
     fill(store, MESSAGES // 2)
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     appender = appender_of(store)
     for number in range(MESSAGES // 2, MESSAGES):
         appender.append(message(number))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rmqclient.store import layout, open_store
-from rmqclient.store.append.appending import COPYING, RECORDED
 from rmqclient.store.inspect import verify
+from rmqclient.store.layout import COPYING, RECORDED
 from rmqclient.store.log.consume_queue import Entry
 from rmqclient.store.recovery import recovery
 from rmqclient.store.recovery.recovery import RecoveryPlan, Survey
@@ -172,7 +172,8 @@ def leave_an_append_under_way(root: Path) -> None:
     left = shared_state.leftover(root)
     if left is not None:
         offset, record = reference.read_commit_log(root)[-1]
-        left.append_from, left.written_to, left.published_to = offset, offset + record.size, offset
+        left.append_from, left.written_to = offset, offset + record.size
+        left.flushed_to = left.published_to = offset
         left.append_stage = RECORDED
 
 
@@ -229,7 +230,7 @@ def test_the_plan_foresees_what_becomes_of_an_append_under_way(target: Path, sta
     # Given a process that died in an append, its record all there, its entry not
     store = open_store(target, SMALL, housekeeping=False)
     fill(store, 20)
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     (queue,) = store.topics.queues(ORDERS)
     fill(store, 1)
     offset, record = reference.read_commit_log(target)[-1]

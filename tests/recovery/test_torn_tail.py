@@ -41,7 +41,7 @@ def tail(directory: Path) -> Path:
     appender = appender_of(store)
     for number, body in enumerate(BODIES):
         if number == FLUSHED:
-            store.flush_thorough()
+            store.flusher.flush_thorough()
         appender.append(Message(ORDERS, body))
     abandon(store)
     (root / "shared").unlink()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqclient import Message, Producer, PullConsumer, ReceivedMessage, RetryPolicy
+from rmqclient.backend import open_backend
 from rmqclient.failures.failure import Failure
 from rmqclient.failures.retry import Retries
 from rmqclient.store import MessageStore, open_store
@@ -47,7 +48,7 @@ def give_up(store: MessageStore) -> None:
     for number, message in enumerate(messages_of(store, ORDERS)):
         if number % 10 == 0:
             group = GROUPS[number // 10 % 3 == 0]
-            retries = Retries(store, group, RetryPolicy(max_retries=0), "worker-1")
+            retries = Retries(open_backend(store), group, RetryPolicy(max_retries=0), "worker-1")
             retries.send_back(message, failure(number // 10))
 
 

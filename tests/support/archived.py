@@ -57,7 +57,7 @@ def log_bytes(view: View, begin: int, end: int, step: int = 10_000) -> bytes:
 def more(store: MessageStore, messages: int = 300) -> None:
     """Append, and flush."""
     fill(store, messages)
-    store.flush_thorough()
+    store.flusher.flush_thorough()
 
 
 def force(store: MessageStore, keep: int = 1) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from rmqclient.store import Message, MessageQueue, MessageStore, QueueGrant, ReceivedMessage, StoreConfig, TagSet
 from rmqclient.store.kernel._kernel import Appender, delay_ms
 from rmqclient.store.waiting.half_messages import HALF_QUEUE, checks_of
-from rmqclient.store.waiting.schedule import LEVELS, queue_of
+from rmqclient.store.waiting.schedule import DELAY_LEVELS, queue_of
 
 TOPIC = "orders"
 QUEUE = MessageQueue(TOPIC, 0)
@@ -83,7 +83,7 @@ def after_every_delay() -> int:
 def waiting(store: MessageStore) -> dict[int, int]:
     """Return how many messages wait in each delay level that has a queue."""
     found = {}
-    for level in LEVELS:
+    for level in DELAY_LEVELS:
         if queue_of(level) in store.topics.all_queues():
             found[level] = store.topics.max_offset(queue_of(level)) - store.schedule.next_offset(level)
     return found
@@ -91,8 +91,6 @@ def waiting(store: MessageStore) -> dict[int, int]:
 
 def abandon(store: MessageStore) -> None:
     """Leave the store as a killed process does: its locks go, and nothing else is done."""
-    for preparer in store._preparers:
-        preparer.close()
-    store._preparers.clear()
+    store.appenders.close()
     store._closed = True
     store.lock.close()

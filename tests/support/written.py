@@ -80,7 +80,7 @@ def acknowledge(store: MessageStore, offsets: list[int]) -> None:
 
 def forget_oldest(store: MessageStore) -> None:
     """Remove every file that may go, as retention does on a disk that is nearly full."""
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     store.disk.usage = lambda: Usage(99.0, 0)  # type: ignore[method-assign]
     while store.retention.clean():
         pass

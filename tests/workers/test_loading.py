@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.workers.loading import TargetError, load_app
+from rmqclient import App
+from rmqclient.workers.loading import TargetError, load_app, of_groups
 
 SHOP = """
 from rmqclient import App
@@ -138,3 +139,31 @@ def test_an_app_without_a_handler(directory: Path) -> None:
 def test_a_file_whose_name_belongs_to_another_module(directory: Path) -> None:
     write(directory / "sub" / "json.py")
     assert "rename the file" in cure("sub/json.py:app")
+
+
+# --- groups ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def app() -> App:
+    made = App("here")
+    for topic, group in (("orders", "billing"), ("refunds", "billing"), ("orders", "stock")):
+        made.handler(topic, group=group)(lambda _: None)
+    made.schedule("* * * * *", topic="reports", name="report")(lambda: None)
+    return made
+
+
+def test_the_handlers_of_chosen_groups_are_run_with_all_schedules(app: App) -> None:
+    chosen = of_groups(app, ["billing"])
+    assert [handler.topic for handler in chosen.handlers] == ["orders", "refunds"]
+    assert (chosen.crons, chosen.root) == (app.crons, app.root)
+    assert len(app.handlers) == 3
+
+
+def test_without_a_choice_every_handler_is_run(app: App) -> None:
+    assert of_groups(app, ()) is app
+
+
+def test_a_group_without_a_handler_is_refused_with_those_that_there_are(app: App) -> None:
+    with pytest.raises(TargetError, match=r"no handler has the group 'biling'; did you mean billing.*billing, stock"):
+        of_groups(app, ["stock", "biling"])

@@ -189,6 +189,18 @@ def test_a_strategy_of_ones_own_reaches_the_workers(supervise: Supervise) -> Non
         eventually(lambda: parts() == [0, 4], "everything is with the last one", supervised)
 
 
+def test_workers_run_the_chosen_groups_with_the_settings_of_the_application(supervise: Supervise) -> None:
+    # When an application of two groups, made of two applications, is run for one of the groups
+    run = supervise("several_groups", "--processes", "1", "--group", "billing")
+    run.ready(1)
+    run.send("one")
+
+    # Then the worker handles that group alone, and takes its messages as the application says
+    run.logged(r"group billing: attempt 1 .*no price; again in 12\.3 s")
+    assert "orders -> billing" in run.log
+    assert "stock" not in run.log
+
+
 def test_workers_that_a_group_refuses_end_the_supervisor_with_4_and_the_reason(
     supervise: Supervise, tmp_path: Path
 ) -> None:

@@ -123,7 +123,7 @@ def pipeline_archive(
             root,
             topics,
             target,
-            every_s=every,
+            every=every,
             table_format=table_format,
             batch_bytes=batch_size,
             file_bytes=file_size,
@@ -185,7 +185,7 @@ def pipeline_aggregate(
             slide=slide,
             time=time,
             lateness=lateness,
-            every_s=every,
+            every=every,
             options=options,
         )
         _write([asdict(added)], common)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.command(epilog=EXPLAINED)
 @click.argument("target")
 @click.option("--processes", type=click.IntRange(min=1), help="Worker processes.  [default: one per usable CPU]")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only handlers of this group; repeatable.")
 @click.option("--store", "root", type=DIRECTORY, help="Instead of the App's own.")
 @click.option("--shutdown-timeout", type=duration, default="30s", show_default=True, help="To finish after TERM.")
 @click.option("--time-limit", type=duration, default="15m", show_default=True, help="For one message; 0 for none.")
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 def run(
     target: str,
     processes: int | None,
+    groups: tuple[str, ...],
     root: Path | None,
     shutdown_timeout: float,
     time_limit: float,
@@ -54,15 +56,17 @@ def run(
 
     TARGET is module:attribute, with the working directory on the path, or file.py:attribute.
 
+    With --group other workers must run the handlers of the other groups. Schedules run with every choice of groups.
+
     TERM and the first Ctrl-C let the messages in flight finish; the second Ctrl-C kills the workers. A worker that dies
     or hangs is replaced. TTIN and TTOU add and remove a worker.
     """
-    from rmqclient.workers.loading import load_app
+    from rmqclient.workers.loading import load_app, of_groups
     from rmqclient.workers.processes.worker import configure_logging
     from rmqclient.workers.processes.worker_life import Limits
 
     configure_logging(log_level.upper())
-    app = load_app(target)
+    app = of_groups(load_app(target), groups)
     limits = Limits(
         shutdown_timeout_s=shutdown_timeout,
         message_time_limit_s=time_limit or float("inf"),
@@ -72,7 +76,7 @@ def run(
 
 
 def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: str, member_name: str) -> ExitCode:
-    from rmqclient import admin
+    from rmqclient.admin import Admin, open_store
     from rmqclient.names import check_member
     from rmqclient.workers import handler_transfer
     from rmqclient.workers.processes import supervisor, worker
@@ -84,6 +88,7 @@ def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: 
         root=root,
         config=app.config,
         transfer=handler_transfer.transfer(app),
+        consumer=app.consumer,
         slot=0,
         drain_timeout_s=limits.drain_timeout_s,
         log_level=log_level,
@@ -91,13 +96,13 @@ def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: 
     start_fork_server()  # before the store and the housekeeper, which may start threads
     with (
         SignalPipe(*supervisor.SIGNALS) as signal_pipe,
-        opening(root, lambda: admin.open_store(root, app.config)) as store,
+        opening(root, lambda: open_store(root, app.config)) as store,
     ):
         durability = store.config.durability.value
         banner = status.banner(store.root, app.handlers, processes=processes, durability=durability, crons=app.crons)
         click.echo(banner, err=True)
         signal_pipe.install()  # from here until the store is closed no signal interrupts anything
-        admin.prefer_as_housekeeper(store)
+        Admin(store).prefer_as_housekeeper()
         return supervisor.Supervisor(
             store.workers(), boot, signal_pipe, processes=processes, limits=limits, member_name=member_name
         ).run()

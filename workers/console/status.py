@@ -42,11 +42,10 @@ def banner(
 
 def _handler_line(handler: Handler) -> str:
     parts = [f"{handler.topic} -> {handler.group}", f"tags {handler.tags}"]
-    parts += [f"where {handler.where}"] if handler.where else []
-    parts += [f"json {handler.json}"] if handler.json else []
+    parts += handler.filter_texts
     parts += ["1 thread" if handler.threads == 1 else f"{handler.threads} threads"]
-    parts += [f"ordered {'by key' if handler.ordered == 'key' else 'by queue'}"] if handler.ordered else []
-    parts += [f"batches of {handler.batch}"] if handler.batch > 1 else []
+    parts += [f"ordered by {handler.order}"] if handler.order else []
+    parts += [f"batches of {handler.batch.size}"] if handler.batch else []
     parts += ["broadcast"] if handler.broadcast else []
     return "  ".join(parts)
 

@@ -43,6 +43,7 @@ from rmqclient.workers.processes import signals
 
 if TYPE_CHECKING:
     from rmqclient import StoreConfig
+    from rmqclient.consumer_config import ConsumerConfig
     from rmqclient.handler import Handler
     from rmqclient.schedules.cron import Cron
     from rmqclient.workers.handler_transfer import Transfer
@@ -60,6 +61,9 @@ class Boot:
     root: Path
     config: StoreConfig | None
     transfer: Transfer
+    consumer: ConsumerConfig | None = None
+    """How the handlers take messages; None for the defaults."""
+
     slot: int
     """Its slot of the worker table, claimed by the supervisor."""
 
@@ -101,7 +105,7 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
     handlers, crons = loaded
     try:
         with admin.open_store(boot.root, boot.config, create=False, housekeeping=False) as store:
-            consumer = PushConsumer(store, handlers, member_name=boot.member_name, crons=crons)
+            consumer = PushConsumer(store, handlers, member_name=boot.member_name, config=boot.consumer, crons=crons)
             slot = store.workers().attach(boot.slot)
             with Heartbeat(slot, consumer) as heartbeat:
                 return _deliver(consumer, heartbeat, stop, boot.drain_timeout_s)

@@ -10,7 +10,7 @@ raises          each of them is sent back by itself, as by :mod:`rmqclient.deliv
 One bad message takes no others with it: a body that does not decode fails its message alone. A message that comes from
 the retry topic, or that a process died with, is handed over in a list of its own.
 
-A batch waits ``linger_ms`` to become full, from its first message on; other queues are served meanwhile.
+A batch waits ``linger`` to become full, from its first message on; other queues are served meanwhile.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rmqclient.backend.protocols import Backend, Death, Grant, Membership
 from rmqclient.codecs import element_decoder_for
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.caller import waiting_caller
@@ -29,8 +30,6 @@ from rmqclient.delivery.modes.gathering import Gathering
 from rmqclient.delivery.modes.send_back import StoresFailures
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import Interrupted, Member, MessageStore, QueueGrant
-from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 
 class BatchQueue(ConcurrentQueue):
@@ -38,15 +37,14 @@ class BatchQueue(ConcurrentQueue):
 
     def __init__(
         self,
-        grant: QueueGrant,
-        slot: GroupQueueSlot,
+        grant: Grant,
         handler: Handler,
         config: ConsumerConfig,
-        interrupted: Mapping[int, Sequence[Interrupted]],
+        deaths: Mapping[int, Sequence[Death]],
     ) -> None:
-        super().__init__(grant, slot, config, interrupted)
-        self._size = 1 if self.is_retry else handler.batch
-        self._gathering = Gathering(self, 0.0 if self.is_retry else handler.linger_ms / 1000)
+        super().__init__(grant, config, deaths)
+        self._size = 1 if self.is_retry else handler.batch_size
+        self._gathering = Gathering(self, 0.0 if self.is_retry else handler.linger_s)
 
     def take(self) -> list[ReceivedMessage]:
         """Return the next batch; a message that runs alone comes as a batch of one."""
@@ -66,16 +64,19 @@ class BatchDelivery(ConcurrentDelivery):
     """The threads of one handler in one process, which takes many messages in a call."""
 
     def __init__(
-        self, store: MessageStore, handler: Handler, member: Member, failures: StoresFailures, config: ConsumerConfig
+        self,
+        backend: Backend,
+        handler: Handler,
+        membership: Membership,
+        failures: StoresFailures,
+        config: ConsumerConfig,
     ) -> None:
-        super().__init__(store, handler, member, failures, config)
+        super().__init__(backend, handler, membership, failures, config)
         self._decode = element_decoder_for(handler.function)
 
-    def process_queue(
-        self, grant: QueueGrant, slot: GroupQueueSlot, interrupted: Mapping[int, Sequence[Interrupted]]
-    ) -> BatchQueue:
-        """Return what this mode keeps of a queue that was granted."""
-        return BatchQueue(grant, slot, self._handler, self._config, interrupted)
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> BatchQueue:
+        """Return the process queue of this mode for a grant."""
+        return BatchQueue(grant, self._handler, self._config, deaths)
 
     def _serve(self, calls: Calls) -> None:
         with waiting_caller(self._handler, self._handler.function) as call:
@@ -86,7 +87,7 @@ class BatchDelivery(ConcurrentDelivery):
     ) -> None:
         queue.enter()
         calls.running = len(batch)
-        calls.running_slot.serve(queue.slot.number)
+        calls.running_slot.serve(queue.grant.group_queue)
         calls.running_slot.begin_batch(batch)
         calls.begun += 1
         handled = 0

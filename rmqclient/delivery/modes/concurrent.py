@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import length_hint
 from typing import Any, TypeAlias
 
+from rmqclient.backend.protocols import Backend, Death, Grant, Membership
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.delivery import Delivery
@@ -29,9 +30,7 @@ from rmqclient.delivery.modes.send_back import SendBack, StoresFailures
 from rmqclient.delivery.turns import Relief, Taken
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import Interrupted, Member, MessageStore, QueueGrant
 from rmqclient.store.errors import StoreBusy
-from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 _KEPT_S = 0.005
 """A message that has kept its thread for so long lets other threads take over the rest of its batch."""
@@ -43,13 +42,18 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
     """The threads of one handler in one process. Messages of a queue may be handled out of order and side by side."""
 
     def __init__(
-        self, store: MessageStore, handler: Handler, member: Member, failures: StoresFailures, config: ConsumerConfig
+        self,
+        backend: Backend,
+        handler: Handler,
+        membership: Membership,
+        failures: StoresFailures,
+        config: ConsumerConfig,
     ) -> None:
-        super().__init__(store, handler, member, config)
+        super().__init__(backend, handler, membership, config)
         self.siblings: dict[str, ConcurrentDelivery] = {}
         """By topic, the deliveries of the group in this process, this one too; they share the group's retry topic."""
         self.send_back = SendBack(handler.group, failures, self._acknowledger, self.counters)
-        """What becomes of the handler's messages that fail."""
+        """Sends back the handler's messages that cannot be finished."""
         self._own_queues: tuple[ConcurrentQueue, ...] = ()
         self._retry_queues: tuple[ConcurrentQueue, ...] = ()
 
@@ -58,11 +62,9 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         """The queues of the handler's own topic that messages are delivered from."""
         return self._own_queues
 
-    def process_queue(
-        self, grant: QueueGrant, slot: GroupQueueSlot, interrupted: Mapping[int, Sequence[Interrupted]]
-    ) -> ConcurrentQueue:
-        """Return what this mode keeps of a queue that was granted."""
-        return ConcurrentQueue(grant, slot, self._config, interrupted)
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> ConcurrentQueue:
+        """Return the process queue of this mode for a grant."""
+        return ConcurrentQueue(grant, self._config, deaths)
 
     def set_queues(self, queues: tuple[ConcurrentQueue, ...]) -> None:
         """Deliver from these queues from now on."""
@@ -126,7 +128,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         handled = 0
         calls.running = 1
         queue.enter()
-        calls.running_slot.serve(queue.slot.number)
+        calls.running_slot.serve(queue.grant.group_queue)
         begin = calls.running_slot.begin
         for message in calls.unfinished:
             if turns.stopping or queue.revoked:
@@ -165,7 +167,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         queue.enter()
         calls.begun += 1
         calls.running = len(batch)
-        calls.running_slot.serve(queue.slot.number)
+        calls.running_slot.serve(queue.grant.group_queue)
         calls.running_slot.begin_batch(batch)
         outcomes = runner.run(self._gather(batch)) if not queue.revoked else []
         kept = []

@@ -11,11 +11,10 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 
+from rmqclient.backend.protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import FlowControl, ProcessQueue
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import Interrupted, QueueGrant
-from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 
 class ConcurrentQueue(ProcessQueue):
@@ -23,12 +22,11 @@ class ConcurrentQueue(ProcessQueue):
 
     def __init__(
         self,
-        grant: QueueGrant,
-        slot: GroupQueueSlot,
+        grant: Grant,
         config: ConsumerConfig,
-        interrupted: Mapping[int, Sequence[Interrupted]] | None = None,
+        deaths: Mapping[int, Sequence[Death]] | None = None,
     ) -> None:
-        super().__init__(grant, slot, config, interrupted)
+        super().__init__(grant, config, deaths)
         self._alone: list[tuple[float, int, int, ReceivedMessage]] = []
         self._count = itertools.count()
         self._retry_pause_s = config.local_retry_ms / 1000

@@ -35,6 +35,7 @@ import queue as queues
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from rmqclient.backend.protocols import Backend, Death, Grant, Membership
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.caller import waiting_caller
 from rmqclient.delivery.calls import Calls
@@ -43,9 +44,7 @@ from rmqclient.delivery.modes.lanes import KeyOrderedQueue, Lane
 from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
 from rmqclient.handler import Handler
-from rmqclient.store import Interrupted, Member, MessageStore, QueueGrant
 from rmqclient.store.errors import StoreBusy
-from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 _LOOK: Final = object()
 """The token: the thread that has it looks for messages."""
@@ -57,18 +56,16 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
     keeps_order = True
 
     def __init__(
-        self, store: MessageStore, handler: Handler, member: Member, retries: Retries, config: ConsumerConfig
+        self, backend: Backend, handler: Handler, membership: Membership, retries: Retries, config: ConsumerConfig
     ) -> None:
-        super().__init__(store, handler, member, config)
+        super().__init__(backend, handler, membership, config)
         self._suspension = Suspension(handler, config, retries)
         self._work: queues.SimpleQueue[Lane | object | None] = queues.SimpleQueue()
         self._work.put(_LOOK)
 
-    def process_queue(
-        self, grant: QueueGrant, slot: GroupQueueSlot, interrupted: Mapping[int, Sequence[Interrupted]]
-    ) -> KeyOrderedQueue:
-        """Return what this mode keeps of a queue that was granted."""
-        return KeyOrderedQueue(grant, slot, self._config, interrupted)
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> KeyOrderedQueue:
+        """Return the process queue of this mode for a grant."""
+        return KeyOrderedQueue(grant, self._config, deaths)
 
     def stop_taking(self) -> None:
         """Begin no further message; running ones go on."""
@@ -116,7 +113,7 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
         pause_s: float | None = None
         lane.running = True  # before the look at `revoked`: the rebalancer sets that first and then looks at this
         calls.running = 1
-        calls.running_slot.serve(queue.slot.number)
+        calls.running_slot.serve(queue.grant.group_queue)
         while grant.valid and not (self._turns.stopping or queue.revoked):
             message = messages[0]
             calls.begun += 1

@@ -11,11 +11,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from rmqclient.backend.protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import Interrupted, QueueGrant
-from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 
 class KeyOrderedQueue(ProcessQueue):
@@ -23,12 +22,11 @@ class KeyOrderedQueue(ProcessQueue):
 
     def __init__(
         self,
-        grant: QueueGrant,
-        slot: GroupQueueSlot,
+        grant: Grant,
         config: ConsumerConfig,
-        interrupted: Mapping[int, Sequence[Interrupted]],
+        deaths: Mapping[int, Sequence[Death]],
     ) -> None:
-        super().__init__(grant, slot, config, interrupted)
+        super().__init__(grant, config, deaths)
         self.lanes = Lanes(self)
 
     def due_times(self) -> list[float]:

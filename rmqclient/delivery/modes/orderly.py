@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rmqclient.backend.protocols import Backend, Death, Grant, Membership
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.caller import waiting_caller
 from rmqclient.delivery.calls import Calls
@@ -40,9 +41,7 @@ from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import Interrupted, Member, MessageStore, QueueGrant
 from rmqclient.store.errors import StoreBusy
-from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 _log = logging.getLogger(__name__)
 
@@ -52,17 +51,16 @@ class OrderlyQueue(ProcessQueue):
 
     def __init__(
         self,
-        grant: QueueGrant,
-        slot: GroupQueueSlot,
+        grant: Grant,
         handler: Handler,
         config: ConsumerConfig,
-        interrupted: Mapping[int, Sequence[Interrupted]],
+        deaths: Mapping[int, Sequence[Death]],
     ) -> None:
-        super().__init__(grant, slot, config, interrupted)
+        super().__init__(grant, config, deaths)
         self.claimed = False
         """Whether a thread has messages of the queue: no other thread takes until that one has finished."""
-        self._size = handler.batch
-        self._gathering = Gathering(self, handler.linger_ms / 1000)
+        self._size = handler.batch_size
+        self._gathering = Gathering(self, handler.linger_s)
         self._suspended: list[ReceivedMessage] = []
         self._suspended_until = 0.0
 
@@ -114,16 +112,14 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
     keeps_order = True
 
     def __init__(
-        self, store: MessageStore, handler: Handler, member: Member, retries: Retries, config: ConsumerConfig
+        self, backend: Backend, handler: Handler, membership: Membership, retries: Retries, config: ConsumerConfig
     ) -> None:
-        super().__init__(store, handler, member, config)
+        super().__init__(backend, handler, membership, config)
         self._suspension = Suspension(handler, config, retries)
 
-    def process_queue(
-        self, grant: QueueGrant, slot: GroupQueueSlot, interrupted: Mapping[int, Sequence[Interrupted]]
-    ) -> OrderlyQueue:
-        """Return what this mode keeps of a queue that was granted."""
-        return OrderlyQueue(grant, slot, self._handler, self._config, interrupted)
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> OrderlyQueue:
+        """Return the process queue of this mode for a grant."""
+        return OrderlyQueue(grant, self._handler, self._config, deaths)
 
     def _serve(self, calls: Calls) -> None:
         with waiting_caller(self._handler, self._call) as call:
@@ -136,7 +132,7 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
         queue.enter()
         calls.running = 1
         done = 0
-        for messages in [batch] if self._handler.batch > 1 else [[message] for message in batch]:
+        for messages in [batch] if self._handler.batch is not None else [[message] for message in batch]:
             if not self._begin(queue, messages[0]):
                 break
             calls.begun += 1
@@ -174,7 +170,7 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
         try:
             for message in messages:
                 message.check_opened()
-            call(messages if self._handler.batch > 1 else messages[0])
+            call(messages if self._handler.batch is not None else messages[0])
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
             self.counters.add(failed=len(messages))
             return self._suspension.after(messages, error)

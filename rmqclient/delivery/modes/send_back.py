@@ -50,7 +50,7 @@ class SendBack:
     def failed(self, queue: ConcurrentQueue, message: ReceivedMessage, error: BaseException) -> bool:
         """Send back a message whose handler raised. False when it cannot be stored: it is tried again in place."""
         failure = Failure.raised(error, message.delivery_attempt, self._failures.client_id)
-        deaths = [Failure.died(each, message) for each in queue.interrupted.get(message.queue_offset, ())]
+        deaths = [Failure.died(each, message) for each in queue.deaths.get(message.queue_offset, ())]
         _log.warning(
             "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s",
             self._group, message.delivery_attempt, message.message_id, message.topic, message.queue_id,
@@ -80,7 +80,7 @@ class SendBack:
         The first death may have another reason, such as a deploy, so it costs no delay. After the second one the
         message would go on ending the process of other messages.
         """
-        deaths = queue.interrupted.get(message.queue_offset)
+        deaths = queue.deaths.get(message.queue_offset)
         if deaths is None:
             return False
         before = [entry for entry in history(message.properties) if entry.get("error") == DEATH]

@@ -14,6 +14,7 @@ from typing import Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from rmqclient.duration import Duration
 from rmqclient.spark.pipelines.output.published import Published
 from rmqclient.spark.pipelines.output.streaming import run_stream, write_parquet
 from rmqclient.spark.pipelines.reading import (
@@ -89,16 +90,16 @@ def aggregate_stream(
     slide: str | None = None,
     time: TimeColumn = "born_timestamp",
     lateness: str = "10 minutes",
-    every_s: float | None = None,
+    every: Duration | None = None,
     work: str | os.PathLike[str] | None = None,
     options: Options | None = None,
 ) -> Aggregated:
     """Add to the Parquet files in ``target`` the windows that are over since the last run, each once.
 
-    With ``every_s`` go on until the query is stopped. See :func:`aggregate` for the rest, and for ``target`` and
+    With ``every`` go on until the query is stopped. See :func:`aggregate` for the rest, and for ``target`` and
     ``work`` :func:`rmqclient.spark.pipelines.archive.archive`. Raises as that.
     """
-    if every_s is None:
+    if every is None:
         check_topics(store, topics, options or {})
     with Published(local_directory(target), local_directory(work) if work else None) as published:
         rows = growing_messages(spark, store, topics, _COLUMNS, options or {}).withWatermark(time, lateness)
@@ -107,7 +108,7 @@ def aggregate_stream(
             if not published.publish(number, lambda directory: write_parquet(batch, directory)):
                 batch.write.format("noop").mode("overwrite").save()  # the sums of open windows go on to the next batch
 
-        run_stream(windows_of(rows, window, slide, time), publish, published.checkpoint, every_s)
+        run_stream(windows_of(rows, window, slide, time), publish, published.checkpoint, every)
         files = [file for batch in published.added for file in batch.files]
         return Aggregated(str(published.target), len(published.added), sum(file.rows for file in files))
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
+from rmqclient.duration import Duration
 from rmqclient.spark.pipelines.output.delta import DeltaLog
 from rmqclient.spark.pipelines.output.published import Published
 from rmqclient.spark.pipelines.output.small_files import merge_small_files
@@ -51,7 +52,7 @@ def archive(
     topics: Topics,
     target: str | os.PathLike[str],
     *,
-    every_s: float | None = None,
+    every: Duration | None = None,
     table_format: TableFormat = "parquet",
     properties: bool = True,
     metadata: bool = False,
@@ -61,14 +62,14 @@ def archive(
     work: str | os.PathLike[str] | None = None,
     options: Options | None = None,
 ) -> Archived:
-    """Archive what was sent to ``topics`` since the last run, or with ``every_s`` go on until the query is stopped.
+    """Archive what was sent to ``topics`` since the last run, or with ``every`` go on until the query is stopped.
 
     ``properties`` and ``metadata`` add columns. A micro-batch reads at most ``batch_bytes`` of records, and a task some
     ``file_bytes``, from which it writes a file for each topic and day. With ``merge`` days that have many small files
     get fewer, see :mod:`rmqclient.spark.pipelines.output.small_files`. ``work`` is ``TARGET.work``, where the
     checkpoint is. ``options`` are those of the source, such as ``startingTimestamp``, which count for the first run.
 
-    Raises UnknownTopic for a topic that is not there (with ``every_s`` it is waited for), StoreBusy while another
+    Raises UnknownTopic for a topic that is not there (with ``every`` it is waited for), StoreBusy while another
     process archives to ``target``, DataLost when ``target`` and ``work`` do not belong together, ValueError for a
     target that is no directory of a file system, NotInstalled when ``delta`` is asked for and is not there, and
     StreamingQueryException for what happened inside of the query: for messages, too, that were removed before they
@@ -79,7 +80,7 @@ def archive(
     columns = [*USUAL, *(PROPERTIES if properties else ()), *(METADATA if metadata else ())]
     limits = {"maxBytesPerTrigger": batch_bytes, "maxBytesPerPartition": file_bytes}
     path = local_directory(target)
-    if every_s is None:
+    if every is None:
         check_topics(store, topics, options or {})
     table = DeltaLog(path, partition_by=("topic", "day")) if table_format == "delta" else None
     with Published(path, local_directory(work) if work else None, table) as published:
@@ -89,11 +90,11 @@ def archive(
             nonlocal merged
             with_day = batch.withColumn("day", day_of("timestamp"))
             published.publish(number, lambda directory: write_parquet(with_day, directory, ("topic", "day")))
-            if merge and every_s is not None:
+            if merge and every is not None:
                 merged += merge_small_files(batch.sparkSession, published, file_bytes=file_bytes)
 
         stream = growing_messages(spark, store, topics, columns, limits | dict(options or {}))
-        run_stream(stream, publish, published.checkpoint, every_s)
+        run_stream(stream, publish, published.checkpoint, every)
         if merge:
             merged += merge_small_files(spark, published, file_bytes=file_bytes)
         return _result(path, published, merged)

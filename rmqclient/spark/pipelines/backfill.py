@@ -30,7 +30,7 @@ from rmqclient.spark.reading.location import Location
 from rmqclient.spark.reading.offsets import from_json, to_json
 from rmqclient.spark.writing.ledger import Ledger
 from rmqclient.store import RESERVED_PROPERTIES
-from rmqclient.store.settings.config_file import replace_file
+from rmqclient.store.settings.document import replace_file
 
 ORDER = "commit_log_offset"
 _WRITTEN = ("key", "value", "partition", "tags", "properties", "born_timestamp")

@@ -58,13 +58,26 @@ class RecordedGrant:
             self._write(Kind.COMMIT if taken else Kind.REFUSED, at, offset)
         return taken
 
-    def _write(self, kind: Kind, at: int, offset: int) -> None:
+    def renew(self, lease_ms: int) -> bool:
+        """Renew the lease, and write down whether the queue was lost."""
+        at = now()
+        renewed: bool = self._grant.renew(lease_ms)
+        self._write(Kind.RENEW if renewed else Kind.LOST, at)
+        return renewed
+
+    def release(self) -> bool:
+        """Write down that the queue is given back, then give it back."""
+        self._write(Kind.RELEASE, now())
+        released: bool = self._grant.release()
+        return released
+
+    def _write(self, kind: Kind, at: int, offset: int = 0) -> None:
         self._history.write(kind, at, self._grant.epoch, offset, self._number, self._group)
 
 
 def record_queues(plan: Plan, history: History, group: int) -> None:
     """From now on, write down how queues come to this process, stay and go."""
-    grant, take, renew, release = MessageStore.grant, Member.take, Member.renew, Member.release
+    grant, take = MessageStore.grant, Member.take
     queue_slot = Member.queue_slot
     own = group_name(group)
     numbers: dict[int, int] = {}
@@ -93,18 +106,6 @@ def record_queues(plan: Plan, history: History, group: int) -> None:
             history.write(Kind.RENEW, at, epoch, queue=number_of(slot), group=group)
         return epoch
 
-    def recorded_renew(self: Member, slot: GroupQueueSlot, epoch: int, *options: Any) -> Any:
-        at = now()
-        renewed = renew(self, slot, epoch, *options)
-        history.write(Kind.RENEW if renewed else Kind.LOST, at, epoch, queue=number_of(slot), group=group)
-        return renewed
-
-    def recorded_release(self: Member, slot: GroupQueueSlot, epoch: int, *options: Any) -> Any:
-        history.write(Kind.RELEASE, now(), epoch, queue=number_of(slot), group=group)
-        return release(self, slot, epoch, *options)
-
     MessageStore.grant = recorded_grant  # type: ignore[method-assign, assignment]
     Member.queue_slot = numbered_queue_slot  # type: ignore[method-assign]
     Member.take = recorded_take  # type: ignore[method-assign, assignment]
-    Member.renew = recorded_renew  # type: ignore[method-assign, assignment]
-    Member.release = recorded_release  # type: ignore[method-assign]

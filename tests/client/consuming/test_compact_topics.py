@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Literal
 
 import pytest
 
@@ -29,19 +30,21 @@ def compacted(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> MessageSt
         producer.send(Message(TOPIC, {"number": number}, keys=[f"key-{number % KEYS}"], tags=f"t{number % 2}"))
     for _ in range(24):
         producer.send(Message("others", b"x" * (3 << 20)))
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     assert store.retention.clean()
     return store
 
 
 @pytest.mark.guarantee("G40")
-@pytest.mark.parametrize("ordered", [False, True])
-def test_a_new_group_gets_the_compacted_messages_and_those_that_come(compacted: MessageStore, ordered: bool) -> None:
+@pytest.mark.parametrize("order", [None, "queue"])
+def test_a_new_group_gets_the_compacted_messages_and_those_that_come(
+    compacted: MessageStore, order: Literal["queue"] | None
+) -> None:
     app = App()
     got: dict[str, int] = {}
     received: list[tuple[MessageQueue, int]] = []
 
-    @app.handler(TOPIC, group="readers", ordered=ordered)
+    @app.handler(TOPIC, group="readers", order=order)
     def note(message: ReceivedMessage) -> None:
         got[message.keys[0]] = json.loads(message.body)["number"]
         received.append((message.queue, message.queue_offset))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient.backend import open_backend
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.schedules.cron_sender import LONGEST_SLEEP_S, CronSender
 from rmqclient.store import MessageStore, StoreConfig, open_store
@@ -42,7 +43,7 @@ class Looking:
         app.schedule(options.pop("crontab", "*/5 * * * *"), topic="reports", name="report", **options)(
             function or self.make
         )
-        self.sender = CronSender(store, Producer(store), app.crons[0], clock)
+        self.sender = CronSender(open_backend(store), Producer(store), app.crons[0], clock)
 
     def make(self, tick: datetime.datetime) -> str:
         self.called.append(tick)
@@ -217,7 +218,7 @@ def test_a_tick_whose_message_retention_may_have_removed_is_not_sent(
         assert len(sent(store)) == 1
         while len(store.log_files.bases()) < 3:
             producer.send(Message("fill", b"x" * 10_000))
-        store.flush_thorough()
+        store.flusher.flush_thorough()
         store.retention._remove_log_file(0)
         store.retention.clean()
         assert store.state.min_offset > 0

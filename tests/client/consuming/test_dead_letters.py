@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rmqclient import Message, Producer, ReceivedMessage, RetryPolicy
+from rmqclient.backend import open_backend
 from rmqclient.errors import StoreBusy
 from rmqclient.failures.dead_letters import Selection, groups, purge, replay, select
 from rmqclient.failures.failure import Failure
@@ -36,7 +37,9 @@ def letters(store: MessageStore, producer: Producer) -> None:
         message = Message(topic, b"%d" % number, tags="t", keys=(f"k{number}",), properties={"mine": str(number)})
         sent = producer.send(message, sharding_key=f"shard {number}")
         failure = Failure.raised(errors[number % 3], 1, "worker-1")
-        Retries(store, "g", RetryPolicy(max_retries=0), "me").send_back(store.read(sent.commit_log_offset), failure)
+        Retries(open_backend(store), "g", RetryPolicy(max_retries=0), "me").send_back(
+            store.read(sent.commit_log_offset), failure
+        )
 
 
 def bodies(store: MessageStore, selection: Selection, limit: int | None = None) -> list[str]:

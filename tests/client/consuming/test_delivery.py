@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
-from rmqclient.admin import lag
+from rmqclient.admin import Admin
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.delivery.process_queue import FlowControl
@@ -31,7 +31,7 @@ class Order:
 
 
 def is_finished(store: MessageStore, group: str = "g") -> bool:
-    queues = lag(store, group)
+    queues = Admin(store).lag(group)
     return bool(queues) and all(queue.lag == 0 for queue in queues)
 
 
@@ -275,7 +275,7 @@ def test_a_slow_message_holds_the_offset_and_no_other_message(store: MessageStor
     one_by_one = ConsumerConfig(batch_messages=1)
     with consuming(store, app, one_by_one):
         wait_for(lambda: len(handled) == 99, "all others are handled")
-        (queue,) = lag(store, "g")
+        (queue,) = Admin(store).lag("g")
         assert (queue.committed_offset, queue.acknowledged_ahead) == (0, 99)
         go_on.set()
         wait_for(lambda: is_finished(store), "the offset jumps over all")

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
-from rmqclient.admin import lag
+from rmqclient.admin import Admin
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.process_queue import FlowControl, ProcessQueue
 from rmqclient.store import MessageQueue, MessageStore, TagSet, boottime, open_store
+from rmqclient.store.runtime.group_table import GroupQueueSlot
 from tests.client.conftest import consuming, wait_for
 
 QUEUE = MessageQueue("t", 0)
@@ -28,11 +29,19 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
         yield opened
 
 
+def slot_of(store: MessageStore) -> GroupQueueSlot:
+    return store.groups.find_or_add("g", store.topics.slot(QUEUE), 0)
+
+
+def shown(store: MessageStore) -> int:
+    return slot_of(store).load("flow_control")
+
+
 def granted(store: MessageStore, config: ConsumerConfig) -> ConcurrentQueue:
-    slot = store.groups.find_or_add("g", store.topics.slot(QUEUE), 0)
+    slot = slot_of(store)
     with slot.locked(1_000):
         slot.store("epoch", slot.load("epoch") + 1)
-    return ConcurrentQueue(store.grant(slot, slot.load("epoch"), TagSet(())), slot, config)
+    return ConcurrentQueue(store.grant(slot, slot.load("epoch"), TagSet(())), config)
 
 
 def send(store: MessageStore, count: int, body: bytes = b"x") -> None:
@@ -143,7 +152,7 @@ def test_each_rebalance_shares_the_limit_anew(store: MessageStore) -> None:
         queues = consumer.subscriptions[0].delivery.queues
         assert [queue.max_messages for queue in queues] == [10] * 4
         (subscription,) = consumer.subscriptions
-        other = subscription.member.table.join("g", "shared", "~", subscription.handler.subscription)
+        other = store.members().join("g", "shared", "~", subscription.handler.subscription)
         wait_for(lambda: len(consumer.queues["shared@g"]) == 2, "the other one has its part")
         assert [queue.max_messages for queue in consumer.subscriptions[0].delivery.queues] == [20] * 2
         go_on.set()
@@ -165,13 +174,13 @@ def test_why_a_queue_gives_nothing_is_seen_from_outside(store: MessageStore) -> 
         go_on.wait(20)
 
     with consuming(store, app, ConsumerConfig(max_messages=4, batch_messages=4)):
-        assert [queue.state for queue in lag(store, "g")] == ["running"]
+        assert [queue.state for queue in Admin(store).lag("g")] == ["running"]
         send(store, 20)
-        wait_for(lambda: lag(store, "g")[0].state == "flow control: messages", "the limit is seen")
+        wait_for(lambda: Admin(store).lag("g")[0].state == "flow control: messages", "the limit is seen")
         go_on.set()
-        wait_for(lambda: lag(store, "g")[0].lag == 0, "everything is handled")
-        assert lag(store, "g")[0].state == "running"
-    assert lag(store, "g")[0].state == "no owner"
+        wait_for(lambda: Admin(store).lag("g")[0].lag == 0, "everything is handled")
+        assert Admin(store).lag("g")[0].state == "running"
+    assert Admin(store).lag("g")[0].state == "no owner"
 
 
 def test_a_failed_message_that_waits_for_its_next_attempt_is_shown(store: MessageStore) -> None:
@@ -182,15 +191,16 @@ def test_a_failed_message_that_waits_for_its_next_attempt_is_shown(store: Messag
     assert queue.flow_control is FlowControl.NONE
     queue.retry_later(message)
     assert queue.take() == []
-    assert FlowControl.of_code(queue.slot.load("flow_control")) is FlowControl.RETRYING
+    assert FlowControl.of_code(shown(store)) is FlowControl.RETRYING
 
 
 def test_what_the_last_owner_met_is_over_for_the_next_one(store: MessageStore) -> None:
     queue = granted(store, ConsumerConfig(max_messages=1))
     send(store, 2)
     take_all(queue)
-    assert queue.slot.load("flow_control") == FlowControl.MESSAGES.code
-    assert granted(store, ConsumerConfig()).slot.load("flow_control") == FlowControl.NONE.code
+    assert shown(store) == FlowControl.MESSAGES.code
+    granted(store, ConsumerConfig())
+    assert shown(store) == FlowControl.NONE.code
 
 
 @pytest.mark.parametrize("flow_control", FlowControl)
@@ -203,11 +213,11 @@ def test_a_queue_whose_lease_has_run_out_gives_nothing_until_it_is_renewed(store
     # Given a process that stood still for longer than its lease, and whose queue nobody has taken as yet
     send(store, 3)
     queue = granted(store, ConsumerConfig())
-    queue.slot.store("lease_until", boottime() - 1)
+    slot_of(store).store("lease_until", boottime() - 1)
     assert queue.take() == []
     assert queue.is_blocked, "so that its thread sleeps"
 
     # Then it goes on as soon as the lease is renewed
-    queue.slot.store("lease_until", boottime() + 10**10)
+    slot_of(store).store("lease_until", boottime() + 10**10)
     wait_for(lambda: not queue.is_blocked, "the pause is over")
     assert len(queue.take()) == 3

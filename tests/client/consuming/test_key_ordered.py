@@ -41,7 +41,7 @@ def test_each_key_is_handled_in_order_by_one_thread_at_a_time(
     async def handle_async(message: ReceivedMessage) -> None:
         handle(message)
 
-    app.handler("t", group="g", threads=8, ordered="key")(handle_async if is_async else handle)
+    app.handler("t", group="g", threads=8, order="key")(handle_async if is_async else handle)
     producer.create_topic("t", 2)
     for number in range(1_500):
         producer.send(Message("t", b"%d" % number), str(choose.randrange(40)))
@@ -57,7 +57,7 @@ def test_keys_of_one_queue_run_side_by_side_and_so_do_messages_without_a_key(
 ) -> None:
     app, together = App(store.root), threading.Barrier(4)
 
-    @app.handler("t", group="g", threads=4, ordered="key")
+    @app.handler("t", group="g", threads=4, order="key")
     def handle(message: ReceivedMessage) -> None:
         together.wait(10)
 
@@ -73,7 +73,7 @@ def test_a_failing_message_holds_its_key_and_no_other(store: MessageStore, produ
     app, calls, failing = App(store.root), [], threading.Event()
     failing.set()
 
-    @app.handler("t", group="g", threads=4, ordered="key")
+    @app.handler("t", group="g", threads=4, order="key")
     def handle(message: ReceivedMessage) -> None:
         calls.append((message.sharding_key, int(message.body), message.delivery_attempt))
         if message.body == b"10" and failing.is_set():
@@ -98,7 +98,7 @@ def test_a_failing_message_holds_its_key_and_no_other(store: MessageStore, produ
 def test_the_pause_of_a_key_is_kept(store: MessageStore, producer: Producer) -> None:
     app, times = App(store.root), []
 
-    @app.handler("t", group="g", threads=2, ordered="key")
+    @app.handler("t", group="g", threads=2, order="key")
     def handle(message: ReceivedMessage) -> None:
         times.append(time.monotonic())
         if message.delivery_attempt == 1:
@@ -120,7 +120,7 @@ def test_a_held_key_stops_its_queue_at_the_limits_and_the_state_says_so(
     app, calls, failing = App(store.root), [], threading.Event()
     failing.set()
 
-    @app.handler("t", group="g", threads=2, ordered="key")
+    @app.handler("t", group="g", threads=2, order="key")
     def handle(message: ReceivedMessage) -> None:
         if message.queue_offset == 0 and failing.is_set():
             raise RuntimeError("not yet")
@@ -145,7 +145,7 @@ def test_one_held_key_with_many_messages_stops_its_queue_at_the_number_of_messag
     app, calls, failing = App(store.root), [], threading.Event()
     failing.set()
 
-    @app.handler("t", group="g", threads=2, ordered="key")
+    @app.handler("t", group="g", threads=2, order="key")
     def handle(message: ReceivedMessage) -> None:
         if message.queue_offset == 0 and failing.is_set():
             raise RuntimeError("not yet")
@@ -171,7 +171,7 @@ def test_after_its_last_attempt_a_message_becomes_a_dead_letter_and_its_key_goes
 ) -> None:
     app, calls, buried = App(store.root), [], []
 
-    @app.handler("t", group="g", threads=3, ordered="key", retry=RetryPolicy(max_retries=1))
+    @app.handler("t", group="g", threads=3, order="key", retry=RetryPolicy(max_retries=1))
     def handle(message: ReceivedMessage) -> None:
         calls.append((message.body, message.delivery_attempt))
         if message.body == b"bad":
@@ -199,7 +199,7 @@ def test_of_a_key_whose_later_message_is_finished_only_the_earlier_one_is_delive
     app, failing = App(store.root), threading.Event()
     failing.set()
 
-    @app.handler("t", group="g", threads=2, ordered="key")
+    @app.handler("t", group="g", threads=2, order="key")
     def handle(message: ReceivedMessage) -> None:
         if failing.is_set():
             raise RuntimeError("not yet")

@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage, Suspend
-from rmqclient.admin import seek
+from rmqclient.admin import Admin
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import FlowControl
 from rmqclient.failures.retry import RetryPolicy
@@ -49,7 +49,7 @@ def test_each_queue_is_handled_in_order_by_one_thread_at_a_time_and_queues_side_
         handle(message)
 
     send(producer, 800)
-    app.handler("t", group="g", threads=4, ordered=True)(handle_async if is_async else handle)
+    app.handler("t", group="g", threads=4, order="queue")(handle_async if is_async else handle)
     with consuming(store, app) as consumer:
         wait_for(lambda: is_finished(store), "all are acknowledged")
         assert consumer.counters.failed == 0
@@ -61,7 +61,7 @@ def test_a_failing_message_suspends_its_queue_and_no_other(store: MessageStore, 
     app, calls, failing = App(store.root), [], threading.Event()
     failing.set()
 
-    @app.handler("t", group="g", ordered=True)
+    @app.handler("t", group="g", order="queue")
     def handle(message: ReceivedMessage) -> None:
         calls.append((message.queue_id, message.queue_offset, message.delivery_attempt))
         if (message.queue_id, message.queue_offset) == (1, 10) and failing.is_set():
@@ -93,7 +93,7 @@ def test_the_pause_is_the_one_of_the_settings_or_what_the_handler_asks_for(
 ) -> None:
     app, times = App(store.root), []
 
-    @app.handler("t", group="g", ordered=True)
+    @app.handler("t", group="g", order="queue")
     def handle(message: ReceivedMessage) -> None:
         times.append(time.monotonic())
         if message.delivery_attempt == 1:
@@ -116,13 +116,13 @@ def test_without_a_policy_a_message_is_tried_for_ever_and_with_one_it_becomes_a_
 ) -> None:
     app, attempts, buried = App(store.root), defaultdict(list), []
 
-    @app.handler("t", group="patient", ordered=True)
+    @app.handler("t", group="patient", order="queue")
     def handle(message: ReceivedMessage) -> None:
         attempts["patient"].append(message.delivery_attempt)
         if message.body == b"bad" and message.delivery_attempt <= 20:
             raise RuntimeError("not yet")
 
-    @app.handler("t", group="strict", ordered=True, retry=RetryPolicy(max_retries=2))
+    @app.handler("t", group="strict", order="queue", retry=RetryPolicy(max_retries=2))
     def handle_strictly(message: ReceivedMessage) -> None:
         attempts["strict"].append(message.delivery_attempt)
         if message.body == b"bad":
@@ -149,7 +149,7 @@ def test_an_exception_that_the_policy_does_not_retry_makes_a_dead_letter_at_once
 ) -> None:
     app, attempts = App(store.root), []
 
-    @app.handler("t", group="g", ordered=True, retry=RetryPolicy(dead_letter_on=(ValueError,)))
+    @app.handler("t", group="g", order="queue", retry=RetryPolicy(dead_letter_on=(ValueError,)))
     def handle(message: ReceivedMessage) -> None:
         attempts.append((message.body, message.delivery_attempt))
         if message.body == b"bad":
@@ -166,7 +166,7 @@ def test_an_exception_that_the_policy_does_not_retry_makes_a_dead_letter_at_once
 def test_attempts_are_counted_on_by_the_next_owner(store: MessageStore, producer: Producer) -> None:
     app, attempts = App(store.root), []
 
-    @app.handler("t", group="g", ordered=True)
+    @app.handler("t", group="g", order="queue")
     def handle(message: ReceivedMessage) -> None:
         attempts.append(message.delivery_attempt)
         if message.delivery_attempt <= 6:
@@ -189,7 +189,7 @@ def test_a_queue_whose_order_is_kept_is_not_handed_over_while_its_handler_runs(
     # Given a handler that runs for longer than a queue is drained
     app, begun, go_on = App(store.root), threading.Event(), threading.Event()
 
-    @app.handler("t", group="g", ordered=True)
+    @app.handler("t", group="g", order="queue")
     def handle(message: ReceivedMessage) -> None:
         begun.set()
         go_on.wait(10)
@@ -202,27 +202,30 @@ def test_a_queue_whose_order_is_kept_is_not_handed_over_while_its_handler_runs(
         (subscription,) = consumer.subscriptions
         (queue,) = subscription.delivery.queues
 
+        (member,) = store.members().all()
+
         # When a member with the first claim on the queue joins
-        other = subscription.member.table.join("g", "t", "#first", subscription.handler.subscription)
+        other = store.members().join("g", "t", "#first", subscription.handler.subscription)
         wait_for(lambda: queue.revoked, "the queue is being given up")
-        epoch = queue.slot.load("epoch")
+        slot = store.groups.find_or_add("g", store.topics.slot(queue.queue), 0)
+        epoch = slot.load("epoch")
         time.sleep(0.15)  # many looks after the drain; nothing is to happen in them
-        assert (queue.slot.load("owner"), queue.slot.load("epoch")) == (subscription.member.slot + 1, epoch)
+        assert (slot.load("owner"), slot.load("epoch")) == (member.slot + 1, epoch)
 
         # Then the queue is released when the message has ended, and no other was begun
         go_on.set()
-        wait_for(lambda: queue.slot.load("owner") == 0, "it is released")
-        assert queue.slot.committed_offset == 1
+        wait_for(lambda: slot.load("owner") == 0, "it is released")
+        assert slot.committed_offset == 1
         other.leave()
 
 
-@pytest.mark.parametrize("ordered", [True, "key"])
+@pytest.mark.parametrize("order", ["queue", "key"])
 def test_a_consumer_that_is_closed_while_an_ordered_handler_runs_keeps_its_queue(
-    store: MessageStore, producer: Producer, ordered: bool
+    store: MessageStore, producer: Producer, order: Literal["queue", "key"]
 ) -> None:
     app, begun, go_on = App(store.root), threading.Event(), threading.Event()
 
-    @app.handler("t", group="g", ordered=ordered)
+    @app.handler("t", group="g", order=order)
     def handle(message: ReceivedMessage) -> None:
         begun.set()
         go_on.wait(10)
@@ -235,10 +238,12 @@ def test_a_consumer_that_is_closed_while_an_ordered_handler_runs_keeps_its_queue
         consumer.stop_taking()
         assert consumer.drain(0.01) == 1
         consumer.close()
-        assert held.slot.load("owner") == subscription.member.slot + 1
-        assert subscription.member.table.is_alive(subscription.member.slot, subscription.member.incarnation)
+        (member,) = store.members().all()
+        slot = store.groups.find_or_add("g", store.topics.slot(held.queue), 0)
+        assert slot.load("owner") == member.slot + 1
+        assert store.members().is_alive(member.slot, member.incarnation)
         go_on.set()
-        wait_for(lambda: held.slot.committed_offset == 1, "its acknowledgement is taken")
+        wait_for(lambda: slot.committed_offset == 1, "its acknowledgement is taken")
 
 
 def test_a_filter_and_an_order_go_together(store: MessageStore, producer: Producer) -> None:
@@ -246,7 +251,7 @@ def test_a_filter_and_an_order_go_together(store: MessageStore, producer: Produc
     seen: list[int] = []
     failed: list[int] = []
 
-    @app.handler("t", group="g", ordered=True, tags="b")
+    @app.handler("t", group="g", order="queue", tags="b")
     def handle(message: ReceivedMessage) -> None:
         if message.queue_offset == 31 and not failed:
             failed.append(message.queue_offset)
@@ -270,15 +275,15 @@ SHARDING_KEYS = ["0", "1", "2"]
 """Java hashes 48, 49 and 50: with three queues each has one."""
 
 
-@pytest.mark.parametrize("ordered", [True, "key"])
+@pytest.mark.parametrize("order", ["queue", "key"])
 def test_a_seek_lets_the_running_message_of_an_ordered_queue_end_before_another_one_begins(
-    store: MessageStore, producer: Producer, ordered: Literal[True, "key"]
+    store: MessageStore, producer: Producer, order: Literal["queue", "key"]
 ) -> None:
     app, begun, go_on = App(store.root), threading.Event(), threading.Event()
     running: list[int] = []
     handled: list[int] = []
 
-    @app.handler("t", group="g", ordered=ordered, threads=2)
+    @app.handler("t", group="g", order=order, threads=2)
     def handle(message: ReceivedMessage) -> None:
         running.append(message.queue_offset)
         assert len(running) == 1
@@ -291,7 +296,7 @@ def test_a_seek_lets_the_running_message_of_an_ordered_queue_end_before_another_
     producer.send_batch([Message("t", b"")] * 3, "one key")
     with consuming(store, app, ConsumerConfig(liveness_interval_ms=10)) as consumer:
         assert begun.wait(10)
-        seek(store, "g", "t", "earliest")
+        Admin(store).seek("g", "t", "earliest")
         wait_for(lambda: not consumer.queues["t@g"], "the queue is lost")
         time.sleep(0.15)  # many looks at the free queue; nothing is to happen in them
         go_on.set()

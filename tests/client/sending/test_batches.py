@@ -6,11 +6,12 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
-from rmqclient import App, Message, Producer, ReceivedMessage
-from rmqclient.admin import lag
+from rmqclient import App, Batch, Message, Producer, ReceivedMessage
+from rmqclient.admin import Admin
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
@@ -32,10 +33,10 @@ def send(producer: Producer, count: int, queues: int = 1) -> list[SendResult]:
     return [producer.send(Message("t", b"%d" % number)) for number in range(count)]
 
 
-@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("order", [None, "queue"])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_batch_is_a_run_of_messages_of_one_queue_and_is_acknowledged_as_one(
-    store: MessageStore, producer: Producer, is_async: bool, ordered: bool
+    store: MessageStore, producer: Producer, is_async: bool, order: Literal["queue"] | None
 ) -> None:
     app, batches = App(store.root), []
 
@@ -45,7 +46,7 @@ def test_a_batch_is_a_run_of_messages_of_one_queue_and_is_acknowledged_as_one(
     async def handle_async(messages: list[ReceivedMessage]) -> None:
         handle(messages)
 
-    app.handler("t", group="g", batch=100, ordered=ordered)(handle_async if is_async else handle)
+    app.handler("t", group="g", batch=Batch(100), order=order)(handle_async if is_async else handle)
     send(producer, 1_000, queues=2)
     with consuming(store, app) as consumer:
         wait_for(lambda: is_finished(store), "all are acknowledged")
@@ -57,13 +58,13 @@ def test_a_batch_is_a_run_of_messages_of_one_queue_and_is_acknowledged_as_one(
         assert batch == [(queue_id, offset) for offset in range(first, first + 100)]
 
 
-@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("order", [None, "queue"])
 def test_a_batch_waits_until_it_is_full_or_the_time_is_over_and_other_queues_do_not(
-    store: MessageStore, producer: Producer, ordered: bool
+    store: MessageStore, producer: Producer, order: Literal["queue"] | None
 ) -> None:
     app, batches = App(store.root), []
 
-    @app.handler("t", group="g", batch=4, linger_ms=300, ordered=ordered)
+    @app.handler("t", group="g", batch=Batch(4, linger=0.3), order=order)
     def handle(messages: list[ReceivedMessage]) -> None:
         batches.append((time.monotonic(), [message.queue_id for message in messages]))
 
@@ -82,7 +83,7 @@ def test_a_batch_waits_until_it_is_full_or_the_time_is_over_and_other_queues_do_
 def test_without_lingering_a_batch_is_what_is_there(store: MessageStore, producer: Producer) -> None:
     app, sizes, arrived = App(store.root), [], threading.Event()
 
-    @app.handler("t", group="g", batch=1_000)
+    @app.handler("t", group="g", batch=Batch(1_000))
     def handle(messages: list) -> None:  # type: ignore[type-arg]
         sizes.append(len(messages))
         arrived.set()
@@ -98,11 +99,11 @@ def test_the_elements_are_what_the_annotation_asks_for(store: MessageStore, prod
     app = App(store.root)
     got: list[object] = []
 
-    @app.handler("t", group="g", batch=10)
+    @app.handler("t", group="g", batch=Batch(10))
     def handle(orders: list[Order]) -> None:
         got.extend(orders)
 
-    @app.handler("t", group="texts", batch=10, ordered=True)
+    @app.handler("t", group="texts", batch=Batch(10), order="queue")
     def handle_texts(texts: list[str]) -> None:
         got.extend(texts)
 
@@ -115,7 +116,7 @@ def test_the_elements_are_what_the_annotation_asks_for(store: MessageStore, prod
 def test_an_annotation_that_is_no_list_is_refused(store: MessageStore) -> None:
     app = App(store.root)
 
-    @app.handler("t", group="g", batch=10)
+    @app.handler("t", group="g", batch=Batch(10))
     def handle(order: Order) -> None: ...
 
     with pytest.raises(HandlerError, match=r"no list: write list\[ReceivedMessage\]"), consuming(store, app):
@@ -125,7 +126,7 @@ def test_an_annotation_that_is_no_list_is_refused(store: MessageStore) -> None:
 def test_a_batch_that_fails_is_sent_back_message_by_message(store: MessageStore, producer: Producer) -> None:
     app, failed = App(store.root), []
 
-    @app.handler("t", group="g", batch=5)
+    @app.handler("t", group="g", batch=Batch(5))
     def handle(messages: list[ReceivedMessage]) -> None:
         failed.append([message.queue_offset for message in messages])
         raise RuntimeError("never")
@@ -141,7 +142,7 @@ def test_a_body_that_does_not_decode_takes_no_other_message_with_it(store: Messa
     app = App(store.root)
     totals: list[float] = []
 
-    @app.handler("t", group="g", batch=3)
+    @app.handler("t", group="g", batch=Batch(3))
     def handle(orders: list[Order]) -> None:
         totals.extend(order.total for order in orders)
 
@@ -159,7 +160,7 @@ def test_what_comes_back_is_handed_over_alone_so_that_one_bad_message_takes_no_o
     handled: list[list[bytes]] = []
     buried: list[bytes] = []
 
-    @app.handler("t", group="g", batch=5, retry=RetryPolicy(max_retries=1, delay_levels=(1,)))
+    @app.handler("t", group="g", batch=Batch(5), retry=RetryPolicy(max_retries=1, delay_levels=(1,)))
     def handle(messages: list[ReceivedMessage]) -> None:
         if b"3" in [message.body for message in messages]:
             raise RuntimeError("never")
@@ -178,7 +179,7 @@ def test_what_comes_back_is_handed_over_alone_so_that_one_bad_message_takes_no_o
 def test_an_ordered_batch_that_fails_comes_again_as_it_was(store: MessageStore, producer: Producer) -> None:
     app, calls = App(store.root), []
 
-    @app.handler("t", group="g", batch=10, ordered=True)
+    @app.handler("t", group="g", batch=Batch(10), order="queue")
     def handle(messages: list[ReceivedMessage]) -> None:
         calls.append((messages[0].delivery_attempt, [message.queue_offset for message in messages]))
         if messages[0].queue_offset == 10 and messages[0].delivery_attempt < 3:
@@ -194,7 +195,7 @@ def test_an_ordered_batch_that_fails_comes_again_as_it_was(store: MessageStore, 
 def test_a_batch_is_no_longer_than_what_may_be_in_flight(store: MessageStore, producer: Producer) -> None:
     app, sizes = App(store.root), Counter[int]()
 
-    @app.handler("t", group="g", batch=1_000, linger_ms=60_000)
+    @app.handler("t", group="g", batch=Batch(1_000, linger=60))
     def handle(messages: list[ReceivedMessage]) -> None:
         sizes[len(messages)] += 1
 
@@ -209,7 +210,7 @@ def test_a_queue_that_is_being_given_up_keeps_nobody_awake_for_what_it_has_gathe
 ) -> None:
     app, calls = App(store.root), []
 
-    @app.handler("t", group="g", batch=10, linger_ms=60_000)
+    @app.handler("t", group="g", batch=Batch(10, linger=60))
     def handle(messages: list[ReceivedMessage]) -> None:
         calls.append(len(messages))
 
@@ -224,4 +225,4 @@ def test_a_queue_that_is_being_given_up_keeps_nobody_awake_for_what_it_has_gathe
 
 
 def is_finished_in(store: MessageStore, topic: str) -> bool:
-    return all(queue.lag == 0 for queue in lag(store, "g") if queue.topic == topic)
+    return all(queue.lag == 0 for queue in Admin(store).lag("g") if queue.topic == topic)

@@ -9,9 +9,23 @@ from typing import Any
 
 import pytest
 
-from rmqclient import App, Message, Producer, PullConsumer, PullStatus, ReceivedMessage, RetryPolicy, admin
+from rmqclient import (
+    App,
+    Batch,
+    Message,
+    Producer,
+    PullConsumer,
+    PullStatus,
+    ReceivedMessage,
+    RetryPolicy,
+    jmespath,
+    sql,
+)
+from rmqclient.admin import Admin
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.consuming.reader import Reader
+from rmqclient.filters import Filter
 from rmqclient.message import SendResult
 from rmqclient.store import Durability, MessageQueue, MessageStore, StoreConfig
 from rmqclient.store.bodies import Compression, compress, open_body
@@ -23,10 +37,10 @@ from tests.client.consuming.test_delivery import is_finished
 WAYS: list[dict[str, Any]] = [
     {},
     {"threads": 4},
-    {"batch": 7},
-    {"ordered": True},
-    {"ordered": True, "batch": 7},
-    {"ordered": "key", "threads": 4},
+    {"batch": Batch(7)},
+    {"order": "queue"},
+    {"order": "queue", "batch": Batch(7)},
+    {"order": "key", "threads": 4},
 ]
 NAMES = ["one by one", "threads", "batches", "ordered", "ordered batches", "by key"]
 QUEUE = MessageQueue("t", 0)
@@ -52,7 +66,7 @@ def registered(app: App, handle: Callable[[ReceivedMessage], None], **options: A
         for message in messages:
             handle(message)
 
-    app.handler("t", group="g", **options)(handle_all if options.get("batch", 1) > 1 else handle)
+    app.handler("t", group="g", **options)(handle_all if options.get("batch") else handle)
 
 
 @pytest.mark.guarantee("G39")
@@ -72,7 +86,7 @@ def test_each_message_of_a_batch_is_handled_once_beside_messages_that_were_sent_
         (subscription,) = consumer.subscriptions
         assert [queue.in_flight for queue in subscription.delivery.queues] == [0]
     assert sorted(seen) == list(enumerate(sent))
-    if way.get("ordered") is True:
+    if way.get("order") == "queue":
         assert seen == sorted(seen)
 
 
@@ -90,14 +104,14 @@ def test_a_batch_is_finished_when_its_last_message_is(store: MessageStore, produ
     batch(producer, 1, 20)
     with consuming(store, app):
         wait_for(lambda: len(seen) == 21, "all have begun")
-        (lag,) = admin.lag(store, "g")
+        (lag,) = Admin(store).lag("g")
         assert (lag.lag, is_finished(store)) == (2, False)
         last.set()
         wait_for(lambda: is_finished(store), "the batch is acknowledged")
 
 
 @pytest.mark.guarantee("G39")
-@pytest.mark.parametrize("way", [{}, {"threads": 4}, {"batch": 7}], ids=["one by one", "threads", "batches"])
+@pytest.mark.parametrize("way", [{}, {"threads": 4}, {"batch": Batch(7)}], ids=["one by one", "threads", "batches"])
 def test_one_that_fails_comes_again_alone_as_an_ordinary_message(
     store: MessageStore, producer: Producer, way: dict[str, Any]
 ) -> None:
@@ -120,7 +134,7 @@ def test_one_that_fails_comes_again_alone_as_an_ordinary_message(
     assert (message.message_id, message.body, message.sys_flag) == (sent[17].message_id, b'{"number": 17}', 0)
     assert (message.topic, message.sharding_key, message.delivery_attempt) == ("t", "tail", 2)
     assert message.properties["ORIGIN_MESSAGE_ID"] == store.message_at(QUEUE, 0).offset_message_id
-    if way.get("batch", 1) == 1:
+    if way.get("batch") is None:
         assert calls == {number: 2 if number == 17 else 1 for number in range(50)}
 
 
@@ -152,7 +166,7 @@ def test_an_ordered_queue_is_held_by_one_message_of_a_batch_and_goes_on_behind_i
         if number_of(message) == 8 and message.delivery_attempt < 4:
             raise ValueError("not yet")
 
-    registered(app, handle, ordered=True, batch=size)
+    registered(app, handle, order="queue", batch=Batch(size) if size > 1 else None)
     batch(producer, 20)
     with consuming(store, app, ConsumerConfig(suspend_ms=20)) as consumer:
         wait_for(lambda: is_finished(store), "the batch is acknowledged")
@@ -167,7 +181,7 @@ def test_what_fails_in_order_of_its_key_holds_only_its_key(store: MessageStore, 
     app, calls, failing = App(store.root), [], threading.Event()
     failing.set()
 
-    @app.handler("t", group="g", ordered="key", threads=2)
+    @app.handler("t", group="g", order="key", threads=2)
     def handle(message: ReceivedMessage) -> None:
         calls.append((message.sharding_key, number_of(message)))
         if number_of(message) == 2 and failing.is_set():
@@ -207,14 +221,14 @@ def test_every_member_of_a_broadcast_gets_the_messages_of_a_batch(store: Message
 @pytest.mark.parametrize("way", WAYS, ids=NAMES)
 @pytest.mark.parametrize(
     "wanted",
-    [{"where": "number > 5 AND number < 12"}, {"json": "number > `5` && number < `12`"}],
-    ids=["where", "json"],
+    [sql("number > 5 AND number < 12"), jmespath("number > `5` && number < `12`")],
+    ids=["sql", "jmespath"],
 )
 def test_properties_and_bodies_are_compared_message_by_message(
-    store: MessageStore, producer: Producer, way: dict[str, Any], wanted: dict[str, str]
+    store: MessageStore, producer: Producer, way: dict[str, Any], wanted: Filter
 ) -> None:
     app, seen = App(store.root), []
-    registered(app, lambda message: seen.append(number_of(message)), **way, **wanted)
+    registered(app, lambda message: seen.append(number_of(message)), **way, filter=wanted)
     batch(producer, 3, 100)
     batch(producer, 20)
     with consuming(store, app):
@@ -388,7 +402,7 @@ def test_a_pull_gives_the_messages_of_a_batch_together(store: MessageStore, prod
 
 def test_a_topic_is_shown_message_by_message(store: MessageStore, producer: Producer) -> None:
     batch(producer, 5)
-    shown = admin._from(store, QUEUE, {QUEUE: 0})
+    shown = Reader(store).tail(QUEUE.topic, start="earliest", follow=False)
     assert [number_of(message) for message in shown] == list(range(5))
 
 

@@ -18,6 +18,7 @@ import zstandard
 
 from rmqclient import (
     App,
+    Batch,
     Compression,
     Message,
     Producer,
@@ -26,6 +27,7 @@ from rmqclient import (
     RetryPolicy,
     StoreConfig,
     TransactionProducer,
+    jmespath,
 )
 from rmqclient.databases.outbox import Outbox, Relay
 from rmqclient.errors import BodyTooLarge, MessageRejected, NotInstalled
@@ -195,7 +197,7 @@ def test_every_way_of_sending_compresses(store: MessageStore) -> None:
         producer.send_batch([Message("batch", LONG), Message("batch", LONG)])
         producer.send_buffered(Message("buffered", LONG))
         producer.send_buffered(Message("buffered", after))
-        producer.commit()
+        producer.flush()
         producer.send(Message("encoded", after))
     store.schedule.now_ms = after_every_delay
     wait_for(lambda: store.schedule.look() > 0, "the delayed one is delivered")
@@ -287,15 +289,15 @@ class Flight:
 
 
 @pytest.mark.guarantee("G38")
-@pytest.mark.parametrize("ordered", [False, True, "key"])
+@pytest.mark.parametrize("order", [None, "queue", "key"])
 def test_handlers_get_bodies_as_they_were_sent_whatever_they_ask_for(
-    store: MessageStore, ordered: bool | Literal["key"]
+    store: MessageStore, order: Literal["queue", "key"] | None
 ) -> None:
     body = b'{"flight": "UA1545"}' + b" " * 5_000
     app = App()
     got: list[object] = []
 
-    @app.handler("flights", group="objects", ordered=ordered)
+    @app.handler("flights", group="objects", order=order)
     def objects(flight: Flight) -> None:
         got.append(flight)
 
@@ -303,7 +305,7 @@ def test_handlers_get_bodies_as_they_were_sent_whatever_they_ask_for(
     async def raw(body: bytes) -> None:
         got.append(body)
 
-    @app.handler("flights", group="texts", batch=10)
+    @app.handler("flights", group="texts", batch=Batch(10))
     def texts(texts: list[str]) -> None:
         got.extend(texts)
 
@@ -388,7 +390,7 @@ def test_a_message_whose_package_is_missing_fails_and_is_not_lost(
 ) -> None:
     app = App()
 
-    @app.handler("flights", group="delays", json="flight", retry=RetryPolicy(max_retries=0))
+    @app.handler("flights", group="delays", filter=jmespath("flight"), retry=RetryPolicy(max_retries=0))
     def handle(flight: Flight) -> None:
         raise AssertionError(flight)
 
@@ -403,7 +405,7 @@ def test_a_message_whose_package_is_missing_fails_and_is_not_lost(
 
 @pytest.mark.guarantee("G38")
 def test_filters_look_into_compressed_bodies_and_keep_none(store: MessageStore) -> None:
-    wanted = MessageFilter(json="delay > `60`")
+    wanted = MessageFilter(filter=jmespath("delay > `60`"))
     with Producer(store, compression=Compression.ZLIB) as producer:
         for delay in (90, 30, 61):
             producer.send_batch([Message("flights", {"delay": delay, "more": "x" * 5_000})], "key")

@@ -129,14 +129,10 @@ class _SetClock(Clock):
 def test_a_clock_that_is_set_shortens_no_window(store: MessageStore, producer: Producer) -> None:
     clock = _SetClock()
     once = Once(
-        store.state,
-        store.lock,
-        store.topics,
-        store.log_files,
+        replace(store.parts, config=replace(store.config, lock_timeout_ms=1_000)),
         store.index_files,
         settle=store.settle_appends,
         build_index=store.build_index,
-        timeout_ms=1_000,
         clock=clock,
     )
     sent = producer.send_once(ORDER, "17")

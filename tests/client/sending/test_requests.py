@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 
-from rmqclient import App, Durability, Message, Producer, ReceivedMessage, SendResult, StoreConfig, seconds_left
+from rmqclient import App, Batch, Durability, Message, Producer, ReceivedMessage, SendResult, StoreConfig, seconds_left
+from rmqclient.backend import open_backend
 from rmqclient.errors import HandlerError, MessageRejected, RequestTimeout, StoreClosed
 from rmqclient.sending.request import Requester
 from rmqclient.store import MessageQueue, MessageStore, open_store
@@ -92,11 +93,13 @@ def test_a_coroutine_answers_and_a_reply_is_awaited(store: MessageStore, produce
         assert [reply.body for reply in asyncio.run(ask())] == [b"%d%d" % (number, number) for number in range(10)]
 
 
-@pytest.mark.parametrize("ordered", [True, "key"])
-def test_a_handler_that_keeps_an_order_replies_too(store: MessageStore, producer: Producer, ordered: bool) -> None:
+@pytest.mark.parametrize("order", ["queue", "key"])
+def test_a_handler_that_keeps_an_order_replies_too(
+    store: MessageStore, producer: Producer, order: Literal["queue", "key"]
+) -> None:
     app = App(store.root)
 
-    @app.handler("orders", group="billing", replies=True, ordered=ordered)
+    @app.handler("orders", group="billing", replies=True, order=order)
     def bill(message: ReceivedMessage) -> str:
         return message.sharding_key or ""
 
@@ -211,7 +214,7 @@ def test_a_request_without_a_reply_ends_with_its_time(store: MessageStore, produ
 
 
 def test_a_request_whose_sending_takes_longer_is_given_up_when_it_is_sent(store: MessageStore) -> None:
-    requester, producer = Requester(store), Producer(store)
+    requester, producer = Requester(open_backend(store)), Producer(store)
 
     def send_slowly(message: Message, sharding_key: str | None) -> SendResult:
         threading.Event().wait(3 * SHORT_S)
@@ -242,25 +245,19 @@ def test_a_late_reply_is_dropped(store: MessageStore, producer: Producer) -> Non
     assert len(replies(store)) == 2
 
 
-@pytest.mark.parametrize("looks_at", [(0.06, 0.11, 0.16), (0.11, 0.16), (0.16,)])
-def test_requests_with_several_times_end_in_their_order(
-    producer: Producer, monkeypatch: pytest.MonkeyPatch, looks_at: tuple[float, ...]
-) -> None:
-    # Given requests sent at one moment, the last to end first
-    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr("rmqclient.sending.request.time", clock)
+def test_requests_with_several_times_end_in_their_order(producer: Producer) -> None:
+    # Given requests that begin one after the other, however long each takes to send
     ended: list[float] = []
-    for seconds in (0.15, 0.05, 0.1):
-        future = producer.request_async(Message("orders", b""), seconds)
+    futures = {seconds: producer.request_async(Message("orders", b""), seconds) for seconds in (1.5, 0.5, 1.0)}
+    deadlines = {each.seconds: each.deadline for each in producer._requester._awaited.values()}
+    # When the time of each is over
+    for seconds, future in futures.items():
         future.add_done_callback(partial(lambda seconds, _: ended.append(seconds), seconds))
-
-    # When time passes, and the thread looks once in a while
-    for now in looks_at:
-        clock.now = now
-        over = [seconds for seconds in (0.05, 0.1, 0.15) if seconds <= now]
-        wait_for(lambda over=over: len(ended) == len(over), "all whose time is over have ended")
-        # Then they end by their deadlines, however many are over at a look
-        assert ended == over
+    for future in futures.values():
+        assert isinstance(future.exception(), RequestTimeout)
+    # Then they ended in the order of their deadlines, also when the thread was late and found several at once
+    wait_for(lambda: len(ended) == 3, "all have ended")
+    assert ended == sorted(deadlines, key=deadlines.__getitem__)
 
 
 def test_a_cancelled_request_takes_no_reply_and_no_other_one_with_it(store: MessageStore, producer: Producer) -> None:
@@ -346,7 +343,7 @@ def test_a_time_that_is_none_is_refused(producer: Producer, timeout: float) -> N
 def test_a_handler_of_batches_cannot_reply(store: MessageStore) -> None:
     app = App(store.root)
     with pytest.raises(HandlerError, match="one value cannot answer many requests"):
-        app.handler("orders", group="billing", replies=True, batch=10)
+        app.handler("orders", group="billing", replies=True, batch=Batch(10))
     with pytest.raises(HandlerError, match="replies='yes'"):
         app.handler("orders", group="billing", replies="yes")  # type: ignore[arg-type]
 

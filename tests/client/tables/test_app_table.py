@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rmqclient import App, Message, Producer, Table
+from rmqclient.backend.local import store_of
 from rmqclient.errors import HandlerError, InvalidName, StoreClosed, StoreUnusable
 from rmqclient.store import MessageStore
 from rmqclient.workers.handler_transfer import transfer
@@ -89,7 +90,7 @@ def test_with_several_stores_it_reads_that_of_the_application(
         here, there, neither = (App(tmp_path / name) for name in ("store", "other", "third"))
         for app in (here, there):
             app.handler("orders", group="g")(lambda _: None)
-        with consuming(store, here), consuming(other._store, there):
+        with consuming(store, here), consuming(store_of(other._backend, "a test"), there):
             assert here.table("prices")["AAPL"] == b"here"
             assert there.table("prices")["AAPL"] == b"there"
             with pytest.raises(StoreUnusable):

@@ -266,7 +266,7 @@ def test_an_offset_that_a_power_cut_withdrew_is_withdrawn_for_good(
     first = open_store(tmp_path / "first", housekeeping=False)
     assert grant_of(first).committed_offset == 1
     others = [appender_of(first).append(Message(TOPIC, body_of(number))) for number in (3, 4)]
-    first.flush_thorough()
+    first.flusher.flush_thorough()
     abandon(first)
     power_cut_image(first.root, tmp_path / "second", others[-1].commit_log_end, SMALL.commit_log_file_bytes)
 

@@ -60,7 +60,7 @@ def expected(end: int) -> dict[str, bytes]:
 
 def clean(store: MessageStore) -> None:
     """Compact, and remove all files but the newest."""
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     store.disk.usage = lambda: Usage(86.0, 1 << 30)  # type: ignore[method-assign]
     while store.retention.clean():
         pass

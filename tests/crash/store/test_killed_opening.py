@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from rmqclient.store import Message, MessageStore, open_store
-from rmqclient.store.append.appending import COPYING
 from rmqclient.store.crash_points import CrashPoint
+from rmqclient.store.layout import COPYING
 from rmqclient.store.recovery.recovery import ABORT
 from tests.crash.processes.nursery import Nursery, notes_of
 from tests.crash.processes.order import Order
@@ -58,7 +58,7 @@ def used_store(root: Path) -> MessageStore:
     store = open_store(root, SMALL, housekeeping=False)
     appender = appender_of(store)
     appender.append(Message(TOPIC, b"first"))
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     for number in range(1, MESSAGES):
         appender.append(Message(TOPIC, body_of(number)))
     grant = grant_of(store)

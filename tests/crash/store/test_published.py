@@ -15,7 +15,7 @@ import pytest
 from rmqclient.errors import DataLost, StoreBusy
 
 pa = pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 from pyarrow import dataset, parquet  # noqa: E402 - only when there is one
 

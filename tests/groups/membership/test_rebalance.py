@@ -51,7 +51,7 @@ def test_a_queue_that_is_allocated_again_before_it_was_released_is_delivered_to_
 
     # When another one, that has the first claim on the queue, comes and goes while that message is handled
     (queue,) = subscription.delivery.queues
-    other = subscription.member.table.join(GROUP, TOPIC, "a", subscription.handler.subscription)
+    other = store.members().join(GROUP, TOPIC, "a", subscription.handler.subscription)
     wait_for(lambda: queue.revoked, "the queue is being given up")
     other.leave()
     wait_for(lambda: subscription.rebalancer._view.clients == ("b",), "the other one is gone")
@@ -108,9 +108,11 @@ def test_a_consumer_that_has_started_has_its_queues_and_delivers_without_another
     send(store, 8, queue_count=4)
     dead._closing.set()  # its threads go, as in a process that is killed, and nobody is told
     dead.subscriptions[0].delivery.join(10)
-    store.state.words.signal(dead._wake_at)
+    dead._members.bell.ring()
     dead._coordinator.join()
-    store.lock.unlock(MEMBER_BYTES + dead.subscriptions[0].member.slot)
+    for member in store.members().all():
+        if member.topic == TOPIC:
+            store.lock.unlock(MEMBER_BYTES + member.slot)
 
     # When the next one has started
     handled: list[str] = []

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage
-from rmqclient.admin import lag
+from rmqclient.admin import Admin
+from rmqclient.backend import open_backend
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.consuming.start_position import begin
 from rmqclient.handler import Start
@@ -55,7 +56,12 @@ class Consumer:
 
 
 def settled(store: MessageStore) -> bool:
-    return bool(lag(store, "g")) and all(queue.lag == 0 for queue in lag(store, "g"))
+    return bool(Admin(store).lag("g")) and all(queue.lag == 0 for queue in Admin(store).lag("g"))
+
+
+def begin_at_end(store: MessageStore, topic: str) -> None:
+    backend = open_backend(store)
+    begin(backend, backend.members(), "g", topic, "latest")
 
 
 @pytest.mark.guarantee("G17")
@@ -73,7 +79,7 @@ def test_the_end_of_a_young_small_queue_is_its_end(store: MessageStore, count: i
 def test_the_end_is_that_of_the_moment_when_the_first_member_joined(store: MessageStore) -> None:
     # Given a group whose first member was killed before it took a single queue
     send(store, "old")
-    begin(store, store.members(), "g", "t", "latest")
+    begin_at_end(store, "t")
     send(store, "new")
 
     # When the next one comes
@@ -91,14 +97,14 @@ def test_members_that_join_at_once_agree(store: MessageStore) -> None:
 
     def join() -> None:
         barrier.wait()
-        begin(store, store.members(), "g", "t", "latest")
+        begin_at_end(store, "t")
 
     threads = [threading.Thread(target=join) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [queue.lag for queue in lag(store, "g")] == [0, 0, 0, 0]
+    assert [queue.lag for queue in Admin(store).lag("g")] == [0, 0, 0, 0]
 
 
 @pytest.mark.guarantee("G17")
@@ -123,7 +129,7 @@ def test_a_queue_added_to_a_topic_begins_at_its_first_message(store: MessageStor
     with Producer(store) as producer:
         for number in range(4):
             producer.send(Message("t", b"%d" % number))
-    wait_for(lambda: len(consumer.got) == 4 and len(lag(store, "g")) == 2, "everything is handled")
+    wait_for(lambda: len(consumer.got) == 4 and len(Admin(store).lag("g")) == 2, "everything is handled")
     consumer.close()
 
 
@@ -163,16 +169,16 @@ def test_a_group_that_has_consumed_goes_on_where_it_was(store: MessageStore) -> 
 def test_retry_topics_begin_at_their_first_message_whatever_is_asked(store: MessageStore) -> None:
     store.topics.create("%DLQ%g", 1)
     store.topics.create("%RETRY%g", 1)
-    begin(store, store.members(), "g", "%RETRY%g", "latest")
+    begin_at_end(store, "%RETRY%g")
     assert store.groups.groups() == []
-    begin(store, store.members(), "g", "%DLQ%g", "latest")
+    begin_at_end(store, "%DLQ%g")
     assert store.groups.groups() == ["g"], "dead letters are a topic as any other"
 
 
 @pytest.mark.guarantee("G17")
 def test_where_a_group_began_is_on_the_disk_before_it_takes_a_message(store: MessageStore) -> None:
     send(store, "a", "b", "c", queues=1)
-    begin(store, store.members(), "g", "t", "latest")
+    begin_at_end(store, "t")
     written = json.loads((store.root / "config" / "consumerOffset.json").read_text())
     assert written["offsetTable"]["t@g"] == {"0": 3}
 
@@ -181,4 +187,4 @@ def test_where_a_group_began_is_on_the_disk_before_it_takes_a_message(store: Mes
     abandon(store)
     (root / "shared").unlink()
     with open_store(root, housekeeping=False) as again:
-        assert [queue.committed_offset for queue in lag(again, "g")] == [3]
+        assert [queue.committed_offset for queue in Admin(again).lag("g")] == [3]

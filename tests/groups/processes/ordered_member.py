@@ -35,7 +35,7 @@ def main(root: str, journal_path: str, order: str, lease_ms: int, pause_ms: floa
 
     app = App(root)
 
-    @app.handler(TOPIC, group=GROUP, threads=4, ordered="key" if order == "key" else True)
+    @app.handler(TOPIC, group=GROUP, threads=4, order="key" if order == "key" else "queue")
     def handle(message: ReceivedMessage) -> None:
         lane, number, *todo = message.body.decode().split()
         write(pid, "start", lane, number, message.delivery_attempt)

@@ -94,7 +94,7 @@ FAULTS = [
     Fault(
         name="senders of a schedule look and send side by side",
         file="rmqclient/schedules/cron_sender.py",
-        old="        with self._alone():\n",
+        old='        with self._backend.alone(f"{self._cron.topic} {self._cron.name}", _LOCK_TIMEOUT_S):\n',
         new="        if True:\n",
         tests=CRON,
         select="threads",

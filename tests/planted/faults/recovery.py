@@ -47,8 +47,8 @@ FAULTS = [
     Fault(
         name="a file of offsets is written before its digest is announced",
         file="store/settings/config_file.py",
-        old="    announce(_digest(text))\n    write(path, text)\n",
-        new="    write(path, text)\n    announce(_digest(text))\n",
+        old="    announce(_digest(text))\n    document.write(path, text, CrashPoint.OFFSETS_TEMPORARY)\n",
+        new="    document.write(path, text, CrashPoint.OFFSETS_TEMPORARY)\n    announce(_digest(text))\n",
         tests=KILLED_ACKNOWLEDGEMENT,
         select="killed_write",
     ),
@@ -78,7 +78,7 @@ FAULTS = [
     ),
     Fault(
         name="a file of settings gets its name before it is on disk",
-        file="store/settings/config_file.py",
+        file="store/settings/document.py",
         old="                os.fsync(file.fileno())\n",
         new="",
         tests=IMAGES,

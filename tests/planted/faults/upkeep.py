@@ -86,7 +86,7 @@ FAULTS = [
     Fault(
         name="retention asks nobody before it removes a file",
         file="store/upkeep/retention.py",
-        old="        self.before_removal(base + self._log_files.file_bytes)\n",
+        old="        self._before_removal(base + self._log_files.file_bytes)\n",
         new="",
         tests=TIMER,
         select="retention_removes",

@@ -14,7 +14,7 @@ TRANSACTION = "tests/unit/waiting/test_transaction.py"
 FAULTS = [
     Fault(
         name="what was delivered before a power cut is not looked for",
-        file="store/waiting/schedule.py",
+        file="store/waiting/schedule_restore.py",
         old="            offset = copies.behind(level, offset, high)\n",
         new="            pass\n",
         tests=KILLED_DELIVERY,
@@ -30,7 +30,7 @@ FAULTS = [
     ),
     Fault(
         name="deliveries that a power cut took back are kept on disk",
-        file="store/waiting/schedule.py",
+        file="store/waiting/schedule_restore.py",
         old="        config_file.write_delay_offsets(root, withdrawn)\n",
         new="        pass\n",
         tests="tests/unit/waiting/test_schedule.py",
@@ -119,8 +119,8 @@ FAULTS = [
     Fault(
         name="the timer delivers what is due a moment later",
         file="store/waiting/timer.py",
-        old="self._heap.pop_due(self.now_ms(), _SLICE)",
-        new="self._heap.pop_due(self.now_ms() + 20, _SLICE)",
+        old="self._heap.pop_due(self.now_ms(), SLICE)",
+        new="self._heap.pop_due(self.now_ms() + 20, SLICE)",
         tests="tests/torture/quick/test_delays.py",
         select="random_kills",
     ),

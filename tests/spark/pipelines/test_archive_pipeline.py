@@ -128,7 +128,7 @@ def test_a_continuous_archive_follows_what_is_sent_and_ends_in_order_at_a_signal
 
     other = threading.Thread(target=send_then_stop)
     other.start()
-    archived = archive(spark, root, [ORDERS, PAYMENTS], target, every_s=0.2)
+    archived = archive(spark, root, [ORDERS, PAYMENTS], target, every=0.2)
     other.join()
     assert archived.messages == MESSAGES + 50
     assert archived.batches > 1

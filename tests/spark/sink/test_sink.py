@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pyarrow as pa
 import pytest
+
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
+import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
     DataType,

@@ -14,6 +14,8 @@ from typing import Self
 import orjson
 import pytest
 
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
 from rmqclient import Message, Producer, PullConsumer, PullStatus
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.inspect.verify import verify

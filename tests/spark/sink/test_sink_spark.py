@@ -10,13 +10,17 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqclient import Message, Producer, PullConsumer, PullStatus
+from rmqclient.backend.local import store_of
 from rmqclient.spark.writing import staging
 from rmqclient.store.inspect.verify import verify
 from tests.spark.sink.sink_retried import ROWS
@@ -105,7 +109,7 @@ def test_errors_of_rows_and_modes_reach_the_user_and_leave_nothing(spark: SparkS
     with pytest.raises(Exception, match="row 4000 of part 1: column value is null"):
         save(bad, root)
     with Producer(root) as producer:
-        assert producer._store.state.published_to == 0
+        assert store_of(producer._backend, "a test").state.published_to == 0
     assert not any((root / "spark/.staging").iterdir())
 
 

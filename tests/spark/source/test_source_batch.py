@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
-from rmqclient import Compression, Producer
-from rmqclient.consuming.pull_consumer import PullConsumer, PullStatus
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
+from rmqclient import Compression, Producer, PullConsumer, PullStatus
 from rmqclient.spark.reading.batch_reader import read_split
 from rmqclient.spark.reading.columns import schema_of
 from rmqclient.spark.reading.planning import Split

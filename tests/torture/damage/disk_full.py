@@ -148,7 +148,7 @@ class Episode:
     def _flush(self, store: MessageStore) -> None:
         """What is stored gets onto a full disk; only a checkpoint file that is not there yet may be refused."""
         store.flusher.wait_until_flushed(store.state.published_to)
-        self._refused_or_done("checkpoints", store.flush_thorough)
+        self._refused_or_done("checkpoints", store.flusher.flush_thorough)
 
     def _fill_for_the_last(self) -> None:
         if self._chance.random() < 0.7:

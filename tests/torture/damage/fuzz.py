@@ -49,7 +49,7 @@ from rmqclient.store.log.consume_queue import ConsumeQueue
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.recovery import group_progress
 from rmqclient.store.runtime import shared_state
-from rmqclient.store.settings import checkpoint, config_file
+from rmqclient.store.settings import checkpoint, config_file, document, store_settings
 from rmqclient.store.settings.config_file import TopicConfig
 from rmqclient.store.settings.topic_table import TopicTable
 from tests.support.oracle import reference
@@ -301,10 +301,10 @@ class Parsers:
         text = _text_mutated(self._json[path], _JSON_TOKENS, rng)
         path.write_bytes(text)
         try:
-            config_file.parse(text, path)
+            document.parse(text, path)
             config_file.read_topics(self._root)
             config_file.read_consumer_offsets(self._root)
-            config_file.read_store_settings(self._root)
+            store_settings.read_store_settings(self._root)
             config_file.write_topics(self._root, {"left": TopicConfig()}, now_ms=1)
             config_file.write_consumer_offsets(self._root, {("left", GROUP): {0: 7}})
         finally:

@@ -31,7 +31,7 @@ from rmqclient.store import (
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.settings import checkpoint
 from rmqclient.store.settings.checkpoint import LowWater
-from rmqclient.store.settings.config_file import StoreSettings, write_store_settings
+from rmqclient.store.settings.store_settings import StoreSettings, write_store_settings
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
 from tests.support.stores import abandon
@@ -173,7 +173,7 @@ def make(root: Path, *, with_crc: bool = True, killed: bool = False) -> Specimen
     store = open_store(root, CONFIG, housekeeping=False)
     if with_crc:
         _append(store, specimen)
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     _acknowledge(store)
     store.persist_offsets()
     if killed:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rmqclient import Message, Producer
+from rmqclient.backend.local import store_of
 from rmqclient.store import StoreConfig, java_hash, open_store
 from rmqclient.store.config import RetentionConfig
 from rmqclient.store.crash_points import CrashPoint, arm
@@ -82,7 +83,7 @@ def send(order: Order) -> None:
     """Send all updates in order, each once: a queue's messages are counted to know where the last sender was killed."""
     with Producer(order.root, config=order.config) as producer:
         queues = producer.create_topic(TOPIC, QUEUES, cleanup_policy="compact")
-        store = producer._store
+        store = store_of(producer._backend, "a test")
         store.settle_appends()  # which the last sender may have left between its records and their queue
         ends = [store.topics.max_offset(queue) for queue in queues]
         first, before = _hint(order)
@@ -115,7 +116,7 @@ def clean(order: Order) -> None:
         _tell_ready()
         while True:
             with contextlib.suppress(StoreBusy):  # as the housekeeper, which the sender is, too
-                store.flush_thorough()
+                store.flusher.flush_thorough()
                 store.compaction.run()
                 removed = store.retention.clean()
                 if order.until_done and not removed:

@@ -154,7 +154,7 @@ def _knows_its_ends(store: MessageStore) -> bool:
     without them, and queue offsets no longer name one message each.
     """
     return all(
-        store.retention.oldest(queue) < end or not end
+        store.compaction.oldest(queue) < end or not end
         for queue, end in zip(store.topics.all_queues(), store.topics.max_offsets(), strict=True)
     )
 

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 import lz4.frame
 import pyarrow as pa

@@ -179,7 +179,7 @@ def test_what_is_not_durable_is_not_archived(root: Path, target: Path) -> None:
         flushed = store.state.flushed_to
         assert flushed < FILE < store.state.published_to
         assert archive(root, str(target)).log_files == 0
-        store.flush_thorough()
+        store.flusher.flush_thorough()
         assert archive(root, str(target)).log_files > 0
 
 

@@ -93,7 +93,7 @@ def test_a_log_file_of_many_parts_is_uploaded_and_read_by_ranges(tmp_path: Path,
         appender = store.appender(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "ascii"))
         for number in range(30):
             appender.append(Message("large", os.urandom(1 << 20), keys=[f"k{number}"]))
-        store.flush_thorough()
+        store.flusher.flush_thorough()
         before = len(server.requests())
         assert archive(store.root, url, server.options).log_files == 1
         parts = [line for line in server.requests()[before:] if "partNumber" in line and "commitlog" in line]

@@ -21,7 +21,7 @@ from rmqclient.allocation import (
     unallocated,
 )
 from rmqclient.errors import AllocationError
-from rmqclient.message_queue import MessageQueue
+from rmqclient.message import MessageQueue
 
 VECTORS: dict[str, list[tuple[int, int, list[list[int]]]]] = {  # queues, members, queue ids of each member
     "averaged": [  # AllocateMessageQueueAveragelyTest, and the real class of 4.9.8

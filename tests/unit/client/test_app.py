@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqclient import Batch, jmespath, sql
 from rmqclient.allocation import nearby
 from rmqclient.app import App
+from rmqclient.duration import Duration
 from rmqclient.errors import HandlerError, InvalidName
 from rmqclient.failures.retry import RetryPolicy
+from rmqclient.filters import Filter
 from rmqclient.handler import Handler
 from rmqclient.names import function_name
 from rmqclient.store import StoreConfig
@@ -116,6 +119,34 @@ def test_no_store_is_touched(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+# --- several modules ---------------------------------------------------------------------------------------------
+
+
+def test_an_application_may_be_made_of_several(app: App) -> None:
+    app.handler("orders", group="billing")(handle)
+    orders = App()
+    orders.handler("orders", group="stock")(handle_async)
+    orders.schedule("* * * * *", topic="reports", name="report")(lambda: None)
+    app.include(orders)
+    assert [each.group for each in app.handlers] == ["billing", "stock"]
+    assert [each.name for each in app.crons] == ["report"]
+
+
+def test_an_application_that_has_the_same_handler_or_schedule_is_not_included(app: App) -> None:
+    for each in (app, handlers := App(), crons := App()):
+        if each is not crons:
+            each.handler("orders", group="billing")(handle)
+        if each is not handlers:
+            each.schedule("* * * * *", topic="reports", name="report")(lambda: None)
+    with pytest.raises(HandlerError, match="already handled for group 'billing'"):
+        app.include(handlers)
+    with pytest.raises(HandlerError, match="has a schedule 'report' already"):
+        app.include(crons)
+    with pytest.raises(HandlerError, match="already handled"):
+        app.include(app)
+    assert (len(app.handlers), len(app.crons)) == (1, 1)
+
+
 # --- mistakes ----------------------------------------------------------------------------------------------------
 
 
@@ -169,24 +200,20 @@ def test_a_number_of_threads_out_of_bounds_is_refused(app: App, threads: Any) ->
         app.handler("orders", group="billing", threads=threads)
 
 
-@pytest.mark.parametrize("ordered", ["queue", 1, None, "KEY"])
-def test_an_order_that_is_none_is_refused(app: App, ordered: Any) -> None:
-    with pytest.raises(HandlerError, match=r'use True for the order of each queue, "key"'):
-        app.handler("orders", group="billing", ordered=ordered)
+@pytest.mark.parametrize("order", ["queues", 1, True, "KEY", ["queue"]])
+def test_another_order_is_refused(app: App, order: Any) -> None:
+    with pytest.raises(HandlerError, match=r'use "queue" for the order of each queue, "key"'):
+        app.handler("orders", group="billing", order=order)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch": 0}, "batch=0: must be a whole number from 1 to 1,024"),
-        ({"batch": 1_025}, "from 1 to 1,024"),
-        ({"batch": True}, "from 1 to 1,024"),
-        ({"batch": 2, "linger_ms": -1}, "linger_ms=-1: must be a whole number from 0 to 60,000"),
-        ({"batch": 2, "linger_ms": 60_001}, "from 0 to 60,000"),
-        ({"batch": 2, "linger_ms": 0.5}, "from 0 to 60,000"),
-        ({"linger_ms": 5}, "give a batch of 2 or more"),
-        ({"ordered": "key", "batch": 2}, "use ordered=True, or batch=1"),
-        ({"ordered": True, "retry": RetryPolicy(delay_levels=(1,))}, "without a delay level"),
+        ({"batch": 100}, "batch=100: give a batch, such as Batch"),
+        ({"batch": True}, "give a batch"),
+        ({"order": "key", "batch": Batch(2)}, 'use order="queue", or leave batch out'),
+        ({"replies": True, "batch": Batch(2)}, "leave batch out"),
+        ({"order": "queue", "retry": RetryPolicy(delay_levels=(1,))}, "without a delay level"),
     ],
 )
 def test_options_out_of_their_limits_or_that_do_not_go_together_are_refused(
@@ -196,9 +223,32 @@ def test_options_out_of_their_limits_or_that_do_not_go_together_are_refused(
         app.handler("orders", group="billing", **options)
 
 
+@pytest.mark.parametrize(
+    ("size", "linger", "message"),
+    [
+        (1, 0, "from 2 to 1,024"),
+        (1_025, 0, "from 2 to 1,024"),
+        (True, 0, "from 2 to 1,024"),
+        (2, -1, r"linger=-1: must be from 0 s to 60 s"),
+        (2, 60.1, "from 0 s to 60 s"),
+        (2, timedelta(minutes=2), "from 0 s to 60 s"),
+        (2, "5", "linger='5': give a timedelta, or a number of seconds"),
+    ],
+)
+def test_a_batch_out_of_its_limits_is_refused(size: Any, linger: Any, message: str) -> None:
+    with pytest.raises(HandlerError, match=message):
+        Batch(size, linger)
+
+
+@pytest.mark.parametrize("linger", [0.25, timedelta(milliseconds=250)])
+def test_a_batch_lingers_for_a_timedelta_or_for_seconds(app: App, linger: Duration) -> None:
+    app.handler("orders", group="billing", batch=Batch(2, linger))(handle)
+    assert (app.handlers[0].batch_size, app.handlers[0].linger_s) == (2, 0.25)
+
+
 def test_a_handler_whose_order_is_kept_retries_for_ever_unless_it_says_otherwise(app: App) -> None:
-    app.handler("orders", group="a", ordered=True)(handle)
-    app.handler("orders", group="b", ordered="key", retry=RetryPolicy(max_retries=3))(handle)
+    app.handler("orders", group="a", order="queue")(handle)
+    app.handler("orders", group="b", order="key", retry=RetryPolicy(max_retries=3))(handle)
     app.handler("orders", group="c")(handle)
     assert [each.retry.max_retries for each in app.handlers] == [2**31 - 1, 3, 16]
 
@@ -273,7 +323,7 @@ def test_another_start_is_refused(app: App, start: Any) -> None:
 
 @pytest.mark.parametrize(
     "option",
-    [{"ordered": True}, {"ordered": "key"}, {"batch": 2}, {"retry": RetryPolicy()}, {"allocation": "circle"}],
+    [{"order": "queue"}, {"order": "key"}, {"batch": Batch(2)}, {"retry": RetryPolicy()}, {"allocation": "circle"}],
     ids=str,
 )
 def test_a_broadcast_handler_cannot_have_what_belongs_to_shared_queues(app: App, option: dict[str, Any]) -> None:
@@ -318,31 +368,36 @@ def test_apps_know_nothing_of_each_other(tmp_path: Path) -> None:
 
 @pytest.mark.guarantee("G15")
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("make", "expression", "problem"),
     [
-        ({"where": "region == 'eu'"}, "column 9"),
-        ({"where": "region = 'eu' oops"}, "column 15"),
-        ({"json": "total >"}, "column 8"),
-        ({"json": "nope(total)"}, "there is no function nope()"),
-        ({"where": 5}, "a str, not int"),
+        (sql, "region == 'eu'", "column 9"),
+        (sql, "region = 'eu' oops", "column 15"),
+        (jmespath, "total >", "column 8"),
+        (jmespath, "nope(total)", "there is no function nope()"),
+        (sql, 5, "a str, not int"),
     ],
-    ids=str,
 )
-def test_a_bad_filter_is_refused_where_it_is_written(options: dict[str, Any], problem: str) -> None:
+def test_a_bad_filter_is_refused_where_it_is_written(
+    make: Callable[[Any], Filter], expression: Any, problem: str
+) -> None:
     app = App("store")
     with pytest.raises(HandlerError, match=re.escape(problem)):
-        app.handler("orders", group="billing", **options)
+        app.handler("orders", group="billing", filter=make(expression))
     assert app.handlers == []
 
 
-@pytest.mark.parametrize("name", ["where", "json"])
-def test_two_handlers_of_a_group_with_different_filters_are_told_so(name: str) -> None:
+def test_an_expression_without_its_language_is_refused(app: App) -> None:
+    with pytest.raises(HandlerError, match=r"filter='a = 1': give sql\(...\), jmespath\(...\)"):
+        app.handler("orders", group="billing", filter="a = 1")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("filter_", [sql("a IS NULL"), jmespath("a")])
+def test_two_handlers_of_a_group_with_different_filters_are_told_so(filter_: Filter) -> None:
     def print_it(message: object) -> None: ...
 
     app = App("store")
-    first: dict[str, Any] = {name: "a IS NULL" if name == "where" else "a"}
-    app.handler("orders", group="billing", **first)(print_it)
-    with pytest.raises(HandlerError, match=f"with other {name}"):
+    app.handler("orders", group="billing", filter=filter_)(print_it)
+    with pytest.raises(HandlerError, match="with other filter"):
         app.handler("orders", group="billing")(print_it)
 
 

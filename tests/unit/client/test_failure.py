@@ -7,6 +7,7 @@ import random
 import pytest
 
 from rmqclient import Message, Producer
+from rmqclient.backend import open_backend
 from rmqclient.failures.failure import HISTORY, Failure, history, with_failures
 from rmqclient.failures.retry import Retries, RetryPolicy
 from rmqclient.store.layout import MAX_PROPERTIES_BYTES
@@ -106,7 +107,7 @@ def test_a_message_with_large_properties_can_be_sent_back(tmp_path_factory: pyte
         with Producer(store) as producer:
             sent = producer.send(Message("t", b"", properties={"large": "x" * size}))
         message = store.read(sent.commit_log_offset)
-        retries = Retries(store, "g", RetryPolicy(max_retries=0), "me")
+        retries = Retries(open_backend(store), "g", RetryPolicy(max_retries=0), "me")
         retries.send_back(message, failed(1))
         (queue,) = store.topics.queues("%DLQ%g")
         assert store.message_at(queue, 0).properties["large"] == "x" * size

@@ -31,6 +31,7 @@ import pytest
 
 from rmqclient import Producer
 from rmqclient.app import App
+from rmqclient.backend.local import store_of
 from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import Outcome, RetryPolicy
 from rmqclient.workers import handler_transfer
@@ -351,8 +352,8 @@ def resources(tmp_path: Path) -> Iterator[dict[str, Any]]:
             "socket": endpoint,
             "mmap": mapping,
             "producer": producer,
-            "store": producer._store,
-            "kernel mapping": producer._store.state.mapping,
+            "store": store_of(producer._backend, "a test"),
+            "kernel mapping": store_of(producer._backend, "a test").state.mapping,
             "nested lock": {"deep": [(threading.Lock(),)]},
         }
 

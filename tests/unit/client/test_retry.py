@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rmqclient import Message, Producer, ReceivedMessage, StoreConfig
+from rmqclient.backend import open_backend
 from rmqclient.errors import HandlerError
 from rmqclient.failures.failure import HISTORY, Failure
 from rmqclient.failures.retry import Outcome, Retries, RetryPolicy
@@ -74,7 +75,7 @@ def test_a_message_that_is_sent_back_has_the_bytes_that_a_broker_gives_it(
     store: MessageStore, of_a_broker: dict[tuple[str, int, int], ReceivedMessage], level: int, queue_id: int
 ) -> None:
     original = next(message for (topic, _, _), message in of_a_broker.items() if topic == "TopicA")
-    retries = Retries(store, "G1", RetryPolicy(delay_levels=(level,)), "me")
+    retries = Retries(open_backend(store), "G1", RetryPolicy(delay_levels=(level,)), "me")
     assert retries.send_back(original, failed(1)) is Outcome.RETRY
     (copy,) = records(store, "SCHEDULE_TOPIC_XXXX")
     assert fields(copy) == fields(of_a_broker["SCHEDULE_TOPIC_XXXX", queue_id, 0])
@@ -84,7 +85,7 @@ def test_a_dead_letter_has_the_bytes_that_a_broker_gives_it_and_the_origin_of_ve
     store: MessageStore, of_a_broker: dict[tuple[str, int, int], ReceivedMessage]
 ) -> None:
     original = next(message for (topic, _, _), message in of_a_broker.items() if topic == "TopicA")
-    retries = Retries(store, "G1", RetryPolicy(max_retries=0), "me")
+    retries = Retries(open_backend(store), "G1", RetryPolicy(max_retries=0), "me")
     assert retries.send_back(original, failed(1)) is Outcome.DEAD_LETTER
     (copy,) = records(store, "%DLQ%G1")
     assert fields(copy) == fields(of_a_broker["%DLQ%G1", 0, 0])
@@ -97,7 +98,7 @@ def test_what_is_set_once_stays_over_many_attempts(store: MessageStore) -> None:
     with Producer(store) as producer:
         sent = producer.send(Message("orders", b"7", tags="paid", keys=("k",), properties={"mine": "yes"}))
     original = message = store.read(sent.commit_log_offset)
-    retries = Retries(store, "g", RetryPolicy(max_retries=3), "me")
+    retries = Retries(open_backend(store), "g", RetryPolicy(max_retries=3), "me")
     outcomes = []
     for attempt in (1, 2, 3, 4):
         outcomes.append(retries.send_back(message, failed(attempt)))
@@ -116,7 +117,7 @@ def test_with_sync_durability_a_retry_is_on_the_disk_before_the_original_is_ackn
     with open_store(tmp_path, StoreConfig(durability=Durability.SYNC), housekeeping=False) as store:
         with Producer(store) as producer:
             sent = producer.send(Message("t", b""))
-        Retries(store, "g", RetryPolicy(), "me").send_back(store.read(sent.commit_log_offset), failed(1))
+        Retries(open_backend(store), "g", RetryPolicy(), "me").send_back(store.read(sent.commit_log_offset), failed(1))
         assert store.state.flushed_to == store.state.published_to
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rmqclient import jmespath, sql
 from rmqclient.errors import FilterError
-from rmqclient.filters import MessageFilter
+from rmqclient.filters import Filter, MessageFilter
 from rmqclient.store import Message, MessageQueue, MessageStore, QueueGrant, StoreConfig, TagSet, open_store
 
 QUEUE = MessageQueue("t", 0)
@@ -41,7 +43,7 @@ def test_a_message_has_to_pass_everything_that_is_asked_for(store: MessageStore)
         for body in (b'{"total": 200}', b'{"total": 2}', b"text")
     ]
     append(store, messages)
-    wanted = MessageFilter("paid", "region = 'eu'", "total > `100`")
+    wanted = MessageFilter("paid", (sql("region = 'eu'"), jmespath("total > `100`")))
     grant = grant_of(store, wanted.tag_set)
 
     # Then only what passes all is taken, everything else is finished, and each is counted once, where it fell out
@@ -57,7 +59,7 @@ def test_a_message_has_to_pass_everything_that_is_asked_for(store: MessageStore)
 
 def test_what_does_not_pass_takes_no_place_in_a_batch(store: MessageStore) -> None:
     append(store, [Message("t", b"", properties={"n": str(number)}) for number in range(3_000)])
-    grant = grant_of(store, MessageFilter(where="n = 1500 OR n > 2990").tag_set)
+    grant = grant_of(store, MessageFilter(filter=sql("n = 1500 OR n > 2990")).tag_set)
     taken = [message.queue_offset for message in grant.take(5, 2_000)]
     assert taken == [1_500, 2_991, 2_992, 2_993, 2_994]
     assert grant.committed_offset == 1_500
@@ -67,7 +69,7 @@ def test_what_does_not_pass_takes_no_place_in_a_batch(store: MessageStore) -> No
 
 def test_a_take_asks_about_some_thousand_messages_at_most(store: MessageStore) -> None:
     append(store, [Message("t", b"", properties={"n": "1"})] * 9_000)
-    grant = grant_of(store, MessageFilter(where="n = 2").tag_set)
+    grant = grant_of(store, MessageFilter(filter=sql("n = 2")).tag_set)
     assert grant.take(32, 2_000) == []
     assert 2_000 <= grant.next_offset < 9_000
     while grant.has_more:
@@ -84,20 +86,28 @@ def test_a_filter_of_tags_alone_asks_for_nothing_more(store: MessageStore) -> No
 
 def test_a_retry_topic_is_not_filtered(store: MessageStore) -> None:
     append(store, [Message("t", b"text", tags="open")])
-    everything = MessageFilter("paid", "a = 1", "total", topic="%RETRY%billing")
+    everything = MessageFilter("paid", (sql("a = 1"), jmespath("total")), topic="%RETRY%billing")
     assert everything.expression == "*"
     assert len(grant_of(store, everything.tag_set).take(32, 2_000)) == 1
     message = store.message_at(QUEUE, 0)
     assert everything.matches(message)
-    assert not MessageFilter("paid", "a = 1", "total", topic="t").matches(message)
+    assert not MessageFilter("paid", (sql("a = 1"), jmespath("total")), topic="t").matches(message)
 
 
 def test_one_line_says_what_passes() -> None:
     assert MessageFilter().expression == "*"
-    assert MessageFilter("b||a", "n > 5", "total").expression == "a || b; where n > 5; json total"
+    assert MessageFilter("b||a", (jmespath("total"), sql("n > 5"))).expression == "a || b; sql n > 5; jmespath total"
 
 
-@pytest.mark.parametrize(("where", "json"), [("a =", ""), ("", "a[")])
-def test_a_bad_part_is_refused(where: str, json: str) -> None:
+@pytest.mark.parametrize(("make", "expression"), [(sql, "a ="), (sql, ""), (jmespath, "a["), (jmespath, "")])
+def test_a_bad_expression_is_refused(make: Callable[[str], Filter], expression: str) -> None:
     with pytest.raises(FilterError):
-        MessageFilter("*", where, json)
+        make(expression)
+
+
+@pytest.mark.parametrize(
+    "given", ["n > 5", 5, ("n > 5",), (sql("a = 1"), sql("b = 1")), [jmespath("a"), jmespath("b")]]
+)
+def test_what_is_not_one_filter_of_each_kind_is_refused(given: Any) -> None:
+    with pytest.raises(FilterError, match=r"^filter="):
+        MessageFilter("*", given)

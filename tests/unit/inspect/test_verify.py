@@ -21,8 +21,11 @@ from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import ConfigMismatch, StoreUnusable
 from rmqclient.store.files.compacted_file import CompactedEntry, CompactedFile, CompactedWriter, path_of
 from rmqclient.store.inspect import verify
+from rmqclient.store.inspect.found import Problem
+from rmqclient.store.inspect.queue_checks import not_growing
 from rmqclient.store.inspect.reading import open_reader
-from rmqclient.store.inspect.verify import CHECKS, Problem, bits_problem, move_problem, not_growing
+from rmqclient.store.inspect.runtime_checks import bits_problem, move_problem
+from rmqclient.store.inspect.verify import CHECKS
 from rmqclient.store.log.consume_queue import Entry
 from rmqclient.store.log.index_file import paths
 from rmqclient.store.log.record import Record

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema

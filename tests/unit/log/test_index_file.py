@@ -136,7 +136,7 @@ def test_an_index_of_before_a_power_cut_is_believed_but_for_its_newest_file(root
     store = open_store(root, SMALL, housekeeping=False)
     fill(store)
     store.build_index()
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     abandon(store)
     (root / "shared").unlink()
     *older, newest = paths(root)

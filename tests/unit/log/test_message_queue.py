@@ -6,7 +6,7 @@ import pickle
 from itertools import permutations
 
 from rmqclient import store
-from rmqclient.message_queue import MessageQueue
+from rmqclient.message import MessageQueue
 
 
 def test_a_queue_without_a_broker_has_an_empty_broker_name() -> None:

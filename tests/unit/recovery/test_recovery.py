@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqclient.store import Message, MessageQueue, MessageStore, open_store
-from rmqclient.store.append import appending
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
+from rmqclient.store.layout import COPYING
 from rmqclient.store.log import record
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.recovery import recovery
@@ -42,7 +42,7 @@ def written(tmp_path: Path) -> Path:
     appender = appender_of(store)
     for number in range(MESSAGES):
         if number == FLUSHED:
-            store.flush_thorough()
+            store.flusher.flush_thorough()
         appender.append(Message(TOPIC, BODIES[number]))
     abandon(store)
     return root
@@ -267,7 +267,7 @@ def test_what_the_repair_of_an_append_undoes_is_undone_on_disk(
     end = store.state.published_to
     overwrite(written, end, b"half a record")
     store.state.append_from, store.state.written_to = end, end + 100
-    store.state.append_stage = appending.COPYING
+    store.state.append_stage = COPYING
 
     # When the next one appends
     synced = noted_syncs(monkeypatch)
@@ -330,7 +330,7 @@ def test_progress_that_a_power_cut_took_back_is_taken_back_on_disk(written: Path
     store = open_store(written, housekeeping=False)
     for number in range(3):
         appender_of(store).append(Message(TOPIC, BODIES[number]))
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     abandon(store)
     (written / "shared").unlink()
 
@@ -598,7 +598,7 @@ def test_an_empty_directory_is_an_empty_store(tmp_path: Path) -> None:
 
 def test_a_prepared_file_that_nobody_has_used_goes(written: Path) -> None:
     store = open_store(written, housekeeping=False)
-    store.prepare_next_file()
+    store.appenders.prepare_next_file()
     prepared = store.log_files.bases()[-1]
     abandon(store)
     with open_store(written, housekeeping=False) as again:
@@ -618,7 +618,7 @@ def test_a_copy_of_a_store_in_use_opens_as_it_was_at_some_moment(tmp_path: Path)
         for number in range(60):
             appender.append(Message(TOPIC, body_of(number, BODY)))
             if number % 10 == 3:
-                store.flush_thorough()
+                store.flusher.flush_thorough()
             if number % 6 == 0:
                 copy = shutil.copytree(root, tmp_path / f"copy{number}")
                 with open_store(copy, housekeeping=False) as copied:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rmqclient.store import Message, MessageQueue, MessageStore, StoreConfig, layout, open_store
 from rmqclient.store.errors import StoreBusy, TableFull
 from rmqclient.store.runtime.group_table import GroupTable
-from rmqclient.store.settings import config_file
+from rmqclient.store.settings import config_file, document
 from tests.support.stores import abandon, grant_of
 
 SMALL = StoreConfig(commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=64)
@@ -144,7 +144,7 @@ def test_committed_offsets_are_written_as_a_broker_writes_them(store: MessageSto
         store.groups.find_or_add(group, slot, committed)
     store.persist_offsets()
     text = (store.root / "config" / "consumerOffset.json").read_bytes()
-    assert config_file.parse(text, Path("x"))["offsetTable"] == {"t@a": {"0": 5, "3": 7}, "t@b": {"1": 0}}
+    assert document.parse(text, Path("x"))["offsetTable"] == {"t@a": {"0": 5, "3": 7}, "t@b": {"1": 0}}
 
 
 def test_no_group_is_no_file(store: MessageStore) -> None:
@@ -189,9 +189,9 @@ def test_after_a_kill_and_another_boot_the_last_written_offset_is_known(acknowle
 def test_offsets_that_somebody_else_wrote_are_believed_instead(acknowledged: MessageStore) -> None:
     acknowledged.close()
     path = acknowledged.root / "config" / "consumerOffset.json"
-    document = json.loads(json.dumps(config_file.parse(path.read_bytes(), path)))
-    document["offsetTable"]["t@group"]["0"] = 9
-    path.write_text(json.dumps(document), encoding="utf-8")
+    whole = json.loads(json.dumps(document.parse(path.read_bytes(), path)))
+    whole["offsetTable"]["t@group"]["0"] = 9
+    path.write_text(json.dumps(whole), encoding="utf-8")
     assert offsets_left(acknowledged.root) == [9]
 
 

@@ -55,7 +55,7 @@ def begun(
 
 
 def end(member: Member, slot: GroupQueueSlot, grant: QueueGrant) -> None:
-    member.release(slot, grant.epoch)
+    grant.release()
     member.leave()
 
 

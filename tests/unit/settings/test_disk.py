@@ -67,7 +67,7 @@ def test_above_the_level_appends_are_refused_and_consumers_go_on(store: MessageS
     grant = grant_of(store)
     assert [message.body for message in grant.take(SPAN, SPAN)] == [b"before"]
     assert grant.acknowledge_offsets([0])
-    store.flush_thorough()
+    store.flusher.flush_thorough()
 
     # And with room again, the next append goes through by itself
     pretend(store.disk, used(90.0))

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
 from rmqclient.filters.tag import parse_tags
 from rmqclient.spark.reading.columns import USUAL
 from rmqclient.spark.reading.offsets import Ranges, count

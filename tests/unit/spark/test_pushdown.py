@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,

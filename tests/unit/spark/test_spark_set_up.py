@@ -8,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyspark
 import pytest
+
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
+import pyspark
 
 from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import Java, ask, java_home

@@ -67,7 +67,7 @@ def send_others(producer: Producer, count: int) -> None:
 
 def clean(store: MessageStore) -> int:
     """Remove all but the newest commit log file, as on a full disk; return how many."""
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     before = store.disk.usage
     store.disk.usage = lambda: FULL  # type: ignore[method-assign]
     removed = 0
@@ -78,7 +78,7 @@ def clean(store: MessageStore) -> int:
 
 
 def compact(store: MessageStore, queue: MessageQueue = QUEUE) -> int:
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     return store.compaction.compact(queue)
 
 
@@ -161,7 +161,7 @@ def test_messages_of_a_key_go_to_one_queue_however_they_are_sent(store: MessageS
             assert producer.send(Message("prices", b"2", keys=[key, "other"])).queue == homes[key]
             assert producer.send_batch([Message("prices", b"3", keys=[key])])[0].queue == homes[key]
             producer.send_buffered(Message("prices", b"4", keys=[key]))
-        producer.commit()
+        producer.flush()
         for queue in set(homes.values()):
             assert {MessageQueue("prices", queue.queue_id)} == {homes[key] for _, key, _ in pulled(store, queue)}
 
@@ -196,7 +196,7 @@ def test_a_pass_keeps_the_latest_message_of_each_key_as_it_stood_in_the_log(
 
 def test_what_is_not_flushed_is_not_compacted(store: MessageStore, producer: Producer) -> None:
     send(producer, ("a", b"1"))
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     send(producer, ("a", b"2"))
     assert store.compaction.compact(QUEUE) == 1
 
@@ -360,7 +360,7 @@ def test_a_pass_without_room_leaves_the_file_that_was_there(
     compact(store)
     before = path_of(root, QUEUE).read_bytes()
     send(producer, ("a", b"2"))
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     for most_bytes in (0, 5_000, len(before) + 100):
         resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
@@ -381,7 +381,7 @@ def test_the_housekeeper_compacts_a_queue_when_half_of_it_is_new(
     compacted_to = []
     for number in range(12):
         send(producer, (f"k{number}", b"1"), fill=1)
-        store.flush_thorough()
+        store.flusher.flush_thorough()
         store.compaction.run()
         file = open_compacted(root, QUEUE)
         compacted_to.append(file.compacted_to if file else 0)

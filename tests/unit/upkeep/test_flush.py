@@ -230,10 +230,10 @@ def test_each_task_of_the_housekeeper_has_its_interval(tmp_path: Path, monkeypat
     with open_store(tmp_path / "another"):
         pass
     assert tasks.items() >= {
-        ("MessageStore.flush_timed", 500),
-        ("MessageStore.flush_log", 10_000),
-        ("MessageStore.flush_queues_timed", 1_000),
-        ("MessageStore.flush_thorough", 60_000),
+        ("Flusher.flush_timed", 500),
+        ("Flusher.flush_log", 10_000),
+        ("Flusher.flush_queues_timed", 1_000),
+        ("Flusher.flush_thorough", 60_000),
         ("Disk.look", Every(1_000, 0)),
         ("Retention.run", Every(10_000, 60_000)),
     }
@@ -255,13 +255,13 @@ def test_a_consume_queue_waits_for_two_pages_or_the_thorough_flush(large: Messag
     producer = producer_of(large, large.config)
     producer.create_topic("t", 1)
     producer.send_batch([Message("t", b"")] * TWO_PAGES)
-    large.flush_queues_timed()
+    large.flusher.flush_queues_timed()
     assert large.flusher._flushed_queues == [0]
     producer.send(Message("t", b""))
-    large.flush_queues_timed()
+    large.flusher.flush_queues_timed()
     assert large.flusher._flushed_queues == [TWO_PAGES + 1]
     producer.send(Message("t", b""))
-    large.flush_queues_timed()
+    large.flusher.flush_queues_timed()
     assert large.flusher._flushed_queues == [TWO_PAGES + 1]
     large.flusher.flush_queues()
     assert large.flusher._flushed_queues == [TWO_PAGES + 2]
@@ -273,7 +273,7 @@ def test_a_consume_queue_file_that_is_full_is_flushed_however_little_is_dirty(la
     producer.send_batch([Message("t", b"")] * 999)
     large.flusher.flush_queues()
     producer.send(Message("t", b""))
-    large.flush_queues_timed()
+    large.flusher.flush_queues_timed()
     assert large.flusher._flushed_queues == [1_000]
 
 
@@ -284,11 +284,11 @@ def test_the_mark_says_only_what_all_queues_have_on_disk(large: MessageStore) ->
     producer.create_topic("quiet", 1)
     producer.send(Message("quiet", b""))
     producer.send_batch([Message("busy", b"")] * (TWO_PAGES + 1))
-    large.flush_queues_timed()
-    large.flush_log()
+    large.flusher.flush_queues_timed()
+    large.flusher.flush_log()
     assert large.flusher._flushed_queues == [TWO_PAGES + 1, 0]
     assert mark(large).dispatched_to == 0
-    large.flush_thorough()
+    large.flusher.flush_thorough()
     assert mark(large).dispatched_to == large.state.published_to
 
 
@@ -300,11 +300,11 @@ def test_the_next_file_is_in_the_page_cache_when_that_is_asked_for(tmp_path: Pat
     config = StoreConfig(commit_log_file_bytes=4 << 20, max_body_bytes=2_048, warm_mapped_files=warm)
     with open_store(tmp_path / "another", config, housekeeping=False) as store:
         producer_of(store, config).send(Message("t", b"first"))
-        store.prepare_next_file()
+        store.appenders.prepare_next_file()
         assert store.log_files.bases() == [0, 4 << 20]
         resident = resident_pages(store.log_files.path(4 << 20))
         assert resident == (1_024 if warm else 0)
-        store.prepare_next_file()  # it is there: nothing happens
+        store.appenders.prepare_next_file()  # it is there: nothing happens
         assert store.log_files.bases() == [0, 4 << 20]
 
 
@@ -336,7 +336,7 @@ def mark(store: MessageStore) -> checkpoint.LowWater:
 def test_the_checkpoint_says_what_was_flushed_and_not_more(store: MessageStore) -> None:
     producer = producer_of(store, SMALL)
     first = producer.send(Message("t", b"body"))
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     assert (mark(store).flushed_to, mark(store).dispatched_to) == (first.commit_log_end,) * 2
     second = producer.send(Message("t", b"body"))
     store.flusher.write_checkpoint()
@@ -362,7 +362,7 @@ def test_a_housekeeper_that_has_flushed_no_queue_keeps_the_mark_of_the_last_one(
     store: MessageStore, other: MessageStore
 ) -> None:
     result = producer_of(store).send(Message("t", b"body"))
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     producer_of(store).send(Message("t", b"body"))
     other.flusher.write_checkpoint()
     assert mark(store).dispatched_to == result.commit_log_end
@@ -380,10 +380,10 @@ def test_only_queues_with_new_entries_are_flushed_and_none_after_a_clean_close(
             producer.create_topic("t", 4)
             for _ in range(0 if opening else 4):
                 producer.send(Message("t", b"body"))
-            store.flush_thorough()
+            store.flusher.flush_thorough()
             assert (flushed, named) == (queue_names, queue_names)
             sent_to = str(producer.send(Message("t", b"body")).queue.queue_id)
-            store.flush_thorough()
+            store.flusher.flush_thorough()
             assert flushed == [*queue_names, sent_to]
             assert named == queue_names + [sent_to] * opening  # a name that this process knows is durable stays so
         flushed.clear()
@@ -397,7 +397,7 @@ def test_what_is_appended_while_the_queues_are_counted_is_flushed_with_them(
     flushed: list[Path] = []
     with open_store(tmp_path, SMALL, housekeeping=False) as store, Producer(store) as producer:
         producer.create_topic("t", 1)
-        store.flush_thorough()
+        store.flusher.flush_thorough()
         monkeypatch.setattr(file_queue, "sync_file", flushed.append)
         count = store.flusher._counted_to
         monkeypatch.setattr(store.flusher, "_counted_to", lambda: (producer.send(Message("t", b"body")), count())[1])
@@ -420,10 +420,10 @@ def test_an_append_under_way_is_not_counted_as_dispatched(store: MessageStore) -
     store.state.append_stage = 2
 
     # Then its entry may not be on the disk when the queues were flushed
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     assert (mark(store).flushed_to, mark(store).dispatched_to) == (second.commit_log_end, first.commit_log_end)
     store.state.append_stage = 0
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     assert mark(store).dispatched_to == second.commit_log_end
 
 
@@ -452,7 +452,7 @@ def test_the_first_failed_flush_is_the_last_one_for_every_process(
         with pytest.raises(StorePoisoned, match="errno 5"):
             handle.flusher.wait_until_flushed(published_to)
         with pytest.raises(StorePoisoned):
-            handle.flush_thorough()
+            handle.flusher.flush_thorough()
     assert len(disk.flushes) == flushes
     assert (store.state.flushed_to, store.state.published_to) == (flushed_to, published_to)
 
@@ -505,7 +505,7 @@ def test_whichever_flush_fails_no_send_is_acknowledged_after_it(tmp_path: Path, 
             acknowledged.append(producer.send(Message("t", bytes(2_000))).commit_log_end)
             assert not failed
             if count % 5 == 0:
-                store.flush_thorough()
+                store.flusher.flush_thorough()
         except StorePoisoned:
             failed = True
     assert failed

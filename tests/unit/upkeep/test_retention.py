@@ -17,7 +17,8 @@ from threading import Semaphore
 
 import pytest
 
-from rmqclient import admin
+from rmqclient.admin import Admin
+from rmqclient.consuming.reader import Reader
 from rmqclient.store import Message, MessageQueue, MessageStore, QueueGrant, layout, open_store
 from rmqclient.store.config import RetentionConfig
 from rmqclient.store.errors import MessageExpired
@@ -195,9 +196,13 @@ class Kept:
         """A housekeeper that starts now."""
         store = self.store
         return Retention(
-            store.state, store.log_files, store.consume_queues, store.index_files, store.topics, store.lock,
-            store.disk, self.config, clock=self.clock, pause=self.pauses.append,
-        )  # fmt: skip
+            replace(store.parts, config=self.config),
+            store.index_files,
+            store.disk,
+            store.compaction,
+            clock=self.clock,
+            pause=self.pauses.append,
+        )
 
 
 def written_ms(store: Store) -> int:
@@ -222,7 +227,7 @@ def fill(store: MessageStore, log_files: int) -> None:
     while len(store.log_files.bases()) < log_files:
         appender.append(Message(TOPIC, bytes(BODY_BYTES)))
     appender.append_batch([Message(TOPIC, b"one of the newest")] * 3)
-    store.flush_thorough()
+    store.flusher.flush_thorough()
 
 
 def test_time_that_passes_makes_files_old(kept: Kept) -> None:
@@ -453,7 +458,7 @@ def test_index_files_go_when_all_they_point_to_has_gone(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", config, housekeeping=False) as store:
         appender = appender_of(store)
         ids = [appender.append(Message(TOPIC, bytes(BODY_BYTES), keys=["k"])).message_id for _ in range(150)]
-        store.flush_thorough()
+        store.flusher.flush_thorough()
         store.build_index()
         before = store.index_files.paths()
         assert len(before) == 8, "39 entries a file, two for each message"
@@ -543,7 +548,7 @@ def test_a_consumer_far_behind_jumps_over_more_than_the_bitmap(store: MessageSto
     assert grant.acknowledge_offsets([0])
     for _ in range(60):
         appender.append_batch([Message(TOPIC, bytes(100))] * 60)
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     force(store)
     low = store.topics.min_offset(QUEUE)
     assert low > layout.ACK_WINDOW
@@ -617,7 +622,7 @@ def remove_meanwhile(store: MessageStore, sent: Future[None], passes: Semaphore)
     removed = 0
     while not sent.done():
         store.flusher.flush_queues()
-        store.flush_log()
+        store.flusher.flush_log()
         removed += len(force(store))
         passes.release()
     return removed
@@ -648,11 +653,11 @@ def test_a_removed_message_is_told_from_a_damaged_one(store: MessageStore) -> No
 
 def test_whoever_prints_messages_goes_on_at_the_oldest_one(store: MessageStore) -> None:
     fill(store, 5)
-    messages = admin.tail(store, TOPIC, start="earliest", follow=False)
+    messages = Reader(store).tail(TOPIC, start="earliest", follow=False)
     assert next(messages).queue_offset == 0
     force(store)
     assert [message.queue_offset for message in messages][-1] == store.topics.max_offset(QUEUE) - 1
-    again = admin.tail(store, TOPIC, start="earliest", follow=False)
+    again = Reader(store).tail(TOPIC, start="earliest", follow=False)
     assert next(again).queue_offset == 4 * A_FILE
 
 
@@ -669,7 +674,7 @@ def test_the_lag_of_a_group_counts_what_is_there(store: MessageStore) -> None:
     fill(store, 5)
     grant_of(store, "slow")
     force(store)
-    (lag,) = admin.lag(store, "slow")
+    (lag,) = Admin(store).lag("slow")
     assert lag.lag == store.topics.max_offset(QUEUE) - 4 * A_FILE
 
 

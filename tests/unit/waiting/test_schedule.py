@@ -16,7 +16,7 @@ from rmqclient.store.kernel._kernel import Appender, delay_ms
 from rmqclient.store.runtime.shared_state import schedule_slot_at
 from rmqclient.store.settings import config_file
 from rmqclient.store.settings.disk import Usage
-from rmqclient.store.waiting.schedule import LEVELS, queue_of
+from rmqclient.store.waiting.schedule import DELAY_LEVELS, queue_of
 from tests.support.oracle import reference
 from tests.support.stores import QUEUE, SMALL, TOPIC, abandon, after_every_delay, appender_of, waiting
 
@@ -55,7 +55,7 @@ def due_ms(store: MessageStore, level: int, number: int = 0) -> int:
 
 
 @pytest.mark.guarantee("G18")
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", DELAY_LEVELS)
 def test_a_message_is_delivered_when_its_level_says_so_and_not_before(
     store: MessageStore, appender: Appender, level: int
 ) -> None:
@@ -253,7 +253,7 @@ def test_on_a_full_disk_messages_wait_longer(
     assert "delay level 1 waits" in caplog.text
     store.disk.usage = usual  # type: ignore[method-assign]
     store.disk.look()
-    store.schedule._not_before.clear()
+    store.schedule.pumps[1].resume()
     store.schedule.look()
     assert delivered(store) == [b"a"]
 
@@ -293,7 +293,7 @@ def test_what_retention_has_removed_is_stepped_over_with_a_word(
     store.schedule.now_ms = after_every_delay
     for number in range(70):
         appender.append(Message(TOPIC, b"%d" % number * 500), delay_level=18)
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     store.disk.usage = lambda: Usage(88.0, 1 << 40)  # type: ignore[method-assign]
     while store.retention.clean():
         pass

@@ -315,7 +315,7 @@ def test_what_is_no_word_of_the_runtime_file_is_refused(store: MessageStore, app
             appender.pass_half(half, HALF_TOPIC, half.properties, at, {})
     with pytest.raises(ValueError, match="3 guards: at most 2"):
         appender.decide(half, TOPIC, 0, {8: 0, 16: 0, 24: 0})
-    with pytest.raises(MessageRejected, match="none with the id 9"):
+    with pytest.raises(MessageRejected, match="no queue with the id 9"):
         appender.decide(half, TOPIC, 9, {})
     assert store.topics.max_offset(HALF_QUEUE) == 1
     assert bodies(store) == []
@@ -424,10 +424,10 @@ def test_half_messages_that_retention_removes_are_told_of(
     halves = [half_of(store, appender, b"x" * 1_500) for _ in range(100)]
     for half in halves[::2]:
         store.transactions.decide(half, commit=False)
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     store.retention.clean(requested=True, reserved_hours=1)
     store.state.raise_min_offset(2 * SMALL.commit_log_file_bytes)
-    low = store.retention.oldest(HALF_QUEUE)
+    low = store.compaction.oldest(HALF_QUEUE)
     assert low > 10
     with caplog.at_level(logging.ERROR):
         store.transactions.check()

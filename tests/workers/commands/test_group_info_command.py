@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rmqclient import App, Message, Producer
+from rmqclient import App, Message, Producer, sql
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.store import open_store
 from rmqclient.workers.cli import rmq
@@ -26,7 +26,7 @@ def test_the_filter_of_a_running_member_is_shown(tmp_path: Path) -> None:
     with open_store(tmp_path) as store, Producer(store) as producer:
         producer.create_topic("orders", 2)
         app = App(tmp_path)
-        app.handler("orders", group="billing", tags="paid", where="total > 100")(lambda _: None)
+        app.handler("orders", group="billing", tags="paid", filter=sql("total > 100"))(lambda _: None)
         consumer = PushConsumer(store, app.handlers, client_id="here")
         consumer.start()
         try:
@@ -35,13 +35,13 @@ def test_the_filter_of_a_running_member_is_shown(tmp_path: Path) -> None:
             assert rows == [
                 {
                     "topic": "orders",
-                    "subscription": "tags paid; where 'total > 100'; allocation averaged",
+                    "subscription": "tags paid; sql 'total > 100'; allocation averaged",
                     "members": ["here"],
                     "queues": 2,
                     "lag": 0,
                 }
             ]
-            assert "where 'total > 100'" in info(tmp_path)
+            assert "sql 'total > 100'" in info(tmp_path)
         finally:
             consumer.stop_taking()
             consumer.drain(10)

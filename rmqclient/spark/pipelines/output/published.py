@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 from rmqclient.errors import DataLost
 from rmqclient.spark.pipelines.output.directories import only_writer, sync_files, work_directory_of
 from rmqclient.store.files.mapped_file import sync_directory, sync_file
-from rmqclient.store.settings.config_file import replace_file
+from rmqclient.store.settings.document import replace_file
 
 _IDENTITY = "_published.json"
 _KEPT_BATCHES = 100

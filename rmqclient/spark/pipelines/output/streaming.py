@@ -10,15 +10,17 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from rmqclient.duration import Duration, in_seconds
+
 _LOOK_S = 0.1
 _OPEN_FILES = "64"
 """Files that one task writes at once. Beyond that Spark sorts by the partition columns, at the price of the order."""
 
 
 def run_stream(
-    stream: DataFrame, publish: Callable[[DataFrame, int], None], checkpoint: Path, every_s: float | None
+    stream: DataFrame, publish: Callable[[DataFrame, int], None], checkpoint: Path, every: Duration | None
 ) -> None:
-    """Run a stream to the end of what is there now, or with ``every_s`` until SIGINT, SIGTERM or the query's stop.
+    """Run a stream to the end of what is there now, or with ``every`` until SIGINT, SIGTERM or the query's stop.
 
     A micro-batch that is being published is finished first. Raises KeyboardInterrupt for a signal before the end, and
     StreamingQueryException, which has the text of what ``publish`` or the source raised.
@@ -32,9 +34,10 @@ def run_stream(
             publish(batch, number)
 
     writer = stream.writeStream.foreachBatch(publish_unless_stopped).option("checkpointLocation", str(checkpoint))
-    writer = (
-        writer.trigger(availableNow=True) if every_s is None else writer.trigger(processingTime=f"{every_s} seconds")
-    )
+    if every is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{in_seconds('every', every)} seconds")
     with _signals() as signalled:
         query = writer.start()
         try:
@@ -47,7 +50,7 @@ def run_stream(
                 query.stop()
         if not signalled.is_set():
             query.awaitTermination()
-        elif every_s is None:
+        elif every is None:
             raise KeyboardInterrupt
 
 

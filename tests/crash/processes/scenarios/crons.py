@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Callable
 
 from rmqclient import App, Producer
+from rmqclient.backend import open_backend
 from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.store import MessageStore, open_store
 from tests.crash.processes.order import Note, Order
@@ -32,7 +33,7 @@ def minutes_of(store: MessageStore) -> Callable[[int], float]:
     app.schedule("* * * * *", topic=TOPIC, name="minute", misfire_grace=MINUTES * A_MINUTE, coalesce=False)(
         body_of_tick
     )
-    sender = CronSender(store, Producer(store), app.crons[0], lambda: clock[0])
+    sender = CronSender(open_backend(store), Producer(store), app.crons[0], lambda: clock[0])
 
     def look_at(minute: int) -> float:
         clock[0] = NOON + minute * A_MINUTE

@@ -22,7 +22,7 @@ def clean(order: Order, note: Note) -> None:
     appender = appender_of(store)
     for number in range(5 * SMALL.consume_queue_file_entries):
         appender.append(Message(TOPIC, body_of(number, order.body_bytes)))
-    store.flush_thorough()
+    store.flusher.flush_thorough()
     store.build_index()
     store.disk.usage = lambda: Usage(99.0, 0)  # type: ignore[method-assign]
     order.arm()
@@ -48,7 +48,7 @@ def compact(order: Order, note: Note) -> None:
             appender.append(Message(COMPACT_QUEUE.topic, b"", keys=["key-1"]))
         for number in range(80):
             appender.append(Message(TOPIC, body_of(number, 1_500)))
-        store.flush_thorough()
+        store.flusher.flush_thorough()
         while store.retention.clean():
             pass
         note("compacted")

@@ -1,0 +1,205 @@
+"""Local backend: a store directory of this host.
+
+The store's own objects do the work. A grant is the compiled :class:`rmqclient.store.QueueGrant` itself, and a sender
+exposes the bound methods of the compiled appender, so a message passes through nothing on its way to the kernel.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from rmqclient.backend.local_groups import LocalMembers
+from rmqclient.backend.local_reader import read
+from rmqclient.backend.local_sender import LocalSender
+from rmqclient.backend.protocols import Backend, GroupQueue, Span
+from rmqclient.backend.pull_result import PullResult
+from rmqclient.codecs import encode_body
+from rmqclient.filters.tag import TagFilter
+from rmqclient.message import ReceivedMessage
+from rmqclient.store import ArrivalBell, MessageQueue, MessageStore, StoreConfig, layout
+from rmqclient.store.errors import QueueError, QueueOwned
+from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
+from rmqclient.store.runtime.group_table import GroupQueueSlot
+
+_log = logging.getLogger(__name__)
+
+
+class LocalBackend:
+    """A store that processes of this host share. ``owns_store``: closing the backend closes the store."""
+
+    def __init__(self, store: MessageStore, *, owns_store: bool) -> None:
+        self.store = store
+        self._owns_store = owns_store
+
+    @property
+    def config(self) -> StoreConfig:
+        """The settings of the store."""
+        return self.store.config
+
+    @property
+    def root(self) -> Path:
+        """The directory of the store."""
+        return self.store.root
+
+    def check_usable(self) -> None:
+        """Raise StoreClosed when the store was closed, and in a forked child."""
+        self.store.check_usable()
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return self._usable().topics.topics()
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic. Raises UnknownTopic."""
+        return self._usable().topics.queues(topic)
+
+    def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
+        """Make a topic, or return the queues that it has. Raises TableFull, ConfigMismatch."""
+        return self._usable().topics.create(topic, queue_count, cleanup_policy)
+
+    def cleanup_policy(self, topic: str) -> str:
+        """Return ``delete`` or ``compact``. Raises UnknownTopic."""
+        return "compact" if self._usable().topics.is_compact(topic) else "delete"
+
+    def span(self, queue: MessageQueue) -> Span:
+        """Return which messages a queue has. Raises UnknownTopic."""
+        topics = self._usable().topics
+        return Span(topics.min_offset(queue), topics.max_offset(queue))
+
+    def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the queue offset of the first message stored then or later; the max offset when there is none."""
+        return self.store.queue_offset_by_time(queue, timestamp_ms)
+
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
+        """Return a message by its place in a queue. Raises MessageExpired, StoreCorrupt."""
+        return self.store.message_at(queue, queue_offset)
+
+    def read(self, queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:
+        """Return up to ``limit`` messages from ``offset`` on with a wanted tag. Raises UnknownTopic."""
+        return read(self._usable(), queue, offset, limit, wanted)
+
+    def messages_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[ReceivedMessage]:
+        """Return up to ``limit`` messages of a topic that have a key, the newest first. Raises StoreFull, StoreBusy."""
+        return self.store.messages_by_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
+
+    def sender(self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True) -> LocalSender:
+        """Return what appends messages for one producer; see :meth:`rmqclient.backend.protocols.Backend.sender`."""
+        return LocalSender(self.store, self.store.appender(make_topic, encode_body, prepare=prepare))
+
+    def members(self) -> LocalMembers:
+        """Return what takes part in groups, for one consumer."""
+        return LocalMembers(self.store)
+
+    def bell(self) -> ArrivalBell:
+        """Return a bell that the senders to some queues ring."""
+        return self.store.arrival_bell()
+
+    def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Return where a group goes on in a queue; None when it never had the queue. Raises UnknownTopic."""
+        store = self._usable()
+        slot = store.groups.find(group, store.topics.slot(queue))
+        return None if slot is None else slot.committed_offset
+
+    def commit_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
+        """Set where a group goes on in a queue. Raises QueueOwned while a member of the group has it, StoreBusy."""
+        store = self._usable()
+        slot = store.groups.find_or_add(group, store.topics.slot(queue), queue_offset)
+        with slot.locked(store.config.lock_timeout_ms):
+            owner = store.members().owner(slot)
+            if owner is not None:
+                raise QueueOwned(
+                    f"group {group!r}: queue {queue.queue_id} of {queue.topic!r} is owned by member "
+                    f"{owner.client_id!r} (process {owner.pid}), which keeps its offset: commit in another group, or "
+                    "move this one with `rmq group seek`"
+                )
+            slot.seek(queue_offset)
+
+    def begin_group(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
+        """Set where a new group begins, in all these queues or in none, and keep that on the disk.
+
+        False, and nothing is done, when the group has one of the queues. Raises TableFull, StoreBusy.
+        """
+        store = self._usable()
+        begun = store.groups.begin(group, {store.topics.slot(queue): offset for queue, offset in offsets.items()})
+        if begun:
+            try:
+                store.persist_offsets()
+            except QueueError as error:  # after a power cut the group would be a new one again, and begin later
+                _log.error("group %s: where it began is not on the disk yet, which is tried again: %s", group, error)
+        return begun
+
+    def group_queues(self) -> list[GroupQueue]:
+        """Return how every group stands in every queue that it ever had. Words are read without a lock."""
+        store = self._usable()
+        return [_as_seen(slot, store.topics.queue(slot.queue_slot)) for slot in store.groups]
+
+    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int]) -> None:
+        """Move groups in queues, by group and queue, and keep that on the disk. Members lose the queues.
+
+        Raises TableFull, StoreBusy: some are moved then. StoreFull: all are moved, and the disk does not know it yet.
+        """
+        store = self._usable()
+        for (group, queue), offset in offsets.items():
+            slot = store.groups.find_or_add(group, store.topics.slot(queue), offset)
+            with slot.locked(store.config.lock_timeout_ms):
+                slot.seek(offset)
+        store.state.signal_membership()
+        store.persist_offsets()
+
+    def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
+        """Let groups take nothing more from queues, or again; their owners are woken. Raises StoreBusy."""
+        store = self._usable()
+        for group, queue in group_queues:
+            slot = store.groups.find(group, store.topics.slot(queue))
+            if slot is not None:
+                with slot.locked(store.config.lock_timeout_ms):
+                    slot.store("paused", int(paused))
+                if slot.load("owner"):
+                    store.state.signal_arrival((slot.load("owner") - 1) % layout.ARRIVAL_LANES)
+
+    @contextmanager
+    def alone(self, name: str, timeout_s: float) -> Iterator[None]:
+        """Keep every other process from what has this name, until the block ends. Raises StoreBusy.
+
+        Names share a fixed number of locks, so another name may wait, too.
+        """
+        with self._usable().lock.held(CRON_BYTES + zlib.crc32(name.encode()) % CRON_STRIPES, timeout_s):
+            yield
+
+    def shared(self) -> LocalBackend:
+        """Return this backend for a user that does not own it: its ``close`` leaves the store open."""
+        return LocalBackend(self.store, owns_store=False)
+
+    def close(self) -> None:
+        """Leave the store if this backend opened it. Closing twice does nothing. Raises as the store's ``close``."""
+        if self._owns_store:
+            self.store.close()
+
+    def _usable(self) -> MessageStore:
+        self.store.check_usable()
+        return self.store
+
+
+def _as_seen(slot: GroupQueueSlot, queue: MessageQueue) -> GroupQueue:
+    return GroupQueue(
+        group=slot.group,
+        queue=queue,
+        committed_offset=slot.committed_offset,
+        acknowledged_ahead=slot.acknowledged_bits().bit_count(),
+        owner=(slot.load("owner"), slot.load("owner_incarnation")),
+        epoch=slot.load("epoch"),
+        paused=bool(slot.load("paused")),
+        flow_control=slot.load("flow_control"),
+        held_attempts=slot.load("held_attempts") & 0xFFFF_FFFF if slot.load("held_offset") else 0,
+    )
+
+
+def store_of(backend: Backend, user: str) -> MessageStore:
+    """Return the store of a backend, for a user that reads its files. Raises ValueError for another backend."""
+    if isinstance(backend, LocalBackend):
+        return backend.store
+    raise ValueError(f"{user} needs a store of this host: give its directory, not {backend!r}")

@@ -1,0 +1,92 @@
+"""Local groups: the members of a store's groups, and the bells that they sleep on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from rmqclient.backend.protocols import Grant, Seat
+from rmqclient.filters import MessageFilter
+from rmqclient.store import Bell, Interrupted, Member, MemberInfo, MessageQueue, MessageStore, QueueGrant, Running
+from rmqclient.store import Seat as MemberSeat
+
+
+class LocalMembers:
+    """The memberships of one consumer in the groups of a store."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._table = store.members()
+
+    @property
+    def bell(self) -> Bell:
+        """Rings when a member joins or leaves or a topic is made, and when another member tells one of these."""
+        return self._table.bell
+
+    def all(self) -> list[MemberInfo]:
+        """Return every member whose process runs."""
+        return self._table.all()
+
+    def has(self, group: str, topic: str) -> bool:
+        """Tell whether a group has a living member for a topic, in any process."""
+        return any((member.group, member.topic) == (group, topic) for member in self._table.all())
+
+    def join(self, group: str, topic: str, client_id: str, subscription: str) -> LocalMembership:
+        """Become a member; see :meth:`rmqclient.backend.protocols.Members.join`."""
+        return LocalMembership(self._store, self._table.join(group, topic, client_id, subscription))
+
+
+class LocalMembership:
+    """One member of a group of a store, for one topic."""
+
+    def __init__(self, store: MessageStore, member: Member) -> None:
+        self.group = member.group
+        self.topic = member.topic
+        self.client_id = member.client_id
+        self.bell = store.arrival_bell(member.arrival_lane)
+        self._store = store
+        self._member = member
+        self._table = member.table
+        self._numbered: Sequence[MessageQueue] = ()
+        self._numbers: list[int] = []
+
+    def beat(self) -> None:
+        """Show that this process runs."""
+        self._member.beat()
+
+    def watch(self) -> bool:
+        """Look whether the member that this one watches has died. True when it has: every member is woken then."""
+        return self._table.watch(self._member.slot)
+
+    def counted(self, lease_ms: int) -> tuple[MemberSeat, ...]:
+        """Return the members that the queues are allocated to, sorted by client id."""
+        return self._table.counted(self.group, self.topic, lease_ms)
+
+    def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:
+        """Return the key of the member that has each queue; one read of shared memory for all of them."""
+        if queues != self._numbered:
+            self._numbered, self._numbers = queues, [self._member.queue_slot(queue).number for queue in queues]
+        pairs = list(zip(*map(self._store.groups.column, ("owner", "owner_incarnation")), strict=True))
+        return tuple([pairs[number] for number in self._numbers])
+
+    def grant(self, queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> QueueGrant | None:
+        """Become the owner of a queue if it is free, and return what takes its messages; None if it is not free."""
+        slot = self._member.queue_slot(queue)
+        epoch = self._member.take(slot, lease_ms)
+        return None if epoch is None else self._store.grant(slot, epoch, wanted.tag_set)
+
+    def interrupted(self, grant: Grant) -> dict[int, list[Interrupted]]:
+        """Return, by queue offset, the messages that processes died with before this grant, the last death last."""
+        return self._table.running.interrupted(self._member.queue_slot(grant.queue))
+
+    def tell(self, seats: Iterable[Seat]) -> None:
+        """Wake these members, so that they look at once."""
+        self._member.tell(cast("Iterable[MemberSeat]", seats))
+
+    def claim(self, count: int) -> list[Running]:
+        """Take a slot for each of ``count`` handler threads. Raises TableFull, StoreBusy."""
+        return self._table.running.claim(self._member.slot, self._member.incarnation, count)
+
+    def leave(self) -> None:
+        """End the membership. Queues must be released before."""
+        self._member.leave()

@@ -1,0 +1,60 @@
+"""Local sender: appends messages to a store of this host."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from rmqclient.codecs import encoded
+from rmqclient.message import Message, SendResult
+from rmqclient.store import Appender, MessageStore
+from rmqclient.store.append.write_buffer import WriteBuffer
+
+
+class LocalSender:
+    """The open form of a sender. Its appends are the bound methods of the compiled appender."""
+
+    def __init__(self, store: MessageStore, appender: Appender) -> None:
+        self._store = store
+        self._appender = appender
+        self.check_usable = store.check_usable
+        self.encoded = encoded
+        self.append = appender.append
+        self.append_batch = appender.append_batch
+        self.append_inner_batch = appender.append_inner_batch
+        self.append_half = appender.append_half
+        self.append_copy = appender.append_copy
+
+    def append_once(
+        self,
+        message: Message,
+        key: str,
+        within: timedelta | None,
+        sharding_key: str | None,
+        delay_level: int,
+        due_ms: int,
+    ) -> SendResult:
+        """Append a message that has its key already, unless one was appended with this key before.
+
+        Raises as an append; StoreBusy also while another sender with this key, or with one of a thousandth of the
+        others, is stopped in the middle of it; StoreCorrupt for an index file of another size.
+        """
+        once = self._store.once
+        with once.alone(message.topic, key):
+            found = once.find(message.topic, key, within)
+            return found or self.append(message, sharding_key, delay_level, due_ms)
+
+    def cancel(self, message_id: str) -> bool:
+        """Cancel a message that waits for its time. False when it does not wait."""
+        return self._store.timer.cancel(message_id, appender=self._appender)
+
+    def wait_until_flushed(self, commit_log_end: int | None = None) -> None:
+        """Return when the log is on the disk up to an offset; None stands for all that is in it.
+
+        Raises NotFlushed, StorePoisoned.
+        """
+        end = self._store.state.published_to if commit_log_end is None else commit_log_end
+        self._store.flusher.wait_until_flushed(end)
+
+    def buffer(self, limit_bytes: int) -> WriteBuffer:
+        """Return a buffer of this process, for at most so many bytes of messages."""
+        return WriteBuffer(self._appender, self._store.config, limit_bytes)

@@ -1,0 +1,107 @@
+"""Appenders: what a producer stores messages with, and the topics that the store makes for its own messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqclient.store import layout
+from rmqclient.store.append.appending import AppendFiles
+from rmqclient.store.append.preparer import Preparer
+from rmqclient.store.kernel._kernel import (
+    DELAYS,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OPERATION_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    Appender,
+    Route,
+)
+from rmqclient.store.layout import IDLE
+from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.parts import Parts
+from rmqclient.store.runtime.shared_state import process_start_unique
+from rmqclient.store.settings.disk import Disk
+from rmqclient.store.waiting import timer
+
+QUEUES_OF_WAITING = {SCHEDULE_TOPIC: len(DELAYS), TIMER_TOPIC: 1, HALF_TOPIC: 1, OPERATION_TOPIC: 1, GIVEN_UP_TOPIC: 1}
+"""How many queues each topic has in which messages wait, by topic. The first message of its kind makes the topic."""
+
+_HOST = bytes((127, 0, 0, 1))
+_BROKER_PORT = 10_911  # RocketMQ's default; part of every offset message id
+
+
+class Appenders:
+    """Makes the appenders of one process."""
+
+    def __init__(self, parts: Parts, disk: Disk) -> None:
+        self._parts = parts
+        self._files = AppendFiles(parts, disk)
+        self._preparers: list[Preparer] = []
+
+    def appender(
+        self,
+        make_topic: Callable[[str], list[MessageQueue]],
+        encode_body: Callable[[object], bytes],
+        *,
+        prepare: bool = True,
+    ) -> Appender:
+        """See :meth:`rmqclient.store.MessageStore.appender`."""
+        state, config = self._parts.state, self._parts.config
+
+        def make_route(topic: str) -> Route:
+            return self._route(topic, make_topic)
+
+        appender = Appender(
+            state.mapping,
+            self._files,
+            make_route,
+            encode_body,
+            log_file_bytes=config.commit_log_file_bytes,
+            entries_per_file=config.consume_queue_file_entries,
+            max_body_bytes=config.max_body_bytes,
+            timeout_ms=config.lock_timeout_ms,
+            busy_timeout_ms=config.page_cache_busy_timeout_ms,
+            queue_table_at=layout.QUEUE_TABLE_AT,
+            queue_slot_size=layout.QUEUE_SLOT.size,
+            timer_at=layout.TIMER_AT,
+            timer_bits=layout.TIMER_BITS,
+            born_host=_HOST + (0).to_bytes(4, "big"),
+            store_host=_HOST + _BROKER_PORT.to_bytes(4, "big"),
+            unique_prefix=process_start_unique(),
+        )
+        if prepare:
+            self._preparers.append(Preparer(state, self._parts.log_files, appender))
+        return appender
+
+    def for_waiting(self) -> Appender:
+        """Return what delivers messages that waited: to topics that are there, and to those where messages wait."""
+        return self.appender(self._parts.topics.queues, _encoded, prepare=False)
+
+    def settle(self) -> int:
+        """See :meth:`rmqclient.store.MessageStore.settle_appends`."""
+        if self._parts.state.append_stage != IDLE:
+            self._files.repair()
+        return self._parts.state.published_to
+
+    def prepare_next_file(self) -> None:
+        """Make the commit log file that the next roll needs. Raises StoreFull."""
+        self._files.prepare_next()
+
+    def close(self) -> None:
+        """End the threads that populate pages; returns when they have ended."""
+        for preparer in self._preparers:
+            preparer.close()
+        self._preparers.clear()
+
+    def _route(self, topic: str, make_topic: Callable[[str], list[MessageQueue]]) -> Route:
+        topics, own = self._parts.topics, QUEUES_OF_WAITING.get(topic)
+        queues = topics.create(topic, own) if own else make_topic(topic)
+        slots = [topics.slot(queue) for queue in queues]
+        if topic == TIMER_TOPIC:  # its deliverer could not arm the queue while the topic was missing
+            self._parts.state.signal_arrival(timer.LANE)
+        return Route(topic, list(queues), slots, topics.is_compact(topic))
+
+
+def _encoded(body: object) -> bytes:
+    return str(body).encode()

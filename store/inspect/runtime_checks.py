@@ -1,0 +1,114 @@
+"""Runtime checks: what is wrong with the words of the runtime file, for :mod:`rmqclient.store.inspect.verify`.
+
+Each check has the number of its invariant there. Other processes may be changing the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from rmqclient.store import layout
+from rmqclient.store.inspect.found import LOOKS, Found, Problem, bounds_of
+from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
+from rmqclient.store.runtime.shared_state import FILE_NAME, SharedState
+from rmqclient.store.waiting.timer_bits import QUEUE as TIMER_QUEUE
+from rmqclient.store.waiting.timer_bits import WORD, set_bits_to
+
+TIMER_WORDS = (layout.TIMER_HEADER.at["done_to"], layout.TIMER_HEADER.at["clearing_to"])
+
+
+def check_committed_offsets(found: Found) -> Iterator[Problem]:
+    """8: a move whose owner died stays as it is until the next acknowledgement, so a short one is no problem."""
+    for state, slot in _group_slots(found):
+        problem = ""
+        for _ in range(LOOKS):
+            oldest = bounds_of(state, slot.queue_slot).start
+            problem = move_problem(slot.committed_offset, slot.load("advance_to"), oldest)
+            if not problem:
+                break
+        if problem:
+            yield _of_group(8, found, slot, "advance_to", problem)
+
+
+def move_problem(committed_offset: int, advance_to: int, min_offset: int = 0) -> str:
+    """Say what is wrong with a move of ``committed_offset``; empty when nothing is.
+
+    Over messages that were removed, up to ``min_offset``, it may be a move of any length.
+    """
+    if committed_offset > advance_to:
+        return f"advance_to {advance_to} is below committed_offset {committed_offset}"
+    if advance_to - max(committed_offset, min(advance_to, min_offset)) > layout.ACK_WINDOW:
+        return f"advance_to {advance_to} is more than {layout.ACK_WINDOW} above committed_offset {committed_offset}"
+    return ""
+
+
+def check_acknowledged_messages(found: Found) -> Iterator[Problem]:
+    """9: a bit left for a finished message reads as one for a message 2,048 later, which nobody can have taken."""
+    for state, slot in _group_slots(found):
+        problem = ""
+        for _ in range(LOOKS):
+            committed, bits = slot.committed_offset, slot.acknowledged_bits()
+            high = bounds_of(state, slot.queue_slot).stop
+            problem = bits_problem(committed, bits, high) if slot.committed_offset == committed else ""
+            if not problem:
+                break
+        if problem:
+            yield _of_group(9, found, slot, "acknowledged", problem)
+
+
+def bits_problem(committed_offset: int, bits: int, max_offset: int) -> str:
+    """Say what is wrong with an acknowledgement bitmap; empty when nothing is."""
+    for offset in range(max(committed_offset, max_offset), committed_offset + layout.ACK_WINDOW):
+        if bits >> offset % layout.ACK_WINDOW & 1:
+            finished = offset - layout.ACK_WINDOW
+            return f"the bit of message {finished} is set, below committed_offset {committed_offset}"
+    return ""
+
+
+def check_frontiers(found: Found) -> Iterator[Problem]:
+    """10: each is read after the one that must not be above it, and none falls below a place that another has seen."""
+    if found.reader.state is None:
+        return
+    names = ("flushed_to", "published_to", "written_to")
+    values = [getattr(found.reader.state, name) for name in names]
+    for (lower, low), (upper, high) in pairwise(zip(names, values, strict=True)):
+        if low > high:
+            at = layout.RUNTIME_HEADER.at[upper]
+            yield Problem(10, found.reader.root / FILE_NAME, at, f"{upper} {high} is below {lower} {low}")
+
+
+def check_timer(found: Found) -> Iterator[Problem]:
+    """13: the queue is looked at last, because an append may have moved it meanwhile."""
+    state, slot = found.reader.state, found.slots.get(TIMER_QUEUE)
+    if state is None:
+        return
+    done_to, clearing_to = (state.words.load(layout.TIMER_AT + at) for at in TIMER_WORDS)
+    set_to = set_bits_to(state, done_to)
+    high = 0 if slot is None else bounds_of(state, slot).stop
+    if problem := timer_problem(done_to, clearing_to, set_to, high):
+        yield Problem(13, found.reader.root / FILE_NAME, layout.TIMER_AT, problem)
+
+
+def timer_problem(done_to: int, clearing_to: int, set_to: int, max_offset: int) -> str:
+    """Say what is wrong with the timer's bits, the last of which is set below ``set_to``; empty when nothing is."""
+    if done_to % WORD or clearing_to % WORD:
+        return f"done_to {done_to} or clearing_to {clearing_to} is no multiple of {WORD}"
+    if not done_to <= clearing_to <= max_offset:
+        return f"done_to {done_to}, clearing_to {clearing_to} and the max offset {max_offset} are not in this order"
+    if set_to > max_offset:
+        return f"the bit of message {set_to - 1} is set, and the next message is {max_offset}"
+    return ""
+
+
+def _of_group(invariant: int, found: Found, slot: GroupQueueSlot, name: str, problem: str) -> Problem:
+    position = slot.at + layout.GROUP_QUEUE_SLOT.at[name]
+    return Problem(invariant, found.reader.root / FILE_NAME, position, f"group {slot.group}: {problem}")
+
+
+def _group_slots(found: Found) -> Iterator[tuple[SharedState, GroupQueueSlot]]:
+    state = found.reader.state
+    if state is not None:
+        for slot in GroupTable(state, lock_timeout_ms=0):
+            if slot.queue_slot < state.queue_count and slot.load("seek_to") == 0:
+                yield state, slot

@@ -1,0 +1,186 @@
+"""The source distribution and the wheel that is built from it, beside an application with names like ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+pytest.importorskip("pip")
+
+pytestmark = [pytest.mark.sweep, pytest.mark.slow]  # the kernel is compiled
+
+TOP = Path(__file__).parents[2]
+DEPENDENCIES = Path(click.__file__).parents[1]
+"""Where this environment has what the package depends on. An editable install leaves nothing of the package there."""
+
+MADE_BY_A_BUILD = shutil.ignore_patterns("*.so", "_kernel.c", "__pycache__", "*.egg-info")
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Build the source distribution in a copy of the tree, and unpack it."""
+    tree = tmp_path_factory.mktemp("tree")
+    for name in ("rmqclient", "store", "workers", "tests"):
+        shutil.copytree(TOP / name, tree / name, symlinks=True, ignore=MADE_BY_A_BUILD)
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE"):
+        shutil.copy(TOP / name, tree)
+    run(sys.executable, "-c", "from setuptools.build_meta import build_sdist; build_sdist('dist')", cwd=tree)
+    (archive,) = (tree / "dist").iterdir()
+    with tarfile.open(archive) as opened:
+        opened.extractall(tree / "unpacked", filter="data")
+    (unpacked,) = (tree / "unpacked").iterdir()
+    yield unpacked
+    shutil.rmtree(tree)
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path) -> Path:
+    """Build a wheel from the source distribution; without optimising, which takes a minute more."""
+    recipe = sdist / "setup.py"
+    recipe.write_text(recipe.read_text(encoding="utf-8").replace('"-O3"', '"-O0"'), encoding="utf-8")
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-build-isolation",
+        "--no-deps",
+        "--no-index",
+        "-w",
+        "dist",
+        ".",
+        cwd=sdist,
+    )
+    (built,) = (sdist / "dist").iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Install the wheel into a fresh environment; its dependencies are those of this one."""
+    directory = tmp_path_factory.mktemp("environment")
+    venv.create(directory, symlinks=True)
+    python = directory / "bin" / "python"
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--no-deps",
+        "--no-index",
+        str(wheel),
+        cwd=directory,
+    )
+    (packages,) = directory.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(f"{DEPENDENCIES}\n", encoding="utf-8")
+    yield directory
+    shutil.rmtree(directory)
+
+
+def test_the_sources_hold_each_file_once_as_a_real_file_with_all_that_the_kernel_is_compiled_from(sdist: Path) -> None:
+    held = {path.relative_to(sdist).as_posix() for path in sdist.rglob("*")}
+    assert not [path for path in sdist.rglob("*") if path.is_symlink()]
+    assert not {name for name in held if name.split("/")[0] in {"store", "workers", "tests"}}
+    assert not {name for name in held if name.endswith(("_kernel.c", ".so"))}
+    kernel = TOP / "rmqclient" / "store" / "kernel"
+    sources = {
+        path.relative_to(TOP).as_posix() for suffix in ("pyx", "pxi", "h") for path in kernel.rglob(f"*.{suffix}")
+    }
+    assert sources <= held
+    modules = {path.relative_to(TOP).as_posix() for name in ("store", "workers") for path in (TOP / name).rglob("*.py")}
+    assert {f"rmqclient/{name}" for name in modules} <= held
+
+
+def test_the_wheel_holds_the_package_and_nothing_beside_it(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"rmqclient"}
+    assert not [name for name in names if name.endswith((".c", ".pyx", ".pxi", ".h")) or "/tests/" in name]
+    assert len([name for name in names if name.endswith(".so")]) == 1
+    assert {"rmqclient/py.typed", "rmqclient/store/kernel/_kernel.pyi"} <= set(names)
+    assert len(names) == len(set(names))
+
+
+def test_an_application_with_a_store_workers_and_tests_of_its_own_runs(environment: Path, tmp_path: Path) -> None:
+    # Given a shop whose folders have the names of ours
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    (shop / "orders.py").write_text(ORDERS, encoding="utf-8")
+    (shop / "workers.py").write_text("NAME = 'the workers of the shop'\n", encoding="utf-8")
+    for name in ("store", "tests", "remoting", "broker"):
+        (shop / name).mkdir()
+        (shop / name / "__init__.py").write_text(f"NAME = 'the {name} of the shop'\n", encoding="utf-8")
+    rmq = str(environment / "bin" / "rmq")
+
+    # When its handler runs in a worker
+    with subprocess.Popen([rmq, "run", "orders:app", "--processes", "1"], cwd=shop, env=clean()) as supervisor:
+        try:
+            run(rmq, "send", "orders", "7", "--store", "queue", cwd=shop)
+            bill = shop / "bill"
+            run(sys.executable, "-c", WAIT, str(bill), cwd=shop)
+        finally:
+            supervisor.terminate()
+    assert supervisor.returncode == 0
+
+    # Then the shop has met its own folders, and ours were found beside them
+    assert bill.read_text(encoding="utf-8").splitlines() == [
+        "the store of the shop",
+        "the workers of the shop",
+        "the tests of the shop",
+        "7",
+    ]
+    assert run(rmq, "store", "verify", "queue", cwd=shop) == ""
+    where = "import rmqclient.store, rmqclient.workers, store; print(rmqclient.__file__, store.NAME, sep='\\n')"
+    file, name = run(str(environment / "bin" / "python"), "-c", where, cwd=shop).splitlines()
+    assert file.startswith(str(environment))
+    assert name == "the store of the shop"
+
+
+ORDERS = """
+from pathlib import Path
+
+import store
+import tests
+import workers
+
+from rmqclient import App
+
+app = App("queue")
+
+@app.handler("orders", group="billing")
+def bill(order: bytes) -> None:
+    draft = Path("bill.draft")
+    draft.write_text("\\n".join([store.NAME, workers.NAME, tests.NAME, order.decode()]))
+    draft.rename("bill")
+"""
+
+WAIT = """
+import pathlib, sys, time
+end = time.monotonic() + 60
+while not pathlib.Path(sys.argv[1]).exists():
+    if time.monotonic() > end:
+        sys.exit("no handler has run")
+    time.sleep(0.05)
+"""
+
+
+def run(*command: str, cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, env=clean(), capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def clean() -> dict[str, str]:
+    """The variables of this process without those that add to the path or name a store."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RMQ_", "PIP_CONFIG"))}
