@@ -263,7 +263,7 @@ class MemoryGrant:
         with self._log.lock:
             while self.valid and len(found) < limit and self.next_offset < self._end(span):
                 if self.next_offset not in self._progress.acknowledged:
-                    message = self._log.message_at(self.queue, self.next_offset)
+                    message = self._log.message_at(self.queue, self.next_offset).as_delivered()
                     if self._wanted.matches(message):
                         found.append(self._counted(message))
                     else:

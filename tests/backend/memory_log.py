@@ -93,7 +93,7 @@ class MemoryLog:
         messages = self.messages(queue)
         if not 0 <= queue_offset < len(messages):
             raise MessageExpired(f"no message {queue_offset} in {queue}")
-        return messages[queue_offset].as_delivered()
+        return messages[queue_offset]
 
     def arm(self, queue: MessageQueue, lane: int) -> None:
         with self.lock:
