@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqclient.store.layout import ACK_WINDOW
+from rmqclient.store import ACK_WINDOW
 
 _MAY_BE_OFF = {"max_messages_per_topic", "max_bytes_per_topic"}
 

@@ -80,6 +80,11 @@ class MemberInfo:
     subscription: str
     heartbeat_age_ms: float
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """The ``owner`` and ``owner_incarnation`` of the queues that the member owns."""
+        return self.slot + 1, self.incarnation
+
 
 class MemberTable:
     """The member table, as one consumer uses it.

@@ -59,10 +59,10 @@ def message_find(
     query: str | None,
 ) -> None:
     """The messages of TOPIC with KEY, the newest first."""
-    from rmqclient import admin
+    from rmqclient.consuming.reader import Reader
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        found = admin.find(store, topic_name, key, since_ms=since, until_ms=until, limit=limit)
+    with opening(root, lambda: Reader(root)) as reader:
+        found = reader.find(topic_name, key, since_ms=since, until_ms=until, limit=limit)
     if output == "table" and query is None:
         for each in found:
             click.echo(status.message_line(each))
@@ -131,12 +131,12 @@ def _body(argument: str | None) -> bytes:
 @with_output
 def tail(topic_name: str, begin: str | int, follow: bool, root: Path, output: str, query: str | None) -> None:
     """Print the messages of TOPIC, one per line. Takes part in no group and changes no offset."""
-    from rmqclient import admin
+    from rmqclient.consuming.reader import Reader
 
     if output == "json" and follow:
         raise click.UsageError("a JSON document has an end: use -o jsonl, or --no-follow")
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        messages = admin.tail(store, topic_name, start=begin, follow=follow)
+    with opening(root, lambda: Reader(root)) as reader:
+        messages = reader.tail(topic_name, start=begin, follow=follow)
         if output == "json":
             write([status.message_row(each) for each in messages], output=output, query=query)
             return
