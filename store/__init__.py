@@ -129,6 +129,8 @@ def _declared() -> dict[str, int]:
         table, _, field = name.partition(".")
         if not field:
             declared[name] = getattr(layout, name)
+        elif table == "found":
+            declared[name] = layout.FOUND[field]
         elif field == "size_of":
             declared[name] = tables[table].size
         else:

@@ -52,6 +52,27 @@ def test_a_handler_gets_every_message_once_and_acknowledges_it(store: MessageSto
     assert set(seen.values()) == {1}
 
 
+def test_a_consumer_opens_the_directory_that_it_is_given_and_leaves_it_at_the_end(tmp_path: Path) -> None:
+    root, arrived = tmp_path / "store", threading.Event()
+    app = App(root)
+
+    @app.handler("t", group="g")
+    def handle(message: ReceivedMessage) -> None:
+        arrived.set()
+
+    with Producer(root) as producer:
+        producer.send(Message("t", b""))
+    consumer = PushConsumer(root, app.handlers)
+    consumer.start()
+    assert arrived.wait(5)
+    consumer.stop_taking()
+    assert consumer.drain(10) == 0
+    consumer.close()
+    with open_store(root) as store:
+        assert is_finished(store)
+        assert store.members().all() == []
+
+
 def test_a_consumer_that_starts_before_its_topic_exists_gets_its_first_message(
     store: MessageStore, producer: Producer
 ) -> None:
