@@ -1,11 +1,11 @@
-"""Write buffer: messages of one process that are not in the log yet, and are appended in batches.
+"""Write buffer: messages of one process that are not in the log yet and will be appended in batches.
 
-RocketMQ's transient store pool (``transientStorePoolEnable``) is the model: it, too, is committed every 200 ms, and
-what was not committed is lost with the process. Here the buffer holds messages instead of a mapped page range, because
+RocketMQ's transient store pool (``transientStorePoolEnable``) is the model. That pool, too, is committed every 200 ms,
+and its uncommitted messages die with the process. This buffer holds messages instead of a mapped page range, because
 the log belongs to several processes.
 
-Consecutive messages of one topic and sharding key are one batch. Batches are appended in the order of their messages,
-and the one that fails stays with all behind it, so messages never overtake each other.
+Consecutive messages of one topic and sharding key are one batch. Batches are appended in the order of their messages.
+A batch that fails stays in the buffer, and so do all batches behind it, so messages never overtake each other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Batch:
     topic: str
     sharding_key: str | None
     queue: int | None
-    """Number of the only queue that its messages may go to; None where the queues take turns."""
+    """Number of the only queue that its messages may go to; None if the queues take turns."""
     room: int
     messages: list[Message] = field(default_factory=list)
     size: int = 0
@@ -41,8 +41,8 @@ class _Batch:
 class WriteBuffer:
     """Collects messages up to ``limit_bytes`` of records, for any thread of one process.
 
-    A thread of its own commits every ``commit_interval_ms``. Whoever adds a message waits for a commit only when the
-    buffer is full, so that a slow disk or a stuck append of another process does not hold senders up before that.
+    A thread of its own commits every ``commit_interval_ms``. :meth:`add` waits for a commit only when the buffer is
+    full, so a slow disk or a stuck append of another process does not delay senders before that.
     """
 
     def __init__(self, appender: Appender, config: StoreConfig, limit_bytes: int) -> None:
@@ -64,19 +64,19 @@ class WriteBuffer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is committed any more."""
+        """Whether the buffer was closed: it takes and commits nothing."""
         return self._closed.is_set()
 
     def __len__(self) -> int:
-        """Messages that are not in the log yet."""
+        """Return how many messages are not in the log yet."""
         with self._lock:
             return sum(len(batch.messages) for batch in self._batches)
 
     def add(self, message: Message, sharding_key: str | None) -> None:
-        """Take a message, whose body must be bytes; commits before, when it does not fit any more.
+        """Take a message, whose body must be bytes. Commits first if the message does not fit any more.
 
-        Raises what an append of it would raise, and what the last commit raised, if no later one succeeded. The message
-        was not taken then.
+        Raises what an append of the message would raise. Also raises what the last commit raised, unless a later commit
+        succeeded. In both cases the message was not taken.
         """
         size = self._appender.record_size(message, sharding_key)
         queue = self._appender.queue_of(message, sharding_key)
@@ -84,14 +84,14 @@ class WriteBuffer:
             self.commit()
 
     def commit(self) -> int:
-        """Append everything now; return how many messages. Raises as an append; what is left stays in the buffer."""
+        """Append everything now; return how many messages. Raises as an append; the rest stays in the buffer."""
         with self._committing:
             self._check_open()
             self._failure = None
             return self._commit()
 
     def close(self) -> None:
-        """Commit and stop. When that fails and may succeed later, this raises and the buffer stays open."""
+        """Commit and stop. Raises as an append; if the error is retryable, the buffer stays open."""
         with self._committing:
             try:
                 while not self.is_closed:
@@ -142,7 +142,7 @@ class WriteBuffer:
                 self._closed.set()
 
     def _commit(self) -> int:
-        """Append the batches that are there now, oldest first; the caller has ``_committing``."""
+        """Append the present batches, oldest first; the caller holds ``_committing``."""
         committed = 0
         for _ in range(len(self._batches)):
             with self._lock:
