@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from benchmarks.child import Begin
 from benchmarks.measure import Span
-from rmqclient import App, Message, Producer, SendResult, admin
+from rmqclient import App, Message, Producer, SendResult
+from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.handler import Order
 from rmqclient.store import open_store
@@ -124,8 +125,8 @@ def consume(begin: Begin, root: Path, threads: int = 1, topic: str = TOPIC, *, o
     """Handle all messages of a topic with a handler that does nothing; each is acknowledged by itself."""
     app = App(root)
     app.handler(topic, group="readers", threads=threads, order=order)(ignore)
-    with admin.open_store(root) as store:
-        total = admin.topic_info(store, topic).messages
+    with open_store(root) as store:
+        total = Admin(store).topic(topic).messages
         consumer = PushConsumer(store, app.handlers)
         begin()
         consumer.start()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rmqclient.backend.pull_result import PullResult, PullStatus
     from rmqclient.consumer_config import ConsumerConfig
     from rmqclient.consuming.pull_consumer import PullConsumer
+    from rmqclient.databases.inbox import Inbox
+    from rmqclient.databases.outbox import Outbox, Relay
     from rmqclient.delivery.suspension import Suspend
     from rmqclient.failures.retry import RetryPolicy
     from rmqclient.filters import jmespath, sql
@@ -58,13 +60,16 @@ __all__ = [
     "Decision",
     "Durability",
     "FlushConfig",
+    "Inbox",
     "Message",
     "MessageQueue",
+    "Outbox",
     "Producer",
     "PullConsumer",
     "PullResult",
     "PullStatus",
     "ReceivedMessage",
+    "Relay",
     "RequestFuture",
     "RetentionConfig",
     "RetryPolicy",
@@ -90,13 +95,16 @@ _HOMES = {
     "Decision": "rmqclient.sending.transaction_producer",
     "Durability": "rmqclient.store",
     "FlushConfig": "rmqclient.store",
+    "Inbox": "rmqclient.databases.inbox",
     "Message": "rmqclient.message",
     "MessageQueue": "rmqclient.store",
+    "Outbox": "rmqclient.databases.outbox",
     "Producer": "rmqclient.sending.producer",
     "PullConsumer": "rmqclient.consuming.pull_consumer",
     "PullResult": "rmqclient.backend.pull_result",
     "PullStatus": "rmqclient.backend.pull_result",
     "ReceivedMessage": "rmqclient.message",
+    "Relay": "rmqclient.databases.outbox",
     "RequestFuture": "rmqclient.sending.request",
     "RetentionConfig": "rmqclient.store",
     "RetryPolicy": "rmqclient.failures.retry",

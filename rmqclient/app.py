@@ -1,4 +1,4 @@
-"""App: the handlers and schedules of one application, and the store they take their messages from.
+"""App: the handlers and schedules of one application, and the store from which they take their messages.
 
 ::
 
@@ -10,8 +10,8 @@
     @app.schedule("*/5 * * * *", topic="reports")
     def report() -> dict[str, int]: ...
 
-Registration checks everything that can be checked without a store, at once, so that a mistake is a traceback of the
-line that made it. No store is touched before somebody runs the handlers.
+Registration checks everything that can be checked without a store, so that a mistake is a traceback of the line that
+made it. The store is opened when the handlers are run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _EXPECTED = "write it as `def handle(message)` or `async def handle(message)`"
 
 
 class App:
-    """A registry of handlers and schedules. Making one touches no store.
+    """A registry of handlers and schedules. Making one opens no store.
 
     ``root`` is the directory of the store; without it the environment variable ``RMQ_STORE`` names the directory.
     ``config`` is for a store that this application creates; with None an existing store keeps its settings.
@@ -71,7 +71,7 @@ class App:
 
     @property
     def root(self) -> Path:
-        """The directory of the store, absolute; it need not exist. Raises HandlerError when nobody named one."""
+        """The directory of the store, absolute; it need not exist. Raises HandlerError if no directory was named."""
         return _root_or_variable(self._root)
 
     def handler(
@@ -144,10 +144,10 @@ class App:
         self.crons += other.crons
 
     def table(self, topic: str, *, value_type: Any = bytes) -> AppTable:
-        """Return the present value of each key of ``topic``: a mapping for handlers, and whoever else imports this.
+        """Return the present value of each key of ``topic``, as a mapping for handlers and any other importing code.
 
-        Declare it once, where the application is made. Every process has its own, opened when it is first used there.
-        :class:`rmqclient.Table` says what it holds, and what ``value_type`` can be.
+        Declare it once, where the application is made. Every process has a table of its own, which is opened when it is
+        first used. :class:`rmqclient.Table` says what it holds, and what ``value_type`` can be.
 
         Raises InvalidName, and HandlerError for a ``value_type`` that no body can be decoded into.
         """
@@ -166,21 +166,21 @@ class App:
     ) -> Callable[[Function], Function]:
         """Send what the decorated function returns to ``topic`` at planned times; the function itself is unchanged.
 
-        However many workers run this application, each time has one message, whoever of them is killed or started
-        again. The function returns the body, or a Message of this topic, or None for no message. It takes nothing, or
-        the planned time, and may be called more than once for a time of which no message came: let it make a message,
-        and let a handler do the work.
+        Each planned time has one message, however many workers run this application, and whichever of them are killed
+        or restarted. The function returns the body, or a Message of this topic, or None to send nothing. It takes no
+        argument, or the planned time. It may be called again for a time that has no message: let it make a message, and
+        let a handler do the work.
 
-        The times are those of ``crontab``, five fields as ``crontab(5)`` has them, in ``timezone``, or every so many
-        whole seconds, counted from 1970 in UTC. ``name``, by default that of the function, and the topic identify the
-        schedule among all applications of the store.
+        The planned times are those of ``crontab``, five fields as in ``crontab(5)``, in ``timezone``; or every
+        ``every``, a timedelta or whole seconds, counted from 1970 in UTC. ``name``, by default the name of the
+        function, and the topic identify the schedule among all applications of the store.
 
-        Times that passed while nobody ran have their message sent late, by ``misfire_grace`` at most: the latest of
-        them, or with ``coalesce=False`` all. So a schedule that is new sends at once what its last time within the
-        grace would have been.
+        A time that passed while no worker ran has its message sent late, by at most ``misfire_grace``: only the latest
+        such time, or with ``coalesce=False`` all of them. So a new schedule sends a message at once if it would have
+        had a time within the grace.
 
-        Raises InvalidName for the topic or the name, and HandlerError for anything else that cannot be, and for a
-        second schedule of that topic and name.
+        Raises InvalidName for the topic or the name, HandlerError for any other option that is out of its limits, and
+        HandlerError for a second schedule of that topic and name.
         """
 
         def register(function: Function) -> Function:

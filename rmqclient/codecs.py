@@ -1,7 +1,7 @@
-"""Codecs: what an application gives as a body becomes bytes, and bytes become what its handler asks for.
+"""Codecs: they turn the body that an application gives into bytes, and bytes into the value that a handler asks for.
 
 =============================  ====================================  ==================================================
-given to ``Message``           stored                                a handler's parameter that gets it back
+given to ``Message``           stored                                type of a handler's parameter that gets it back
 =============================  ====================================  ==================================================
 bytes, bytearray, memoryview   the same bytes                        ``bytes``, ``bytearray``, ``memoryview``
 str                            UTF-8                                 ``str``
@@ -12,8 +12,8 @@ dataclass, dict, list, int...  JSON                                  that type, 
 
 A parameter without an annotation, or annotated with ReceivedMessage, ``object`` or ``Any``, gets the message itself.
 
-orjson and msgspec are imported when the first body needs them. pydantic is only used when the application has imported
-it. Nothing here can run code from a body: no pickle, no dill.
+The first body that needs orjson or msgspec imports it. pydantic is used only if the application has imported it. A body
+cannot run code here: neither pickle nor dill is used.
 """
 
 # ruff: noqa: PLC0415 - orjson and msgspec are imported where they are needed, for the reason above
@@ -38,10 +38,10 @@ BatchDecoder = Callable[[list[ReceivedMessage]], list[Any]]
 def encode_body(value: object) -> bytes:
     """Return the bytes to store for ``value``.
 
-    JSON has no NaN and no infinity: they are stored as ``null``. Sets and named tuples become arrays, and bytes inside
-    of other values base64.
+    JSON lacks NaN and infinity: they are stored as ``null``. Sets and named tuples become arrays, and bytes inside
+    other values become base64.
 
-    Raises MessageRejected, which names the type, when there is no way to encode it.
+    Raises MessageRejected, which names the type, if the value cannot be encoded.
     """
     if isinstance(value, bytes):
         return bytes(value)
@@ -51,7 +51,7 @@ def encode_body(value: object) -> bytes:
         kind = type(value)
         raise MessageRejected(
             f"a body of type {kind.__module__}.{kind.__qualname__} cannot be encoded: {error}; "
-            "give bytes, str, or what JSON can hold"
+            "give bytes, str, or a value that JSON can hold"
         ) from error
 
 
@@ -61,27 +61,29 @@ def encoded(message: Message) -> Message:
 
 
 def decoder_for(function: Callable[..., Any]) -> Decoder:
-    """Return what turns a message into the argument of ``function``, as the annotation of its first parameter asks.
+    """Return a decoder from a message to the argument that the annotation of the first parameter of ``function`` names.
 
-    The decoder raises ValueError, msgspec.DecodeError or pydantic.ValidationError for a body that does not fit, however
-    it was made.
+    The decoder raises ValueError, msgspec.DecodeError or pydantic.ValidationError for a body that does not fit,
+    whatever its sender was.
 
-    Raises HandlerError, which names the annotation, when that cannot be resolved or decoded into.
+    Raises HandlerError, which names the annotation, if the annotation cannot be resolved, or a body cannot be decoded
+    into it.
     """
     return _decoder_of(payload_annotation(function))
 
 
 def batch_decoder_for(function: Callable[..., Any]) -> BatchDecoder:
-    """Return what turns messages into the list that ``function`` takes, as ``list[Order]`` of its parameter asks.
+    """Return a decoder from messages to the list, such as ``list[Order]``, that ``function`` takes.
 
-    The decoder raises as those of :func:`decoder_for`. Raises HandlerError, also when the annotation is no list.
+    The decoder raises as those of :func:`decoder_for`. Raises HandlerError as it does, and for any annotation except a
+    list.
     """
     decode = element_decoder_for(function)
     return list if decode is message_itself else lambda messages: [decode(message) for message in messages]
 
 
 def element_decoder_for(function: Callable[..., Any]) -> Decoder:
-    """Return what turns one message into an element of the list that ``function`` takes."""
+    """Return a decoder from one message to an element of the list that ``function`` takes."""
     annotation = payload_annotation(function)
     plain = _without_alias(annotation)
     if any(plain is kind for kind in (Any, object, list, Sequence)):
@@ -89,16 +91,16 @@ def element_decoder_for(function: Callable[..., Any]) -> Decoder:
     if get_origin(plain) not in (list, Sequence):
         raise HandlerError(
             f"the annotation {annotation!r} of a batch handler's parameter is no list: write list[ReceivedMessage], "
-            "list[bytes], list[Order] or the like, or batch=1"
+            "list[bytes], list[Order] or the like, or leave batch out"
         )
     (element,) = get_args(plain)
     return _decoder_of(element)
 
 
 def value_decoder_for(kind: Any) -> Callable[[bytes], object]:
-    """Return what turns the bytes of a body into a value of the type ``kind``; with Any into what its JSON holds.
+    """Return a decoder from the bytes of a body to a value of type ``kind``; Any stands for whatever the JSON holds.
 
-    The decoder raises as those of :func:`decoder_for`, and RecursionError. Raises HandlerError when nothing can be
+    The decoder raises as those of :func:`decoder_for`, and RecursionError. Raises HandlerError if no body can be
     decoded into ``kind``.
     """
     plain = _without_alias(kind)
@@ -128,17 +130,17 @@ def _decoder_of(annotation: Any) -> Decoder:
 
 
 def message_itself(message: ReceivedMessage) -> object:
-    """Return ``message``: the decoder of a handler that asks for nothing else."""
+    """Return ``message``: the decoder of a handler that takes the message itself."""
     return message
 
 
 def payload_annotation(function: Callable[..., Any]) -> Any:
-    """Return the annotation of the first parameter, resolved; ``Any`` when it has none.
+    """Return the annotation of the first parameter, resolved; ``Any`` if it lacks one.
 
     Names are looked up where the function was defined and among the variables that it captured. ReceivedMessage is
     found even if it is imported for type checkers only.
 
-    Raises HandlerError, which names the annotation, when a name in it is not there.
+    Raises HandlerError, which names the annotation, if a name in it is not defined.
     """
     annotation: Any = inspect.Parameter.empty
     try:
@@ -156,7 +158,7 @@ def payload_annotation(function: Callable[..., Any]) -> Any:
 
 
 def python_function(function: Callable[..., Any]) -> FunctionType | None:
-    """Return the Python function inside of decorators, ``partial``, methods and callable objects, or None."""
+    """Return the Python function inside decorators, ``partial``, methods and callable objects, or None."""
     seen: Any = function
     for _ in range(100):
         if isinstance(seen, partial):
@@ -193,12 +195,12 @@ def _encode_with_orjson(value: object) -> bytes:
     try:
         return orjson.dumps(value, default=_plainer, option=options)
     except orjson.JSONEncodeError:
-        # Keys that are not str: the option makes every dict half as dear again, so only those that need it pay for it.
+        # Keys that are not str: the option costs 50 % for every dict, so only the values that need it pay for it.
         return orjson.dumps(value, default=_plainer, option=options | orjson.OPT_NON_STR_KEYS)
 
 
 def _plainer(value: object) -> object:
-    """One step towards JSON for what orjson does not know. Raises TypeError."""
+    """Return a value of a type that orjson lacks one step closer to JSON. Raises TypeError."""
     import msgspec
 
     return value.model_dump(mode="json") if _is_model(value) else msgspec.to_builtins(value)  # type: ignore[attr-defined]
@@ -296,4 +298,4 @@ _WITHOUT_JSON: tuple[tuple[Any, Decoder], ...] = (
     (memoryview, lambda message: memoryview(message.body)),
     (str, _text),
 )
-"""Annotations that are compared by identity: they may not be hashable."""
+"""Annotations compared by identity, because an annotation may be unhashable."""

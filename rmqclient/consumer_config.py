@@ -4,55 +4,59 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqclient.store.layout import ACK_WINDOW
+from rmqclient.store import ACK_WINDOW
 
 _MAY_BE_OFF = {"max_messages_per_topic", "max_bytes_per_topic"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """How a consumer takes messages and keeps its queues; the defaults are RocketMQ's."""
+    """How a consumer takes messages and keeps its queues. The defaults are RocketMQ's.
+
+    Raises ValueError for a setting below its minimum, a ``max_span`` beyond the acknowledgement bitmap, and a
+    ``lease_ms`` below four times ``liveness_interval_ms``.
+    """
 
     rebalance_interval_ms: int = 20_000
-    """Longest time between two looks at who has which queue; a change is seen at once. [20 s]"""
+    """Longest time between two rebalances; a change of the group starts one at once. [20 s]"""
 
     lease_ms: int = 10_000
-    """A member that does not renew for so long is taken for stopped, and its queues go to others. Well above the
+    """Time without a renewal after which a member counts as stopped, and its queues go to others. Set it well above the
     longest stall of a healthy process."""
 
     liveness_interval_ms: int = 250
-    """How often leases are renewed and dead members are looked for."""
+    """Interval between two renewals of the leases, and between two searches for dead members."""
 
     drain_ms: int = 5_000
-    """How long a queue that moves to another member waits for its running messages."""
+    """Longest time that a queue waits for its running messages before it moves to another member."""
 
     batch_messages: int = 32
-    """Messages taken at once from a queue. [pullBatchSize]"""
+    """Most messages taken from a queue at once. [pullBatchSize]"""
 
     max_messages: int = 1_000
-    """Unfinished messages of one queue. [pullThresholdForQueue]"""
+    """Most unfinished messages of one queue. [pullThresholdForQueue]"""
 
     max_bytes: int = 100 << 20
-    """Bytes of the unfinished messages of one queue. [pullThresholdSizeForQueue]"""
+    """Most bytes of the unfinished messages of one queue. [pullThresholdSizeForQueue]"""
 
     max_messages_per_topic: int = 0
-    """The same for all queues of a topic that this consumer holds: each gets an equal part, in the place of
-    ``max_messages``. 0 for no such limit. [pullThresholdForTopic]"""
+    """Most unfinished messages of all queues of a topic that this consumer holds: each queue gets an equal part, which
+    replaces ``max_messages``. 0 disables this limit. [pullThresholdForTopic]"""
 
     max_bytes_per_topic: int = 0
-    """The same in bytes, in the place of ``max_bytes``. 0 for no such limit. [pullThresholdSizeForTopic]"""
+    """The same in bytes; it replaces ``max_bytes``. 0 disables this limit. [pullThresholdSizeForTopic]"""
 
     max_span: int = 2_000
-    """Distance from the oldest unfinished to the newest taken message. [consumeConcurrentlyMaxSpan]"""
+    """Largest distance from the oldest unfinished message to the newest taken one. [consumeConcurrentlyMaxSpan]"""
 
     flow_control_ms: int = 50
-    """Pause of a queue that is at one of these limits. [PULL_TIME_DELAY_MILLS_WHEN_FLOW_CONTROL]"""
+    """Pause of a queue that has reached one of these limits. [PULL_TIME_DELAY_MILLS_WHEN_FLOW_CONTROL]"""
 
     local_retry_ms: int = 5_000
-    """Pause before a failed message is delivered again in place, because it could not be stored for its retry. [5 s]"""
+    """Pause before a failed message is delivered again in place, if it could not be stored for its retry. [5 s]"""
 
     suspend_ms: int = 1_000
-    """Pause of an ordered queue, or of one key, whose message failed; 10 ms to 30 s. [suspendCurrentQueueTimeMillis]"""
+    """Pause of an ordered queue, or of one key, after a failure; 10 ms to 30 s. [suspendCurrentQueueTimeMillis]"""
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

@@ -1,13 +1,14 @@
-"""Names: of topics, groups and functions.
+"""Names of topics, groups, schedules, members and functions.
 
 A topic or a group has 1 to 127 of the characters ``%``, ``a-z``, ``A-Z``, ``0-9``, ``_`` and ``-``.
 
-The limit is that of a record, which keeps the size of its topic in one signed byte (RocketMQ's TopicValidator and
-Validators.checkGroup). Names become directories, and the alphabet has neither ``.`` nor ``/``.
+The limit comes from the record, which keeps the size of its topic in one signed byte (RocketMQ's TopicValidator and
+Validators.checkGroup). Names become directories, so the alphabet lacks ``.`` and ``/``.
 
-Topics that begin with ``%RETRY%`` or ``%DLQ%`` belong to the library: it makes one of each per group, and sends there
-what a handler could not finish. ``SCHEDULE_TOPIC_XXXX`` and ``rmq_sys_wheel_timer`` belong to the store: messages with
-a delay wait there. So do ``RMQ_SYS_TRANS_HALF_TOPIC`` and ``RMQ_SYS_TRANS_OP_HALF_TOPIC``, the topics of transactions.
+Topics that begin with ``%RETRY%`` or ``%DLQ%`` belong to the library: it makes one of each for a group, and sends there
+the messages that a handler could not finish. ``SCHEDULE_TOPIC_XXXX`` and ``rmq_sys_wheel_timer``, where delayed
+messages wait, belong to the store, and so do ``RMQ_SYS_TRANS_HALF_TOPIC`` and ``RMQ_SYS_TRANS_OP_HALF_TOPIC``, the
+topics of transactions.
 """
 
 from __future__ import annotations
@@ -23,30 +24,35 @@ RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 MAX_NAME_CHARACTERS = 127
 
+PRODUCER_GROUP = "rmq-producer"
+CRON_GROUP = "rmq-cron"
+OUTBOX_GROUP = "rmq-outbox"
+COMMAND_GROUP = "rmq-cli"
+"""Groups of producers for which the application names none: ``rmq-`` and the sender."""
+
 _NAME = re.compile(rf"[%a-zA-Z0-9_-]{{1,{MAX_NAME_CHARACTERS}}}")
 _SHOWN_CHARACTERS = 60
 
 
 def check_topic(topic: str, *, reserved: bool = False) -> str:
-    """Return ``topic`` when messages may be sent to it; with ``reserved=True`` also a retry or dead letter topic.
+    """Return ``topic`` if messages may be sent to it; with ``reserved=True`` also a retry or dead letter topic.
 
     Raises InvalidName, which says what is wrong and what to do.
     """
     _check("topic", topic)
     if topic == SCHEDULE_TOPIC:
         raise InvalidName(
-            f"topic {_shown(topic)}: it holds messages that wait for their time; send to the topic they are for, with "
-            "a delay_level"
+            f"topic {_shown(topic)}: it holds delayed messages; send to the topic that the messages are for, with a "
+            "delay_level"
         )
     if topic == TIMER_TOPIC:
         raise InvalidName(
-            f"topic {_shown(topic)}: it holds messages that wait for their time; send to the topic they are for, with "
-            "a delay or deliver_at"
+            f"topic {_shown(topic)}: it holds delayed messages; send to the topic that the messages are for, with a "
+            "delay or deliver_at"
         )
     if topic in (HALF_TOPIC, OPERATION_TOPIC):
         raise InvalidName(
-            f"topic {_shown(topic)}: it belongs to transactions, and what waits there is for nobody yet; use the topic "
-            "that the messages are for"
+            f"topic {_shown(topic)}: it holds undecided transactions; send to the topic that the messages are for"
         )
     if not reserved and topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
         raise InvalidName(
@@ -57,17 +63,17 @@ def check_topic(topic: str, *, reserved: bool = False) -> str:
 
 
 def check_group(group: str) -> str:
-    """Return ``group`` when it is the name of a group. Raises InvalidName, which says what is wrong and what to do."""
+    """Return ``group`` if a group may have this name. Raises InvalidName, which says what is wrong and what to do."""
     return _check("group", group)
 
 
 def check_schedule(name: str) -> str:
-    """Return ``name`` when a schedule may have it. Raises InvalidName, which says what is wrong and what to do."""
+    """Return ``name`` if a schedule may have it. Raises InvalidName, which says what is wrong and what to do."""
     return _check("schedule", name)
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Return ``module:qualname``, of the function inside of a ``partial`` and of the class of a callable object."""
+    """Return ``module:qualname``: of the function inside a ``partial``, of the class of a callable object."""
     named = getattr(function, "func", function)
     if not hasattr(named, "__qualname__"):
         named = type(named)
@@ -75,7 +81,7 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def check_member(member: str) -> str:
-    """Return ``member`` when a member of a broadcast group may have this name; the alphabet is that of groups.
+    """Return ``member`` if a member of a broadcast group may have this name; the alphabet is that of groups.
 
     Raises InvalidName, which says what is wrong and what to do.
     """

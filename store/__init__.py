@@ -52,6 +52,7 @@ from rmqclient.store.kernel._kernel import (
     java_hash,
     running_in,
 )
+from rmqclient.store.layout import ACK_WINDOW, CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.message_store import MessageStore, open_store
 from rmqclient.store.runtime.arrivals import LONGEST_SLEEP_S, ArrivalBell, Bell
@@ -61,8 +62,11 @@ from rmqclient.store.runtime.running import Interrupted
 from rmqclient.store.runtime.worker_table import WorkerSlot, WorkerState, WorkerStatus, WorkerTable
 
 __all__ = [
+    "ACK_WINDOW",
+    "CRC_PROPERTY_SIZE",
     "HALF_TOPIC",
     "LONGEST_SLEEP_S",
+    "MAX_PROPERTIES_BYTES",
     "OPERATION_TOPIC",
     "RESERVED_PROPERTIES",
     "SCHEDULE_TOPIC",
@@ -125,6 +129,8 @@ def _declared() -> dict[str, int]:
         table, _, field = name.partition(".")
         if not field:
             declared[name] = getattr(layout, name)
+        elif table == "found":
+            declared[name] = layout.FOUND[field]
         elif field == "size_of":
             declared[name] = tables[table].size
         else:

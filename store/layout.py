@@ -85,6 +85,20 @@ RECORD_HEADER = Layout(
 )
 """Then: body, ``topic_size`` (1 byte), topic, ``properties_size`` (2 bytes), properties."""
 
+FOUND = {
+    "RECORD": 0,
+    "BLANK": 1,
+    "END": 2,
+    "SHORT": 3,
+    "BAD_MAGIC": 4,
+    "BAD_SIZE": 5,
+    "BAD_OFFSET": 6,
+    "BAD_BODY_CRC": 7,
+    "BAD_CRC": 8,
+    "BAD_TOPIC": 9,
+}
+"""What can stand at a position of the log; :mod:`rmqclient.store.log.record` says what each of them is."""
+
 RECORD_FIXED_SIZE = RECORD_HEADER.size + 1 + 2  #: a record with empty body, topic and properties
 MAX_TOPIC_BYTES = 127
 MAX_PROPERTIES_BYTES = 32_767
@@ -246,6 +260,9 @@ RUNTIME_HEADER = Layout(
     Field("_pad6", "60s", ""),
     order=NATIVE,
 )
+
+IDLE, COPYING, RECORDED = range(3)
+"""Values of ``append_stage``."""
 
 ARRIVAL_LANES = 64
 ARRIVAL_LANE_STRIDE = 64

@@ -21,6 +21,9 @@ MAY_IMPORT: dict[str, set[str]] = {"store": set(), "rmqclient": {"store"}, "work
 ALSO_IMPORT = {"workers/commands/store.py": {"store"}}
 """Files that look at a directory of a store as it lies there, and ask the store itself for that."""
 
+SHARED_MEMORY = {"layout", "shared_state", "file_lock", "group_table"}
+"""Modules of the store that say how processes share it. Of the client, only the local backend may know them."""
+
 FILES_AT_MOST = 12
 MORE_FILES: dict[str, str] = {
     "docs/decisions": "a numbered series",
@@ -39,6 +42,13 @@ def test_a_package_imports_only_what_lies_below_it(package: str) -> None:
                 assert owner in allowed, f"{shown(path)}: {package} must not import {name}"
                 private = [part for part in name.split(".") if is_private(part)]
                 assert not private, f"{shown(path)}: {name} is private to {owner}"
+
+
+def test_of_the_client_only_the_local_backend_knows_how_the_store_is_shared() -> None:
+    for path in sources_of("rmqclient"):
+        if not shown(path).startswith("rmqclient/backend/local"):
+            known = {name for name in imported_names(path) if SHARED_MEMORY.intersection(name.split("."))}
+            assert not known, f"{shown(path)} imports {known}"
 
 
 def test_nothing_is_imported_by_the_short_name_of_a_folder() -> None:
@@ -67,6 +77,16 @@ def test_imports_between_folders_form_no_circle() -> None:
 def test_imports_between_files_form_no_circle(package: str) -> None:
     files = imports_between(shown)
     no_circle({file: used - {file} for file, used in files.items() if file.split("/")[0] == package})
+
+
+def test_one_file_hooks_into_forks() -> None:
+    hooks = [
+        shown(path)
+        for package in MAY_IMPORT
+        for path in sources_of(package)
+        if "register_at_fork" in path.read_text(encoding="utf-8")
+    ]
+    assert hooks == ["store/files/fork.py"], "register handles with rmqclient.store.fork"
 
 
 def test_a_folder_holds_a_dozen_files_at_most() -> None:

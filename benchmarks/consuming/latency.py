@@ -19,8 +19,10 @@ from pathlib import Path
 from benchmarks.child import Begin, Child
 from benchmarks.measure import Benchmark, Samples, Size, at_most, in_bytes, scratch
 from benchmarks.traffic import KEYS, TAG, TOPIC
-from rmqclient import App, Message, Producer, ReceivedMessage, admin
+from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.store import open_store
 
 HANDLER = "send to handler"
 FIFO = "FIFO"
@@ -77,8 +79,8 @@ def handle(begin: Begin, root: Path, messages: int) -> array[int]:
         if len(latencies) == messages:
             finished.set()
 
-    with admin.open_store(root) as store:
-        admin.create_topic(store, TOPIC, 4)
+    with open_store(root) as store:
+        Admin(store).create_topic(TOPIC, 4)
         consumer = PushConsumer(store, app.handlers)
         consumer.start()
         begin()

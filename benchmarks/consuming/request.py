@@ -18,8 +18,10 @@ from pathlib import Path
 from benchmarks.child import Begin, Child
 from benchmarks.measure import Benchmark, Samples, Size, at_most, scratch
 from benchmarks.traffic import TOPIC
-from rmqclient import App, Message, Producer, ReceivedMessage, admin
+from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.store import open_store
 
 REQUEST = "request to reply"
 SIDE_BY_SIDE = "requests side by side"
@@ -76,8 +78,8 @@ def answer(begin: Begin, root: Path, requests: int) -> None:
             finished.set()
         return message.body
 
-    with admin.open_store(root) as store:
-        admin.create_topic(store, TOPIC, 4)
+    with open_store(root) as store:
+        Admin(store).create_topic(TOPIC, 4)
         consumer = PushConsumer(store, app.handlers)
         consumer.start()
         begin()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.child import Begin, Child, alone
 from benchmarks.measure import WARMED, Benchmark, Samples, Size, Span, at_least, rate, scratch
-from rmqclient import App, Message, Producer, admin, jmespath, sql
+from rmqclient import App, Message, Producer, jmespath, sql
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.filters import MessageFilter
 from rmqclient.store import MessageQueue, MessageStore, QueueGrant, layout, open_store
@@ -98,7 +98,7 @@ def consume(begin: Begin, root: Path, group: str) -> Span:
     """Handle what has the wanted tag; the span lies between the first and the last look at the committed offset."""
     app = App(root)
     app.handler(TOPIC, group=group, tags=WANTED)(ignore)
-    with admin.open_store(root) as store:
+    with open_store(root) as store:
         messages = store.topics.max_offset(QUEUE)
         _touch(store, messages)
         consumer = PushConsumer(store, app.handlers)

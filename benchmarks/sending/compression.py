@@ -21,11 +21,11 @@ from benchmarks.measure import WARMED, Benchmark, Samples, Size, Span, rate, scr
 from benchmarks.spark.kafka import Jars, Kafka, KafkaUnavailable, broker, fetch_tools, tool
 from benchmarks.traffic import watch
 from examples.flights import dataset
-from rmqclient import App, Message, Producer, ReceivedMessage, admin
+from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import java_home
-from rmqclient.store import layout
+from rmqclient.store import layout, open_store
 from rmqclient.store.bodies import Compression
 
 TOPIC = "flights"
@@ -110,7 +110,7 @@ def send(begin: Begin, root: Path, messages: int, size: int, compression: Compre
                 batch = [Message(TOPIC, body) for body in given[first : first + size]]
                 end = producer.send_batch(batch, compression=compression)[-1].commit_log_end
         ended_ns = time.monotonic_ns()
-        with admin.open_store(root) as store:
+        with open_store(root) as store:
             entries = sum(store.topics.max_offset(queue) for queue in store.topics.queues(TOPIC))
     stored = end + entries * layout.CONSUME_QUEUE_ENTRY.size
     return Sent(Span(messages=messages, record_bytes=0, begun_ns=begun_ns, ended_ns=ended_ns), stored)
@@ -120,7 +120,7 @@ def handle(begin: Begin, root: Path, messages: int) -> Span:
     """Handle so many messages with a handler that takes each body."""
     app = App(root)
     app.handler(TOPIC, group="readers")(take_body)
-    with admin.open_store(root) as store:
+    with open_store(root) as store:
         consumer = PushConsumer(store, app.handlers)
         begin()
         consumer.start()

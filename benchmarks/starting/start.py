@@ -13,8 +13,7 @@ from pathlib import Path
 
 from benchmarks.machine import REPOSITORY, process_fields
 from benchmarks.measure import Benchmark, Samples, Size, at_most, scratch
-from rmqclient import admin
-from rmqclient.store import WorkerState, WorkerStatus, WorkerTable
+from rmqclient.store import WorkerState, WorkerStatus, WorkerTable, open_store
 
 APPLICATION = "benchmarks.starting.idle_app:app"
 IMPORT = "import rmqclient"
@@ -75,7 +74,7 @@ def _import_s(environment: Mapping[str, str]) -> float:
 
 
 def _measure_run(root: Path, environment: Mapping[str, str], idle_s: float, samples: Samples) -> None:
-    with admin.open_store(root, housekeeping=False) as store:
+    with open_store(root, housekeeping=False) as store:
         table = store.workers()
         begun = time.perf_counter()
         with _supervisor(root, environment) as process:

@@ -25,9 +25,9 @@ from examples.flights.outcome.chart import draw
 from examples.flights.outcome.tally import computed, stored
 from examples.flights.progress import Display, display
 from examples.flights.stage import DemoFailed, Processes, Takeover
-from rmqclient import admin
+from rmqclient.admin import Admin
 from rmqclient.errors import QueueError
-from rmqclient.store import MessageStore
+from rmqclient.store import MessageStore, open_store
 
 OUTPUT = Path("demo-output")
 FEWEST_FLIGHTS = 1_000
@@ -86,12 +86,12 @@ def perform(console: Console, files: Files, total: int, processes: int) -> Takeo
     """
     files.wipe()
     with (
-        admin.open_store(files.store, housekeeping=False) as store,
+        open_store(files.store, housekeeping=False) as store,
         display(console, total) as shown,
         stage.workers_running(files.store, files.results, files.workers_log, processes=processes) as supervisor,
     ):
         watched = Processes(supervisor=supervisor)
-        admin.create_topic(store, TOPIC, QUEUES)
+        Admin(store).create_topic(TOPIC, QUEUES)
         stage.wait_for_workers(store, watched, processes)
         shown.say(f"{processes} workers are ready: processes {_listed(stage.ready_workers(store))}")
         with stage.replay_running(files.store, files.replay_log, total) as replay:
@@ -126,7 +126,7 @@ def shortest(path: Path) -> Path:
 def _supervisors_of(store: Path) -> set[int]:
     """Return the processes whose workers use a store; none if it cannot be opened, as nobody else then uses it."""
     try:
-        with admin.open_store(store, create=False, housekeeping=False) as opened:
+        with open_store(store, create=False, housekeeping=False) as opened:
             return {status.supervisor_pid for status in opened.workers().all()}
     except (QueueError, OSError):
         return set()

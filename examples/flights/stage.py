@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from examples.flights.app import GROUPS, QUEUES, TOPIC
-from rmqclient import admin
+from rmqclient.admin import Admin
 from rmqclient.store import MessageStore, WorkerState
 
 REPOSITORY = Path(__file__).parents[2]
@@ -133,15 +133,15 @@ def replay_running(store: Path, log: Path, flights: int) -> Iterator[subprocess.
 def counts(store: MessageStore) -> Counts:
     """Return how far the replay and the groups are. Raises UnknownTopic before the topic is made."""
     acknowledged = {
-        group: sum(queue.committed_offset + queue.acknowledged_ahead for queue in admin.lag(store, group))
+        group: sum(queue.committed_offset + queue.acknowledged_ahead for queue in Admin(store).lag(group))
         for group in GROUPS
     }
-    return Counts(admin.topic_info(store, TOPIC).messages, acknowledged)
+    return Counts(Admin(store).topic(TOPIC).messages, acknowledged)
 
 
 def lag(store: MessageStore) -> int:
     """Return how many messages the groups together have not acknowledged."""
-    return sum(queue.lag for group in GROUPS for queue in admin.lag(store, group))
+    return sum(queue.lag for group in GROUPS for queue in Admin(store).lag(group))
 
 
 def ready_workers(store: MessageStore) -> list[int]:
@@ -154,7 +154,7 @@ def queues_by_owner(store: MessageStore) -> dict[tuple[str, int], tuple[int | No
     return {
         (group, queue.queue_id): (_pid(queue.owner), queue.epoch)
         for group in GROUPS
-        for queue in admin.lag(store, group)
+        for queue in Admin(store).lag(group)
     }
 
 

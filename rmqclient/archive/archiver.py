@@ -51,13 +51,12 @@ from rmqclient.archive.manifest import (
 from rmqclient.archive.queues import QueueArchiver
 from rmqclient.archive.storage import Storage
 from rmqclient.archive.uploads import Progress, Upload, Uploads, crc_of
-from rmqclient.store import layout
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.cold_reads import ColdReads
 from rmqclient.store.inspect.reading import StoreReader, open_reader
 from rmqclient.store.log import shape
+from rmqclient.store.log.consume_queue import ENTRY
 
-_ENTRY = layout.CONSUME_QUEUE_ENTRY
 _PART_BYTES = 1 << 30
 _FILES_A_PART = 64
 """At most: all are open while it is uploaded, and keep their blocks although retention removes them."""
@@ -149,7 +148,7 @@ class _Archiver:
         )
 
     def _parts(self, bases: list[int]) -> Iterator[list[int]]:
-        open_bytes = len(self._reader.consume_queues.on_disk()) * self._entries_per_file * _ENTRY.size
+        open_bytes = len(self._reader.consume_queues.on_disk()) * self._entries_per_file * ENTRY.size
         wanted = max(_PART_BYTES, _PART_OVER_OPEN_FILES * open_bytes) // self._log_bytes
         count = min(max(1, wanted), _FILES_A_PART)
         return (bases[start : start + count] for start in range(0, len(bases), count))

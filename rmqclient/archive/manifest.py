@@ -33,7 +33,10 @@ import msgspec
 
 from rmqclient.archive.errors import ArchiveCorrupt, ArchiveMismatch
 from rmqclient.archive.storage import Storage
-from rmqclient.store import MessageQueue, layout
+from rmqclient.names import MAX_NAME_CHARACTERS
+from rmqclient.store import MessageQueue
+from rmqclient.store.files.file_queue import FILE_NAME_DIGITS
+from rmqclient.store.log.consume_queue import ENTRY
 
 NAME = "manifest.json"
 MOST_BYTES = 256 << 20
@@ -43,13 +46,13 @@ LOG_DIRECTORY = "commitlog"
 QUEUE_DIRECTORY = "consumequeue"
 
 _LARGEST_FILE = 2**31 - 1
-_ENTRY_BYTES = layout.CONSUME_QUEUE_ENTRY.size
+_ENTRY_BYTES = ENTRY.size
 _TRIES = 3
 _HEAD_OF_MANIFEST = 128
 _SEQUENCE = re.compile(rb'"sequence":([0-9]{1,18})[,}]')
 
-FileName = Annotated[str, msgspec.Meta(pattern=rf"\A[0-9]{{{layout.FILE_NAME_DIGITS}}}\Z")]
-Topic = Annotated[str, msgspec.Meta(pattern=rf"\A[%|a-zA-Z0-9_-]{{1,{layout.MAX_TOPIC_BYTES}}}\Z")]
+FileName = Annotated[str, msgspec.Meta(pattern=rf"\A[0-9]{{{FILE_NAME_DIGITS}}}\Z")]
+Topic = Annotated[str, msgspec.Meta(pattern=rf"\A[%|a-zA-Z0-9_-]{{1,{MAX_NAME_CHARACTERS}}}\Z")]
 Crc = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -196,7 +199,7 @@ def queue_file_name(queue: MessageQueue, first: int) -> str:
 
 def file_name(begin: int) -> str:
     """Return the name that the store gives to a file."""
-    return f"{begin:0{layout.FILE_NAME_DIGITS}d}"
+    return f"{begin:0{FILE_NAME_DIGITS}d}"
 
 
 def _problem(manifest: Manifest) -> str:

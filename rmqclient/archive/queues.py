@@ -14,11 +14,9 @@ import msgspec
 
 from rmqclient.archive.manifest import ArchivedQueue, QueueFile, file_name, queue_file_name
 from rmqclient.archive.uploads import Uploads
-from rmqclient.store import MessageQueue, layout
+from rmqclient.store import MessageQueue
 from rmqclient.store.errors import StoreCorrupt
-from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues
-
-_ENTRY = layout.CONSUME_QUEUE_ENTRY
+from rmqclient.store.log.consume_queue import ENTRY, PRE_BLANK, ConsumeQueue, ConsumeQueues
 
 
 class QueueArchiver:
@@ -44,7 +42,7 @@ class QueueArchiver:
             bounds = range(known.min_offset, max(known.max_offset, bounds.stop))
         files = {file.first: file for file in known.files} if known is not None else {}
         for base in entries.files.bases() if bounds else ():
-            first = base // _ENTRY.size
+            first = base // ENTRY.size
             count = min(bounds.stop - first, self._entries_per_file)
             before = files.get(first)
             if count > (before.entries if before is not None else 0):
@@ -66,8 +64,8 @@ class QueueArchiver:
 
     def _entries(self, queue: MessageQueue, entries: ConsumeQueue, numbers: range, known: QueueFile | None) -> bytes:
         """Return the first entries of a file, those that are archived as they are there."""
-        content = entries.files.read(numbers.start * _ENTRY.size, 0, len(numbers) * _ENTRY.size)
-        archived = known.entries * _ENTRY.size if known is not None else 0
+        content = entries.files.read(numbers.start * ENTRY.size, 0, len(numbers) * ENTRY.size)
+        archived = known.entries * ENTRY.size if known is not None else 0
         if known is None or zlib.crc32(self._padded(content[:archived])) == known.crc32:
             return content
         try:
@@ -79,15 +77,15 @@ class QueueArchiver:
         return before + content[len(before) :]
 
     def _put(self, queue: MessageQueue, first: int, entries: bytes) -> QueueFile:
-        count, content = len(entries) // _ENTRY.size, self._padded(entries)
+        count, content = len(entries) // ENTRY.size, self._padded(entries)
         found = self._uploads.found
         name = queue_file_name(queue, first)
         crc = self._uploads.put(name, len(content), lambda: [content], may_be_there=self._may_be_there)
         self.sealed_files += count == self._entries_per_file and found == self._uploads.found
-        return QueueFile(file_name(first * _ENTRY.size), count, crc)
+        return QueueFile(file_name(first * ENTRY.size), count, crc)
 
     def _padded(self, content: bytes) -> bytes:
-        return content + bytes(self._entries_per_file * _ENTRY.size - len(content))
+        return content + bytes(self._entries_per_file * ENTRY.size - len(content))
 
 
 def _bounds(entries: ConsumeQueue, log_begin: int, log_end: int) -> range:
@@ -101,14 +99,14 @@ def _bounds(entries: ConsumeQueue, log_begin: int, log_end: int) -> range:
 def _check(entries: ConsumeQueue, first: int, content: bytes, start: int) -> None:
     """Raise StoreCorrupt when an entry from ``start`` on is missing, as after a power cut: recovery writes it."""
     before = -1
-    for number in range(max(0, start), len(content) // _ENTRY.size):
-        entry = _ENTRY.unpack_from(content, number * _ENTRY.size)
-        if entry == layout.PRE_BLANK_ENTRY:
+    for number in range(max(0, start), len(content) // ENTRY.size):
+        entry = ENTRY.unpack_from(content, number * ENTRY.size)
+        if entry == PRE_BLANK:
             continue
         if entry[1] <= 0 or entry[0] <= before:
             raise StoreCorrupt(
-                entries.files.path(first * _ENTRY.size),
-                number * _ENTRY.size,
+                entries.files.path(first * ENTRY.size),
+                number * ENTRY.size,
                 f"entry {first + number} is not there or out of order: have the store recovered, then archive it",
             )
         before = entry[0]

@@ -31,13 +31,13 @@ from rmqclient.archive.manifest import (
     queue_file_name,
 )
 from rmqclient.archive.storage import Object, Storage, is_url
-from rmqclient.store import MessageQueue, layout
+from rmqclient.store import MessageQueue
 from rmqclient.store.errors import StoreUnusable
 from rmqclient.store.inspect.view import LocalView, LogPart, View
+from rmqclient.store.log.consume_queue import ENTRY, PRE_BLANK
 
-_ENTRY = layout.CONSUME_QUEUE_ENTRY
-_SIZE_AT = layout.CONSUME_QUEUE_ENTRY.at["size"]
-_BLANK = _ENTRY.pack(*layout.PRE_BLANK_ENTRY)
+_SIZE_AT = ENTRY.at["size"]
+_BLANK = ENTRY.pack(*PRE_BLANK)
 _LOOK_AGAIN_S = 10.0
 
 _SMALLEST_RANGE = 256 << 10
@@ -142,11 +142,11 @@ class ArchivedView:
         name = queue_file_name(queue, begin)
         count = min(stop, begin + file.entries) - first
         start, content = self._ranges.read(
-            name, file.crc32, self.entries_per_file * _ENTRY.size, (first - begin) * _ENTRY.size, count * _ENTRY.size
+            name, file.crc32, self.entries_per_file * ENTRY.size, (first - begin) * ENTRY.size, count * ENTRY.size
         )
-        at = (first - begin) * _ENTRY.size - start
-        found = content[at : at + count * _ENTRY.size]
-        if found and not int.from_bytes(found[_SIZE_AT - _ENTRY.size :][:4], "big"):
+        at = (first - begin) * ENTRY.size - start
+        found = content[at : at + count * ENTRY.size]
+        if found and not int.from_bytes(found[_SIZE_AT - ENTRY.size :][:4], "big"):
             raise ArchiveCorrupt(
                 f"archive {self.shown}: {name} has fewer than the {file.entries} entries that {NAME} says: archive the "
                 "store again"
@@ -189,7 +189,7 @@ class ArchivedView:
     def _without_blanks(self, entries: bytes, queue: MessageQueue, first: int) -> bytes:
         """Return the entries up to a blank one, which stands for a message that was removed and not archived."""
         at = entries.find(_BLANK)
-        while at % _ENTRY.size and at >= 0:
+        while at % ENTRY.size and at >= 0:
             at = entries.find(_BLANK, at + 1)
         if at == 0:
             raise NotArchived(

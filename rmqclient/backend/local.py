@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from rmqclient.backend.local_groups import LocalMembers
 from rmqclient.backend.local_reader import read
 from rmqclient.backend.local_sender import LocalSender
-from rmqclient.backend.protocols import Backend, Span
+from rmqclient.backend.protocols import Backend, GroupQueue, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.codecs import encode_body
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import ArrivalBell, MessageQueue, MessageStore, StoreConfig
+from rmqclient.store import ArrivalBell, MessageQueue, MessageStore, StoreConfig, layout
 from rmqclient.store.errors import QueueError, QueueOwned
 from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
+from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +60,10 @@ class LocalBackend:
     def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
         """Make a topic, or return the queues that it has. Raises TableFull, ConfigMismatch."""
         return self._usable().topics.create(topic, queue_count, cleanup_policy)
+
+    def cleanup_policy(self, topic: str) -> str:
+        """Return ``delete`` or ``compact``. Raises UnknownTopic."""
+        return "compact" if self._usable().topics.is_compact(topic) else "delete"
 
     def span(self, queue: MessageQueue) -> Span:
         """Return which messages a queue has. Raises UnknownTopic."""
@@ -127,6 +132,35 @@ class LocalBackend:
                 _log.error("group %s: where it began is not on the disk yet, which is tried again: %s", group, error)
         return begun
 
+    def group_queues(self) -> list[GroupQueue]:
+        """Return how every group stands in every queue that it ever had. Words are read without a lock."""
+        store = self._usable()
+        return [_as_seen(slot, store.topics.queue(slot.queue_slot)) for slot in store.groups]
+
+    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int]) -> None:
+        """Move groups in queues, by group and queue, and keep that on the disk. Members lose the queues.
+
+        Raises TableFull, StoreBusy: some are moved then. StoreFull: all are moved, and the disk does not know it yet.
+        """
+        store = self._usable()
+        for (group, queue), offset in offsets.items():
+            slot = store.groups.find_or_add(group, store.topics.slot(queue), offset)
+            with slot.locked(store.config.lock_timeout_ms):
+                slot.seek(offset)
+        store.state.signal_membership()
+        store.persist_offsets()
+
+    def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
+        """Let groups take nothing more from queues, or again; their owners are woken. Raises StoreBusy."""
+        store = self._usable()
+        for group, queue in group_queues:
+            slot = store.groups.find(group, store.topics.slot(queue))
+            if slot is not None:
+                with slot.locked(store.config.lock_timeout_ms):
+                    slot.store("paused", int(paused))
+                if slot.load("owner"):
+                    store.state.signal_arrival((slot.load("owner") - 1) % layout.ARRIVAL_LANES)
+
     @contextmanager
     def alone(self, name: str, timeout_s: float) -> Iterator[None]:
         """Keep every other process from what has this name, until the block ends. Raises StoreBusy.
@@ -148,6 +182,20 @@ class LocalBackend:
     def _usable(self) -> MessageStore:
         self.store.check_usable()
         return self.store
+
+
+def _as_seen(slot: GroupQueueSlot, queue: MessageQueue) -> GroupQueue:
+    return GroupQueue(
+        group=slot.group,
+        queue=queue,
+        committed_offset=slot.committed_offset,
+        acknowledged_ahead=slot.acknowledged_bits().bit_count(),
+        owner=(slot.load("owner"), slot.load("owner_incarnation")),
+        epoch=slot.load("epoch"),
+        paused=bool(slot.load("paused")),
+        flow_control=slot.load("flow_control"),
+        held_attempts=slot.load("held_attempts") & 0xFFFF_FFFF if slot.load("held_offset") else 0,
+    )
 
 
 def store_of(backend: Backend, user: str) -> MessageStore:

@@ -7,7 +7,7 @@ from typing import cast
 
 from rmqclient.backend.protocols import Grant, Seat
 from rmqclient.filters import MessageFilter
-from rmqclient.store import Bell, Interrupted, Member, MessageQueue, MessageStore, QueueGrant, Running
+from rmqclient.store import Bell, Interrupted, Member, MemberInfo, MessageQueue, MessageStore, QueueGrant, Running
 from rmqclient.store import Seat as MemberSeat
 
 
@@ -21,7 +21,11 @@ class LocalMembers:
     @property
     def bell(self) -> Bell:
         """Rings when a member joins or leaves or a topic is made, and when another member tells one of these."""
-        return self._table.bell or self._store.membership_bell()
+        return self._table.bell
+
+    def all(self) -> list[MemberInfo]:
+        """Return every member whose process runs."""
+        return self._table.all()
 
     def has(self, group: str, topic: str) -> bool:
         """Tell whether a group has a living member for a topic, in any process."""

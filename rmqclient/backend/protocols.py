@@ -24,7 +24,7 @@ from rmqclient.backend.pull_result import PullResult
 from rmqclient.filters import MessageFilter
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage, SendResult
-from rmqclient.store import MessageQueue, StoreConfig
+from rmqclient.store import MemberInfo, MessageQueue, StoreConfig
 
 
 class Bell(Protocol):
@@ -223,6 +223,9 @@ class Members(Protocol):
         A first join replaces this bell by another one.
         """
 
+    def all(self) -> Sequence[MemberInfo]:
+        """Return every member whose process runs."""
+
     def has(self, group: str, topic: str) -> bool:
         """Tell whether a group has a living member for a topic, in any process."""
 
@@ -244,7 +247,7 @@ class Buffer(Protocol):
     def add(self, message: Message, sharding_key: str | None) -> None:
         """Take a message, whose body must be bytes. Raises what a send of it would raise."""
 
-    def commit(self) -> int:
+    def flush(self) -> int:
         """Store every message now; return how many there were. Raises as a send."""
 
     def close(self) -> None:
@@ -333,6 +336,25 @@ class Span(NamedTuple):
     """Queue offset that the next message will get."""
 
 
+class GroupQueue(NamedTuple):
+    """How a group stands in one queue, as an onlooker sees it."""
+
+    group: str
+    """Of a broadcast group, with the name of the member."""
+    queue: MessageQueue
+    committed_offset: int
+    acknowledged_ahead: int
+    """Messages above the committed offset that are finished."""
+    owner: tuple[int, int]
+    """:attr:`Seat.key` of the member that was granted the queue last; the member may be dead."""
+    epoch: int
+    paused: bool
+    flow_control: int
+    """What :meth:`Grant.show` was given last."""
+    held_attempts: int
+    """Attempts of the failed message that an ordered queue is held by; 0 without such a message."""
+
+
 class Backend(Protocol):
     """Where messages are kept. Every method raises StoreClosed after :meth:`close`, and in a forked child."""
 
@@ -351,6 +373,9 @@ class Backend(Protocol):
 
     def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
         """Make a topic, or return the queues that it has. Raises TableFull, ConfigMismatch."""
+
+    def cleanup_policy(self, topic: str) -> str:
+        """Return ``delete`` or ``compact``. Raises UnknownTopic."""
 
     def span(self, queue: MessageQueue) -> Span:
         """Return which messages a queue has. Raises UnknownTopic."""
@@ -394,6 +419,18 @@ class Backend(Protocol):
 
         False, and nothing is done, when the group has one of the queues. Raises TableFull, StoreBusy.
         """
+
+    def group_queues(self) -> list[GroupQueue]:
+        """Return how every group stands in every queue that it ever had."""
+
+    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int]) -> None:
+        """Move groups in queues, by group and queue, and keep that on the disk. Members lose the queues.
+
+        Raises TableFull, StoreBusy, StoreFull.
+        """
+
+    def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
+        """Let groups take nothing more from queues, or again. Raises StoreBusy."""
 
     def alone(self, name: str, timeout_s: float) -> AbstractContextManager[None]:
         """Keep every other process from what has this name, until the block ends. Raises StoreBusy."""

@@ -1,1 +1,6 @@
-"""Consumers: which queues a process has, and what it reads of them."""
+"""Consumers: which queues of a group a process has, and where a group begins.
+
+:class:`~rmqclient.consuming.push_consumer.PushConsumer` runs the handlers of a process, and its rebalancers hand queues
+to :mod:`rmqclient.delivery`. :class:`~rmqclient.consuming.pull_consumer.PullConsumer` reads at offsets of the caller's
+choice, without a membership.
+"""

@@ -24,6 +24,7 @@ from typing import Self
 
 from rmqclient.backend import Place, open_backend
 from rmqclient.backend.pull_result import PullResult, PullStatus
+from rmqclient.duration import Duration, in_seconds
 from rmqclient.filters.tag import parse_tags
 from rmqclient.names import check_group
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue
@@ -67,12 +68,13 @@ class PullConsumer:
         return self._backend.offset_by_time(queue, round(when.timestamp() * 1000))
 
     def pull(
-        self, queue: MessageQueue, offset: int, tags: str | None = "*", limit: int = 32, wait_ms: int = 0
+        self, queue: MessageQueue, offset: int, tags: str | None = "*", limit: int = 32, wait: Duration = 0.0
     ) -> PullResult:
         """Return up to ``limit`` messages from ``offset`` on, 1 to 1,024, that ``tags`` match.
 
-        At the end of the queue it sleeps, for at most ``wait_ms``, until a message that matches comes; the sender wakes
-        it (PullRequestHoldService). Damaged records are logged and stepped over. Changes no offset of the group.
+        At the end of the queue it sleeps, for at most ``wait``, a timedelta or seconds, until a message that matches
+        comes; the sender wakes it (PullRequestHoldService). Damaged records are logged and stepped over. Changes no
+        offset of the group.
 
         The messages of a compressed batch have one queue offset and come together, so that there can be more than
         ``limit``. A batch that cannot be opened comes as it is; its ``body`` raises BodyUnreadable, or NotInstalled.
@@ -81,10 +83,8 @@ class PullConsumer:
         """
         if not 1 <= limit <= MAX_LIMIT:
             raise ValueError(f"limit={limit}: a pull returns 1 to {MAX_LIMIT:,} messages")
-        if wait_ms < 0:
-            raise ValueError(f"wait_ms={wait_ms}: must not be negative; 0 does not wait")
         wanted = parse_tags(tags)
-        deadline = time.monotonic() + wait_ms / 1000
+        deadline = time.monotonic() + in_seconds("wait", wait)
         position, has_waited = offset, False
         while True:
             heard = self._bell.arm(queue)

@@ -29,6 +29,7 @@ from rmqclient.delivery.modes.orderly import OrderlyDelivery
 from rmqclient.failures.retry import Retries
 from rmqclient.filters import MessageFilter
 from rmqclient.handler import Handler
+from rmqclient.names import CRON_GROUP
 from rmqclient.schedules.cron import Cron
 from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer
@@ -52,7 +53,7 @@ class ConsumerCounters:
 
 
 class Subscription:
-    """One handler of this process: its membership, its queues, its threads."""
+    """One handler of this process: its membership, its queues and its threads."""
 
     def __init__(
         self,
@@ -90,10 +91,13 @@ def make_delivery(backend: Backend, handler: Handler, membership: Membership, co
 class PushConsumer:
     """Every handler of one process. :meth:`start` starts it; :meth:`close` leaves the groups.
 
-    ``place`` is the store to consume from: an open store or backend, which stays open, or a directory.
-    ``crons`` are the schedules of the application; they send while the consumer takes messages. ``client_id`` names
-    this process among the members of its groups; a random one by default. Broadcast handlers keep their offsets under
-    ``member_name``, which is the ``client_id`` if one is given, and must be the same after a restart.
+    ``place`` is the store to consume from: an open store or backend, which stays open, or a directory. ``crons`` are
+    the schedules of the application, which send while the consumer takes messages. ``client_id`` names this process
+    among the members of its groups; the default has the host, the process id and a random part. Broadcast handlers keep
+    their offsets under ``member_name``, which must be the same after a restart; the default is the given ``client_id``.
+
+    Raises InvalidName for a client id that is empty, too long or not printable, and what
+    :func:`rmqclient.backend.open_backend` raises.
     """
 
     def __init__(
@@ -106,6 +110,7 @@ class PushConsumer:
         config: ConsumerConfig | None = None,
         crons: Sequence[Cron] = (),
     ) -> None:
+        self.client_id = default_client_id() if client_id is None else check_client_id(client_id)
         self._backend = open_backend(place, create=False)
         self._members = self._backend.members()
         self._crons = crons
@@ -114,7 +119,6 @@ class PushConsumer:
         self._member_name = member_name or client_id
         self._handlers = handlers
         self._config = config or ConsumerConfig()
-        self.client_id = default_client_id() if client_id is None else check_client_id(client_id)
         self.subscriptions: list[Subscription] = []
         """One per handler; empty before the start and after the end."""
         self._retry_topics: list[RetryTopic] = []
@@ -157,7 +161,7 @@ class PushConsumer:
     def _start_crons(self) -> None:
         if not self._crons:
             return
-        producer = Producer(self._backend, group="RMQ_CRON")
+        producer = Producer(self._backend, group=CRON_GROUP)
         for cron in self._crons:
             sender = CronSender(self._backend, producer, cron)
             name = f"rmq-cron-{cron.name}"

@@ -1,21 +1,21 @@
-"""Rebalance: who of a group has which queue of a topic.
+"""Rebalance: which member of a group has which queue of a topic.
 
 Every member computes the same allocation from the same sorted members and queues, and moves towards it. A queue moves
-in two steps, so that it never has two owners: the old one takes nothing more, lets its running messages end for a
-bounded time, and releases; the new one, which is told so, takes the lease.
+in two steps, so it never has two owners. First the old owner takes no more messages, waits a bounded time for the
+running ones, releases the queue and wakes the new owner. Then the new owner takes the lease.
 
-Looked at every 20 s (RebalanceService), and at once when something changed:
+Each member looks every 20 s (RebalanceService), and at once when something changes:
 
-=====================================  ====================================================================
-change                                 seen by
-=====================================  ====================================================================
-a member joins or leaves, new queues   all: each has a word that is signalled
-a member dies                          the member before it, within ``liveness_interval_ms``; it tells all
-a member is stopped                    all, at the first look after its lease
-a queue is released                    its next owner, which the old one tells
-=====================================  ====================================================================
+=====================================  ======================================================================
+change                                 noticed by
+=====================================  ======================================================================
+a member joins or leaves, new queues   all members: the bell of each rings
+a member dies                          the member before it, within ``liveness_interval_ms``; it wakes all
+a member is stopped                    all members, at the first look after its lease
+a queue is released                    its next owner, which the old owner wakes
+=====================================  ======================================================================
 
-A look that finds nothing new reads three columns of shared memory and one lock.
+In a store, a look that finds nothing new reads three columns of shared memory and probes one lock.
 """
 
 from __future__ import annotations
@@ -38,14 +38,13 @@ from rmqclient.store.errors import UnknownTopic
 _log = logging.getLogger(__name__)
 
 _DRAINING_INTERVAL_MS = 10
-"""How often a member looks whether the running messages of a queue that it gives up have ended."""
+"""How often a member checks whether the running messages of a queue that it gives up have ended."""
 
 _WANTING_INTERVAL_MS = 50
-"""How often a member looks whether a queue that it shall have is free."""
+"""How often a member checks whether a queue that it is to have is free."""
 
 _BETWEEN_CHANGES_S = 0.1
-"""Members that join or leave one after the other are taken together: a second change waits for so long. [5.2: 1 s]"""
-
+"""Members that join or leave in quick succession count as one change: a second one waits this long. [5.2: 1 s]"""
 
 Queue = TypeVar("Queue", bound=ProcessQueue)
 
@@ -57,8 +56,8 @@ class TakesQueues(Protocol[Queue]):
     def keeps_order(self) -> bool:
         """Whether a queue goes to another member only when no handler runs with a message of it."""
 
-    def process_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> Queue:
-        """Return what is kept of a queue that was granted."""
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> Queue:
+        """Return the process queue for a grant; ``deaths`` as :attr:`ProcessQueue.deaths`."""
 
     def set_queues(self, queues: tuple[Queue, ...]) -> None:
         """Deliver from these queues from now on."""
@@ -82,7 +81,7 @@ class View(NamedTuple):
 
 
 class Rebalancer(Generic[Queue]):
-    """Keeps the queues of one member as the allocation says. For one thread."""
+    """Moves one member towards the queues that it is allocated. For one thread."""
 
     def __init__(
         self,
@@ -112,7 +111,7 @@ class Rebalancer(Generic[Queue]):
         self._next_change_at = 0.0
 
     def step(self) -> None:
-        """Renew, look, and move towards the allocation. Cheap when nothing changed."""
+        """Renew the leases, look, and move towards the allocation. Cheap when nothing changed."""
         self._membership.beat()
         if time.monotonic() >= self._renew_at:
             self._renew()
@@ -126,10 +125,10 @@ class Rebalancer(Generic[Queue]):
             self._move(set(self._allocation.get(self._membership.client_id, ())))
 
     def release_all(self) -> bool:
-        """Give every queue back; the member is about to leave.
+        """Give every queue back before the member leaves.
 
-        False when a queue whose order is kept has a handler that runs: that one goes to others when this process has
-        ended, or its lease, which is renewed no more.
+        False when a handler runs with a message of a queue whose order is kept. That queue goes to another member when
+        this process has ended, or when its lease has run out, which is not renewed any more.
         """
         held, self._held = self._held, {}
         for queue in held.values():
@@ -148,7 +147,7 @@ class Rebalancer(Generic[Queue]):
 
     @property
     def next_look_ms(self) -> int:
-        """How long the next step may wait when nothing is signalled."""
+        """How many ms the next step may wait if no bell rings."""
         wait_ms = float(self._config.liveness_interval_ms)
         if self._drain_until:
             wait_ms = min(wait_ms, _DRAINING_INTERVAL_MS)
@@ -171,7 +170,7 @@ class Rebalancer(Generic[Queue]):
         return View(seats, queues, self._membership.owners(queues) if self._strategy == "sticky" else ())
 
     def _allocated(self, view: View) -> Allocation:
-        """Compute who gets what; nobody gets anything while this member is not counted, or there is no queue."""
+        """Compute which member gets which queues; empty while this member is not counted or there is no queue."""
         clients = view.clients
         if not view.queues or self._membership.client_id not in clients:
             return {}
@@ -218,7 +217,8 @@ class Rebalancer(Generic[Queue]):
     def _move(self, allocated: set[MessageQueue]) -> None:
         released = set()
         for queue in sorted((set(self._held) - allocated) | set(self._drain_until)):
-            if self._revoke(queue):  # also one that was allocated again: only a new grant begins where it stopped
+            # Also a queue that was allocated again while it drained: only a new grant begins where this one stopped.
+            if self._revoke(queue):
                 released.add(queue)
         self._tell_next_owners(released - allocated)
         for queue in sorted(allocated - set(self._held)):
@@ -228,10 +228,10 @@ class Rebalancer(Generic[Queue]):
         self._publish()
 
     def _revoke(self, queue: MessageQueue) -> bool:
-        """Take nothing more from a queue; release it when nothing runs, or the time for that is over.
+        """Take no more messages from a queue; release it when no message of it runs, or after the drain time.
 
-        Where the order is kept there is no such time, as for an orderly consumer of RocketMQ: a next owner must not
-        begin before the running message has ended. A worker whose message runs too long is ended by its supervisor.
+        If the order is kept there is no drain time, as for an orderly consumer of RocketMQ: the next owner must not
+        begin before the running message has ended. The supervisor ends a worker whose message runs too long.
         """
         held = self._held[queue]
         held.revoked = True
@@ -248,7 +248,7 @@ class Rebalancer(Generic[Queue]):
             self._membership.tell(seat for seat in self._view.seats if seat.client_id in heirs)
 
     def _is_still_handling(self, queue: MessageQueue) -> bool:
-        """Tell whether a handler here runs with a message of an ordered queue that was lost: the next one must wait."""
+        """Tell whether a handler here still runs with a message of an ordered queue that was lost before."""
         lost = self._lost.get(queue)
         if lost is not None and self._delivery.keeps_order and self._delivery.is_handling(lost):
             return True
@@ -260,9 +260,9 @@ class Rebalancer(Generic[Queue]):
             return
         grant = self._membership.grant(queue, self._wanted, self._config.lease_ms)
         if grant is not None:
-            # After the grant: an earlier owner cannot acknowledge any more.
+            # Only after the grant, when an earlier owner cannot acknowledge any more.
             deaths = self._membership.interrupted(grant)
-            self._held[queue] = self._delivery.process_queue(grant, deaths)
+            self._held[queue] = self._delivery.make_queue(grant, deaths)
 
     def _publish(self) -> None:
         for held in self._held.values():
@@ -275,8 +275,8 @@ class Rebalancer(Generic[Queue]):
 
 @functools.lru_cache(maxsize=8)
 def _shared(strategy: str, view: View) -> Allocation:
-    """Allocate once for all members of this process; nobody changes the answer."""
+    """Allocate once for all members of this process, which only read the answer."""
     client_of = {seat.key: seat.client_id for seat in view.seats}
-    owned = zip(view.queues, view.owners, strict=False)  # no owners: the strategy does not ask for them
+    owned = zip(view.queues, view.owners, strict=False)  # empty if the strategy does not ask for the owners
     current = {queue: client_of[owner] for queue, owner in owned if owner in client_of}
     return allocate(strategy, view.clients, view.queues, current=current)

@@ -40,9 +40,9 @@ class RetryTopic:
         for delivery in deliveries:
             delivery.siblings = {each.topic: each for each in deliveries}
 
-    def process_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> ConcurrentQueue:
-        """Return what is kept of a queue that was granted."""
-        return self._deliveries[0].process_queue(grant, deaths)
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> ConcurrentQueue:
+        """Return the process queue for a grant; ``deaths`` as :attr:`ProcessQueue.deaths`."""
+        return self._deliveries[0].make_queue(grant, deaths)
 
     def set_queues(self, queues: tuple[ConcurrentQueue, ...]) -> None:
         """Deliver from these queues from now on."""

@@ -53,7 +53,9 @@ from rmqclient.backend import Place, open_backend
 from rmqclient.backend.local import store_of
 from rmqclient.codecs import encode_body
 from rmqclient.databases.database import Connection, Cursor, check_table, commits_by_itself, execute, is_sqlite
+from rmqclient.duration import Duration, in_seconds
 from rmqclient.message import Message, SendResult
+from rmqclient.names import OUTBOX_GROUP
 from rmqclient.sending.compressor import OVER_BYTES
 from rmqclient.sending.producer import Producer
 from rmqclient.store.bodies import Compression
@@ -176,19 +178,20 @@ class Relay:
         connect: Callable[[], Connection],
         *,
         batch: int = 100,
-        interval_s: float = 0.1,
+        interval: Duration = 0.1,
         compression: Compression | None = None,
         compress_over_bytes: int = OVER_BYTES,
         compression_level: int | None = None,
     ) -> None:
-        if batch < 1 or interval_s <= 0:
-            raise ValueError(f"batch={batch}, interval_s={interval_s}: must be positive")
+        self._interval_s = in_seconds("interval", interval)
+        if batch < 1 or self._interval_s == 0:
+            raise ValueError(f"batch={batch}, interval={interval!r}: must be positive")
         self._backend = open_backend(root)
         try:
             self._store = store_of(self._backend, "a relay")
             self._producer = Producer(
                 self._backend,
-                group="RMQ_OUTBOX",
+                group=OUTBOX_GROUP,
                 compression=compression,
                 compress_over_bytes=compress_over_bytes,
                 compression_level=compression_level,
@@ -199,7 +202,6 @@ class Relay:
         self._outbox = outbox
         self._connect = connect
         self._batch = batch
-        self._interval_s = interval_s
         self._connection: Connection | None = None
         self._lock: _Lock | None = None
         self._is_settled = False

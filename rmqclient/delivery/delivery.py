@@ -73,8 +73,8 @@ class Delivery(ABC, Generic[Queue]):
             thread.start()
 
     @abstractmethod
-    def process_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> Queue:
-        """Return what this mode keeps of a queue that was granted; ``deaths`` as :attr:`ProcessQueue.deaths`."""
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> Queue:
+        """Return the process queue of this mode for a grant; ``deaths`` as :attr:`ProcessQueue.deaths`."""
 
     def set_queues(self, queues: tuple[Queue, ...]) -> None:
         """Deliver from these queues from now on."""

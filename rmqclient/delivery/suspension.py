@@ -1,8 +1,9 @@
-"""Suspension: what follows when a message fails whose successors must wait for it.
+"""Suspension: what happens when a message fails and the messages behind it must wait for it.
 
-It is delivered again in place, after a pause of a second [suspendCurrentQueueTimeMillis, clamped to 10 ms to 30 s, as
-in ConsumeMessageOrderlyService], for ever [maxReconsumeTimes, 2^31 - 1]. If the handler came with a policy of its own,
-and that says that it is enough, it becomes a dead letter, and its successors go on.
+The message is delivered again in place, after a pause of one second [suspendCurrentQueueTimeMillis, clamped to 10 ms to
+30 s, as in ConsumeMessageOrderlyService], without a limit on the attempts [maxReconsumeTimes, 2^31 - 1]. If the handler
+has a retry policy of its own and the attempts reach its limit, the message becomes a dead letter, and the messages
+behind it go on.
 
 A handler asks for another pause with::
 
@@ -64,15 +65,15 @@ class Suspension:
         pause_s = self._clamped(error.seconds if isinstance(error, Suspend) else self._pause_s)
         _log.log(
             logging.INFO if asked else logging.WARNING,
-            "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s; again in %.3g s, and what "
-            "stands behind it waits",
+            "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s; again in %.3g s, and the "
+            "messages behind it wait",
             self._group, attempt, message.message_id, message.topic, message.queue_id, message.queue_offset,
             type(error).__name__, error, pause_s, exc_info=error if attempt == 1 and not asked else None,
         )  # fmt: skip
         return pause_s
 
     def before(self, messages: list[ReceivedMessage]) -> float | None:
-        """Return None when the messages may be handled; when too many attempts ended in deaths, as :meth:`after`."""
+        """Return None if the messages may be handled. If too many attempts ended in deaths, return as :meth:`after`."""
         died = messages[0].delivery_attempt - 1
         if died <= self._policy.max_retries:
             return None
@@ -81,7 +82,7 @@ class Suspension:
         return 0 if self._bury(messages, failure) else self._clamped(self._pause_s)
 
     def _bury(self, messages: list[ReceivedMessage], failure: Failure) -> bool:
-        """Store the dead letters. False when that is refused: then the messages are held, and none is lost."""
+        """Store the dead letters. False when they cannot be stored: the messages are held, so no message is lost."""
         try:
             for message in messages:
                 self._retries.dead_letter(message, failure)

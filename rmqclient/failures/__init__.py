@@ -1,1 +1,6 @@
-"""Messages that their handler could not finish: retries and dead letters."""
+"""Failures: messages that a handler could not finish.
+
+``retry`` has the policy, and stores a failed message for its next attempt or as a dead letter; ``failure`` describes
+one failed attempt; ``dead_letters`` lists, replays and purges for the command line. Applications use
+:class:`rmqclient.RetryPolicy`; deliveries use ``retry`` and ``failure``.
+"""

@@ -26,7 +26,7 @@ from typing import Any, Self
 
 from rmqclient.backend.protocols import Death
 from rmqclient.message import ReceivedMessage
-from rmqclient.store.layout import CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
+from rmqclient.store import CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
 
 HISTORY = "RMQ_FAILURES"
 DEATH = "death"

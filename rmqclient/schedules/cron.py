@@ -1,14 +1,14 @@
-"""Cron: a function that makes a message at planned times, and what those times are.
+"""Cron: a function that makes a message at planned times, and these times.
 
-Nothing here sends anything, and nothing looks at a clock: :mod:`rmqclient.schedules.cron_sender` does both.
+This module neither sends nor looks at a clock: :mod:`rmqclient.schedules.cron_sender` does both.
 
 A planned time is a **tick**. Every process that knows a schedule computes the same ticks from the same words, because
-intervals are counted from 1970 and not from the start of a process. So a tick, together with the name of its schedule,
-names a message: that is :meth:`Cron.key`, one of the keys that the message is stored with.
+intervals are counted from 1970 rather than from the start of a process. So a tick and the name of its schedule identify
+a message: together they are :meth:`Cron.key`, one of the keys that the message is stored with.
 
-Expressions are those of ``crontab(5)``: minute, hour, day of month, month, day of week. Two things that the trigger of
-APScheduler 3 reads differently mean here what they mean there: Sunday is 0 and 7, and of a day of month and a day of
-week that are both restricted, one must match.
+Expressions are those of ``crontab(5)``: minute, hour, day of month, month, day of week. Two rules of ``crontab(5)``
+hold although the trigger of APScheduler 3 has others: Sunday is both 0 and 7, and if both the day of month and the day
+of week are restricted, one match suffices.
 """
 
 # ruff: noqa: PLC0415 - APScheduler costs 60 ms that a process without schedules never needs
@@ -32,7 +32,7 @@ from rmqclient.names import check_schedule, check_topic, function_name
 
 UTC = datetime.UTC
 MISFIRE_GRACE = datetime.timedelta(minutes=1)
-"""How late a message may be sent whose tick was missed, unless the schedule says otherwise."""
+"""How late the message of a missed tick may be sent, unless the schedule says otherwise."""
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = datetime.timedelta(seconds=1)
@@ -45,7 +45,7 @@ _EXPECTED = "write it as `def report()` or `def report(tick)`, which returns the
 
 
 class Trigger(Protocol):
-    """What is used of a trigger of APScheduler."""
+    """The part of a trigger of APScheduler that is used here."""
 
     def get_next_fire_time(
         self, previous: datetime.datetime | None, now: datetime.datetime, /
@@ -55,34 +55,34 @@ class Trigger(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cron:
-    """A function that makes a message at each tick. Made by :meth:`rmqclient.app.App.schedule`, which explains it."""
+    """A function that makes a message at each tick. Made by :meth:`rmqclient.App.schedule`, which explains it."""
 
     name: str
     topic: str
     crontab: str = ""
-    """Empty when it has an interval."""
+    """Empty if the schedule has an interval."""
 
     every: datetime.timedelta | None = None
     timezone: str = "UTC"
     misfire_grace: datetime.timedelta = MISFIRE_GRACE
     coalesce: bool = True
     function: Callable[..., Any]
-    """Returns the body of the message, or a Message, or None for none."""
+    """Returns the body of the message, or a Message, or None to send nothing."""
 
     @property
     def when(self) -> str:
-        """Its times in words, for a person."""
+        """The planned times in words, for a person."""
         return f"every {self.every}" if self.every is not None else f"{self.crontab} {self.timezone}"
 
     def ticks(self, after: datetime.datetime, to: datetime.datetime) -> Iterator[datetime.datetime]:
-        """Yield the ticks after one time, up to and with another one, in order."""
+        """Yield the ticks after ``after``, up to and including ``to``, in order."""
         tick = self.next_tick(after)
         while tick is not None and tick <= to:
             yield tick
             tick = self.next_tick(tick)
 
     def next_tick(self, after: datetime.datetime) -> datetime.datetime | None:
-        """Return the first tick after a time; None when there is none in the next thousands of years."""
+        """Return the first tick after a time; None if the next thousands of years have no tick."""
         trigger = _trigger(self.crontab, self.every, self.timezone)
         return trigger.get_next_fire_time(None, after.astimezone(UTC) + _INSTANT)
 
@@ -91,10 +91,10 @@ class Cron:
         return f"cron-{self.name}-{tick.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
     def message(self, tick: datetime.datetime) -> Message | None:
-        """Call the function for a tick; return what is to be sent, with the tick's key as the last of its keys.
+        """Call the function for a tick; return the message to send, with the tick's key as the last of its keys.
 
-        Raises HandlerError for a message of another topic, MessageRejected for a body that is none, and whatever the
-        function raises.
+        None means that there is nothing to send. Raises HandlerError for a message of another topic, MessageRejected
+        for a body that cannot be encoded, and whatever the function raises.
         """
         made = self.function(tick.astimezone(_zone(self.timezone))) if _takes_tick(self.function) else self.function()
         if made is None:
@@ -104,7 +104,7 @@ class Cron:
         if made.topic != self.topic:
             raise HandlerError(
                 f"schedule {self.name!r} made a message of topic {made.topic!r}: its messages go to {self.topic!r}, "
-                "where they are looked for"
+                "where the schedule looks for them"
             )
         return Message(
             made.topic,
@@ -127,7 +127,7 @@ def make_cron(
     misfire_grace: Duration,
     coalesce: bool,
 ) -> Cron:
-    """Check everything that :meth:`rmqclient.app.App.schedule` is given. Raises HandlerError, InvalidName."""
+    """Return a schedule of checked arguments of :meth:`rmqclient.App.schedule`. Raises HandlerError, InvalidName."""
     check_topic(topic)
     if name is None:
         name = str(getattr(function, "__name__", ""))
@@ -232,7 +232,7 @@ def _trigger(crontab: str, every: datetime.timedelta | None, timezone: str) -> T
 
 
 def _alternatives(crontab: str) -> list[str]:
-    """Return the expressions of APScheduler that mean together what one of crontab(5) means. Raises ValueError."""
+    """Return the expressions of APScheduler that together mean one expression of crontab(5). Raises ValueError."""
     fields = crontab.split()
     if len(fields) != _FIELDS:
         raise ValueError(f"it has {len(fields)} fields, and not {_FIELDS}")
@@ -244,7 +244,7 @@ def _alternatives(crontab: str) -> list[str]:
 
 
 def _named_days(part: str) -> str:
-    """Return a part of the field for days of week with their names, which mean the same to both."""
+    """Return a part of the field for days of week with names, which APScheduler and crontab(5) read alike."""
     found = _NUMBERED_DAYS.fullmatch(part)
     if found is None or part == "*":
         return part

@@ -1,9 +1,10 @@
-"""What waits for its time: listing it, and taking it back by hand."""
+"""Waiting messages: listing the messages that have a delay or a time, and cancelling one by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqclient.names import COMMAND_GROUP
 from rmqclient.sending.producer import Producer
 from rmqclient.store import MessageStore
 from rmqclient.store.waiting.timer import Pending
@@ -12,17 +13,17 @@ __all__ = ["Pending", "cancel", "select"]
 
 
 def select(store: MessageStore, *, topic: str | None = None) -> Iterator[Pending]:
-    """Yield the messages with a delay or a time that wait now, the next one first; ``topic`` is what they are for.
+    """Yield the messages that wait now for a delay or a time, in the order of their due times.
 
-    Those of delay levels are not among them: RocketMQ has no way to take one back.
+    ``topic`` selects the messages for one topic. Messages with a delay level are left out: RocketMQ cannot cancel them.
     """
     return (each for each in store.timer.pending() if topic in (None, each.topic))
 
 
 def cancel(store: MessageStore, message_id: str) -> bool:
-    """Take a message back: nobody gets it. False when it does not wait any more, or never did.
+    """Cancel a message, so that it is never delivered. False if it was delivered or cancelled, or never waited.
 
     Raises what a send raises.
     """
-    with Producer(store, group="rmq-cli") as producer:
+    with Producer(store, group=COMMAND_GROUP) as producer:
         return producer.cancel(message_id)

@@ -9,8 +9,9 @@ from typing import Self
 
 from rmqclient.backend import Place, open_backend
 from rmqclient.backend.protocols import Buffer, Sender
+from rmqclient.duration import Duration, to_seconds
 from rmqclient.message import Message, ReceivedMessage, SendResult
-from rmqclient.names import check_group, check_topic
+from rmqclient.names import PRODUCER_GROUP, check_group, check_topic
 from rmqclient.sending.compressor import OVER_BYTES, Compressor
 from rmqclient.sending.due_time import due_ms
 from rmqclient.sending.reply import Replier
@@ -41,7 +42,7 @@ class Producer:
         self,
         root: Place,
         *,
-        group: str = "DEFAULT_PRODUCER",
+        group: str = PRODUCER_GROUP,
         config: StoreConfig | None = None,
         write_buffer_bytes: int = 0,
         compression: Compression | None = None,
@@ -75,7 +76,7 @@ class Producer:
         sharding_key: str | None = None,
         *,
         delay_level: int = 0,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult:
         """Store one message and return where it stands.
@@ -89,9 +90,9 @@ class Producer:
         that the result tells; whoever is the housekeeper then delivers it, to the queue chosen now. What still waits
         when retention removes its file is lost, as in RocketMQ.
 
-        With a ``delay``, or at the time ``deliver_at``, nobody gets the message before that, by the clock of the host;
-        to the ms when it is idle, and up to ten years from now. It waits in ``rmq_sys_wheel_timer``, through retention
-        too, and can be cancelled: :meth:`cancel`. A time that has passed is at once.
+        With a ``delay``, a timedelta or seconds, or a ``deliver_at``, the message is delivered at that time by the
+        clock of the host; to the ms when it is idle, and up to ten years from now. It waits in ``rmq_sys_wheel_timer``,
+        through retention too, and can be cancelled: :meth:`cancel`. A time in the past means: deliver immediately.
 
         Raises ValueError for another ``delay_level``, a negative or longer ``delay``, a ``deliver_at`` without a time
         zone, or more than one of them; TimerFull when 16 million messages wait; MessageRejected, InvalidName,
@@ -109,10 +110,10 @@ class Producer:
         message: Message,
         key: str,
         *,
-        within: timedelta | None = None,
+        within: Duration | None = None,
         sharding_key: str | None = None,
         delay_level: int = 0,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult:
         """Store one message as :meth:`send` does, unless one was sent to its topic with this ``key`` before.
@@ -121,7 +122,8 @@ class Producer:
         number of senders with one key, in any processes, killed when they may be, one stores its message; what a power
         cut takes is sent again. With SYNC durability the message is on the disk when this returns, whoever sent it.
 
-        ``within`` is how long ago the other one may have been sent; None looks as far back as the log goes. ``key`` is
+        ``within``, a timedelta or seconds, is how long ago the other one may have been sent; None looks as far back as
+        the log goes. ``key`` is
         up to 255 bytes without a space or anything unprintable. It becomes the last of the message's keys, with
         ``once-`` in front. Only sends by this method count.
 
@@ -131,8 +133,8 @@ class Producer:
         """
         self._sender.check_usable()
         due = due_ms(delay_level, delay, deliver_at)
-        check_window(within, self._backend.config)
-        result = self._sender.append_once(with_key(message, key), key, within, sharding_key, delay_level, due)
+        window = _window(within, self._backend.config)
+        result = self._sender.append_once(with_key(message, key), key, window, sharding_key, delay_level, due)
         if self._is_sync:
             self._sender.wait_until_flushed(result.commit_log_end)
         return result
@@ -143,7 +145,7 @@ class Producer:
         sharding_key: str | None = None,
         *,
         delay_level: int = 0,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         deliver_at: datetime | None = None,
         compression: Compression | None = None,
         level: int | None = None,
@@ -190,31 +192,32 @@ class Producer:
         when the buffer is full.
 
         **Until then it is lost when this process dies or ends without** :meth:`close`, and nobody can read it. That is
-        at most ``write_buffer_bytes`` of records and, while commits succeed, what was sent in the last
-        ``commit_interval_ms``. What a commit has stored is as safe as after :meth:`send`. Consecutive messages of one
-        topic and ``sharding_key`` are stored as one batch, in one queue; none overtakes another. :meth:`send` does not
-        wait for the buffer.
+        at most ``write_buffer_bytes`` of records and, while the buffer can be stored, the messages of the last
+        ``commit_interval_ms``. Once :meth:`flush` returns, they are as safe as after :meth:`send`. Consecutive messages
+        of one topic and ``sharding_key`` are stored as one batch, in one queue; none overtakes another. :meth:`send`
+        does not wait for the buffer.
 
-        Raises what :meth:`send` would raise for this message, at once, and what the last commit raised when it failed:
-        this message was not taken then, and those in the buffer stay there until a commit succeeds. ValueError for a
-        producer without a buffer.
+        Raises at once what :meth:`send` would raise for this message, and what the last flush raised if it failed: then
+        this message was not taken, and those in the buffer stay there until a flush succeeds. ValueError for a producer
+        without a buffer.
         """
         buffer = self._open_buffer()
         buffer.add(
             self._sender.encoded(message), sharding_key
         )  # now: the caller may change the body before it is stored
 
-    def commit(self) -> int:
-        """Store what is in the write buffer now; return how many messages that were. Raises as :meth:`send`.
+    def flush(self) -> int:
+        """Store the messages of the write buffer now; return how many they were. Raises as :meth:`send`.
 
-        After an error those that were not stored are still in the buffer.
+        After an error the messages that were not stored are still in the buffer. ValueError for a producer without a
+        buffer.
         """
-        return self._open_buffer().commit()
+        return self._open_buffer().flush()
 
-    def request(self, message: Message, timeout: timedelta | float, sharding_key: str | None = None) -> ReceivedMessage:
+    def request(self, message: Message, timeout: Duration, sharding_key: str | None = None) -> ReceivedMessage:
         """Send a message, wait for the reply to it, and return that (DefaultMQProducer.request).
 
-        ``timeout`` is a timedelta, or seconds. The reply comes from a handler with ``replies=True``, or from
+        ``timeout`` is a timedelta, or seconds, above 0. The reply comes from a handler with ``replies=True``, or from
         :meth:`send_reply`; of several the first one counts, and one that comes late is dropped. A handler that raises
         sends none: the message is retried as any other is, within the time or after it.
 
@@ -222,9 +225,7 @@ class Producer:
         """
         return self.request_async(message, timeout, sharding_key).result()
 
-    def request_async(
-        self, message: Message, timeout: timedelta | float, sharding_key: str | None = None
-    ) -> RequestFuture:
+    def request_async(self, message: Message, timeout: Duration, sharding_key: str | None = None) -> RequestFuture:
         """Send a message and return the reply to come, a future, which ``await`` takes, too.
 
         Its result is what :meth:`request` returns or raises; what :meth:`send` raises is raised here.
@@ -307,14 +308,20 @@ def _check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> 
         )
 
 
-def check_window(within: timedelta | None, config: StoreConfig) -> None:
-    """Raise ValueError for a time that is none, or for which the store does not keep what was sent."""
-    reserved = timedelta(hours=config.retention.file_reserved_hours)
-    if within is not None and not timedelta() < within <= reserved:
+def _window(within: Duration | None, config: StoreConfig) -> timedelta | None:
+    """Return ``within`` as a timedelta.
+
+    Raises ValueError if it is not positive or exceeds the retention time, TypeError for anything except a duration.
+    """
+    if within is None:
+        return None
+    seconds, reserved = to_seconds("within", within), timedelta(hours=config.retention.file_reserved_hours)
+    if not 0 < seconds <= reserved.total_seconds():
         raise ValueError(
             f"within={within!r}: a window is positive and at most {config.retention.file_reserved_hours} hours, for "
             "which the store keeps messages (file_reserved_hours); None looks at all that it has"
         )
+    return timedelta(seconds=seconds)
 
 
 def check_queue_count(queue_count: int) -> int:

@@ -23,12 +23,12 @@ import time
 import uuid
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from datetime import timedelta
 from typing import Any
 
 from rmqclient.backend import Backend
 from rmqclient.backend.protocols import ArrivalBell
 from rmqclient.backend.pull_result import PullStatus
+from rmqclient.duration import Duration, to_seconds
 from rmqclient.errors import RequestTimeout
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage, SendResult
@@ -118,7 +118,7 @@ class Requester:
         send: Callable[[Message, str | None], SendResult],
         message: Message,
         sharding_key: str | None,
-        timeout: timedelta | float,
+        timeout: Duration,
     ) -> RequestFuture:
         """Send a request by ``send`` and return the reply to come. Raises as ``send``, ValueError for the timeout."""
         seconds = _seconds(timeout)
@@ -256,8 +256,8 @@ class Requester:
             awaited.end(error)
 
 
-def _seconds(timeout: timedelta | float) -> float:
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+def _seconds(timeout: Duration) -> float:
+    seconds = to_seconds("timeout", timeout)
     if not 0 < seconds < threading.TIMEOUT_MAX:
         raise ValueError(f"timeout={timeout!r}: give a timedelta or seconds, above 0")
     return seconds

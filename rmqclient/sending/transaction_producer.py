@@ -22,12 +22,12 @@ import math
 import os
 import threading
 from collections.abc import Callable
-from datetime import timedelta
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from rmqclient.backend import Place
 from rmqclient.backend.local import store_of
+from rmqclient.duration import Duration, in_seconds
 from rmqclient.errors import HandlerError
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.sending.compressor import OVER_BYTES
@@ -46,7 +46,7 @@ from rmqclient.store.waiting.half_messages import checks_of, group_of
 
 _log = logging.getLogger(__name__)
 
-_BEAT_MS = 250
+_BEAT_S = 0.25
 _ASKED_AT_ONCE = 256
 """Half messages in memory."""
 
@@ -183,16 +183,15 @@ class TransactionProducer(Producer):
                 raise
 
     def transaction(
-        self, message: Message, sharding_key: str | None = None, *, immunity: timedelta | None = None
+        self, message: Message, sharding_key: str | None = None, *, immunity: Duration | None = None
     ) -> Transaction:
         """Store the half message of a transaction, which nobody gets before it is committed.
 
-        Its queue is chosen now. With ``immunity``, in whole seconds, rounded up, nobody is asked about it before that
-        time [CHECK_IMMUNITY_TIME_IN_SECONDS]; without, six seconds. Raises as :meth:`Producer.send`.
+        Its queue is chosen now. With ``immunity``, a timedelta or seconds, rounded up to whole seconds, ``check`` is
+        not asked about it before that time [CHECK_IMMUNITY_TIME_IN_SECONDS]; by default six seconds. Raises as
+        :meth:`Producer.send`.
         """
-        seconds = 0 if immunity is None else math.ceil(immunity.total_seconds())
-        if seconds < 0:
-            raise ValueError(f"immunity={immunity}: must not be negative")
+        seconds = 0 if immunity is None else math.ceil(in_seconds("immunity", immunity))
         half = self._sender.append_half(message, self.group, sharding_key, seconds)
         if self._is_sync:
             self._sender.wait_until_flushed(half.commit_log_end)
@@ -204,7 +203,7 @@ class TransactionProducer(Producer):
         argument: object = None,
         sharding_key: str | None = None,
         *,
-        immunity: timedelta | None = None,
+        immunity: Duration | None = None,
     ) -> TransactionResult:
         """Store the half message, call ``execute``, and do what it returns (sendMessageInTransaction).
 
@@ -257,6 +256,7 @@ class _Checker:
         self._pid = os.getpid()
         self._table = store.members()
         self._member: Member = self._table.join(self._group, HALF_TOPIC, client_id, "transactions")
+        self._bell = self._table.bell
         self._next = 0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rmq-check", daemon=True)
@@ -267,15 +267,13 @@ class _Checker:
         if self._closed.is_set() or os.getpid() != self._pid:
             return
         self._closed.set()
-        self._store.state.wake_members([self._member.slot])
+        self._bell.ring()
         self._thread.join()
         self._member.leave()
 
     def _run(self) -> None:
-        words, wake_at = self._store.state.words, self._table.wake_at
-        assert wake_at is not None  # of a member that has joined
         while not self._closed.is_set():
-            seen = words.load32(wake_at)
+            heard = self._bell.heard()
             self._member.beat()
             try:
                 self._table.watch(self._member.slot)
@@ -283,7 +281,7 @@ class _Checker:
             except (QueueError, OSError) as error:
                 _log.error("producer group %r cannot be asked about its transactions now: %s", self._group, error)
             if not self._closed.is_set():
-                words.wait(wake_at, seen, _BEAT_MS)
+                self._bell.wait(heard, _BEAT_S)
 
     def _answer(self) -> None:
         """Ask about what was renewed for a check since the last time, as far as it is this member's share."""

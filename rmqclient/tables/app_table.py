@@ -18,7 +18,6 @@ own, and so does a worker that a handler reached by value.
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import weakref
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
@@ -26,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from rmqclient.codecs import value_decoder_for
+from rmqclient.duration import Duration
 from rmqclient.message import SendResult
 from rmqclient.names import check_topic
-from rmqclient.store import MessageStore
+from rmqclient.store import MessageStore, fork
 from rmqclient.tables.table import Snapshot, Table
 
 
@@ -46,6 +46,7 @@ class AppTable(Mapping[str, Any]):
         self._opening = threading.Lock()
         self._table: Table | None = None
         _declared[id(self)] = self
+        fork.register(self)
 
     def __getitem__(self, key: str) -> Any:
         """Return the value of a key. Raises KeyError, BodyUnreadable, and what opening the table raises."""
@@ -72,11 +73,11 @@ class AppTable(Mapping[str, Any]):
         """Return the table as it is now: a mapping that stays as it is."""
         return self.opened.snapshot()
 
-    def wait_for(self, sent: SendResult, timeout: float | None = None) -> None:
+    def wait_for(self, sent: SendResult, timeout: Duration | None = None) -> None:
         """Return when the table knows a message that somebody sent. Raises as :meth:`rmqclient.Table.wait_for`."""
         self.opened.wait_for(sent, timeout)
 
-    def wait_until_caught_up(self, timeout: float | None = None) -> None:
+    def wait_until_caught_up(self, timeout: Duration | None = None) -> None:
         """Return when the table knows all messages that are there now. Raises TimeoutError, StoreClosed."""
         self.opened.wait_until_caught_up(timeout)
 
@@ -136,7 +137,15 @@ def _serving(root_of: Callable[[], Path]) -> MessageStore | None:
     return next((store for store in _stores if store.root == root), None)
 
 
-_stores: list[MessageStore] = []
+class _Stores(list[MessageStore]):
+    """The open stores that handlers of this process take their messages from."""
+
+    def leave_to_parent(self) -> None:
+        """Forget the stores of the process that this one was forked from."""
+        self.clear()
+
+
+_stores = _Stores()
 _declared: weakref.WeakValueDictionary[int, AppTable] = weakref.WeakValueDictionary()
 
 
@@ -145,11 +154,5 @@ def _close_all() -> None:
         table.close()
 
 
-def _after_fork() -> None:
-    _stores.clear()
-    for table in list(_declared.values()):
-        table.leave_to_parent()
-
-
 atexit.register(_close_all)
-os.register_at_fork(after_in_child=_after_fork)
+fork.register(_stores)

@@ -30,6 +30,7 @@ from typing import Any, Self
 from rmqclient.backend import Place, open_backend
 from rmqclient.backend.local import store_of
 from rmqclient.codecs import value_decoder_for
+from rmqclient.duration import Duration, in_seconds
 from rmqclient.message import SendResult
 from rmqclient.names import check_topic
 from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, MessageStore, fork
@@ -183,7 +184,7 @@ class Table(Snapshot):
         with self._moved:
             return dict(self._positions)
 
-    def wait_until_caught_up(self, timeout: float | None = None) -> None:
+    def wait_until_caught_up(self, timeout: Duration | None = None) -> None:
         """Return when the table knows all messages that are there now. Raises TimeoutError, StoreClosed.
 
         A handler that calls this first knows what was sent before its message.
@@ -192,7 +193,7 @@ class Table(Snapshot):
         ends = self._ends()
         self._wait(lambda: all(self._positions.get(queue, 0) >= end for queue, end in ends.items()), timeout, f"{ends}")
 
-    def wait_for(self, sent: SendResult, timeout: float | None = None) -> None:
+    def wait_for(self, sent: SendResult, timeout: Duration | None = None) -> None:
         """Return when the table knows a message that somebody sent, and so all that stand before it in its queue.
 
         Raises TimeoutError, StoreClosed, and ValueError for a message of another topic, such as one that is delayed.
@@ -233,13 +234,14 @@ class Table(Snapshot):
         if self._refusal:
             raise StoreClosed(self._refusal)
 
-    def _wait(self, condition: Callable[[], bool], timeout: float | None, what: str) -> None:
+    def _wait(self, condition: Callable[[], bool], timeout: Duration | None, what: str) -> None:
         self._check_usable()
+        seconds = None if timeout is None else in_seconds("timeout", timeout)
         with self._moved:
-            done = self._moved.wait_for(lambda: bool(self._refusal) or condition(), timeout)
+            done = self._moved.wait_for(lambda: bool(self._refusal) or condition(), seconds)
         self._check_usable()
         if not done:
-            raise TimeoutError(f"after {timeout} s the table of {self.topic!r} has not come to {what}")
+            raise TimeoutError(f"after {seconds} s the table of {self.topic!r} has not come to {what}")
 
     # --- the thread --------------------------------------------------------------------------------
 

@@ -17,14 +17,14 @@ from collections.abc import Generator, Iterator
 from typing import Literal, NamedTuple
 
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import STOPPED, Collector, ColumnBuffer, Columns, MessageQueue, MessageStore, layout
+from rmqclient.store import STOPPED, Collector, ColumnBuffer, Columns, MessageQueue, MessageStore
 from rmqclient.store.bodies import COMPRESSED
 from rmqclient.store.errors import BodyUnreadable, MessageExpired, StoreCorrupt
 from rmqclient.store.files.compacted_file import open_compacted
 from rmqclient.store.inspect.view import LocalView, LogPart
+from rmqclient.store.log.consume_queue import ENTRY
 from rmqclient.store.log.inner_batch import INNER_BATCH, inner_messages, is_batch
 
-_ENTRY = layout.CONSUME_QUEUE_ENTRY
 _ENTRIES_AT_ONCE = 16_384
 _ROWS = 8_192
 _BYTES = 4 << 20
@@ -120,7 +120,7 @@ class UpdateReader:
     def _read_entries(self, queue: MessageQueue, first: int, stop: int) -> Generator[Updates, None, tuple[int, bool]]:
         """Return the queue offset where this ended, and False when the message there could not be read."""
         topic, entries = queue.topic.encode(), self._entries(queue, first, stop)
-        at, count = 0, len(entries) // _ENTRY.size
+        at, count = 0, len(entries) // ENTRY.size
         is_whole = count > 0
         while at < count and is_whole:
             at, found = self._add(entries, at, first, topic, queue.queue_id)
@@ -145,7 +145,7 @@ class UpdateReader:
 
     def _find(self, entries: bytes, at: int) -> bool:
         """Map the file with the record of an entry. False when there is none."""
-        offset, size, _ = _ENTRY.unpack_from(entries, at * _ENTRY.size)
+        offset, size, _ = ENTRY.unpack_from(entries, at * ENTRY.size)
         try:
             self._part = self._view.log(offset, size)
         except (FileNotFoundError, StoreCorrupt):

@@ -35,8 +35,6 @@ from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_a
 from rmqclient.store.settings.disk import Disk
 from rmqclient.store.settings.topic_table import TopicTable
 
-IDLE, COPYING, RECORDED = range(3)
-
 _SCHEDULE_WORDS = frozenset(map(schedule_slot_at, range(layout.SCHEDULE_SLOTS)))
 _TIMER_WORDS = range(layout.TIMER_AT + layout.TIMER_HEADER.size, layout.RUNTIME_SIZE, 8)
 _PREPARE_WORD = layout.RUNTIME_HEADER.at["prepare_word"]
@@ -130,16 +128,16 @@ class AppendFiles:
 def repair(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueues, topics: TopicTable) -> None:
     """Finish or undo an interrupted append; the caller holds the append mutex, or has the store for itself."""
     stage = state.append_stage
-    if stage == IDLE:
+    if stage == layout.IDLE:
         return
     reach(CrashPoint.REPAIR_STARTED)
-    if stage == RECORDED:
+    if stage == layout.RECORDED:
         _complete(state, log_files, consume_queues, topics)
         _advance_progress(state)
     else:
         _undo(state, log_files)
         reach(CrashPoint.REPAIR_ZEROED)
-    state.append_stage = IDLE
+    state.append_stage = layout.IDLE
 
 
 def _undo(state: SharedState, log_files: FileQueue) -> None:

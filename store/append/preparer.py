@@ -1,9 +1,9 @@
 """Preparer: keeps the pages ahead of this process's appends populated.
 
 The first touch of a page costs more than copying a record into it, and it happens under the append mutex. A thread of
-the appending process pays that cost ahead of the writer, without the GIL (``populate_file`` in the kernel). It also
-releases the pages behind the writer before the flush has to. Page tables belong to a process, so no other process can
-do this; making the next *file* is the housekeeper's work.
+the appending process pays that cost ahead of the writer, without the GIL (``Ahead`` in the kernel). It also releases
+the pages behind the writer before the flush has to. Page tables belong to a process, so no other process can do this;
+making the next *file* is the housekeeper's work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Preparer:
     def __init__(self, state: SharedState, log_files: FileQueue, appender: Appender) -> None:
         self._state = state
         self._log_files = log_files
-        self._appender = appender
+        self._ahead = appender.ahead
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="rmq-preparer", daemon=True)
         self._thread.start()
@@ -34,7 +34,7 @@ class Preparer:
     def close(self) -> None:
         """Stop; returns when the thread has ended."""
         self._closed = True
-        self._appender.stop_ahead()
+        self._ahead.stop()
         self._thread.join()
 
     def _run(self) -> None:
@@ -48,8 +48,6 @@ class Preparer:
                 mapping = self._log_files.mapping(base)
                 if behind is mapping:
                     behind = None
-                populated_to = self._appender.populate_file(
-                    mapping, base, start, LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, behind
-                )
+                populated_to = self._ahead.populate(mapping, base, start, LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, behind)
             except (QueueError, OSError):  # the file is missing yet, or memory is: the next append reports it
-                self._appender.wait_for_append()
+                self._ahead.wait_for_append()

@@ -1,8 +1,8 @@
 """Write buffer: messages of one process that are not in the log yet and will be appended in batches.
 
-RocketMQ's transient store pool (``transientStorePoolEnable``) is the model. That pool, too, is committed every 200 ms,
-and its uncommitted messages die with the process. This buffer holds messages instead of a mapped page range, because
-the log belongs to several processes.
+RocketMQ's transient store pool (``transientStorePoolEnable``) is the model. That pool, too, is flushed every 200 ms, and
+its messages die with the process. This buffer holds messages instead of a mapped page range, because the log belongs to
+several processes.
 
 Consecutive messages of one topic and sharding key are one batch. Batches are appended in the order of their messages.
 A batch that fails stays in the buffer, and so do all batches behind it, so messages never overtake each other.
@@ -41,7 +41,7 @@ class _Batch:
 class WriteBuffer:
     """Collects messages up to ``limit_bytes`` of records, for any thread of one process.
 
-    A thread of its own commits every ``commit_interval_ms``. :meth:`add` waits for a commit only when the buffer is
+    A thread of its own flushes every ``commit_interval_ms``. Adding a message waits for a flush only if the buffer is
     full, so a slow disk or a stuck append of another process does not delay senders before that.
     """
 
@@ -51,7 +51,7 @@ class WriteBuffer:
         self._interval_s = config.commit_interval_ms / 1000
         self._batch_messages = min(config.consume_queue_file_entries, BATCH_MESSAGES)
         self._batch_bytes = min(config.commit_log_file_bytes - layout.BLANK_RECORD.size, BATCH_BYTES)
-        self._committing = threading.Lock()  # taken before the other one
+        self._flushing = threading.Lock()  # taken before the other one
         self._lock = threading.Lock()  # guards what follows
         self._batches: deque[_Batch] = deque()
         self._last: _Batch | None = None  # takes more messages; None when the last batch is being appended
@@ -64,7 +64,7 @@ class WriteBuffer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the buffer was closed: it takes and commits nothing."""
+        """Whether the buffer takes no more messages."""
         return self._closed.is_set()
 
     def __len__(self) -> int:
@@ -73,29 +73,29 @@ class WriteBuffer:
             return sum(len(batch.messages) for batch in self._batches)
 
     def add(self, message: Message, sharding_key: str | None) -> None:
-        """Take a message, whose body must be bytes. Commits first if the message does not fit any more.
+        """Take a message, whose body must be bytes; flushes first if the message does not fit.
 
-        Raises what an append of the message would raise. Also raises what the last commit raised, unless a later commit
+        Raises what an append of the message would raise. Also raises what the last flush raised, unless a later flush
         succeeded. In both cases the message was not taken.
         """
         size = self._appender.record_size(message, sharding_key)
         queue = self._appender.queue_of(message, sharding_key)
         while not self._try_add(message, sharding_key, queue, size):
-            self.commit()
+            self.flush()
 
-    def commit(self) -> int:
+    def flush(self) -> int:
         """Append everything now; return how many messages. Raises as an append; the rest stays in the buffer."""
-        with self._committing:
+        with self._flushing:
             self._check_open()
             self._failure = None
-            return self._commit()
+            return self._flush()
 
     def close(self) -> None:
-        """Commit and stop. Raises as an append; if the error is retryable, the buffer stays open."""
-        with self._committing:
+        """Flush and stop. Raises as an append; if the error is retryable, the buffer stays open."""
+        with self._flushing:
             try:
                 while not self.is_closed:
-                    self._commit()
+                    self._flush()
                     self._close_if_empty()
             except QueueError as error:
                 if not error.retryable:
@@ -141,9 +141,9 @@ class WriteBuffer:
             if not self._batches:
                 self._closed.set()
 
-    def _commit(self) -> int:
-        """Append the present batches, oldest first; the caller holds ``_committing``."""
-        committed = 0
+    def _flush(self) -> int:
+        """Append the present batches, oldest first; the caller holds ``_flushing``."""
+        flushed = 0
         for _ in range(len(self._batches)):
             with self._lock:
                 batch = self._batches[0]
@@ -153,21 +153,21 @@ class WriteBuffer:
             with self._lock:
                 self._batches.popleft()
                 self._size -= batch.size
-            committed += len(batch.messages)
-        return committed
+            flushed += len(batch.messages)
+        return flushed
 
     def _run(self) -> None:
         while True:
             self._filled.wait()
             if self._closed.wait(self._interval_s):
                 return
-            with self._committing:
-                self._commit_in_background()
+            with self._flushing:
+                self._flush_in_background()
 
-    def _commit_in_background(self) -> None:
+    def _flush_in_background(self) -> None:
         self._filled.clear()
         try:
-            self._commit()
+            self._flush()
         except (QueueError, OSError) as error:
             self._filled.set()
             if self._failure is None:

@@ -32,7 +32,8 @@ from rmqclient.store.files.mapped_file import (
 )
 from rmqclient.store.kernel._kernel import Mapping
 
-_FILE_NAME = re.compile(f"[0-9]{{{layout.FILE_NAME_DIGITS}}}")
+FILE_NAME_DIGITS = layout.FILE_NAME_DIGITS
+_FILE_NAME = re.compile(f"[0-9]{{{FILE_NAME_DIGITS}}}")
 
 _PART_BYTES = 1 << 20
 _ZEROS = bytes(_PART_BYTES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqclient.store import layout
-from rmqclient.store.append.appending import IDLE, AppendFiles
+from rmqclient.store.append.appending import AppendFiles
 from rmqclient.store.append.preparer import Preparer
 from rmqclient.store.kernel._kernel import (
     DELAYS,
@@ -17,6 +17,7 @@ from rmqclient.store.kernel._kernel import (
     Appender,
     Route,
 )
+from rmqclient.store.layout import IDLE
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import process_start_unique

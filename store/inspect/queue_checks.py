@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from rmqclient.store import layout
-from rmqclient.store.append.appending import IDLE
 from rmqclient.store.inspect.found import LOOKS, Flagged, Found, Problem, bounds_of, entry_problems, numbers_of
 from rmqclient.store.inspect.reading import StoreReader, damaged_files, entries_of, set_bytes, without_file
 from rmqclient.store.kernel._kernel import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqclient.store.layout import IDLE
 from rmqclient.store.log.commit_log import describe
 from rmqclient.store.log.consume_queue import ConsumeQueue, Entry
 from rmqclient.store.log.record import Record

@@ -61,12 +61,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from rmqclient.store import layout
-from rmqclient.store.append.appending import IDLE
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.inspect import compacted_checks, queue_checks, runtime_checks
 from rmqclient.store.inspect.found import LOOKS, Found, Problem, look
 from rmqclient.store.inspect.reading import damaged_files, of_another_size, open_reader, set_bytes
-from rmqclient.store.kernel._kernel import FOUND
+from rmqclient.store.layout import FOUND, IDLE
 from rmqclient.store.log.commit_log import describe
 from rmqclient.store.log.index_file import IndexFile, key_hashes
 from rmqclient.store.log.record import Record, reason

@@ -7,7 +7,6 @@ from typing import Protocol, Self, TypeAlias, final
 from rmqclient.store.message_queue import MessageQueue
 
 LAYOUT: dict[str, int]
-FOUND: dict[str, int]
 CRC32_METHOD: str
 SCHEDULE_TOPIC: str
 TIMER_TOPIC: str
@@ -371,8 +370,36 @@ class Route:
     def __init__(self, topic: str, queues: list[MessageQueue], slots: list[int], compact: bool = False) -> None: ...
 
 @final
+class Ahead:
+    """Keeps the pages ahead of the appends of one process populated; for one thread, but for :meth:`stop`."""
+
+    def populate(
+        self, mapping: Mapping, base: int, start: int, least: int, most: int, behind: Mapping | None = None
+    ) -> int:
+        """Populate the pages of the commit log file at ``base``, from ``start`` on, ahead of the writer.
+
+        Returns how far it came: at the end of the file, when the writer has left it, or after :meth:`stop`. The thread
+        stays ahead by twice what the writer wrote since the last step, but at least ``least`` and at most ``most``
+        bytes. It needs no GIL meanwhile: a busy writer would give it back every 5 ms only.
+
+        It also takes the pages behind the writer out of this process's page table, and the pages of the file ``behind``
+        when the writer has left that file. Otherwise the flush would take them one by one, and interrupt the other
+        processors for each of them. Raises ValueError when ``start`` is not inside the file, OSError without memory.
+        """
+
+    def wait_for_append(self) -> None:
+        """Sleep until this process appends, for a second at most."""
+
+    def stop(self) -> None:
+        """End :meth:`populate` and :meth:`wait_for_append` in the thread that runs them."""
+
+@final
 class Appender:
     """Appends messages for one process; safe for its threads."""
+
+    @property
+    def ahead(self) -> Ahead:
+        """What keeps pages populated ahead of the appends."""
 
     def __init__(
         self,
@@ -481,11 +508,6 @@ class Appender:
         In the same append the word at byte ``progress_at`` moves on, as in :meth:`deliver`; None as in :meth:`decide`.
         A half message loses its flag and its attempts when it is renewed (renewHalfMessageInner).
         """
-    def populate_file(
-        self, mapping: Mapping, base: int, start: int, least: int, most: int, behind: Mapping | None = None
-    ) -> int: ...
-    def wait_for_append(self) -> None: ...
-    def stop_ahead(self) -> None: ...
 
 def deliver_timed(appender: Appender, message: ReceivedMessage, topic: str, queue_id: int) -> SendResult | None:
     """Append a message of the timer for its own queue, and count it as done in the same append.

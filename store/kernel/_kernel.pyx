@@ -90,6 +90,15 @@ cdef extern from "shared_memory.h" nogil:
     void reach_point "reach"(int point)
     int MADV_POPULATE_WRITE, MADV_DONTNEED, MADV_RANDOM
 
+cdef extern from "names.h" nogil:
+    ctypedef struct Name "rmq_name":
+        const char *text
+        Py_ssize_t size
+    Name N_CRC, N_DELAY, N_INNER_NUM, N_KEYS, N_REAL_QID, N_REAL_TOPIC, N_RETRY_TOPIC, N_SHARDING_KEY, N_TAGS
+    Name N_TIMER_DELIVER_MS, N_TIMER_DEL_UNIQKEY, N_TIMER_OUT_MS, N_TIMER_QUEUE_OFFSET, N_TIMER_ROLL_TIMES, N_UNIQ_KEY
+    const char HEX[16]
+    Name T_HALF, T_OPERATION, T_RETRY_PREFIX, T_SCHEDULE, T_TIMER
+
 cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)
     int munmap(void *address, size_t length)
@@ -174,6 +183,10 @@ cdef enum:
     T_CLEARING_TO = 8
     TIMER_HEADER_SIZE = 4096
     MOST_ATTEMPTS = 2147483646
+    # header.append_stage
+    IDLE = 0
+    COPYING = 1
+    RECORDED = 2
 
 LAYOUT = {
     "record.total_size": R_TOTAL_SIZE, "record.magic": R_MAGIC, "record.body_crc": R_BODY_CRC,
@@ -202,13 +215,8 @@ LAYOUT = {
     "RECORD_MAGIC": RECORD_MAGIC, "BLANK_MAGIC": BLANK_MAGIC, "RECORD_FIXED_SIZE": RECORD_FIXED_SIZE,
     "CRC_PROPERTY_SIZE": CRC_PROPERTY_SIZE, "MAX_PROPERTIES_BYTES": MAX_PROPERTIES_BYTES,
     "ARRIVAL_LANES_AT": ARRIVAL_LANES_AT, "ARRIVAL_LANE_STRIDE": ARRIVAL_LANE_STRIDE, "ACK_WINDOW": ACK_WINDOW,
-    "MOST_TAGS_CODE": MOST_TAGS_CODE,
+    "MOST_TAGS_CODE": MOST_TAGS_CODE, "IDLE": IDLE, "COPYING": COPYING, "RECORDED": RECORDED,
 }
-
-cdef enum:  # header.append_stage
-    IDLE = 0
-    COPYING = 1
-    RECORDED = 2
 
 cdef enum:  # store.crash_points.CrashPoint
     AT_APPEND_LOCKED = 1
@@ -256,53 +264,39 @@ def crc32(data, uint32_t value=0):
 def boottime():
     return boottime_ns()
 
-
-cdef int32_t hash_utf8(const unsigned char *at, Py_ssize_t size, uint32_t value=0) noexcept nogil:
-    """Java's ``String.hashCode``: over UTF-16 units, so a character beyond U+FFFF counts as two.
-
-    ``value`` is the hash of the text before.
-    """
-    cdef uint32_t unit
-    cdef const unsigned char *end = at + size
-    while at < end:
-        if at[0] < 0x80:
-            unit = at[0]
-            at += 1
-        elif at[0] < 0xE0 and at + 1 < end:
-            unit = (at[0] & 0x1F) << 6 | (at[1] & 0x3F)
-            at += 2
-        elif at[0] < 0xF0 and at + 2 < end:
-            unit = (at[0] & 0x0F) << 12 | (at[1] & 0x3F) << 6 | (at[2] & 0x3F)
-            at += 3
-        elif at + 3 < end:
-            unit = ((at[0] & 0x07) << 18 | (at[1] & 0x3F) << 12 | (at[2] & 0x3F) << 6 | (at[3] & 0x3F)) - 0x10000
-            value = 31 * value + (0xD800 | (unit >> 10))
-            unit = 0xDC00 | (unit & 0x3FF)
-            at += 4
-        else:
-            break
-        value = 31 * value + unit
-    return <int32_t>value
-
-
-def java_hash(str text not None):
-    cdef Py_ssize_t size = 0
-    cdef const char *at = PyUnicode_AsUTF8AndSize(text, &size)
-    return hash_utf8(<const unsigned char *>at, size)
-
 include "memory.pxi"
-include "record/message.pxi"
+include "record/text.pxi"
+include "record/properties.pxi"
+include "record/frame.pxi"
+include "record/delays.pxi"
+include "record/sent.pxi"
+include "record/received.pxi"
 include "record/inner_batch.pxi"
-include "record/dispatch.pxi"
+include "dispatch/range.pxi"
+include "dispatch/queue_map.pxi"
+include "dispatch/entries.pxi"
+include "dispatch/index.pxi"
 include "groups/running.pxi"
 include "append/section.pxi"
-include "append/plan.pxi"
+include "append/route.pxi"
+include "append/staging.pxi"
+include "append/copies.pxi"
+include "append/writer.pxi"
+include "append/ahead.pxi"
+include "append/commit.pxi"
+include "append/results.pxi"
 include "append/appender.pxi"
-include "groups/acknowledge.pxi"
+include "groups/sections.pxi"
+include "groups/tags.pxi"
+include "groups/skip.pxi"
+include "groups/reader.pxi"
 include "groups/grant.pxi"
+include "arrow/texts.pxi"
 include "arrow/columns.pxi"
 include "arrow/collect.pxi"
-include "record/keys.pxi"
+include "dispatch/latest.pxi"
+include "arrow/given.pxi"
 include "arrow/staged.pxi"
 include "arrow/landed.pxi"
-include "append/timer.pxi"
+include "timer/heap.pxi"
+include "timer/timed.pxi"

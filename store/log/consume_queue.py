@@ -41,7 +41,8 @@ from rmqclient.store.message_queue import MessageQueue
 
 DIRECTORY = "consumequeue"
 
-_ENTRY = layout.CONSUME_QUEUE_ENTRY
+ENTRY = layout.CONSUME_QUEUE_ENTRY
+"""Bytes of one entry, for code that reads whole files."""
 _NEAR = 256
 """A search reads so many entries at once when it has come that near."""
 _TOPIC = re.compile(rf"[%|a-zA-Z0-9_-]{{1,{layout.MAX_TOPIC_BYTES}}}")
@@ -56,7 +57,8 @@ class Entry(NamedTuple):
     tags_code: int
 
 
-_PRE_BLANK = Entry(*layout.PRE_BLANK_ENTRY)
+PRE_BLANK = Entry(*layout.PRE_BLANK_ENTRY)
+"""Fills a consume queue file below the first entry that it holds."""
 
 
 class ConsumeQueue:
@@ -64,7 +66,7 @@ class ConsumeQueue:
 
     def __init__(self, files: FileQueue) -> None:
         self.files = files
-        self.entries_per_file = files.file_bytes // _ENTRY.size
+        self.entries_per_file = files.file_bytes // ENTRY.size
 
     def first_entry_of(self, queue_offset: int) -> int:
         """Return the number of the first entry in the file that holds ``queue_offset``."""
@@ -73,12 +75,12 @@ class ConsumeQueue:
     def entry(self, queue_offset: int) -> Entry:
         """Return an entry. Raises FileNotFoundError when its file is missing, StoreCorrupt when it cannot be read."""
         first = self.first_entry_of(queue_offset)
-        position = (queue_offset - first) * _ENTRY.size
-        return Entry(*_ENTRY.unpack_from(self.files.read(first * _ENTRY.size, position, _ENTRY.size)))
+        position = (queue_offset - first) * ENTRY.size
+        return Entry(*ENTRY.unpack_from(self.files.read(first * ENTRY.size, position, ENTRY.size)))
 
     def entries(self, first: int, stop: int) -> list[Entry]:
         """Return the entries from ``first`` up to ``stop``, all of which stand in one file. Raises as :meth:`entry`."""
-        return [Entry(*fields) for fields in _ENTRY.iter_unpack(self.entry_bytes(first, stop))]
+        return [Entry(*fields) for fields in ENTRY.iter_unpack(self.entry_bytes(first, stop))]
 
     def entry_or_none(self, queue_offset: int) -> Entry | None:
         """Return an entry; None when nothing was written there, or its file is missing."""
@@ -91,25 +93,25 @@ class ConsumeQueue:
     def write(self, queue_offset: int, entry: Entry) -> None:
         """Write an entry, making its file when it is missing."""
         mapping, first = self.file_for(queue_offset)
-        _ENTRY.pack_into(mapping, (queue_offset - first) * _ENTRY.size, *entry)
+        ENTRY.pack_into(mapping, (queue_offset - first) * ENTRY.size, *entry)
 
     def file_for(self, queue_offset: int) -> tuple[Mapping, int]:
         """Return the file that takes an entry and the number of its first one, making it when it is missing.
 
         Entries below the first one of a queue become pre-blank. Raises StoreFull.
         """
-        base = self.first_entry_of(queue_offset) * _ENTRY.size
+        base = self.first_entry_of(queue_offset) * ENTRY.size
         is_new = self.files.allocate(base)
         mapping, first = self.file_of(queue_offset)
         if is_new and self.files.bases()[0] == base:
             for number in range(queue_offset - first):
-                _ENTRY.pack_into(mapping, number * _ENTRY.size, *layout.PRE_BLANK_ENTRY)
+                ENTRY.pack_into(mapping, number * ENTRY.size, *layout.PRE_BLANK_ENTRY)
         return mapping, first
 
     def file_of(self, queue_offset: int) -> tuple[Mapping, int]:
         """Map the file that holds an entry, and return the number of its first one. Raises FileNotFoundError."""
         first = self.first_entry_of(queue_offset)
-        return self.files.mapping(first * _ENTRY.size), first
+        return self.files.mapping(first * ENTRY.size), first
 
     def end_below(self, commit_log_offset: int) -> int:
         """Return the queue offset after the last entry for a record below ``commit_log_offset``.
@@ -118,14 +120,14 @@ class ConsumeQueue:
         """
         bases = self.files.bases()
         for base in reversed(bases):
-            first = base // _ENTRY.size
-            stop = first - -self.files.data_end(base) // _ENTRY.size
+            first = base // ENTRY.size
+            stop = first - -self.files.data_end(base) // ENTRY.size
             end = self._search(
                 first, stop, lambda entry: entry.size > 0 and entry.commit_log_offset < commit_log_offset
             )
             if end > first:
                 return end
-        return bases[0] // _ENTRY.size if bases else 0
+        return bases[0] // ENTRY.size if bases else 0
 
     def begin(self, min_commit_log_offset: int) -> int:
         """Return the queue offset of the oldest message still in the commit log.
@@ -134,7 +136,7 @@ class ConsumeQueue:
         one when that is 0).
         """
         bases = self.files.bases()
-        low = bases[0] // _ENTRY.size if bases else 0
+        low = bases[0] // ENTRY.size if bases else 0
         if not bases or self._is_kept(low, min_commit_log_offset):
             return low
         return self.oldest(low, self.end_below(1 << 62), min_commit_log_offset)
@@ -156,15 +158,15 @@ class ConsumeQueue:
         """
         was_cut = False
         for base in self.files.bases():
-            first = base // _ENTRY.size
+            first = base // ENTRY.size
             if first > queue_offset or (first == queue_offset and first):
                 self.files.remove(base)
                 was_cut = True
             else:
-                start = max(0, queue_offset - first) * _ENTRY.size
+                start = max(0, queue_offset - first) * ENTRY.size
                 was_cut |= self.files.zero(base, start, self.files.file_bytes) > 0
         if was_cut:
-            base = self.files.base_of(queue_offset * _ENTRY.size)
+            base = self.files.base_of(queue_offset * ENTRY.size)
             self.files.sync(base, base + self.files.file_bytes)
         return was_cut
 
@@ -175,9 +177,7 @@ class ConsumeQueue:
             if not content and high - low <= _NEAR and self.first_entry_of(low) == self.first_entry_of(high - 1):
                 near, content = low, self.entry_bytes(low, high)
             middle = (low + high) // 2
-            entry = (
-                Entry(*_ENTRY.unpack_from(content, (middle - near) * _ENTRY.size)) if content else self.entry(middle)
-            )
+            entry = Entry(*ENTRY.unpack_from(content, (middle - near) * ENTRY.size)) if content else self.entry(middle)
             if is_before(entry):
                 low = middle + 1
             else:
@@ -186,22 +186,22 @@ class ConsumeQueue:
 
     def entry_bytes(self, first: int, stop: int) -> bytes:
         """Return the bytes of entries that stand in one file. Raises as :meth:`entry`."""
-        base = self.first_entry_of(first) * _ENTRY.size
-        return self.files.read(base, first * _ENTRY.size - base, (stop - first) * _ENTRY.size)
+        base = self.first_entry_of(first) * ENTRY.size
+        return self.files.read(base, first * ENTRY.size - base, (stop - first) * ENTRY.size)
 
     def _is_kept(self, queue_offset: int, min_commit_log_offset: int) -> bool:
         try:
             entry = self.entry(queue_offset)
         except FileNotFoundError:
             return False
-        return entry != _PRE_BLANK and entry.commit_log_offset >= min_commit_log_offset
+        return entry != PRE_BLANK and entry.commit_log_offset >= min_commit_log_offset
 
 
 class ConsumeQueues:
     """Every consume queue of a store."""
 
     def __init__(self, root: Path, file_bytes: int, mappings: MappingCache) -> None:
-        self.entries_per_file = file_bytes // _ENTRY.size
+        self.entries_per_file = file_bytes // ENTRY.size
         self._root = root
         self._file_bytes = file_bytes
         self._mappings = mappings

@@ -49,8 +49,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rmqclient.store import layout
-from rmqclient.store.kernel._kernel import FOUND, Mapping, Message, ReceivedMessage
+from rmqclient.store.kernel._kernel import Mapping, Message, ReceivedMessage
 from rmqclient.store.kernel._kernel import decode as _decode
+from rmqclient.store.layout import FOUND
 
 __all__ = ["Blank", "Corrupt", "End", "Message", "Outcome", "ReceivedMessage", "Record", "Torn", "decode"]
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from rmqclient.store import layout
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.file_queue import FileQueue
-from rmqclient.store.kernel._kernel import FOUND, Dispatcher
+from rmqclient.store.kernel._kernel import Dispatcher
+from rmqclient.store.layout import FOUND
 from rmqclient.store.log import commit_log
 from rmqclient.store.log.commit_log import describe
 from rmqclient.store.log.consume_queue import ConsumeQueues

@@ -30,11 +30,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rmqclient.store import layout
-from rmqclient.store.append.appending import COPYING, IDLE, RECORDED
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.files.mapped_file import remove_scratch, sync_directory
+from rmqclient.store.layout import COPYING, IDLE, RECORDED
 from rmqclient.store.log import commit_log, index_file
 from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from rmqclient.store.log.dispatch import dispatch

@@ -5,8 +5,9 @@ The slots live in the runtime file; ``config/consumerOffset.json`` keeps the com
 8. ``committed_offset <= advance_to``, and they are equal unless an owner died while moving it.
 9. No bit of ``acknowledged`` is set for a message below ``committed_offset``.
 
-A seek may move a group back, past both. It says first where to, in ``seek_to``, and while that is not 0 neither holds:
-the next one who takes the queue, seeks, or opens the store finishes it.
+A seek may move a group back, which breaks both for a while. The seek first writes its target to ``seek_to``. While
+``seek_to`` is not 0, neither invariant holds; the next process that takes the queue, seeks, or opens the store finishes
+the seek.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _AT = layout.GROUP_QUEUE_SLOT.at
 
 
 class GroupQueueSlot:
-    """One slot, for the rare steps that are written in Python. Words are read without the mutex for display.
+    """One slot, for the rare steps that are written in Python. For display, words are read without the mutex.
 
-    Its group and its queue never change.
+    The group and the queue of a slot never change.
     """
 
     def __init__(self, state: SharedState, number: int) -> None:
@@ -53,7 +54,7 @@ class GroupQueueSlot:
         return self._words.load(self.at + _AT[field])
 
     def store(self, field: str, value: int) -> None:
-        """Write one word; under the mutex."""
+        """Write one word. The caller holds the mutex."""
         self._words.store(self.at + _AT[field], value)
 
     @contextmanager
@@ -81,7 +82,7 @@ class GroupQueueSlot:
     def restore(
         self, committed_offset: int, bits: int, epoch: int, held: tuple[int, int] = (0, 0), *, paused: bool = False
     ) -> None:
-        """Fill a slot that nobody owns, from what was kept of the last one."""
+        """Fill a slot without an owner, from what was kept of an earlier runtime file."""
         self.store("committed_offset", committed_offset)
         self.store("advance_to", committed_offset)
         self.store("epoch", epoch)
@@ -91,10 +92,11 @@ class GroupQueueSlot:
         self._put_bits(bits)
 
     def seek(self, queue_offset: int) -> None:
-        """Move the group to an offset, forwards or back; under the mutex. Nobody owns the queue afterwards.
+        """Move the group to an offset, forwards or back. The caller holds the mutex. Afterwards nobody owns the queue.
 
-        First the owner loses it and its epoch grows old, so that nothing in flight is acknowledged into the new
-        position. A death before ``seek_to`` is written has moved nothing; after it, :meth:`finish_seek` moves the rest.
+        First the owner loses the queue and the epoch rises, so that no message in flight is acknowledged into the new
+        position. A death before ``seek_to`` is written has moved nothing; after it, :meth:`finish_seek` completes the
+        seek.
         """
         self.store("owner", 0)
         self.store("epoch", self.load("epoch") + 1)
@@ -104,7 +106,7 @@ class GroupQueueSlot:
         self.finish_seek()
 
     def finish_seek(self) -> None:
-        """Complete a seek whose process died in it, if there is one; under the mutex. Twice is once."""
+        """Complete a seek whose process died, if there is one. The caller holds the mutex. Can be repeated."""
         seek_to = self.load("seek_to")
         if seek_to == 0:
             return
@@ -122,7 +124,7 @@ class GroupQueueSlot:
 
 
 class GroupTable:
-    """What one process knows of the group-queue table; it reads on as other processes add to it."""
+    """The group-queue table as one process knows it. It reads on as other processes add slots."""
 
     def __init__(self, state: SharedState, lock_timeout_ms: int) -> None:
         self._state = state
@@ -136,13 +138,13 @@ class GroupTable:
         return iter(list(self._slots))
 
     def find(self, group: str, queue_slot: int) -> GroupQueueSlot | None:
-        """Return the slot of a group for a queue, None when the group never had it."""
+        """Return the slot of a group for a queue, None when the group never had the queue."""
         if (group, queue_slot) not in self._by_key:
             self._read_on()
         return self._by_key.get((group, queue_slot))
 
     def find_or_add(self, group: str, queue_slot: int, committed_offset: int) -> GroupQueueSlot:
-        """Return the slot, made with ``committed_offset`` when the group never had the queue. Raises TableFull."""
+        """Return the slot; make it with ``committed_offset`` when the group never had the queue. Raises TableFull."""
         found = self.find(group, queue_slot)
         if found is not None:
             return found
@@ -156,9 +158,9 @@ class GroupTable:
         return self._state.column(at, layout.GROUP_QUEUE_SLOT.size, self._state.group_queue_count)
 
     def begin(self, group: str, committed_offsets: Mapping[int, int]) -> bool:
-        """Make the slots of a new group for all these queues, by queue slot; a death leaves all or none.
+        """Make the slots of a new group for all these queues, by queue slot. A death leaves all of them or not one.
 
-        Does nothing, and returns False, when the group has one of them. Raises TableFull.
+        Does nothing and returns False when the group has a slot for one of the queues. Raises TableFull.
         """
         with self._state.locked(self._state.table_mutex, self._lock_timeout_ms):
             if any(self.find(group, queue_slot) for queue_slot in committed_offsets):

@@ -35,7 +35,7 @@ from rmqclient.store.runtime.client_id import check_client_id
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.running import RunningTable
 from rmqclient.store.runtime.shared_state import SharedState
-from rmqclient.store.runtime.slot_table import OwnedSlots
+from rmqclient.store.runtime.slot_table import OwnedSlots, SlotTable
 
 _SUBSCRIPTION_BYTES = 512
 _WATCHES_NS = 1_000_000_000
@@ -83,11 +83,16 @@ class MemberInfo:
     subscription: str
     heartbeat_age_ms: float
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """The ``owner`` and ``owner_incarnation`` of the queues that the member owns."""
+        return self.slot + 1, self.incarnation
+
 
 class MemberTable:
     """The member table, as one consumer uses it.
 
-    All members of a consumer share one thread, which sleeps at :attr:`wake_at`.
+    All members of a consumer share one thread, which sleeps by :attr:`bell`.
     """
 
     def __init__(
@@ -154,18 +159,14 @@ class MemberTable:
         self._state.wake_members({seat.wake_slot for seat in seats})
 
     @property
-    def bell(self) -> Bell | None:
-        """The bell that rings when the members of this consumer shall look at the tables, None before a join."""
-        at = self.wake_at
-        return None if at is None else Bell(self._state.words, at)
+    def bell(self) -> Bell:
+        """The bell that rings when this consumer shall look at the tables; see :meth:`SharedState.wake_members`.
 
-    @property
-    def wake_at(self) -> int | None:
-        """Byte of the word that signals a member, None before a join.
-
-        See :meth:`~rmqclient.store.runtime.shared_state.SharedState.wake_members`.
+        Before the first join it is the bell of all members, which rings at every change of members or topics.
         """
-        return None if self._wake_slot is None else self._slots.at(self._wake_slot, "wake_word")
+        if self._wake_slot is None:
+            return Bell(self._state.words, layout.RUNTIME_HEADER.at["membership_word"])
+        return Bell(self._state.words, self._slots.at(self._wake_slot, "wake_word"))
 
     def is_alive(self, slot: int, incarnation: int) -> bool:
         """Tell whether the process that took the slot as ``incarnation`` still runs, stopped or not."""
@@ -367,6 +368,19 @@ class Member:
         if (owner - 1, slot.load("owner_incarnation")) == (self.slot, self.incarnation):
             return False
         return not self.table.is_alive(owner - 1, slot.load("owner_incarnation"))
+
+
+def wake_members_of(state: SharedState, topic: str) -> None:
+    """Make every consumer with a member for a topic look at the tables."""
+    slots = SlotTable(state, layout.MEMBER_SLOT, layout.MEMBER_TABLE_AT, layout.MEMBER_SLOTS)
+    sleeping: set[int] = set()
+    for slot in range(slots.slots):
+        incarnation = slots.load(slot, "incarnation")
+        if incarnation == 0:
+            break  # slots are taken from the first on: all slots after a never used one are unused
+        if incarnation % 2 == 1 and slots.text(slot, "topic") == topic.encode():
+            sleeping.add(slots.load(slot, "wake_slot"))
+    state.wake_members(sleeping)
 
 
 def _fitted(subscription: str) -> str:

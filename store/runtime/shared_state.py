@@ -90,7 +90,7 @@ def boot_id() -> str:
 
 
 class _Word:
-    """A 64-bit word of the header as an attribute: acquire on reading, release on writing."""
+    """A 64-bit word of the header as an attribute. Reading it acquires, writing it releases."""
 
     def __init__(self, name: str) -> None:
         self._at = layout.RUNTIME_HEADER.at[name]
@@ -136,7 +136,7 @@ class SharedState:
         self.table_mutex = RobustMutex(mapping, header["table_mutex"])
 
     def text(self, at: int, size: int) -> str:
-        """Return ``size`` bytes at ``at`` as text; only for bytes that do not change any more."""
+        """Return ``size`` bytes at ``at`` as text. The bytes must not change any more."""
         return bytes(memoryview(self.mapping)[at : at + size]).decode()
 
     def put_bytes(self, at: int, content: bytes) -> None:
@@ -153,7 +153,7 @@ class SharedState:
             mutex.release()
 
     def raise_word(self, at: int, value: int) -> None:
-        """Raise a word to ``value``, unless it is there already; several processes may do so at once."""
+        """Raise a word to ``value`` if it is lower. Several processes may do so at once."""
         while (seen := self.words.load(at)) < value and not self.words.replace(at, seen, value):
             pass
 
@@ -162,9 +162,9 @@ class SharedState:
         self.raise_word(layout.RUNTIME_HEADER.at["min_offset"], commit_log_offset)
 
     def column(self, at: int, stride: int, count: int) -> list[int]:
-        """Return the word at ``at``, and those that follow it every ``stride`` bytes: one field of a whole table.
+        """Return the word at ``at`` and the ones that follow it every ``stride`` bytes: one field of a whole table.
 
-        Each is read whole, and they are not of one moment. Some hundred times cheaper than a load for each.
+        Each word is read whole, but not all at one moment. A column costs a hundredth of as many loads.
         """
         return self._as_words[at // 8 : (at + stride * count) // 8 : stride // 8].tolist() if count else []
 
@@ -176,7 +176,7 @@ class SharedState:
         for slot in range(layout.MEMBER_SLOTS):
             incarnation = self.words.load(member_slot_at(slot) + fields["incarnation"])
             if incarnation == 0:
-                break  # slots are taken from the first on: behind a never used one there is none
+                break  # slots are taken from the first on: all slots after a never used one are unused
             if incarnation % 2:
                 sleeping.add(self.words.load32(member_slot_at(slot) + fields["wake_slot"]))
         self.wake_members(sleeping)
@@ -187,7 +187,7 @@ class SharedState:
             self.words.signal(member_slot_at(slot) + layout.MEMBER_SLOT.at["wake_word"])
 
     def signal_arrival(self, lane: int) -> None:
-        """Wake whoever sleeps on an arrival lane."""
+        """Wake every thread that sleeps on an arrival lane."""
         self.words.signal(arrival_lane_at(lane))
 
 
@@ -236,13 +236,13 @@ def schedule_slot_at(number: int) -> int:
 def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int) -> SharedState:
     """Make a new runtime file beside the old one. Only for the process that holds the store exclusively.
 
-    It takes the place of the old one by :func:`finish`, when its tables are filled: until then a crash leaves the old
-    one to the next opener. Raises StoreFull.
+    :func:`finish` puts it in the place of the old file when its tables are filled; a crash before that leaves the old
+    file to the next opener. Raises StoreFull.
     """
     path = root / _BUILDING
     path.unlink(missing_ok=True)
     if not allocate(path, layout.RUNTIME_SIZE, root):
-        raise StoreFull(f"{path} was made by somebody else meanwhile")
+        raise StoreFull(f"{path} was made by another process meanwhile")
     state = SharedState(map_file(path, layout.RUNTIME_SIZE))
     status = path.stat()
     words = {
@@ -270,7 +270,7 @@ def finish(state: SharedState, root: Path) -> None:
 
 
 def attach(root: Path) -> SharedState:
-    """Map the runtime file that another process built. Raises ConfigMismatch when it is another version's."""
+    """Map the runtime file that another process built. Raises ConfigMismatch for the file of another version."""
     path = root / FILE_NAME
     size = path.stat().st_size
     if size != layout.RUNTIME_SIZE:
@@ -286,7 +286,7 @@ def attach(root: Path) -> SharedState:
 
 
 def what_differs(state: SharedState) -> str | None:
-    """Say why a runtime file is not one that this version built on this boot, or None."""
+    """Say why a runtime file cannot be used: another version built it, or an earlier boot. None when it can."""
     header = layout.RUNTIME_HEADER.read(state.mapping)
     if header["magic"] != layout.RUNTIME_MAGIC:
         return "it was never finished"
@@ -298,14 +298,14 @@ def what_differs(state: SharedState) -> str | None:
 
 
 def leftover(root: Path, *, writable: bool = True) -> SharedState | None:
-    """Map the runtime file that the last processes left, when this boot wrote it and it is no copy; else None."""
+    """Map the runtime file that the last processes left; None when it is missing, a copy, or from an earlier boot."""
     path = root / FILE_NAME
     try:
         status = path.stat()
         if status.st_size != layout.RUNTIME_SIZE:
             return None
         state = SharedState(map_file(path, layout.RUNTIME_SIZE, writable=writable))
-    except FileNotFoundError:  # nothing else: to go on without it would forget what was acknowledged
+    except FileNotFoundError:  # any other error is raised: going on would forget what was acknowledged
         return None
     header = layout.RUNTIME_HEADER.read(state.mapping)
     if what_differs(state) or (header["device"], header["inode"]) != (status.st_dev, status.st_ino):
@@ -314,9 +314,9 @@ def leftover(root: Path, *, writable: bool = True) -> SharedState | None:
 
 
 def _has_sound_tables(state: SharedState) -> bool:
-    """Tell whether every slot in use has a name, and no other the same.
+    """Tell whether every slot in use has a name of its own.
 
-    The file has no checksum, because its words change all the time. One that fails here was damaged.
+    The file has no checksum, because its words change all the time. A file that fails here was damaged.
     """
     in_use = (
         (state.queue_count, layout.QUEUE_SLOTS),
@@ -333,13 +333,13 @@ def _has_sound_tables(state: SharedState) -> bool:
 def has_sound_offsets(state: SharedState) -> bool:
     """Tell whether ``committed_offset <= advance_to <= max_offset`` in every group; a damaged word breaks that.
 
-    So does a group that was being moved elsewhere: then it is ``seek_to`` that must be in the queue.
+    A seek under way breaks it, too: then ``seek_to`` must lie in the queue.
     """
     return all(_has_sound_offsets(state, slot) for slot in range(state.group_queue_count))
 
 
 def _key(state: SharedState, at: int) -> tuple[bytes, int] | None:
-    """Return the name and the number in a slot of the queue table, or of the group-queue table; None for no name."""
+    """Return name and number of a slot of the queue or group-queue table; None for a slot without a valid name."""
     number, size, padded = struct.unpack_from("=II128s", state.mapping, at)
     name = padded.rstrip(b"\0")
     return (name, number) if len(name) == size and is_name(name.decode("latin-1")) else None

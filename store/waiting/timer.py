@@ -59,7 +59,7 @@ from rmqclient.store.kernel._kernel import (
 )
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
-from rmqclient.store.runtime.shared_state import arrival_lane_at, queue_slot_at
+from rmqclient.store.runtime.arrivals import ArrivalBell
 from rmqclient.store.waiting.due_pump import LONGEST_SLEEP_MS, SLICE, DuePump
 from rmqclient.store.waiting.real_queue import real_queue
 from rmqclient.store.waiting.timer_bits import QUEUE, Done, TimerBits, done_in
@@ -124,6 +124,7 @@ class Timer:
         self.bits = TimerBits(parts)
         self._written: TimerSnapshot | None = None
         self._targets: dict[tuple[str, ...], MessageQueue] = {}
+        self._bell = ArrivalBell(parts.state, parts.topics, LANE)
         self._appender: Appender | None = None
         self._heap = TimerHeap()
         self._filled_to = 0
@@ -132,22 +133,21 @@ class Timer:
     # --- delivering -------------------------------------------------------------------------------
 
     def run(self, ended: Event) -> None:
-        """Deliver what is due until ``ended`` is set and the lane signalled; failures are logged and tried again."""
+        """Deliver what is due until ``ended`` is set and :meth:`wake` is called; failures are logged and tried again."""
         self._heap, self._filled_to = TimerHeap(), 0
-        lane_at = arrival_lane_at(LANE)
         pump = DuePump("the timer", self.look)
         while True:
-            seen = self._state.words.load32(lane_at)
+            heard = self._bell.heard()
             if ended.is_set():
                 break
             pause_ms = pump.look()
             if pause_ms > 0:
-                self._state.words.wait(lane_at, seen, pause_ms)
+                self._bell.wait(heard, pause_ms / 1000)
         self._heap = TimerHeap()
 
     def wake(self) -> None:
         """Make :meth:`run` look again, and see that it was ended."""
-        self._state.signal_arrival(LANE)
+        self._bell.ring()
 
     def look(self) -> int:
         """Deliver what is due, up to a slice; return in how many ms to look again. Raises what an append raises."""
@@ -169,9 +169,14 @@ class Timer:
         return LONGEST_SLEEP_MS if due is None else max(due - self.now_ms(), 0)
 
     def _has_come(self) -> bool:
+<<<<<<< HEAD
         """Ask to be woken by the next message of the timer; tell whether it has already come."""
         at = queue_slot_at(self._topics.slot(QUEUE)) + layout.QUEUE_SLOT.at["waiting_lanes"]
         self._state.words.set_bits(at, 1 << LANE)
+=======
+        """Ask to be woken by the next message of the timer; tell whether there is one already."""
+        self._bell.arm(QUEUE)
+>>>>>>> main
         return self._topics.max_offset(QUEUE) > self._filled_to
 
     def _fill(self, end: int) -> None:

@@ -27,9 +27,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqclient.store import layout
-from rmqclient.store.append.appending import IDLE, repair
+from rmqclient.store.append.appending import repair
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.kernel._kernel import TIMER_TOPIC
+from rmqclient.store.layout import IDLE
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import SharedState

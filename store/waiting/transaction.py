@@ -58,7 +58,8 @@ from rmqclient.store.kernel._kernel import GIVEN_UP_TOPIC, HALF_TOPIC, Appender,
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
-from rmqclient.store.runtime.shared_state import member_slot_at, queue_slot_at, schedule_slot_at
+from rmqclient.store.runtime.members import wake_members_of
+from rmqclient.store.runtime.shared_state import queue_slot_at, schedule_slot_at
 from rmqclient.store.waiting.half_messages import (
     GIVEN_UP_QUEUE,
     HALF_QUEUE,
@@ -327,18 +328,7 @@ class Transactions:
 
     def _wake_producers(self) -> None:
         """Make the members of the half topic look at the half messages that were renewed."""
-        fields, words = layout.MEMBER_SLOT.at, self._state.words
-        sleeping = set()
-        for slot in range(layout.MEMBER_SLOTS):
-            at = member_slot_at(slot)
-            incarnation = words.load(at + fields["incarnation"])
-            if incarnation == 0:
-                break
-            size = min(127, words.load32(at + fields["topic_size"]))
-            topic = bytes(memoryview(self._state.mapping)[at + fields["topic"] : at + fields["topic"] + size])
-            if incarnation % 2 and topic == HALF_TOPIC.encode():
-                sleeping.add(words.load32(at + fields["wake_slot"]))
-        self._state.wake_members(sleeping)
+        wake_members_of(self._state, HALF_TOPIC)
 
     # --- what a power cut or a broker left --------------------------------------------------------
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage, StoreConfig
-from rmqclient.admin import prefer_as_housekeeper
+from rmqclient.admin import Admin
 from rmqclient.store import MessageStore, message_store, open_store
 from rmqclient.store.config import FlushConfig, RetentionConfig
 from rmqclient.store.settings import checkpoint, config_file
@@ -99,7 +99,7 @@ def test_a_supervisor_is_preferred(tmp_path: Path) -> None:
     with open_store(tmp_path, QUICK) as producer:
         wait_for(lambda: has_role(producer), "a producer alone has the role")
         with open_store(tmp_path, QUICK) as supervisor:
-            prefer_as_housekeeper(supervisor)
+            Admin(supervisor).prefer_as_housekeeper()
             wait_for(lambda: has_role(supervisor), "the supervisor takes it")
             assert not has_role(producer)
         wait_for(lambda: has_role(producer), "the producer has it back")

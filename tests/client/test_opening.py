@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import Message, MessageQueue, Producer, StoreConfig, admin
+from rmqclient import Message, MessageQueue, Producer, StoreConfig
+from rmqclient.admin import Admin
 from rmqclient.errors import ConfigMismatch, StoreClosed, StoreInUse, StoreUnusable, UnknownTopic
 from rmqclient.store import layout, open_store
 from tests.support.oracle import reference
@@ -30,10 +31,10 @@ def test_a_directory_is_made_on_first_use_and_only_for_its_owner(tmp_path: Path)
 
 def test_looking_does_not_make_a_store(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable, match="no-store"):
-        admin.open_store(tmp_path / "no-store", create=False)
+        open_store(tmp_path / "no-store", create=False)
     (tmp_path / "empty").mkdir()
     with pytest.raises(StoreUnusable, match="holds no store"):
-        admin.open_store(tmp_path / "empty", create=False)
+        open_store(tmp_path / "empty", create=False)
     assert list((tmp_path / "empty").iterdir()) == []
 
 
@@ -147,7 +148,7 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
 
 def test_an_unknown_topic_is_named(tmp_path: Path) -> None:
     with open_store(tmp_path) as store, pytest.raises(UnknownTopic, match="nowhere"):
-        admin.topic_info(store, "nowhere")
+        Admin(store).topic("nowhere")
 
 
 @pytest.mark.guarantee("G5")

@@ -17,8 +17,9 @@ import orjson
 import pytest
 
 from rmqclient import Decision, Message, Producer, ReceivedMessage, StoreConfig, TransactionProducer
-from rmqclient.admin import find, lag, open_store
-from rmqclient.store import MessageQueue
+from rmqclient.admin import Admin
+from rmqclient.consuming.reader import Reader
+from rmqclient.store import MessageQueue, open_store
 from rmqclient.store.config import RetentionConfig, TransactionConfig
 from rmqclient.store.inspect.dump import dump
 from rmqclient.store.inspect.verify import verify
@@ -154,7 +155,7 @@ def test_every_key_finds_what_rocketmq_found_by_it(golden: Golden) -> None:
     assert len(theirs) > 400
     with open_store(golden.root, create=False) as store:
         ours = {
-            (topic, key): sorted(message.commit_log_offset for message in find(store, topic, key))
+            (topic, key): sorted(message.commit_log_offset for message in Reader(store).find(topic, key))
             for topic, key in theirs
         }
     assert ours == theirs
@@ -163,7 +164,7 @@ def test_every_key_finds_what_rocketmq_found_by_it(golden: Golden) -> None:
 
 def test_the_group_goes_on_where_it_was_in_the_broker(golden: Golden) -> None:
     with open_store(golden.root, create=False) as store:
-        found = {(queue.topic, queue.queue_id): queue.committed_offset for queue in lag(store, "halfway")}
+        found = {(queue.topic, queue.queue_id): queue.committed_offset for queue in Admin(store).lag("halfway")}
     committed = committed_by_workload(golden.manifest)
     assert len(committed) == 5
     assert {queue: offset for queue, offset in found.items() if offset} == committed

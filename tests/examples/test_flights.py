@@ -28,9 +28,11 @@ from examples.flights.progress import display
 from examples.flights.replay import message_for, replay
 from examples.flights.results import Results, select
 from examples.flights.stage import Counts, Processes
-from rmqclient import RetryPolicy, admin
+from rmqclient import RetryPolicy
+from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
-from rmqclient.store import MessageStore
+from rmqclient.consuming.reader import Reader
+from rmqclient.store import MessageStore, open_store
 from tests.client.conftest import wait_for
 
 HEADER = (
@@ -101,8 +103,8 @@ def test_a_message_has_the_flight_as_json_a_tag_and_a_key(tmp_path: Path, line: 
     assert (message.topic, message.tags, message.keys) == ("flights", tag, (key,))
 
     replay(tmp_path / "store", [flight])
-    with admin.open_store(tmp_path / "store") as store:
-        (received,) = admin.tail(store, "flights", start="earliest", follow=False)
+    with open_store(tmp_path / "store") as store:
+        (received,) = Reader(store).tail("flights", start="earliest", follow=False)
     assert msgspec.json.decode(received.body, type=Flight) == flight
     assert received.sharding_key == (flight.tail_number or flight.code)
 
@@ -111,8 +113,8 @@ def test_the_flights_of_an_aircraft_stand_in_one_queue_in_their_order(
     tmp_path: Path, slice_of_flights: list[Flight]
 ) -> None:
     replay(tmp_path / "store", slice_of_flights)
-    with admin.open_store(tmp_path / "store") as store:
-        received = list(admin.tail(store, "flights", start="earliest", follow=False))
+    with open_store(tmp_path / "store") as store:
+        received = list(Reader(store).tail("flights", start="earliest", follow=False))
     found = [msgspec.json.decode(message.body, type=Flight) for message in received]
     queues: dict[str, set[int]] = {}
     for message, flight in zip(received, found, strict=True):
@@ -277,9 +279,9 @@ def test_every_flight_counts_once_although_a_worker_is_killed_and_another_goes_o
 ) -> None:
     # Given two workers, which count while the first half is replayed
     running = stage.workers_running(place.store, place.results, place.log, processes=2)
-    with admin.open_store(place.store) as store, running as supervisor:
+    with open_store(place.store) as store, running as supervisor:
         watched = Processes(supervisor=supervisor)
-        admin.create_topic(store, app.TOPIC, QUEUES)
+        Admin(store).create_topic(app.TOPIC, QUEUES)
         wait_for_workers(store, watched, 2)
         replay(place.store, islice(slice_of_flights, SLICE // 2))
 
@@ -327,7 +329,7 @@ def test_a_flight_that_is_delivered_again_counts_once(
 
     # When they have handled all
     replay(place.store, slice_of_flights[:20])
-    with admin.open_store(place.store) as store:
+    with open_store(place.store) as store:
         consumer = PushConsumer(store, handlers)
         consumer.start()
         wait_for_count(store, Processes(), 20)
@@ -360,8 +362,8 @@ def test_the_demo_does_everything_from_nothing_and_says_so(tmp_path: Path) -> No
 
 def test_the_demo_leaves_a_store_alone_that_workers_use(place: Place, tmp_path: Path) -> None:
     running = stage.workers_running(place.store, place.results, place.log, processes=2)
-    with admin.open_store(place.store) as store, running as supervisor:
-        admin.create_topic(store, app.TOPIC, QUEUES)
+    with open_store(place.store) as store, running as supervisor:
+        Admin(store).create_topic(app.TOPIC, QUEUES)
         wait_for_workers(store, Processes(supervisor=supervisor), 2)
         shown = run("examples.flights", "--flights", "1000", "--output", str(tmp_path))
         assert shown.returncode == 1

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from examples.prices.market import SYMBOLS, Valuation, order, quote
-from rmqclient import Producer, Table, admin
+from rmqclient import Producer, Table
+from rmqclient.admin import Admin
 from rmqclient.backend.local import store_of
 from tests.client.conftest import wait_for
 
@@ -33,7 +34,7 @@ def workers(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def lag(producer: Producer) -> int:
-    return sum(queue.lag for queue in admin.lag(store_of(producer._backend, "a test"), "valuation"))
+    return sum(queue.lag for queue in Admin(store_of(producer._backend, "a test")).lag("valuation"))
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ class Process:
     def keeps_order(self) -> bool:
         return False
 
-    def process_queue(self, grant: Grant, _deaths: object) -> ProcessQueue:
+    def make_queue(self, grant: Grant, _deaths: object) -> ProcessQueue:
         return ProcessQueue(grant, CONFIG)
 
     def set_queues(self, queues: tuple[ProcessQueue, ...]) -> None:

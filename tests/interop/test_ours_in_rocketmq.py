@@ -12,7 +12,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from rmqclient.admin import lag, open_store
+from rmqclient.admin import Admin
+from rmqclient.store import open_store
 from rmqclient.store.errors import StoreInUse
 from tests.interop import our_store
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, STORE_4_9_8, TOP, Java, broker, conf_of
@@ -179,7 +180,7 @@ def test_the_store_comes_back_with_the_brokers_progress(served: Handed) -> None:
     assert not (served.copy / "abort").exists()
     assert lines_of(served.copy)[: len(served.records)] == served.records
     with open_store(served.copy, create=False) as store:
-        behind = {queue.queue_id: queue.lag for queue in lag(store, our_store.GROUP) if queue.topic == "orders"}
+        behind = {queue.queue_id: queue.lag for queue in Admin(store).lag(our_store.GROUP) if queue.topic == "orders"}
     assert behind == dict.fromkeys(range(4), 0)
 
 

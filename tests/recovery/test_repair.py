@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rmqclient.store import layout, open_store
-from rmqclient.store.append.appending import COPYING, RECORDED
 from rmqclient.store.inspect import verify
+from rmqclient.store.layout import COPYING, RECORDED
 from rmqclient.store.log.consume_queue import Entry
 from rmqclient.store.recovery import recovery
 from rmqclient.store.recovery.recovery import RecoveryPlan, Survey

@@ -41,10 +41,10 @@ def group() -> None:
 @with_output
 def group_ls(root: Path, output: str, query: str | None) -> None:
     """All groups with their topics, members and lag."""
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        write([status.group_row(info) for info in admin.groups(store)], output=output, query=query)
+    with opening(root, lambda: Admin(root)) as admin:
+        write([status.group_row(info) for info in admin.groups()], output=output, query=query)
 
 
 @group.command("lag")
@@ -56,10 +56,10 @@ def group_lag(group_name: str, root: Path, output: str, query: str | None) -> No
 
     A state is running, paused, no owner, or why the owner takes nothing just now, such as "flow control: span".
     """
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        write([status.lag_row(lag) for lag in admin.lag(store, group_name)], output=output, query=query)
+    with opening(root, lambda: Admin(root)) as admin:
+        write([status.lag_row(lag) for lag in admin.lag(group_name)], output=output, query=query)
 
 
 @group.command("info")
@@ -71,11 +71,10 @@ def group_info(group_name: str, root: Path, output: str, query: str | None) -> N
 
     Members that subscribe to different messages of one topic stand on lines of their own.
     """
-    from rmqclient import admin
-    from rmqclient.admin.subscriptions import subscriptions_of
+    from rmqclient.admin import Admin
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        found = subscriptions_of(store, group_name)
+    with opening(root, lambda: Admin(root)) as admin:
+        found = admin.subscriptions(group_name)
     rows = [
         {
             "topic": each.topic,
@@ -100,10 +99,10 @@ def group_assignment(group_name: str, root: Path, output: str, query: str | None
 
     A spare has none; queues that nobody has stand in a line of their own.
     """
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        found = admin.assignment(store, group_name)
+    with opening(root, lambda: Admin(root)) as admin:
+        found = admin.assignment(group_name)
     rows = [_row(each) for each in found]
     write(rows, output=output, query=query, rows=[_line(each, found) for each in found])
 
@@ -133,10 +132,10 @@ def group_seek(
     Workers may go on: they lose the queues and take them again at the new place. What they had in flight then may be
     delivered again, if it stands behind that.
     """
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        moved = admin.seek(store, group_name, topic_name, to, queue_id=queue_id, dry_run=dry_run)  # type: ignore[arg-type]
+    with opening(root, lambda: Admin(root)) as admin:
+        moved = admin.seek(group_name, topic_name, to, queue_id=queue_id, dry_run=dry_run)  # type: ignore[arg-type]
         write([status.seek_row(info) for info in moved], output=output, query=query)
 
 
@@ -150,9 +149,9 @@ def group_pause(
     group_name: str, topic_name: str | None, queue_id: int | None, root: Path, output: str, query: str | None
 ) -> None:
     """Let GROUP take nothing more, from TOPIC or from everything that it ever consumed, until it is resumed."""
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    _set_paused(admin.pause, group_name, topic_name, queue_id, root, output, query)
+    _set_paused(Admin.pause, group_name, topic_name, queue_id, root, output, query)
 
 
 @group.command("resume")
@@ -165,9 +164,9 @@ def group_resume(
     group_name: str, topic_name: str | None, queue_id: int | None, root: Path, output: str, query: str | None
 ) -> None:
     """Let GROUP take messages again."""
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    _set_paused(admin.resume, group_name, topic_name, queue_id, root, output, query)
+    _set_paused(Admin.resume, group_name, topic_name, queue_id, root, output, query)
 
 
 def _set_paused(
@@ -179,13 +178,13 @@ def _set_paused(
     output: str,
     query: str | None,
 ) -> None:
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
     if queue_id is not None and topic_name is None:
         raise click.UsageError("--queue is one of a topic: name TOPIC, too")
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        changed = change(store, group_name, topic_name, queue_id=queue_id)
+    with opening(root, lambda: Admin(root)) as admin:
+        changed = change(admin, group_name, topic_name, queue_id=queue_id)
         write([status.lag_row(lag) for lag in changed], output=output, query=query)
 
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import sys
 from pathlib import Path
@@ -60,10 +59,10 @@ def message_find(
     query: str | None,
 ) -> None:
     """The messages of TOPIC with KEY, the newest first."""
-    from rmqclient import admin
+    from rmqclient.consuming.reader import Reader
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        found = admin.find(store, topic_name, key, since_ms=since, until_ms=until, limit=limit)
+    with opening(root, lambda: Reader(root)) as reader:
+        found = reader.find(topic_name, key, since_ms=since, until_ms=until, limit=limit)
     if output == "table" and query is None:
         for each in found:
             click.echo(status.message_line(each))
@@ -101,16 +100,16 @@ def send(
 ) -> None:
     """Send BODY to TOPIC; without BODY, or with -, standard input. The store is made if there is none."""
     from rmqclient import Compression, Message, Producer
+    from rmqclient.names import COMMAND_GROUP
 
     if delay_level and delay is not None:
         raise click.UsageError("--delay and --delay-level: give one of them")
-    later = None if delay is None else datetime.timedelta(seconds=delay)
     compression = None if compress is None else Compression[compress.upper()]
     to_send = Message(topic_name, _body(body), tags=tags, keys=keys, properties=dict(properties))
     with opening(
-        root, lambda: Producer(root, group="rmq-cli", compression=compression, compress_over_bytes=0)
+        root, lambda: Producer(root, group=COMMAND_GROUP, compression=compression, compress_over_bytes=0)
     ) as producer:
-        results = [producer.send(to_send, sharding_key, delay_level=delay_level, delay=later) for _ in range(count)]
+        results = [producer.send(to_send, sharding_key, delay_level=delay_level, delay=delay) for _ in range(count)]
     write([status.sent_row(result) for result in results], output=output, query=query)
 
 
@@ -132,12 +131,12 @@ def _body(argument: str | None) -> bytes:
 @with_output
 def tail(topic_name: str, begin: str | int, follow: bool, root: Path, output: str, query: str | None) -> None:
     """Print the messages of TOPIC, one per line. Takes part in no group and changes no offset."""
-    from rmqclient import admin
+    from rmqclient.consuming.reader import Reader
 
     if output == "json" and follow:
         raise click.UsageError("a JSON document has an end: use -o jsonl, or --no-follow")
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        messages = admin.tail(store, topic_name, start=begin, follow=follow)
+    with opening(root, lambda: Reader(root)) as reader:
+        messages = reader.tail(topic_name, start=begin, follow=follow)
         if output == "json":
             write([status.message_row(each) for each in messages], output=output, query=query)
             return

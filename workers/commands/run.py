@@ -76,7 +76,7 @@ def run(
 
 
 def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: str, member_name: str) -> ExitCode:
-    from rmqclient import admin
+    from rmqclient.admin import Admin, open_store
     from rmqclient.names import check_member
     from rmqclient.workers import handler_transfer
     from rmqclient.workers.processes import supervisor, worker
@@ -96,13 +96,13 @@ def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: 
     start_fork_server()  # before the store and the housekeeper, which may start threads
     with (
         SignalPipe(*supervisor.SIGNALS) as signal_pipe,
-        opening(root, lambda: admin.open_store(root, app.config)) as store,
+        opening(root, lambda: open_store(root, app.config)) as store,
     ):
         durability = store.config.durability.value
         banner = status.banner(store.root, app.handlers, processes=processes, durability=durability, crons=app.crons)
         click.echo(banner, err=True)
         signal_pipe.install()  # from here until the store is closed no signal interrupts anything
-        admin.prefer_as_housekeeper(store)
+        Admin(store).prefer_as_housekeeper()
         return supervisor.Supervisor(
             store.workers(), boot, signal_pipe, processes=processes, limits=limits, member_name=member_name
         ).run()

@@ -129,10 +129,10 @@ def store_clean(reserved_hours: int | None, root: Path, output: str, query: str 
 
     The age is measured by the wall clock of this moment: check the clock first. The newest file always stays.
     """
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as opened:
-        write(status.cleaned_row(admin.clean(opened, reserved_hours)), output=output, query=query)
+    with opening(root, lambda: Admin(root)) as admin:
+        write(status.cleaned_row(admin.clean(reserved_hours)), output=output, query=query)
 
 
 @store.command("archive")

@@ -25,10 +25,10 @@ def topic() -> None:
 @with_output
 def topic_ls(root: Path, output: str, query: str | None) -> None:
     """All topics with their number of queues and messages."""
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        write([status.topic_row(info) for info in admin.topics(store)], output=output, query=query)
+    with opening(root, lambda: Admin(root)) as admin:
+        write([status.topic_row(info) for info in admin.topics()], output=output, query=query)
 
 
 @topic.command("info")
@@ -37,10 +37,10 @@ def topic_ls(root: Path, output: str, query: str | None) -> None:
 @with_output
 def topic_info(topic_name: str, root: Path, output: str, query: str | None) -> None:
     """The queues of TOPIC and their offsets."""
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
-        info = admin.topic_info(store, topic_name)
+    with opening(root, lambda: Admin(root)) as admin:
+        info = admin.topic(topic_name)
         write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
 
 
@@ -58,10 +58,10 @@ def topic_create(
     topic_name: str, queues: int, cleanup_policy: str | None, root: Path, output: str, query: str | None
 ) -> None:
     """Make TOPIC; the store is made too if there is none."""
-    from rmqclient import admin
+    from rmqclient.admin import Admin
 
-    with opening(root, lambda: admin.open_store(root)) as store:
-        info = admin.create_topic(store, topic_name, queues, cleanup_policy)
+    with opening(root, lambda: Admin(root, create=True)) as admin:
+        info = admin.create_topic(topic_name, queues, cleanup_policy)
         write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
 
 

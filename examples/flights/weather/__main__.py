@@ -34,10 +34,10 @@ from examples.flights.stage import DemoFailed, Processes
 from examples.flights.weather.chart import draw
 from examples.flights.weather.delays import DRY, WET, WeatherDelays, collected, computed, differences, total
 from examples.flights.weather.queries import HOURLY, by_weather, follow, hourly, is_following, rows_read, table
-from rmqclient import admin
+from rmqclient.admin import Admin
 from rmqclient.errors import SparkUnavailable
 from rmqclient.spark import session
-from rmqclient.store import MessageStore
+from rmqclient.store import MessageStore, open_store
 
 FEWEST_FLIGHTS = 10_000
 """Eleven days: with less there would be too little rain to draw."""
@@ -106,12 +106,12 @@ def errors_to(path: Path) -> Iterator[None]:
 def perform(console: Console, spark: SparkSession, files: PipelineFiles, total: int, processes: int) -> None:
     """Replay the flights while workers count and Spark reads them, until all have everything. Raises DemoFailed."""
     with (
-        admin.open_store(files.store, housekeeping=False) as store,
+        open_store(files.store, housekeeping=False) as store,
         display(console, total) as shown,
         stage.workers_running(files.store, files.results, files.workers_log, processes=processes) as supervisor,
     ):
         watched = Processes(supervisor=supervisor)
-        admin.create_topic(store, TOPIC, QUEUES)
+        Admin(store).create_topic(TOPIC, QUEUES)
         stage.wait_for_workers(store, watched, processes)
         queries = follow(spark, files.store, archive=files.archive, checkpoints=files.checkpoints)
         _wait_until_following(watched, queries)

@@ -74,8 +74,8 @@ class BatchDelivery(ConcurrentDelivery):
         super().__init__(backend, handler, membership, failures, config)
         self._decode = element_decoder_for(handler.function)
 
-    def process_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> BatchQueue:
-        """Return what this mode keeps of a queue that was granted."""
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> BatchQueue:
+        """Return the process queue of this mode for a grant."""
         return BatchQueue(grant, self._handler, self._config, deaths)
 
     def _serve(self, calls: Calls) -> None:

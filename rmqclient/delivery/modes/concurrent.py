@@ -53,7 +53,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         self.siblings: dict[str, ConcurrentDelivery] = {}
         """By topic, the deliveries of the group in this process, this one too; they share the group's retry topic."""
         self.send_back = SendBack(handler.group, failures, self._acknowledger, self.counters)
-        """What becomes of the handler's messages that fail."""
+        """Sends back the handler's messages that cannot be finished."""
         self._own_queues: tuple[ConcurrentQueue, ...] = ()
         self._retry_queues: tuple[ConcurrentQueue, ...] = ()
 
@@ -62,8 +62,8 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         """The queues of the handler's own topic that messages are delivered from."""
         return self._own_queues
 
-    def process_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> ConcurrentQueue:
-        """Return what this mode keeps of a queue that was granted."""
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> ConcurrentQueue:
+        """Return the process queue of this mode for a grant."""
         return ConcurrentQueue(grant, self._config, deaths)
 
     def set_queues(self, queues: tuple[ConcurrentQueue, ...]) -> None:

@@ -63,8 +63,8 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
         self._work: queues.SimpleQueue[Lane | object | None] = queues.SimpleQueue()
         self._work.put(_LOOK)
 
-    def process_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> KeyOrderedQueue:
-        """Return what this mode keeps of a queue that was granted."""
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> KeyOrderedQueue:
+        """Return the process queue of this mode for a grant."""
         return KeyOrderedQueue(grant, self._config, deaths)
 
     def stop_taking(self) -> None:

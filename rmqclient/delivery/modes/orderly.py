@@ -117,8 +117,8 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
         super().__init__(backend, handler, membership, config)
         self._suspension = Suspension(handler, config, retries)
 
-    def process_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> OrderlyQueue:
-        """Return what this mode keeps of a queue that was granted."""
+    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> OrderlyQueue:
+        """Return the process queue of this mode for a grant."""
         return OrderlyQueue(grant, self._handler, self._config, deaths)
 
     def _serve(self, calls: Calls) -> None:

@@ -20,16 +20,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from rmqclient.filters.tag import TagFilter
 from rmqclient.spark.reading.columns import IN_ENTRIES, schema_of
-from rmqclient.store import STOPPED, Collector, ColumnBuffer, Columns, MessageQueue, layout
+from rmqclient.store import STOPPED, Collector, ColumnBuffer, Columns, MessageQueue
 from rmqclient.store.bodies import DEFAULT_LIMIT
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.inspect.view import LogPart, View, entry_at, first_offset
+from rmqclient.store.log.consume_queue import ENTRY
 from rmqclient.store.log.record import reason
 
 PART_BYTES = 8 << 20
 """So much of the log is asked for at once, where a view does not map whole files."""
 
-_ENTRY = layout.CONSUME_QUEUE_ENTRY
 _ENTRIES_AT_ONCE = 16_384
 _EVERYTHING = TagFilter(frozenset())
 
@@ -153,7 +153,7 @@ class _QueueRead:
 
     def _by_entries(self, start: int, stop: int) -> Iterator[None]:
         for first, entries in self._entries(start, stop):
-            at, count = 0, len(entries) // _ENTRY.size
+            at, count = 0, len(entries) // ENTRY.size
             while at < count:
                 at, found = self._collector.add_entries(entries, at, first, self._topic, self._queue.queue_id)
                 if found == STOPPED["FULL"]:
@@ -164,7 +164,7 @@ class _QueueRead:
 
     def _by_records(self, start: int, stop: int) -> Iterator[None]:
         for first, entries in self._entries(start, stop):
-            at, count = 0, len(entries) // _ENTRY.size
+            at, count = 0, len(entries) // ENTRY.size
             while at < count:
                 at, found = self._add(entries, at, first)
                 if found == STOPPED["FULL"]:
@@ -185,9 +185,9 @@ class _QueueRead:
                 entries, why = b"", "the file of its entry is not there any more"
             except StoreCorrupt as error:
                 entries, why = b"", f"its entry cannot be read: {error}"
-            if len(entries) >= _ENTRY.size:
+            if len(entries) >= ENTRY.size:
                 yield start, entries
-                start += len(entries) // _ENTRY.size
+                start += len(entries) // ENTRY.size
             else:
                 per_file = self._view.entries_per_file
                 following = min(stop, start - start % per_file + per_file)
@@ -202,7 +202,7 @@ class _QueueRead:
 
     def _find(self, entries: bytes, first: int, at: int) -> int:
         """Get the part of the log that holds the record of an entry; return the number of the entry to go on with."""
-        offset, size, _ = _ENTRY.unpack_from(entries, at * _ENTRY.size)
+        offset, size, _ = ENTRY.unpack_from(entries, at * ENTRY.size)
         base = offset - offset % self._view.log_file_bytes
         file = range(base, base + self._view.log_file_bytes)
         self._part = None
@@ -220,7 +220,7 @@ class _QueueRead:
         return at
 
     def _lost(self, entries: bytes, first: int, at: int, stop: int, why: str) -> int:
-        (offset,) = _ENTRY.unpack_from(entries, at * _ENTRY.size)[:1]
+        (offset,) = ENTRY.unpack_from(entries, at * ENTRY.size)[:1]
         self._lose(range(first + at, first + stop), offset, why)
         return stop
 
@@ -241,10 +241,10 @@ class _QueueRead:
 
 def _behind_file(entries: bytes, at: int, file: range) -> int:
     """Return the number of the first entry behind ``at`` whose record does not stand in that file."""
-    for number, (offset, _, _) in enumerate(_ENTRY.iter_unpack(entries[(at + 1) * _ENTRY.size :]), at + 1):
+    for number, (offset, _, _) in enumerate(ENTRY.iter_unpack(entries[(at + 1) * ENTRY.size :]), at + 1):
         if offset not in file:
             return number
-    return len(entries) // _ENTRY.size
+    return len(entries) // ENTRY.size
 
 
 # --- along the log --------------------------------------------------------------------------------

@@ -23,14 +23,13 @@ from typing import Any
 import orjson
 
 from rmqclient.spark.writing.staging import StagedPart
-from rmqclient.store.errors import StoreBusy, StoreCorrupt, store_errors
-from rmqclient.store.files.file_lock import LockFile
+from rmqclient.store.errors import StoreCorrupt, store_errors
+from rmqclient.store.files.directory_lock import directory_held
 from rmqclient.store.files.mapped_file import make_directory, sync_directory
 from rmqclient.store.settings.document import replace_file
 
 _FORMAT = 1
 _KEPT = 100
-_LOCK_BYTE = 0
 
 
 @dataclass(frozen=True)
@@ -102,19 +101,12 @@ class Ledger:
                 make_directory(self.directory)
                 sync_directory(self.directory.parent)
                 sync_directory(self.directory.parent.parent)
-        lock = LockFile(self.directory / "lock")
-        try:
-            with lock.held(_LOCK_BYTE, timeout_s):
-                yield
-        except StoreBusy as error:
-            if str(lock.path) not in str(error):
-                raise
-            raise StoreBusy(
-                f"another driver has been committing a batch of application {self._application!r} for {timeout_s:g} s: "
-                "give each query or job a txnAppId of its own, or stop one of them"
-            ) from error
-        finally:
-            lock.close()
+        busy = (
+            f"another driver has been committing a batch of application {self._application!r} for {timeout_s:g} s: "
+            "give each query or job a txnAppId of its own, or stop one of them"
+        )
+        with directory_held(self.directory, timeout_s, busy):
+            yield
 
     def read(self) -> Page:
         """Return what the ledger says. Raises StoreCorrupt."""

@@ -1,4 +1,4 @@
-# --- the append section: what happens under the append mutex ------------------------------------------------------
+# --- the append section: what happens under the append mutex ------------------------------------------------------------
 
 cdef enum:  # what a section asks for before it can go on
     DONE = 0
@@ -14,40 +14,49 @@ cdef enum:  # what a section asks for before it can go on
 cdef enum:
     GUARDS = 2
 
+cdef struct Plan:                   # what one append is to do, decided before the mutex; all zeros for a plain append
+    uint64_t size                   # bytes of the staged records
+    int count                       # of them
+    int64_t delay_ms                # of the level in which the records wait; 0: they do not
+    uint64_t progress_at            # byte of a word that this append moves from progress_from to the next number; 0: no word
+    uint64_t progress_from
+    uint64_t done_at                # byte of a word of the timer's bits in which this append sets done_bit; 0: no bit
+    uint64_t done_bit
+    uint64_t done_offset            # queue offset of the message that is then done
+    uint64_t timer_room             # refuse the append if more messages of the timer would be pending; 0: not for the timer
+    bint makes_room                 # append even if the disk is too full for others
+    uint64_t guard_at[GUARDS]       # bytes of words, 0 for no word: append nothing unless each word has its value
+    uint64_t guard_value[GUARDS]
+    int other_queue                 # slot of the queue that the last record goes to, and not to that of the others; or NO_QUEUE
+
+
+cdef enum:
+    NO_QUEUE = -1
+
+
 cdef struct Section:
+    Plan plan
+    unsigned char *staged           # whole records but for offsets, store timestamp and CRC
+    int32_t *sizes                  # of each record
+    int64_t *tags_codes
+    int64_t now                     # ms since 1970
     unsigned char *shared           # the runtime file
-    unsigned char *slot             # the queue's slot in it
-    unsigned char *log[2]           # the file that holds published_to, and the next one
+    unsigned char *slot             # of the queue
+    unsigned char *log[2]           # the file that holds published_to, and the next file
     uint64_t log_base[2]
     uint64_t log_file_bytes
     unsigned char *entries[2]       # consume queue files
     uint64_t first_entry[2]
     uint64_t entries_per_file
-    unsigned char *staged           # whole records but for offsets, store timestamp and CRC
-    uint64_t staged_size
-    int32_t *sizes
-    int64_t *tags_codes
-    int count
-    int64_t delay_ms                # of the level in which the records wait, 0 for none
-    uint64_t progress_at            # byte of a word that this append moves from progress_from one on, 0 for none
-    uint64_t progress_from
-    unsigned char *timer            # its table in the shared file
-    uint64_t done_at                # byte of a word of its bits in which this append also sets done_bit, 0 for none
-    uint64_t done_bit
-    uint64_t done_offset            # queue offset of the message that is then done
-    bint makes_room                 # it goes into the file that is there, however full the disk is
-    uint64_t timer_room             # the records go to the timer, and no farther than this behind what is done; 0: elsewhere
-    uint64_t guard_at[GUARDS]       # bytes of words, 0 for none: unless each has its value nothing is appended
-    uint64_t guard_value[GUARDS]
-    unsigned char *other_slot       # of the queue that the last record goes to, NULL when it goes to that of the others
+    unsigned char *timer            # its table in the runtime file
+    unsigned char *other_slot       # of plan.other_queue, or NULL
     unsigned char *other_entries
     uint64_t other_first_entry
     uint64_t other_queue_offset
-    int64_t now
     uint64_t commit_log_offset      # results, of the first record
     uint64_t queue_offset
-    uint64_t lanes
-    int rolled
+    uint64_t lanes                  # with sleepers to wake
+    int rolled                      # the records went into a new file
 
 
 cdef unsigned char *entry_at(Section *section, uint64_t number) noexcept nogil:
@@ -59,8 +68,8 @@ cdef unsigned char *entry_at(Section *section, uint64_t number) noexcept nogil:
 
 
 cdef unsigned char *entry_of(Section *section, int number) noexcept nogil:
-    """Where the entry of a record goes, NULL when its file is not there."""
-    if section.other_slot == NULL or number < section.count - 1:
+    """Where the entry of a record goes; NULL when its file is not mapped."""
+    if section.other_slot == NULL or number < section.plan.count - 1:
         return entry_at(section, section.queue_offset + number)
     if section.other_entries == NULL or section.other_queue_offset - section.other_first_entry >= section.entries_per_file:
         return NULL
@@ -71,7 +80,7 @@ cdef bint guarded(Section *section) noexcept nogil:
     """Whether every guarded word is as it was when the append was decided on."""
     cdef int number
     for number in range(GUARDS):
-        if section.guard_at[number] and load64(section.shared + section.guard_at[number]) != section.guard_value[number]:
+        if section.plan.guard_at[number] and load64(section.shared + section.plan.guard_at[number]) != section.plan.guard_value[number]:
             return False
     return True
 
@@ -82,14 +91,14 @@ cdef inline bint is_done(const unsigned char *timer, uint64_t queue_offset, uint
 
 
 cdef int place(Section *section, unsigned char **target, unsigned char **blank, uint64_t *left) noexcept nogil:
-    """Find where the records go: behind the last one, or at the head of the next file with a blank record before."""
+    """Find where the records go: behind the last record, or at the head of the next file, with a blank record before it."""
     cdef uint64_t end = load64(section.shared + H_PUBLISHED_TO)
     cdef int file
     for file in range(2):
         if section.log[file] != NULL and section.log_base[file] <= end < section.log_base[file] + section.log_file_bytes:
             left[0] = section.log_base[file] + section.log_file_bytes - end
             blank[0] = NULL
-            if section.staged_size + BLANK_SIZE <= left[0]:
+            if section.plan.size + BLANK_SIZE <= left[0]:
                 target[0] = section.log[file] + (end - section.log_base[file])
                 section.commit_log_offset = end
                 return DONE
@@ -103,20 +112,20 @@ cdef int place(Section *section, unsigned char **target, unsigned char **blank, 
 
 
 cdef void complete_records(Section *section, int64_t timestamp) noexcept nogil:
-    """Put in what is known only under the mutex, then the CRC over the whole record."""
+    """Write offsets and store timestamp, which are known only under the mutex, then the CRC over the whole record."""
     cdef unsigned char *at = section.staged
     cdef uint64_t commit_log_offset = section.commit_log_offset
     cdef int number
     cdef int32_t size
-    for number in range(section.count):
+    for number in range(section.plan.count):
         size = section.sizes[number]
         put_i64(at + R_QUEUE_OFFSET, section.queue_offset + number)
-        if section.other_slot != NULL and number == section.count - 1:
+        if section.other_slot != NULL and number == section.plan.count - 1:
             put_i64(at + R_QUEUE_OFFSET, section.other_queue_offset)
         put_i64(at + R_COMMIT_LOG_OFFSET, commit_log_offset)
         put_i64(at + store_timestamp_at(at), timestamp)
-        if section.delay_ms:
-            section.tags_codes[number] = timestamp + section.delay_ms
+        if section.plan.delay_ms:
+            section.tags_codes[number] = timestamp + section.plan.delay_ms
         put_crc_property(at + size - CRC_PROPERTY_SIZE, rmq_crc32(0, at, size - CRC_PROPERTY_SIZE) & 0x7FFFFFFF)
         at += size
         commit_log_offset += size
@@ -128,14 +137,14 @@ cdef void copy_records(Section *section, unsigned char *target) noexcept nogil:
         half = section.sizes[0] // 2
         memcpy(target, section.staged, half)
         reach_point(AT_RECORD_HALF_COPIED)
-    memcpy(target, section.staged, section.staged_size)
+    memcpy(target, section.staged, section.plan.size)
 
 
 cdef void write_entries(Section *section) noexcept nogil:
     cdef uint64_t commit_log_offset = section.commit_log_offset
     cdef unsigned char *entry
     cdef int number
-    for number in range(section.count):
+    for number in range(section.plan.count):
         entry = entry_of(section, number)
         put_i64(entry, commit_log_offset)
         keep_program_order()
@@ -148,10 +157,11 @@ cdef void write_entries(Section *section) noexcept nogil:
 
 
 cdef int append_section(Section *section) noexcept nogil:
-    """The append, under the append mutex. Either everything is published or nothing was changed.
+    """The append, under the append mutex. It publishes everything, or changes nothing and says what it needs.
 
-    The stage tells the next owner what a death left behind: while copying, bytes above ``published_to`` are to be
-    zeroed; once recorded, every record is whole and the rest is done again (store/append/appending.py).
+    The stage tells the next owner what a death left behind. While it is COPYING, the next owner zeroes the bytes above
+    ``published_to``. Once it is RECORDED, every record is whole, and the next owner does the rest again
+    (store/append/appending.py).
     """
     cdef unsigned char *shared = section.shared
     cdef unsigned char *target = NULL
@@ -163,30 +173,30 @@ cdef int append_section(Section *section) noexcept nogil:
     expect_write(section.slot + Q_MAX_OFFSET, 1)
     if load64(shared + H_APPEND_STAGE) != IDLE:
         return NEED_REPAIR
-    if section.progress_at and load64(shared + section.progress_at) != section.progress_from:
+    if section.plan.progress_at and load64(shared + section.plan.progress_at) != section.plan.progress_from:
         return OUTDATED
     if not guarded(section):
         return OUTDATED
-    if section.done_at and is_done(section.timer, section.done_offset, load64(shared + section.done_at), section.done_bit):
+    if section.plan.done_at and is_done(section.timer, section.plan.done_offset, load64(shared + section.plan.done_at), section.plan.done_bit):
         return OUTDATED
     if load64(shared + H_POISONED):
         return POISONED
-    if load64(shared + H_DISK_FULL) and not section.makes_room:
+    if load64(shared + H_DISK_FULL) and not section.plan.makes_room:
         return DISK_FULL
     outcome = place(section, &target, &blank, &left)
     if outcome != DONE:
         return outcome
-    expect_write(target, section.staged_size + BLANK_SIZE)
+    expect_write(target, section.plan.size + BLANK_SIZE)
     section.queue_offset = load64(section.slot + Q_MAX_OFFSET)
     if section.other_slot != NULL:
         section.other_queue_offset = load64(section.other_slot + Q_MAX_OFFSET)
-        if entry_of(section, section.count - 1) == NULL:
+        if entry_of(section, section.plan.count - 1) == NULL:
             return NEED_OTHER_QUEUE_FILE
-        if entry_at(section, section.queue_offset + section.count - 2) == NULL:
+        if entry_at(section, section.queue_offset + section.plan.count - 2) == NULL:
             return NEED_QUEUE_FILE
-    elif entry_at(section, section.queue_offset + section.count - 1) == NULL:
+    elif entry_at(section, section.queue_offset + section.plan.count - 1) == NULL:
         return NEED_QUEUE_FILE
-    if section.timer_room and section.queue_offset + section.count > load64(section.timer + T_DONE_TO) + section.timer_room:
+    if section.plan.timer_room and section.queue_offset + section.plan.count > load64(section.timer + T_DONE_TO) + section.plan.timer_room:
         return TIMER_FULL
     if entry_at(section, section.queue_offset) == NULL:
         return NEED_QUEUE_FILE
@@ -197,12 +207,12 @@ cdef int append_section(Section *section) noexcept nogil:
     if not section.now < timestamp < section.now + 1000:
         timestamp = section.now  # a clock set back by more than a second is believed
     complete_records(section, timestamp)
-    end = section.commit_log_offset + section.staged_size
+    end = section.commit_log_offset + section.plan.size
 
     store64(shared + H_APPEND_FROM, section.commit_log_offset)
     store64(shared + H_WRITTEN_TO, end)
-    store64(shared + H_PROGRESS_AT, section.done_at if section.done_at else section.progress_at)
-    store64(shared + H_PROGRESS_TO, section.done_bit if section.done_at else section.progress_from + 1)
+    store64(shared + H_PROGRESS_AT, section.plan.done_at if section.plan.done_at else section.plan.progress_at)
+    store64(shared + H_PROGRESS_TO, section.plan.done_bit if section.plan.done_at else section.plan.progress_from + 1)
     store64(shared + H_APPEND_STAGE, COPYING)
     keep_program_order()
     reach_point(AT_APPEND_ANNOUNCED)
@@ -221,16 +231,16 @@ cdef int append_section(Section *section) noexcept nogil:
 
     store64(shared + H_PUBLISHED_TO, end)
     reach_point(AT_RECORDS_PUBLISHED)
-    store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + section.count - (section.other_slot != NULL))
+    store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + section.plan.count - (section.other_slot != NULL))
     reach_point(AT_QUEUE_PUBLISHED)
     if section.other_slot != NULL:
         store64_seq(section.other_slot + Q_MAX_OFFSET, section.other_queue_offset + 1)
         reach_point(AT_OTHER_QUEUE_PUBLISHED)
-    if section.progress_at:
-        store64(shared + section.progress_at, section.progress_from + 1)
+    if section.plan.progress_at:
+        store64(shared + section.plan.progress_at, section.plan.progress_from + 1)
         reach_point(AT_PROGRESS_ADVANCED)
-    if section.done_at:
-        or64(shared + section.done_at, section.done_bit)
+    if section.plan.done_at:
+        or64(shared + section.plan.done_at, section.plan.done_bit)
         reach_point(AT_PROGRESS_ADVANCED)
     if timestamp != <int64_t>load64(shared + H_LAST_STORE_TIMESTAMP):
         store64(shared + H_LAST_STORE_TIMESTAMP, timestamp)
@@ -256,8 +266,8 @@ cdef void wake_lanes(unsigned char *shared, uint64_t lanes) noexcept nogil:
 cdef int locked_append(Section *section, int64_t timeout_ns, int64_t busy_ns, int *outcome) noexcept nogil:
     """Wait for the append mutex and run the section. Returns an errno, or 0 and sets ``outcome``.
 
-    EBUSY: one holder kept the mutex for ``busy_ns`` and nothing was published meanwhile. A holder who takes the mutex
-    again and again, and gets on, only makes others wait.
+    EBUSY: one holder kept the mutex for ``busy_ns`` and nothing was published meanwhile. A thread that takes the mutex
+    again and again, and gets on, only makes others wait: that is not EBUSY.
     """
     cdef unsigned char *mutex = section.shared + H_APPEND_MUTEX
     cdef int failure = ETIMEDOUT
@@ -277,14 +287,3 @@ cdef int locked_append(Section *section, int64_t timeout_ns, int64_t busy_ns, in
     outcome[0] = append_section(section)
     mutex_release(section.shared + H_APPEND_MUTEX)
     return 0
-
-
-cdef char HEX[16]
-memcpy(HEX, b"0123456789ABCDEF", 16)
-
-
-cdef void put_hex(unsigned char *at, uint64_t value, int digits) noexcept nogil:
-    cdef int digit
-    for digit in range(digits - 1, -1, -1):
-        at[digit] = HEX[value & 15]
-        value >>= 4

@@ -19,9 +19,6 @@ cdef enum:
 cdef struct WantedQueue:
     int64_t next                # below it all messages were met, or are not wanted
     int64_t stop
-    int32_t queue_id
-    int topic_size              # 0 for an empty place of the table
-    char topic[128]
 
 
 cdef bint is_possible(int64_t commit_log_offset, Py_ssize_t size) noexcept nogil:
@@ -31,13 +28,8 @@ cdef bint is_possible(int64_t commit_log_offset, Py_ssize_t size) noexcept nogil
 
 cdef Py_ssize_t topic_of(const unsigned char *record, Py_ssize_t size) noexcept nogil:
     """Where the topic of a record begins that is not checked yet, behind its size; -1 for sizes that do not add up."""
-    cdef int32_t flags = get_i32(record + R_SYS_FLAG)
-    cdef Py_ssize_t at = R_BODY_SIZE
+    cdef Py_ssize_t at = R_BODY_SIZE + header_shift(record)
     cdef Py_ssize_t body_size
-    if flags & SYS_FLAG_BORN_HOST_V6:
-        at += 12
-    if flags & SYS_FLAG_STORE_HOST_V6:
-        at += 12
     if at + 7 > size:
         return -1
     body_size = get_i32(record + at)
@@ -46,15 +38,6 @@ cdef Py_ssize_t topic_of(const unsigned char *record, Py_ssize_t size) noexcept 
         return -1
     at += body_size + 1
     return at if at + record[at - 1] + 2 <= size and record[at - 1] < 128 else -1
-
-
-cdef uint64_t place_of(const unsigned char *topic, Py_ssize_t size, int32_t queue_id) noexcept nogil:
-    """Hash of a message queue, by the end of its topic."""
-    cdef uint64_t value = 0
-    cdef Py_ssize_t number
-    for number in range(max(<Py_ssize_t>0, size - 8), size):
-        value = value << 8 | topic[number]
-    return (value ^ <uint64_t>size << 32 ^ <uint64_t>queue_id << 40) * 0x9E3779B97F4A7C15ULL >> 32
 
 
 @cython.final
@@ -67,12 +50,12 @@ cdef class Collector:
     cdef bytes tag_bytes                # of each tag its size in four bytes, and itself
     cdef const unsigned char *tag_list  # the same
     cdef const unsigned char *tag_list_end
-    cdef WantedQueue *queues            # hash table with open addressing
-    cdef uint64_t room                  # a power of two
-    cdef list batch                     # messages of a batch that is added
+    cdef _QueueMap queues                # those that are wanted along the log
+    cdef WantedQueue *wanted            # by the number of their queue
+    cdef list given                     # these numbers, in the order in which the queues were given
+    cdef list batch                     # messages of the batch that is being added
     cdef int64_t batch_at               # its commit log offset
     cdef Py_ssize_t batch_next
-    cdef list places                    # in the table, in the order in which the queues were given
 
     def __cinit__(self, Columns columns not None, *, tags=()):
         self.columns = columns
@@ -83,7 +66,7 @@ cdef class Collector:
         self.looks_for_named = self.tags.count > 0 or columns.wants_named
 
     def __dealloc__(self):
-        free(self.queues)
+        free(self.wanted)
 
     # --- by entries ------------------------------------------------------------------------------------
 
@@ -169,34 +152,27 @@ cdef class Collector:
     def want(self, list queues not None):
         """Say of which queues ``add_log`` adds messages: (topic, queue id, first queue offset, end) of each."""
         cdef WantedQueue *queue
-        cdef Py_ssize_t size
-        free(self.queues)
-        self.room = 16
-        while self.room < 4 * <uint64_t>len(queues):
-            self.room *= 2
-        self.places = []
-        self.queues = <WantedQueue *>calloc(self.room, sizeof(WantedQueue))
-        if self.queues == NULL:
+        cdef int32_t number
+        free(self.wanted)
+        self.queues = _QueueMap.__new__(_QueueMap)
+        self.given = []
+        self.wanted = <WantedQueue *>calloc(max(1, len(queues)), sizeof(WantedQueue))
+        if self.wanted == NULL:
             raise MemoryError()
         for topic, queue_id, start, stop in queues:
-            size = PyBytes_GET_SIZE(topic)
-            if not 0 < size < 128:
-                raise ValueError(f"topic {topic!r}: it has {size} bytes, and a topic 1 to 127")
-            queue = self._place(<const unsigned char *>PyBytes_AS_STRING(topic), size, queue_id)
-            memcpy(queue.topic, PyBytes_AS_STRING(topic), size)
-            queue.topic_size = <int>size
-            queue.queue_id = queue_id
+            number = self.queues.add(<const unsigned char *>PyBytes_AS_STRING(topic), PyBytes_GET_SIZE(topic), queue_id)
+            queue = &self.wanted[number]
             queue.next = start
             queue.stop = stop
-            self.places.append(queue - self.queues)
+            self.given.append(number)
 
     def next_of(self, Py_ssize_t number):
         """Return below which queue offset all messages of a wanted queue were met, or are known to be missing."""
-        return self.queues[<Py_ssize_t>self.places[number]].next
+        return self.wanted[<Py_ssize_t>self.given[number]].next
 
     def go_on(self, Py_ssize_t number, int64_t queue_offset):
         """Say that all messages of a wanted queue below an offset were met, or are known to be missing."""
-        self.queues[<Py_ssize_t>self.places[number]].next = queue_offset
+        self.wanted[<Py_ssize_t>self.given[number]].next = queue_offset
 
     def add_log(self, part, int64_t base, int64_t file_end, int64_t start, int64_t stop):
         """Add messages of wanted queues from the part of the log that begins at ``base``, of a file up to ``file_end``.
@@ -209,13 +185,13 @@ cdef class Collector:
         cdef Py_ssize_t number = -1
         cdef int64_t met = -1
         cdef int found
-        if self.queues == NULL:
+        if self.queues is None:
             raise ValueError("no queues are wanted yet")
         self._begin(0, 0)
         with nogil:
             start, found = self._add_records(log, start, file_end, &queue)
         if found == IS_GAP:
-            number = self.places.index(queue - self.queues)
+            number = self.given.index(queue - self.wanted)
             met = get_i64(log.at(start) + R_QUEUE_OFFSET)
         return (*self._ended(start, found), number, met)
 
@@ -257,25 +233,14 @@ cdef class Collector:
         """Find the queue of a record that is not checked yet; NULL when it is not wanted, or has been passed."""
         cdef Py_ssize_t topic_at = topic_of(record, size)
         cdef int64_t number = get_i64(record + R_QUEUE_OFFSET)
+        cdef int32_t place
         if topic_at < 0:
             return BAD_SIZE
-        queue[0] = self._place(record + topic_at, record[topic_at - 1], get_i32(record + R_QUEUE_ID))
-        if queue[0].topic_size == 0:
-            queue[0] = NULL
-        elif not has_entry(record) or number < queue[0].next or number >= queue[0].stop:
-            queue[0] = NULL
+        place = self.queues.find(record + topic_at, record[topic_at - 1], get_i32(record + R_QUEUE_ID))
+        queue[0] = NULL
+        if place >= 0 and has_entry(record) and self.wanted[place].next <= number < self.wanted[place].stop:
+            queue[0] = &self.wanted[place]
         return IS_RECORD
-
-    cdef WantedQueue *_place(self, const unsigned char *topic, Py_ssize_t size, int32_t queue_id) noexcept nogil:
-        """The place of a queue in the table; an empty one when it is not wanted."""
-        cdef uint64_t place = place_of(topic, size, queue_id)
-        cdef WantedQueue *queue
-        while True:
-            queue = &self.queues[place & (self.room - 1)]
-            if queue.topic_size == 0 or (
-                    queue.queue_id == queue_id and queue.topic_size == size and memcmp(queue.topic, topic, size) == 0):
-                return queue
-            place += 1
 
     # --- both ------------------------------------------------------------------------------------------
 

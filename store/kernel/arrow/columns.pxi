@@ -2,13 +2,6 @@
 # An Arrow array is values of one width; or, of text and bytes, offsets of 32 bits, one more than values, and what they
 # point into. Where a value can be null, a bitmap has a bit for each that is not.
 
-cdef extern from "<arpa/inet.h>" nogil:
-    int AF_INET, AF_INET6
-    const char *inet_ntop(int family, const void *address, char *text, uint32_t size)
-
-cdef extern from "<stdio.h>" nogil:
-    int snprintf(char *text, size_t size, const char *template, ...)
-
 cdef enum:  # columns, numbered in the order of COLUMNS
     COLUMN_KEY, COLUMN_VALUE, COLUMN_TOPIC, COLUMN_PARTITION, COLUMN_OFFSET, COLUMN_TIMESTAMP, COLUMN_BORN_TIMESTAMP
     COLUMN_TAGS, COLUMN_PROPERTIES, COLUMN_COMMIT_LOG_OFFSET, COLUMN_SIZE, COLUMN_FLAG, COLUMN_SYS_FLAG
@@ -27,8 +20,6 @@ COLUMNS = (
     "commit_log_offset", "size", "flag", "sys_flag", "reconsume_times", "born_host", "store_host", "msg_id",
 )
 
-cdef const char *HEXADECIMAL = b"0123456789ABCDEF"
-
 cdef struct Column:
     bint is_wanted
     int width                   # bytes of a value, 4 of an offset
@@ -41,82 +32,6 @@ cdef struct Column:
     Py_ssize_t room
     unsigned char *validity
     Py_ssize_t nulls
-
-
-cdef struct Address:  # the last one that a column got: the next one is nearly always the same
-    unsigned char bytes[20]
-    int size                    # of the bytes; 0 before the first
-    char text[64]
-    Py_ssize_t text_size
-
-
-cdef struct Named:  # properties with columns of their own; NULL for what a record has not
-    const unsigned char *key
-    const unsigned char *tags
-    const unsigned char *unique
-    Py_ssize_t key_size
-    Py_ssize_t tags_size
-    Py_ssize_t unique_size
-
-
-cdef void find_named(const unsigned char *at, Py_ssize_t size, Named *named) noexcept nogil:
-    """Find the properties with columns of their own in one pass; of several the first one, as find_property."""
-    cdef const unsigned char *end = at + size
-    cdef const unsigned char *stop
-    memset(named, 0, sizeof(Named))
-    while at < end:
-        stop = <const unsigned char *>memchr(at, 2, end - at)
-        if stop == NULL:
-            stop = end
-        if stop - at >= 5 and at[4] == 1:
-            if named.key == NULL and memcmp(at, b"KEYS", 4) == 0:
-                named.key = at + 5
-                named.key_size = stop - named.key
-            elif named.tags == NULL and memcmp(at, b"TAGS", 4) == 0:
-                named.tags = at + 5
-                named.tags_size = stop - named.tags
-        elif named.unique == NULL and stop - at >= 9 and memcmp(at, b"UNIQ_KEY\x01", 9) == 0:
-            named.unique = at + 9
-            named.unique_size = stop - named.unique
-        at = stop + 1
-
-
-cdef bint is_set_later(const unsigned char *name, Py_ssize_t size, const unsigned char *at,
-                       const unsigned char *end) noexcept nogil:
-    """Whether a property of that name has a value further on."""
-    cdef Py_ssize_t value_size = 0
-    while at < end:
-        at = find_property(at, end - at, <const char *>name, size, &value_size)
-        if at == NULL:
-            return False
-        if value_size:
-            return True
-    return False
-
-
-cdef void write_address(Address *address, const unsigned char *at, bint is_v6) noexcept nogil:
-    """Make ``address`` that which stands at ``at``, its text being ``ip:port``."""
-    cdef int size = 20 if is_v6 else 8
-    if address.size == size and memcmp(address.bytes, at, size) == 0:
-        return
-    address.size = size
-    memcpy(address.bytes, at, size)
-    inet_ntop(AF_INET6 if is_v6 else AF_INET, at, address.text, sizeof(address.text))
-    address.text_size = strlen(address.text)
-    address.text_size += snprintf(
-        address.text + address.text_size, sizeof(address.text) - address.text_size, b":%d", get_i32(at + size - 4))
-
-
-cdef Py_ssize_t offset_id_text(const unsigned char *record, int host_at, bint is_v6, char *text) noexcept nogil:
-    """Write the offset message id: hexadecimal digits of the store's address and the commit log offset."""
-    cdef int host_size = 20 if is_v6 else 8
-    cdef int number
-    cdef unsigned char byte
-    for number in range(host_size + 8):
-        byte = record[host_at + number] if number < host_size else record[R_COMMIT_LOG_OFFSET + number - host_size]
-        text[2 * number] = HEXADECIMAL[byte >> 4]
-        text[2 * number + 1] = HEXADECIMAL[byte & 15]
-    return 2 * (host_size + 8)
 
 
 @cython.final
@@ -276,7 +191,7 @@ cdef class Columns:
         cdef int32_t flags = get_i32(record + R_SYS_FLAG)
         cdef bint born_v6 = flags & SYS_FLAG_BORN_HOST_V6
         cdef bint store_v6 = flags & SYS_FLAG_STORE_HOST_V6
-        cdef int host_at = R_STORE_HOST + (12 if born_v6 else 0)
+        cdef int host_at = store_host_at(record)
         cdef const unsigned char *body = record + frame.body_at
         cdef Py_ssize_t body_size = frame.body_size
         cdef char text[MESSAGE_ID_SIZE]
@@ -402,7 +317,7 @@ cdef class Columns:
                 stop = end
             value = <const unsigned char *>memchr(at, 1, stop - at)
             if (value != NULL and value > at and value + 1 < stop
-                    and not (value - at == 8 and memcmp(at, b"__CRC32#", 8) == 0)
+                    and not is_name(at, value - at, N_CRC)
                     and not (has_doubles and is_set_later(at, value - at, stop + 1, end))):
                 if not (reserve(&names.values, &names.values_room, (self.pairs + 2) * 4)
                         and reserve(&values.values, &values.values_room, (self.pairs + 2) * 4)

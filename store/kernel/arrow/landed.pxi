@@ -7,24 +7,6 @@ cdef struct LandedPart:
     unsigned char *bits
 
 
-cdef uint64_t hex_value(const unsigned char *at, bint *is_hex) noexcept nogil:
-    """The number of 16 upper-case hexadecimal digits."""
-    cdef uint64_t value = 0
-    cdef int digit
-    cdef unsigned char byte
-    for digit in range(16):
-        byte = at[digit]
-        if 48 <= byte <= 57:
-            value = value << 4 | <uint64_t>(byte - 48)
-        elif 65 <= byte <= 70:
-            value = value << 4 | <uint64_t>(byte - 55)
-        else:
-            is_hex[0] = False
-            return 0
-    is_hex[0] = True
-    return value
-
-
 @cython.final
 cdef class Landed:
     """Which rows of a batch stand in the log already, by the unique keys of the records there."""
@@ -80,7 +62,7 @@ cdef class Landed:
         cdef bint is_hex = False
         cdef LandedPart *part
         cdef Py_ssize_t size = 0
-        key = find_property(record + frame.properties_at, frame.properties_size, b"UNIQ_KEY", 8, &size)
+        key = find_property(record + frame.properties_at, frame.properties_size, N_UNIQ_KEY, &size)
         if key == NULL or size != 32:
             return
         prefix = hex_value(key, &is_hex)
@@ -106,10 +88,9 @@ cdef class Landed:
 
 
 def append_run(Appender appender not None, content, Py_ssize_t position, uint64_t prefix, Landed landed=None):
-    """Append the records of the run at ``position``; return where the next one begins, and how many were appended."""
     cdef Py_buffer view
     cdef Route route
-    cdef _Plan plan
+    cdef _Staging staging
     cdef const unsigned char *run
     cdef const unsigned char *at
     cdef const unsigned char *end
@@ -125,68 +106,61 @@ def append_run(Appender appender not None, content, Py_ssize_t position, uint64_
             raise ValueError(f"no run of staged records stands at byte {position} of {view.len}")
         at = run + RUN_HEADER_SIZE + run[RUN_TOPIC_SIZE]
         end = run + get_i32(run + RUN_SIZE)
-        route = appender._route(run[RUN_HEADER_SIZE:RUN_HEADER_SIZE + run[RUN_TOPIC_SIZE]].decode())
+        route = appender.routes.find(run[RUN_HEADER_SIZE:RUN_HEADER_SIZE + run[RUN_TOPIC_SIZE]].decode())
         number = route.number_of(get_i32(run + RUN_QUEUE_ID))
         if landed is not None:
             part = landed.part_of(prefix)
         put_hex(digits, prefix, 16)
-        plan = appender._take_plan(MOST_CHUNK_RECORDS)
-        try:
-            while at < end:
-                at = fill_chunk(appender, plan, at, end, digits, part)
-                if plan.count:
-                    append_chunk(appender, plan, route.slots[number])
-                    appended += plan.count
-        finally:
-            appender.spare = plan
+        staging = appender.begin(MOST_CHUNK_RECORDS)
+        while at < end:
+            at = fill_chunk(appender.committer, staging, at, end, digits, part)
+            if staging.section.plan.count:
+                append_chunk(appender.committer, staging, route.slots[number])
+                appended += staging.section.plan.count
+        appender.spare = staging
         return position + get_i32(run + RUN_SIZE), appended
     finally:
         PyBuffer_Release(&view)
 
 
-cdef int append_chunk(Appender appender, _Plan plan, int slot) except -1:
-    """Append, and try again when another holder kept the mutex for too long: a batch is not given up for that."""
-    cdef Section section
+cdef int append_chunk(_Committer committer, _Staging staging, int slot) except -1:
+    """Append, and try again when another thread has kept the mutex for too long: a batch is not given up for that."""
     cdef int left = MOST_TRIES
     while True:
         try:
-            return appender._commit(plan, slot, wall_clock_ms(), &section)
+            return committer.commit(staging, slot)
         except StoreBusy:
             left -= 1
             if left == 0:
                 raise
+            staging.section.now = wall_clock_ms()
 
 
-cdef const unsigned char *fill_chunk(Appender appender, _Plan plan, const unsigned char *at, const unsigned char *end,
-                                     const unsigned char *digits, const LandedPart *part) except NULL:
-    """Copy the next staged records, but for those that have landed, with their unique keys; return where the rest is."""
-    cdef Py_ssize_t most_bytes = min(<Py_ssize_t>MOST_CHUNK_BYTES, <Py_ssize_t>appender.log_file_bytes - BLANK_SIZE)
-    cdef int most_records = <int>min(<uint64_t>MOST_CHUNK_RECORDS, appender.entries_per_file)
-    cdef int64_t now = wall_clock_ms()
+cdef const unsigned char *fill_chunk(_Committer committer, _Staging staging, const unsigned char *at,
+                                     const unsigned char *end, const unsigned char *digits,
+                                     const LandedPart *part) except NULL:
+    """Copy the next staged records that have not landed, and write their unique keys; return where the rest begins."""
+    cdef Py_ssize_t most_bytes = min(<Py_ssize_t>MOST_CHUNK_BYTES, <Py_ssize_t>committer.log_file_bytes - BLANK_SIZE)
+    cdef int most_records = <int>min(<uint64_t>MOST_CHUNK_RECORDS, committer.entries_per_file)
     cdef unsigned char *record
     cdef int64_t row
     cdef int32_t size
-    plan.size = 0
-    plan.count = 0
-    while at < end and plan.count < most_records:
+    staging.begin(MOST_CHUNK_RECORDS)
+    while at < end and staging.section.plan.count < most_records:
         size = get_i32(at + STAGED_PREFIX_SIZE) if end - at > STAGED_PREFIX_SIZE + RECORD_FIXED_SIZE else 0
         if size < RECORD_FIXED_SIZE + UNIQUE_PROPERTY_SIZE + CRC_PROPERTY_SIZE or size > end - at - STAGED_PREFIX_SIZE:
             raise ValueError("a run of staged records ends before its last record does")
-        if <Py_ssize_t>size + BLANK_SIZE > <Py_ssize_t>appender.log_file_bytes:
-            raise BodyTooLarge(f"a record of {size} bytes; one commit log file holds {appender.log_file_bytes - BLANK_SIZE}")
+        if <Py_ssize_t>size + BLANK_SIZE > <Py_ssize_t>committer.log_file_bytes:
+            raise BodyTooLarge(f"a record of {size} bytes; one commit log file holds {committer.log_file_bytes - BLANK_SIZE}")
         row = get_i64(at + STAGED_ROW)
         if part == NULL or not 0 <= row < part.rows or not part.bits[row >> 3] >> (row & 7) & 1:
-            if plan.count and plan.size + size > most_bytes:
+            if staging.section.plan.count and <Py_ssize_t>staging.section.plan.size + size > most_bytes:
                 break
-            plan.reserve(size)
-            record = plan.staged + plan.size
+            record = staging.reserve(size)
             memcpy(record, at + STAGED_PREFIX_SIZE, size)
             memcpy(record + size - UNIQUE_VALUE_FROM_END, digits, 16)
             if get_i64(record + R_BORN_TIMESTAMP) == INT64_MIN:
-                put_i64(record + R_BORN_TIMESTAMP, now)
-            plan.sizes[plan.count] = size
-            plan.tags_codes[plan.count] = get_i64(at)
-            plan.count += 1
-            plan.size += size
+                put_i64(record + R_BORN_TIMESTAMP, staging.section.now)
+            staging.note(size, get_i64(at))
         at += STAGED_PREFIX_SIZE + size
     return at

@@ -1,13 +1,6 @@
 # --- staged records: the rows of a data frame on their way into the log -------------------------------------------
 # Encoded by tasks, which append nothing, and appended by one process when all of them are known (store/append/staged.py).
 
-from cpython.memoryview cimport PyMemoryView_FromMemory
-from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport INT64_MIN
-
-cdef extern from "Python.h":
-    enum: PyBUF_READ
-
 cdef enum:
     RUN_MAGIC = 0x524D5153          # RMQS
     RUN_SIZE = 4
@@ -17,7 +10,6 @@ cdef enum:
     RUN_HEADER_SIZE = 17            # without the topic, which follows
     STAGED_ROW = 8                  # behind the tags code
     STAGED_PREFIX_SIZE = 16
-    UNIQUE_PROPERTY_SIZE = 42
     UNIQUE_VALUE_FROM_END = CRC_PROPERTY_SIZE + 33
     MOST_CHUNK_BYTES = 262144       # of one append section, for which every other sender waits
     MOST_CHUNK_RECORDS = 1000
@@ -31,96 +23,11 @@ cdef enum:  # what is wrong with a text
 cdef list RESERVED_NAMES = [name.encode() for name in sorted(RESERVED_PROPERTIES)]
 
 
-cdef struct ArrowColumn:            # struct ArrowArray of Arrow's C data interface
-    int64_t length
-    int64_t null_count
-    int64_t offset
-    int64_t n_buffers
-    int64_t n_children
-    const void **buffers
-    ArrowColumn **children
-    ArrowColumn *dictionary
-    void *release
-    void *private_data
-
-
-cdef struct Texts:                  # a column of strings or bytes with 32 bit offsets; ``ends`` is NULL without one
-    const unsigned char *valid      # bits, NULL when nothing is null
-    const int32_t *ends
-    const unsigned char *data
-    int64_t first                   # number of row 0 in them
-
-
-cdef struct Numbers:                # a column of 32 or 64 bits
-    const unsigned char *valid
-    const void *values
-    int64_t first
-
-
-cdef struct Pairs:                  # a column of maps
-    const unsigned char *valid
-    const int32_t *ends
-    int64_t first
-    Texts names
-    Texts values
-
-
-cdef struct RowColumns:
-    Texts value
-    Texts key
-    Texts topic
-    Texts tags
-    Numbers partition
-    Numbers born
-    Pairs properties
-
-
 cdef struct StagedGroup:            # the present run of one queue
     unsigned char *at
     Py_ssize_t size
     Py_ssize_t capacity
     int32_t count
-
-
-cdef ArrowColumn *arrow_column(object exported) except NULL:
-    """The array that ``__arrow_c_array__`` gave, in the second of its capsules."""
-    return <ArrowColumn *>PyCapsule_GetPointer(exported[1], b"arrow_array")
-
-
-cdef void point_texts(Texts *texts, ArrowColumn *column, int64_t more) noexcept:
-    texts.valid = <const unsigned char *>column.buffers[0] if column.null_count else NULL
-    texts.ends = <const int32_t *>column.buffers[1]
-    texts.data = <const unsigned char *>column.buffers[2]
-    texts.first = column.offset + more
-
-
-cdef void point_numbers(Numbers *numbers, ArrowColumn *column) noexcept:
-    numbers.valid = <const unsigned char *>column.buffers[0] if column.null_count else NULL
-    numbers.values = column.buffers[1]
-    numbers.first = column.offset
-
-
-cdef void point_pairs(Pairs *pairs, ArrowColumn *column) noexcept:
-    cdef ArrowColumn *entries = column.children[0]
-    pairs.valid = <const unsigned char *>column.buffers[0] if column.null_count else NULL
-    pairs.ends = <const int32_t *>column.buffers[1]
-    pairs.first = column.offset
-    point_texts(&pairs.names, entries.children[0], entries.offset)
-    point_texts(&pairs.values, entries.children[1], entries.offset)
-
-
-cdef inline bint is_set(const unsigned char *valid, int64_t number) noexcept nogil:
-    return valid == NULL or valid[number >> 3] >> (number & 7) & 1
-
-
-cdef const unsigned char *text_at(const Texts *texts, int64_t row, Py_ssize_t *size) noexcept nogil:
-    """The text of a row; NULL when it is null or there is no such column."""
-    cdef int64_t number = texts.first + row
-    size[0] = 0
-    if texts.ends == NULL or not is_set(texts.valid, number):
-        return NULL
-    size[0] = texts.ends[number + 1] - texts.ends[number]
-    return <const unsigned char *>b"" if texts.data == NULL else texts.data + texts.ends[number]
 
 
 cdef int problem_of(const unsigned char *at, Py_ssize_t size) noexcept nogil:
@@ -401,31 +308,18 @@ cdef class Stager:
         put_i64(at, hash_utf8(tags, tags_size) if tags_size else 0)
         put_i64(at + STAGED_ROW, self.rows)
         record = at + STAGED_PREFIX_SIZE
-        memset(record, 0, RECORD_HEADER_SIZE)
+        at = put_head(record, queue_id, born, self.born_host, self.store_host, body, body_size,
+                      PyBytes_AS_STRING(topic.text), topic_size)
         put_i32(record, <int32_t>total)
-        put_i32(record + R_MAGIC, RECORD_MAGIC)
-        put_i32(record + R_QUEUE_ID, queue_id)
-        put_i64(record + R_BORN_TIMESTAMP, born)
-        memcpy(record + R_BORN_HOST, self.born_host, 8)
-        memcpy(record + R_STORE_HOST, self.store_host, 8)
-        put_i32(record + R_BODY_SIZE, <int32_t>body_size)
-        at = record + RECORD_HEADER_SIZE
-        memcpy(at, body, body_size)
-        if body_size:
-            put_i32(record + R_BODY_CRC, <int32_t>(rmq_crc32(0, at, body_size) & 0x7FFFFFFF))
-        at += body_size
-        at[0] = <unsigned char>topic_size
-        memcpy(at + 1, PyBytes_AS_STRING(topic.text), topic_size)
-        at += 1 + topic_size
         put_i16(at, <int>properties_size)
         at += 2
         if key_size:
-            at = put_property(at, b"KEYS", 4, <const char *>key, key_size)
+            at = put_property(at, N_KEYS, <const char *>key, key_size)
         if tags_size:
-            at = put_property(at, b"TAGS", 4, <const char *>tags, tags_size)
+            at = put_property(at, N_TAGS, <const char *>tags, tags_size)
         at = self.put_pairs(at, &columns.properties, row)
         if sharded:
-            at = put_property(at, b"__SHARDINGKEY", 13, <const char *>key, key_size)
+            at = put_property(at, N_SHARDING_KEY, <const char *>key, key_size)
         self.content += mixed(
             mixed(<uint64_t>get_i32(record + R_BODY_CRC) << 32 | <uint64_t>body_size)
             ^ mixed(<uint64_t>born + <uint64_t>(queue_id + 1 if is_chosen else 0))
@@ -452,7 +346,7 @@ cdef class Stager:
         for each in range(pairs.ends[number], pairs.ends[number + 1]):
             name = text_at(&pairs.names, each, &name_size)
             value = text_at(&pairs.values, each, &value_size)
-            at = put_property(at, <const char *>name, name_size, <const char *>value, value_size)
+            at = put_property(at, name_of(<const char *>name, name_size), <const char *>value, value_size)
         return at
 
     cdef StagedGroup *room_for(self, StagedGroup *group, Py_ssize_t more, _StagedTopic topic) except NULL:

@@ -1,186 +1,56 @@
-# --- taking: tags, entries, records -------------------------------------------------------------------------------
-
-@cython.final
-cdef class TagSet:
-    """Tags to deliver: their hashes for the entry, their bytes for the record. Empty takes every message.
-
-    ``passes`` is asked for each message whose tag matches, unless it is None.
-    """
-
-    cdef frozenset tags
-    cdef object passes
-    cdef int32_t *codes
-    cdef int count
-
-    def __cinit__(self, tags, passes=None):
-        cdef int number
-        self.passes = passes
-        self.tags = frozenset([tag.encode() for tag in tags])
-        self.count = <int>len(self.tags)
-        self.codes = <int32_t *>malloc(max(1, self.count) * sizeof(int32_t))
-        if self.codes == NULL:
-            raise MemoryError()
-        for number, tag in enumerate(self.tags):
-            self.codes[number] = hash_utf8(<const unsigned char *>PyBytes_AS_STRING(tag), PyBytes_GET_SIZE(tag))
-
-    def __dealloc__(self):
-        free(self.codes)
-
-    cdef bint may_match(self, int64_t code) noexcept nogil:
-        cdef int number
-        if self.count == 0:
-            return True
-        for number in range(self.count):
-            if self.codes[number] == <int32_t>code:
-                return True
-        return False
-
-    cdef bint matches(self, const unsigned char *record, Frame *frame):
-        cdef Py_ssize_t size = 0
-        cdef const unsigned char *value
-        if self.count == 0:
-            return True
-        value = find_property(record + frame.properties_at, frame.properties_size, b"TAGS", 4, &size)
-        return value != NULL and PyBytes_FromStringAndSize(<char *>value, size) in self.tags
-
-
-cdef struct Entry:
-    int64_t commit_log_offset
-    int32_t size
-    int64_t tags_code
-
+# --- the grant: taking and acknowledging the messages of one queue -----------------------------------------------------------
 
 cdef enum:
-    MOST_LOOKED_AT = 1 << 20    # entries, by one take: then its caller gets a word in
-    MOST_ASKED_ABOUT = 1 << 13  # the same, where Python is asked about messages
-    ENTRIES_AT_ONCE = 16
-    BRIEFLY = 1                 # slices that are skipped with the GIL held, which takes some microseconds
-    AT_LENGTH = 1 << 20         # and without it
+    MOST_LOOKED_AT = 1 << 20    # entries that one call of take looks at: then its caller gets a word in
+    MOST_ASKED_ABOUT = 1 << 13  # the same, when Python is asked about messages
+    MOST_UNWANTED = 1024        # messages that are finished under one lock
 
-
-cdef struct Skip:  # a run of entries of one file that tags are compared with
-    unsigned char *shared
-    unsigned char *slot
-    uint64_t epoch
-    const unsigned char *entry          # of the first offset
-    const int32_t *codes
-    int code_count
-    uint64_t log_begin
-    uint64_t offset                     # everything below is finished
-    uint64_t end
-    uint64_t span
-
-
-cdef bint is_any_wanted(const Skip *skip, const unsigned char *entry, int count) noexcept nogil:
-    """Whether one of some entries has a wanted tag, or its record is removed. Looks at all: branches would cost more."""
-    cdef bint found = False
-    cdef int number, code
-    for code in range(skip.code_count):
-        for number in range(count):
-            found |= get_i32(entry + number * ENTRY_SIZE + E_TAGS_CODE + 4) == skip.codes[code]
-    if skip.log_begin:
-        for number in range(count):
-            found |= <uint64_t>get_i64(entry + number * ENTRY_SIZE) < skip.log_begin
-    return found
-
-
-cdef uint64_t first_wanted(const Skip *skip, uint64_t end) noexcept nogil:
-    """The first offset that may be wanted, or whose record is removed; ``end`` when there is none below it."""
-    cdef const unsigned char *entry = skip.entry
-    cdef uint64_t left = end - skip.offset
-    while left >= ENTRIES_AT_ONCE and not is_any_wanted(skip, entry, ENTRIES_AT_ONCE):
-        entry += ENTRIES_AT_ONCE * ENTRY_SIZE
-        left -= ENTRIES_AT_ONCE
-    while left > 0 and not is_any_wanted(skip, entry, 1):
-        entry += ENTRY_SIZE
-        left -= 1
-    return end - left
-
-
-cdef int skip_unwanted(Skip *skip, int slices, int64_t timeout_ns) noexcept nogil:
-    """Finish what is not wanted, from ``skip.offset`` on, and move that behind it: a slice under each lock.
-
-    Returns 0; EBUSY when a lock is not free and there is no time to wait for it, or the errno of the lock; ESTALE when
-    the epoch is old.
-    """
-    cdef uint64_t end, wanted
-    cdef int failure, outcome
-    while slices > 0 and skip.offset < skip.end:
-        slices -= 1
-        end = min(skip.end, load64(skip.slot + G_COMMITTED) + skip.span)
-        if end <= skip.offset:
-            return 0
-        wanted = first_wanted(skip, end)
-        if wanted == skip.offset or load64(skip.shared + H_MIN_OFFSET) != skip.log_begin:
-            return 0  # a file that is removed while it is read looks like zeros
-        failure = mutex_wait(skip.slot + G_MUTEX, timeout_ns) if timeout_ns else mutex_try(skip.slot + G_MUTEX, 30)
-        if failure:
-            return failure
-        outcome = skip_section(skip.slot, skip.epoch, skip.offset, wanted)
-        mutex_release(skip.slot + G_MUTEX)
-        if outcome != 1:
-            return ESTALE
-        reach_point(AT_ACK_FINISHED)
-        skip.entry += (wanted - skip.offset) * ENTRY_SIZE
-        skip.offset = wanted
-        if wanted < end:
-            return 0
-    return 0
+cdef enum:  # what became of the message at an offset
+    TAKEN = 0
+    UNWANTED = 1                # nothing to deliver: it is to be finished
+    MOVED = 2                   # messages were skipped or removed, and the offset is behind them: look again
+    REVOKED = 3                 # the epoch is old
 
 
 @cython.final
 cdef class QueueGrant:
-    """One message queue, granted to one consumer of a group under one epoch.
-
-    ``files`` gives ``log_file(commit_log_offset) -> (Mapping, base)`` and ``queue_file(slot, queue_offset) ->
-    (Mapping, first entry)``, both None for what retention has removed, and ``oldest(slot)``, the queue offset of the
-    oldest message that is there. One thread at a time takes; any thread acknowledges.
-    """
+    """One message queue, granted to one consumer of a group under one epoch. One thread at a time takes."""
 
     cdef Mapping shared
     cdef unsigned char *slot            # group-queue
     cdef unsigned char *queue_slot
-    cdef object files
+    cdef _QueueReader reader
     cdef readonly object queue
     cdef readonly int queue_slot_number
     cdef readonly int group_queue       # number of the slot in the group-queue table
     cdef readonly uint64_t epoch
     cdef readonly uint64_t next_offset
-    cdef TagSet tags
-    cdef tuple queue_file               # borrowed
-    cdef tuple log_file                 # borrowed
-    cdef uint64_t entries_per_file
-    cdef uint64_t log_file_bytes
     cdef int64_t timeout_ns
-    cdef int64_t max_opened_body_bytes
-    cdef object compacted               # of a compact topic: what gives messages below where the log begins, or None
-    cdef uint64_t log_low               # where the log begins in this queue, as far as is known
-    cdef uint64_t ahead_offset          # below it, from next_offset on, there is nothing in the compacted file
-    cdef ReceivedMessage ahead          # the message with this offset, or None
-    cdef readonly bint has_unopened     # a batch was met that cannot be opened
-    cdef readonly list damaged          # (queue_offset, commit_log_offset, outcome), for the caller to report and clear
     cdef readonly uint64_t skipped      # messages that were finished because they are not wanted
     cdef public uint64_t expired        # messages removed before they were taken, for the caller to report and clear
 
     def __init__(self, Mapping shared not None, Py_ssize_t group_queue_at, Py_ssize_t queue_at, int queue_slot_number,
                  object queue, uint64_t epoch, object files, TagSet tags not None, *, int group_queue,
-                 uint64_t log_file_bytes, uint64_t entries_per_file, int64_t timeout_ms, int64_t max_opened_body_bytes, object compacted=None):
-        self.shared = shared
-        self.slot = shared.address + group_queue_at
-        self.queue_slot = shared.address + queue_at
-        self.queue_slot_number = queue_slot_number
+                 uint64_t log_file_bytes, uint64_t entries_per_file, int64_t timeout_ms, int64_t max_opened_body_bytes,
+                 object compacted=None):
+        cdef _QueueReader reader = _QueueReader.__new__(_QueueReader)
+        self.shared = reader.shared = shared
+        self.slot = reader.slot = shared.address + group_queue_at
+        self.queue_slot = reader.queue_slot = shared.address + queue_at
+        self.queue_slot_number = reader.queue_slot_number = queue_slot_number
         self.group_queue = group_queue
-        self.queue = queue
+        self.queue = reader.queue = queue
         self.epoch = epoch
-        self.files = files
-        self.tags = tags
-        self.log_file_bytes = log_file_bytes
-        self.entries_per_file = entries_per_file
         self.timeout_ns = timeout_ms * 1000000
-        self.max_opened_body_bytes = max_opened_body_bytes
-        self.compacted = compacted
-        self.damaged = []
-        self._acknowledge(NULL, 0)  # finishes what a dead owner left half done
+        self.reader = reader
+        reader.files = files
+        reader.tags = tags
+        reader.log_file_bytes = log_file_bytes
+        reader.entries_per_file = entries_per_file
+        reader.max_opened_body_bytes = max_opened_body_bytes
+        reader.compacted = compacted
+        reader.damaged = []
+        self._acknowledge(NULL, 0)  # finishes a move that a dead owner left half done
         self.next_offset = load64(self.slot + G_COMMITTED)
 
     @property
@@ -194,6 +64,14 @@ cdef class QueueGrant:
     @property
     def has_more(self):
         return load64(self.queue_slot + Q_MAX_OFFSET) > self.next_offset
+
+    @property
+    def has_unopened(self):
+        return self.reader.has_unopened
+
+    @property
+    def damaged(self):
+        return self.reader.damaged
 
     @property
     def valid(self):
@@ -225,95 +103,102 @@ cdef class QueueGrant:
         return self._end_lease_at(0)
 
     def arm(self, int lane):
-        """Ask to be woken on ``lane``. True when a message is there already, so that the caller must not sleep."""
         or64(self.queue_slot + Q_WAITING_LANES, <uint64_t>1 << lane)
         return load64_seq(self.queue_slot + Q_MAX_OFFSET) > self.next_offset
 
     def take(self, Py_ssize_t limit, uint64_t span):
-        """Return up to ``limit`` messages from ``next_offset`` on, none at ``committed_offset + span`` or above."""
-        cdef uint64_t end = load64(self.queue_slot + Q_MAX_OFFSET)
+        cdef list messages = []
+        cdef list unwanted = []
         cdef uint64_t offset = self.next_offset
         cdef uint64_t low = load64(self.queue_slot + Q_MIN_OFFSET)
-        cdef int64_t log_begin = load64(self.shared.address + H_MIN_OFFSET)
-        cdef uint64_t last
-        cdef list unwanted = None
-        cdef list messages = []
-        cdef object message
-        cdef Entry entry
-        cdef uint64_t most = offset + (MOST_LOOKED_AT if self.tags.passes is None else MOST_ASKED_ABOUT)
+        cdef uint64_t most = offset + (MOST_LOOKED_AT if self.reader.tags.passes is None else MOST_ASKED_ABOUT)
+        cdef uint64_t end
+        cdef int outcome
         if load64(self.slot + G_EPOCH) != self.epoch:
             return messages
-        if self.tags.count or self.tags.passes is not None or self.compacted is not None:
-            span = min(span, <uint64_t>ACK_WINDOW)  # what is not wanted is finished by its bit
         if load64(self.slot + G_COMMITTED) < low:
             if not self._expire(low, offset):
                 return messages
             offset = max(offset, low)
-        last = load64(self.slot + G_COMMITTED) + span
-        if end > last:
-            end = last
+        if self.reader.tags.count or self.reader.tags.passes is not None or self.reader.compacted is not None:
+            span = min(span, <uint64_t>ACK_WINDOW)  # an unwanted message is finished by its bit
+        end = self._window_end(span)
         while offset < end and len(messages) < limit and offset < most:
-            # A bit is cleared when the committed offset is about to pass it, which advance_to has said before.
+            # A bit is cleared when the committed offset is about to pass it, and advance_to says so before.
             if is_acknowledged(self.slot, offset) or offset < load64(self.slot + G_ADVANCE_TO):
                 offset += 1
                 continue
-            message = None
-            if self.compacted is not None and offset < self.log_low:
-                message = self._compacted(offset)
-            elif not self._read_entry(offset, &entry) or 0 <= entry.commit_log_offset < log_begin:
-                message = _GONE
-            elif self.tags.may_match(entry.tags_code):
-                message = self._message(offset, entry.commit_log_offset, entry.size)
-            elif self._skip(&offset, span, log_begin):
-                log_begin = load64(self.shared.address + H_MIN_OFFSET)
-                end = min(load64(self.queue_slot + Q_MAX_OFFSET), load64(self.slot + G_COMMITTED) + span)
-                continue
-            else:
+            outcome = self._next(&offset, span, messages)
+            if outcome == REVOKED:
                 return messages
-            if message is _GONE:
-                low = self.files.oldest(self.queue_slot_number)
-                if low > offset or self._is_in_compacted(offset):
-                    if low > offset and not self._expire(low, offset):
-                        return messages
-                    offset = max(low, offset)
-                    log_begin = load64(self.shared.address + H_MIN_OFFSET)
-                    end = min(load64(self.queue_slot + Q_MAX_OFFSET), load64(self.slot + G_COMMITTED) + span)
-                    continue
-                self.damaged.append((offset, entry.commit_log_offset, BAD_OFFSET))  # an entry between good ones is damaged
-                message = None
-            if type(message) is list:
-                messages += <list>message
-            elif message is not None:
-                messages.append(message)
-            else:
-                if unwanted is None:
-                    unwanted = []
-                self.skipped += 1
+            if outcome == UNWANTED:
                 unwanted.append(offset)
-                if len(unwanted) == 1024:
-                    self.next_offset = offset + 1
-                    if not self._acknowledge_offsets(unwanted):
-                        return messages
-                    unwanted = None
-                    last = load64(self.slot + G_COMMITTED) + span
-                    end = min(load64(self.queue_slot + Q_MAX_OFFSET), last)
-            offset += 1
+            if outcome != MOVED:
+                offset += 1
+            if len(unwanted) == MOST_UNWANTED:
+                self.next_offset = offset
+                if not self._finish_unwanted(unwanted):
+                    return messages
+                unwanted = []
+                outcome = MOVED
+            if outcome == MOVED:
+                end = self._window_end(span)
         self.next_offset = offset
         store64(self.slot + G_TAKEN_TO, offset)
-        if unwanted is not None:
-            self._acknowledge_offsets(unwanted)
+        if unwanted:
+            self._finish_unwanted(unwanted)
         return messages
 
+    cdef inline uint64_t _window_end(self, uint64_t span) noexcept:
+        """Where taking ends: at the last message, or ``span`` behind the committed offset."""
+        return min(load64(self.queue_slot + Q_MAX_OFFSET), load64(self.slot + G_COMMITTED) + span)
+
+    cdef int _next(self, uint64_t *offset, uint64_t span, list messages) except -1:
+        """Put the message at an offset into ``messages``, or say why not."""
+        cdef Entry entry
+        cdef object message
+        cdef int64_t log_begin = load64(self.shared.address + H_MIN_OFFSET)
+        if self.reader.compacted is not None and offset[0] < self.reader.log_low:
+            message = self.reader.compacted_message(offset[0])
+        elif not self.reader.read_entry(offset[0], &entry) or 0 <= entry.commit_log_offset < log_begin:
+            return self._pass_removed(offset, &entry)
+        elif self.reader.tags.may_match(entry.tags_code):
+            message = self.reader.message(offset[0], &entry)
+        else:
+            return MOVED if self._skip(offset, span, log_begin) else REVOKED
+        if message is None:
+            return UNWANTED
+        if message is _GONE:
+            return self._pass_removed(offset, &entry)
+        if type(message) is list:
+            messages += <list>message
+        else:
+            messages.append(message)
+        return TAKEN
+
+    cdef int _pass_removed(self, uint64_t *offset, const Entry *entry) except -1:
+        """Move an offset whose message is not there behind what retention has removed, or to the compacted file."""
+        cdef uint64_t low = self.reader.oldest()
+        if low <= offset[0] and not self.reader.is_in_compacted(offset[0]):
+            self.reader.damage(offset[0], entry, BAD_OFFSET)  # an entry between good ones is damaged
+            return UNWANTED
+        if low > offset[0] and not self._expire(low, offset[0]):
+            return REVOKED
+        offset[0] = max(low, offset[0])
+        return MOVED
+
+    cdef bint _finish_unwanted(self, list offsets) except -1:
+        self.skipped += len(offsets)
+        return self._acknowledge_offsets(offsets)
+
     def acknowledge(self, ReceivedMessage message not None):
-        """Mark one message finished. False when the epoch is old: somebody else has the queue now."""
         cdef uint64_t offset = get_i64(message.at + R_QUEUE_OFFSET)
-        message.opened = None  # who took it with others holds it until all of them are finished
+        message.opened = None  # a batch of messages holds each of them until all are finished
         if message.rest is not None and finish_inner(message):
             return self._hold_behind(offset, message.rest)
         return self._acknowledge(&offset, 1)
 
     def finish(self, list messages not None):
-        """Mark messages finished that come from batches; return the queue offsets that are to be acknowledged now."""
         cdef ReceivedMessage message = None
         cdef list offsets = []
         for message in messages:
@@ -324,69 +209,38 @@ cdef class QueueGrant:
         return offsets
 
     def acknowledge_offsets(self, list offsets not None):
-        """Mark messages finished by their queue offsets, under one lock. False when the epoch is old."""
         return self._acknowledge_offsets(offsets)
 
     def begin(self, ReceivedMessage message not None):
-        """Count a delivery attempt before the handler runs, and give its number to the message. False when the epoch is old.
-
-        For the one message that an ordered queue stands at: the count survives this process.
-        """
-        cdef uint64_t offset = get_i64(message.at + R_QUEUE_OFFSET)
-        cdef uint64_t number = message.inner_number
-        cdef int first = attempt_of(message.at)
-        cdef int failure = mutex_try(self.slot + G_MUTEX, 30)
-        cdef int attempt = 0
-        if failure == EBUSY:
-            with nogil:
-                failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
-                if failure == 0:
-                    attempt = begin_section(self.slot, self.epoch, offset, number, first)
-                    mutex_release(self.slot + G_MUTEX)
-        elif failure == 0:
-            attempt = begin_section(self.slot, self.epoch, offset, number, first)
-            mutex_release(self.slot + G_MUTEX)
-        if failure:
-            self._raise_lock_failure(failure, "begin a message")
-        if attempt:
-            message.delivery_attempt = attempt
-        return attempt > 0
+        cdef Attempt attempt
+        cdef int number
+        attempt.epoch = self.epoch
+        attempt.offset = get_i64(message.at + R_QUEUE_OFFSET)
+        attempt.number = message.inner_number
+        attempt.first = attempt_of(message.at)
+        number = self._change(begin_section, &attempt, "begin a message")
+        if number:
+            message.delivery_attempt = number
+        return number > 0
 
     cdef bint _end_lease_at(self, int64_t lease_until) except -1:
         """Move the end of the lease; 0 gives the queue back. False when the epoch is old."""
-        cdef int outcome = 0
-        cdef int failure
-        with nogil:
-            failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
-            if failure == 0:
-                outcome = lease_section(self.slot, self.epoch, lease_until)
-                mutex_release(self.slot + G_MUTEX)
-        if failure:
-            self._raise_lock_failure(failure, "change the lease")
-        return outcome == 1
+        cdef Lease lease
+        lease.epoch = self.epoch
+        lease.until = lease_until
+        return self._change(lease_section, &lease, "change the lease") == 1
 
     cdef bint _hold_behind(self, uint64_t offset, bytearray rest) except -1:
-        """Note how far a batch is finished, if no other one of the queue is noted. False when the epoch is old."""
-        cdef const unsigned char *at = <const unsigned char *>PyByteArray_AS_STRING(rest) + 4
-        cdef uint64_t count = len(rest) - 4
+        """Note how far a batch is finished, unless another batch of the queue is noted. False when the epoch is old."""
         cdef uint64_t held = load64(self.slot + G_HELD_OFFSET)
-        cdef int failure
-        cdef int outcome = 0
+        cdef Holding holding
         if held != 0 and held != offset + 1:
             return load64(self.slot + G_EPOCH) == self.epoch
-        failure = mutex_try(self.slot + G_MUTEX, 30)
-        if failure == EBUSY:
-            with nogil:
-                failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
-                if failure == 0:
-                    outcome = hold_section(self.slot, self.epoch, offset, at, count)
-                    mutex_release(self.slot + G_MUTEX)
-        elif failure == 0:
-            outcome = hold_section(self.slot, self.epoch, offset, at, count)
-            mutex_release(self.slot + G_MUTEX)
-        if failure:
-            self._raise_lock_failure(failure, "finish a message of a batch")
-        return outcome == 1
+        holding.epoch = self.epoch
+        holding.offset = offset
+        holding.rest = <const unsigned char *>PyByteArray_AS_STRING(rest) + 4
+        holding.count = len(rest) - 4
+        return self._change(hold_section, &holding, "finish a message of a batch") == 1
 
     cdef bint _acknowledge_offsets(self, list offsets) except -1:
         cdef Py_ssize_t count = len(offsets)
@@ -402,15 +256,12 @@ cdef class QueueGrant:
             free(values)
 
     cdef bint _acknowledge(self, const uint64_t *offsets, Py_ssize_t count) except -1:
-        cdef int failure = mutex_try(self.slot + G_MUTEX, 30)
-        cdef int outcome = 0
-        if failure == EBUSY:
-            failure, outcome = self._acknowledge_slowly(offsets, count)
-        elif failure == 0:
-            outcome = acknowledge_section(self.slot, self.epoch, offsets, count)
-            mutex_release(self.slot + G_MUTEX)
-        if failure:
-            self._raise_lock_failure(failure, "acknowledge")
+        cdef Marking marking
+        cdef int outcome
+        marking.epoch = self.epoch
+        marking.offsets = offsets
+        marking.count = count
+        outcome = self._change(acknowledge_section, &marking, "acknowledge")
         if outcome == 2:
             raise ValueError(f"acknowledged {offsets[0]} of {self.queue}, beyond {ACK_WINDOW} above the committed offset")
         reach_point(AT_ACK_FINISHED)
@@ -418,18 +269,26 @@ cdef class QueueGrant:
 
     cdef bint _expire(self, uint64_t low, uint64_t start) except -1:
         """Count everything below ``low`` as finished. False when the epoch is old."""
-        cdef bint is_log = self.compacted is None  # of a compact topic those had later ones of their keys
-        cdef int failure
-        cdef int outcome = 0
-        with nogil:
-            failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
-            if failure == 0:
-                outcome = expire_section(
-                    self.slot, self.epoch, low, start, &self.expired if is_log else &self.skipped)
-                mutex_release(self.slot + G_MUTEX)
-        if failure:
-            self._raise_lock_failure(failure, "step over removed messages")
+        cdef Expiry expiry
+        cdef int outcome
+        expiry.epoch = self.epoch
+        expiry.low = low
+        expiry.start = start
+        expiry.count = 0
+        outcome = self._change(expire_section, &expiry, "step over removed messages")
+        if self.reader.compacted is None:
+            self.expired += expiry.count
+        else:
+            self.skipped += expiry.count  # a later message of the same key stands for each of them
         return outcome == 1
+
+    cdef inline int _change(self, SlotSection section, void *what, str doing) except -1:
+        """Run a section under the mutex of the group-queue; return its outcome. Raises StoreBusy."""
+        cdef int outcome = 0
+        cdef int failure = under_mutex(self.slot, section, what, self.timeout_ns, &outcome)
+        if failure:
+            self._raise_lock_failure(failure, doing)
+        return outcome
 
     cdef int _raise_lock_failure(self, int failure, str doing) except -1:
         if failure == ETIMEDOUT:
@@ -442,20 +301,20 @@ cdef class QueueGrant:
         """Finish the messages from ``offset`` on that the tags cannot match, and move it. False when the epoch is old."""
         cdef Skip skip
         cdef int failure
-        cdef Mapping mapping = lent(self.queue_file, 0)
+        cdef Mapping mapping = lent(self.reader.queue_file, 0)
         cdef uint64_t first
         if mapping is None:
             return True
-        first = self.queue_file[1]
+        first = self.reader.queue_file[1]
         skip.shared = self.shared.address
         skip.slot = self.slot
         skip.epoch = self.epoch
         skip.entry = mapping.address + (offset[0] - first) * ENTRY_SIZE
-        skip.codes = self.tags.codes
-        skip.code_count = self.tags.count
+        skip.codes = self.reader.tags.codes
+        skip.code_count = self.reader.tags.count
         skip.log_begin = log_begin
         skip.offset = offset[0]
-        skip.end = min(load64(self.queue_slot + Q_MAX_OFFSET), first + self.entries_per_file)
+        skip.end = min(load64(self.queue_slot + Q_MAX_OFFSET), first + self.reader.entries_per_file)
         skip.span = span
         failure = skip_unwanted(&skip, BRIEFLY, 0)
         if failure == EBUSY or failure == 0 and skip.offset - offset[0] >= skip.span:
@@ -463,125 +322,6 @@ cdef class QueueGrant:
                 failure = skip_unwanted(&skip, AT_LENGTH, self.timeout_ns)
         self.skipped += skip.offset - offset[0]
         offset[0] = skip.offset
-        if failure == ETIMEDOUT:
-            raise StoreBusy(
-                f"waited {self.timeout_ns // 1000000} ms to skip messages of {self.queue}, held by thread "
-                f"{mutex_owner(self.slot + G_MUTEX)}")
         if failure and failure != ESTALE:
-            raise OSError(failure, os.strerror(failure))
+            self._raise_lock_failure(failure, "skip messages")
         return failure == 0
-
-    cdef (int, int) _acknowledge_slowly(self, const uint64_t *offsets, Py_ssize_t count):
-        cdef int failure
-        cdef int outcome = 0
-        with nogil:
-            failure = mutex_wait(self.slot + G_MUTEX, self.timeout_ns)
-            if failure == 0:
-                outcome = acknowledge_section(self.slot, self.epoch, offsets, count)
-                mutex_release(self.slot + G_MUTEX)
-        return failure, outcome
-
-    cdef int _read_entry(self, uint64_t offset, Entry *entry) except -1:
-        """0 for an entry whose file was removed."""
-        cdef Mapping mapping = lent(self.queue_file, 0)
-        cdef tuple provided
-        cdef const unsigned char *at
-        if mapping is None or not self.queue_file[1] <= offset < <uint64_t>self.queue_file[1] + self.entries_per_file:
-            provided = self.files.queue_file(self.queue_slot_number, offset)
-            if provided is None:
-                entry.commit_log_offset = -1
-                return 0
-            self.queue_file = borrowed(provided)
-            mapping = provided[0]
-        at = mapping.address + (offset - <uint64_t>self.queue_file[1]) * ENTRY_SIZE
-        entry.commit_log_offset = get_i64(at)
-        entry.size = get_i32(at + E_SIZE)
-        entry.tags_code = get_i64(at + E_TAGS_CODE)
-        return 1
-
-    cdef bint _is_in_compacted(self, uint64_t offset) except -1:
-        """Look into the compacted file, if there is one. True when the log does not reach back to ``offset``."""
-        if self.compacted is None:
-            return False
-        self.ahead_offset, self.ahead, self.log_low = self.compacted(offset)
-        return offset < self.log_low
-
-    cdef ReceivedMessage _compacted(self, uint64_t offset):
-        """The message with an offset below the log's begin; None when there is none, or it is not wanted."""
-        cdef ReceivedMessage message
-        if offset > self.ahead_offset or offset == self.ahead_offset and self.ahead is None:
-            self.ahead_offset, self.ahead, self.log_low = self.compacted(offset)
-        if offset != self.ahead_offset or self.ahead is None:
-            return None
-        message, self.ahead = self.ahead, None
-        if not self.tags.matches(message.at, &message.frame):
-            return None
-        return message if self.tags.passes is None or self.tags.passes(message) else None
-
-    cdef object _message(self, uint64_t offset, int64_t commit_log_offset, int32_t size):
-        """The record of an entry, checked against it; None when it is damaged or not wanted after all, or ``_GONE``."""
-        cdef ReceivedMessage message
-        cdef Frame frame
-        cdef bytes record = None
-        cdef const unsigned char *at = NULL
-        cdef int found = BAD_SIZE
-        cdef uint64_t base
-        cdef Mapping mapping
-        cdef tuple provided
-        if (size < RECORD_FIXED_SIZE or commit_log_offset < 0
-                or commit_log_offset > <int64_t>load64(self.shared.address + H_PUBLISHED_TO) - size):
-            self.damaged.append((offset, commit_log_offset, BAD_OFFSET))  # the entry: there is no such record
-            return None
-        mapping = lent(self.log_file, 0)
-        if mapping is None or not self.log_file[1] <= commit_log_offset < <int64_t>self.log_file[1] + <int64_t>self.log_file_bytes:
-            try:
-                provided = self.files.log_file(commit_log_offset)
-            except FileNotFoundError:
-                self.damaged.append((offset, commit_log_offset, IS_END))
-                return None
-            if provided is None:
-                return _GONE
-            self.log_file = borrowed(provided)
-            mapping = provided[0]
-        base = self.log_file[1]
-        if size <= <int64_t>(base + self.log_file_bytes) - commit_log_offset:
-            at = mapping.address + (commit_log_offset - base)
-            record = PyBytes_FromStringAndSize(<const char *>at, size)
-            at = <const unsigned char *>PyBytes_AS_STRING(record)
-            found = parse(at, size, commit_log_offset, &frame)
-            if found == IS_RECORD and (frame.size != size or get_i64(at + R_QUEUE_OFFSET) != <int64_t>offset
-                                       or get_i32(at + R_QUEUE_ID) != get_queue_id(self.queue_slot)
-                                       or not has_topic(self.queue_slot, at, &frame)):
-                found = BAD_OFFSET
-        if found != IS_RECORD:
-            if commit_log_offset < <int64_t>load64(self.shared.address + H_MIN_OFFSET):
-                return _GONE
-            self.damaged.append((offset, commit_log_offset, found))
-            return None
-        if not self.tags.matches(at, &frame):
-            return None
-        message = received(record, 0, &frame, self.queue, attempt_of(at), True)
-        message.max_opened_body_bytes = self.max_opened_body_bytes
-        if is_inner_batch(at):
-            return self._unwrapped(message, offset)
-        return message if self.tags.passes is None or self.tags.passes(message) else None
-
-    cdef object _unwrapped(self, ReceivedMessage batch, uint64_t offset):
-        """The messages of a batch that are wanted and not finished, None without any; itself when it cannot be opened."""
-        cdef ReceivedMessage message
-        cdef list messages
-        cdef list wanted = []
-        cdef uint64_t begin = held_number(self.slot, offset)
-        try:
-            messages = inner_messages(batch)
-        except QueueError as error:
-            batch.unopened = error.with_traceback(None)
-            self.has_unopened = True
-            return batch
-        for message in messages:
-            if (<uint64_t>message.inner_number >= begin and self.tags.matches(message.at, &message.frame)
-                    and (self.tags.passes is None or self.tags.passes(message))):
-                wanted.append(message)
-            else:
-                finish_inner(message)
-        return wanted or None

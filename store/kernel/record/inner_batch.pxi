@@ -84,7 +84,7 @@ def inner_messages(ReceivedMessage record not None):
     cdef int number
     cdef str name = record.topic
     cdef const char *topic = PyUnicode_AsUTF8AndSize(name, &topic_size)
-    cdef str told = record._property(b"INNER_NUM", 9)
+    cdef str told = record.property_of(N_INNER_NUM)
     cdef bytes records
     cdef bytearray rest
     cdef ReceivedMessage message
@@ -138,7 +138,7 @@ cdef int32_t number_in(const unsigned char *digits, Py_ssize_t size) noexcept no
     cdef int32_t value = 0
     cdef Py_ssize_t position
     for position in range(size):
-        if not 48 <= digits[position] <= 57 or value > MOST_INNER:
+        if not is_digit(digits[position]) or value > MOST_INNER:
             return 1
         value = 10 * value + digits[position] - 48
     return value if 1 <= value <= MOST_INNER else 1
@@ -150,7 +150,7 @@ cdef int count_unique_keys(const unsigned char *record, const Frame *frame) noex
     cdef const unsigned char *value
     if not is_inner_batch(record):
         return 1
-    value = find_property(record + frame.properties_at, frame.properties_size, b"INNER_NUM", 9, &size)
+    value = find_property(record + frame.properties_at, frame.properties_size, N_INNER_NUM, &size)
     return 1 if value == NULL else number_in(value, size)
 
 
@@ -161,7 +161,7 @@ cdef bint next_unique_key(unsigned char *key) noexcept nogil:
         if key[digit] == 70:  # F
             key[digit] = 48
             continue
-        if not (48 <= key[digit] <= 57 or 65 <= key[digit] < 70):
+        if not (is_digit(key[digit]) or 65 <= key[digit] < 70):
             return False
         key[digit] = 65 if key[digit] == 57 else key[digit] + 1
         break

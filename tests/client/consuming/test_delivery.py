@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
-from rmqclient.admin import lag
+from rmqclient.admin import Admin
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.delivery.process_queue import FlowControl
@@ -31,7 +31,7 @@ class Order:
 
 
 def is_finished(store: MessageStore, group: str = "g") -> bool:
-    queues = lag(store, group)
+    queues = Admin(store).lag(group)
     return bool(queues) and all(queue.lag == 0 for queue in queues)
 
 
@@ -50,6 +50,27 @@ def test_a_handler_gets_every_message_once_and_acknowledges_it(store: MessageSto
         producer.send(Message("t", b"500"))
         wait_for(lambda: len(seen) == 501, "one more arrives while it sleeps")
     assert set(seen.values()) == {1}
+
+
+def test_a_consumer_opens_the_directory_that_it_is_given_and_leaves_it_at_the_end(tmp_path: Path) -> None:
+    root, arrived = tmp_path / "store", threading.Event()
+    app = App(root)
+
+    @app.handler("t", group="g")
+    def handle(message: ReceivedMessage) -> None:
+        arrived.set()
+
+    with Producer(root) as producer:
+        producer.send(Message("t", b""))
+    consumer = PushConsumer(root, app.handlers)
+    consumer.start()
+    assert arrived.wait(5)
+    consumer.stop_taking()
+    assert consumer.drain(10) == 0
+    consumer.close()
+    with open_store(root) as store:
+        assert is_finished(store)
+        assert store.members().all() == []
 
 
 def test_a_consumer_that_starts_before_its_topic_exists_gets_its_first_message(
@@ -275,7 +296,7 @@ def test_a_slow_message_holds_the_offset_and_no_other_message(store: MessageStor
     one_by_one = ConsumerConfig(batch_messages=1)
     with consuming(store, app, one_by_one):
         wait_for(lambda: len(handled) == 99, "all others are handled")
-        (queue,) = lag(store, "g")
+        (queue,) = Admin(store).lag("g")
         assert (queue.committed_offset, queue.acknowledged_ahead) == (0, 99)
         go_on.set()
         wait_for(lambda: is_finished(store), "the offset jumps over all")

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from rmqclient import App, Message, Producer, ReceivedMessage, admin, jmespath, sql
+from rmqclient import App, Message, Producer, ReceivedMessage, jmespath, sql
+from rmqclient.admin import Admin
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.store import MessageStore
 from tests.client.conftest import consuming, wait_for
@@ -32,7 +33,7 @@ def test_a_handler_gets_what_passes_and_its_group_is_done_with_the_rest(
 
     # When they are consumed
     with consuming(store, app, ConsumerConfig(max_messages=2, batch_messages=2, max_span=10)) as consumer:
-        wait_for(lambda: sum(queue.lag for queue in admin.lag(store, "billing")) == 0, "everything finished")
+        wait_for(lambda: sum(queue.lag for queue in Admin(store).lag("billing")) == 0, "everything finished")
         counts = consumer.subscriptions[0].filter.counts
 
     # Then the handler got exactly those that pass, once each
@@ -62,10 +63,10 @@ def test_messages_behind_a_running_one_are_filtered_as_well(store: MessageStore,
             producer.send(Message("orders", b"", properties={"n": "2"}))
 
         # Then they are finished while it runs, and the committed offset goes over all when it returns
-        wait_for(lambda: admin.lag(store, "billing")[0].acknowledged_ahead == 50, "50 finished ahead")
-        assert admin.lag(store, "billing")[0].committed_offset == 0
+        wait_for(lambda: Admin(store).lag("billing")[0].acknowledged_ahead == 50, "50 finished ahead")
+        assert Admin(store).lag("billing")[0].committed_offset == 0
         go_on.set()
-        wait_for(lambda: admin.lag(store, "billing")[0].committed_offset == 51, "all finished")
+        wait_for(lambda: Admin(store).lag("billing")[0].committed_offset == 51, "all finished")
 
 
 @pytest.mark.guarantee("G15")
@@ -88,7 +89,7 @@ def test_threads_that_acknowledge_while_another_one_skips_lose_nothing(store: Me
     # When several threads take, skip and acknowledge
     with consuming(store, app):
         wait_for(lambda: len(seen) >= len(expected), "all wanted ones")
-        wait_for(lambda: admin.lag(store, "billing")[0].lag == 0, "everything finished")
+        wait_for(lambda: Admin(store).lag("billing")[0].lag == 0, "everything finished")
 
     # Then each wanted message was handled once
     assert sorted(seen) == expected

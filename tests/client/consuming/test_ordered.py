@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage, Suspend
-from rmqclient.admin import seek
+from rmqclient.admin import Admin
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import FlowControl
 from rmqclient.failures.retry import RetryPolicy
@@ -296,7 +296,7 @@ def test_a_seek_lets_the_running_message_of_an_ordered_queue_end_before_another_
     producer.send_batch([Message("t", b"")] * 3, "one key")
     with consuming(store, app, ConsumerConfig(liveness_interval_ms=10)) as consumer:
         assert begun.wait(10)
-        seek(store, "g", "t", "earliest")
+        Admin(store).seek("g", "t", "earliest")
         wait_for(lambda: not consumer.queues["t@g"], "the queue is lost")
         time.sleep(0.15)  # many looks at the free queue; nothing is to happen in them
         go_on.set()

@@ -75,7 +75,7 @@ def test_tags_are_compared_as_text_and_not_by_their_hash(consumer: PullConsumer,
 
 def test_one_look_passes_over_800_entries_at_most(consumer: PullConsumer, producer: Producer) -> None:
     send(producer, *["a"] * 1_000, "b")
-    first = consumer.pull(QUEUE, 0, tags="b", wait_ms=10_000)
+    first = consumer.pull(QUEUE, 0, tags="b", wait=10)
     assert (first.status, first.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 800)
     assert offsets(consumer.pull(QUEUE, first.next_offset, tags="b")) == [1_000]
 
@@ -86,7 +86,7 @@ def test_an_offset_outside_of_the_queue_is_corrected_to_its_nearest_end(
 ) -> None:
     send(producer, *[None] * 5)
     remove_below(store, 2)
-    assert consumer.pull(QUEUE, offset, wait_ms=10_000) == PullResult(PullStatus.OFFSET_ILLEGAL, corrected, 2, 5)
+    assert consumer.pull(QUEUE, offset, wait=10) == PullResult(PullStatus.OFFSET_ILLEGAL, corrected, 2, 5)
 
 
 def test_an_empty_queue_has_no_other_offset_than_0(consumer: PullConsumer) -> None:
@@ -131,7 +131,7 @@ def test_a_pull_at_the_end_is_woken_by_the_next_message(
     store: MessageStore, consumer: PullConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rmqclient.consuming.pull_consumer.LONGEST_SLEEP_S", 60.0)  # only a sender wakes it
-    waiting = Waiting(lambda: consumer.pull(QUEUE, 0, wait_ms=60_000))
+    waiting = Waiting(lambda: consumer.pull(QUEUE, 0, wait=60))
     wait_for(lambda: is_asleep(store), "the pull sleeps")
     begin = time.monotonic()
     send(producer, None)
@@ -152,7 +152,7 @@ def test_a_message_that_does_not_match_leaves_it_asleep(
         return look(*arguments)
 
     monkeypatch.setattr(LocalBackend, "read", counted)
-    waiting = Waiting(lambda: consumer.pull(QUEUE, 0, tags="b", wait_ms=60_000))
+    waiting = Waiting(lambda: consumer.pull(QUEUE, 0, tags="b", wait=60))
     wait_for(lambda: is_asleep(store), "the pull sleeps")
     send(producer, "a")
     wait_for(lambda: is_asleep(store), "it sleeps again")
@@ -166,14 +166,14 @@ def test_a_message_that_does_not_match_leaves_it_asleep(
 
 def test_it_wakes_by_itself_when_the_time_is_up(consumer: PullConsumer) -> None:
     begin = time.monotonic()
-    assert consumer.pull(QUEUE, 0, wait_ms=30).status is PullStatus.NO_NEW_MESSAGE
+    assert consumer.pull(QUEUE, 0, wait=0.03).status is PullStatus.NO_NEW_MESSAGE
     assert 0.030 <= time.monotonic() - begin < 5
 
 
 def test_what_was_passed_over_while_waiting_is_told_when_the_time_is_up(
     store: MessageStore, consumer: PullConsumer, producer: Producer
 ) -> None:
-    waiting = Waiting(lambda: consumer.pull(QUEUE, 0, tags="b", wait_ms=700))
+    waiting = Waiting(lambda: consumer.pull(QUEUE, 0, tags="b", wait=0.7))
     wait_for(lambda: is_asleep(store), "the pull sleeps")
     send(producer, "a", "a")
     waiting.thread.join(20)
@@ -280,7 +280,7 @@ def test_times_become_offsets(consumer: PullConsumer, producer: Producer) -> Non
     [
         ({"limit": 0}, "limit=0: a pull returns 1 to 1,024"),
         ({"limit": 1_025}, "limit=1025"),
-        ({"wait_ms": -1}, "wait_ms=-1"),
+        ({"wait": -1}, "wait=-1: must be at least 0 s"),
         ({"tags": "a ||"}, "alternative 2 of 2 is empty"),
     ],
     ids=str,

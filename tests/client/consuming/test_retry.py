@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy
-from rmqclient.admin import lag
+from rmqclient.admin import Admin
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.failures.dead_letters import Selection, select
@@ -101,7 +101,7 @@ def test_handlers_of_one_group_get_their_own_retries_and_never_run_in_more_threa
             producer.send(Message(topic, f"{topic}{number}".encode()))
     with consuming(store, app):
         wait_for(lambda: handled.total() == 90, "all are handled the second time", timeout_s=20)
-        wait_for(lambda: all(queue.lag == 0 for queue in lag(store, "g")), "and acknowledged")
+        wait_for(lambda: all(queue.lag == 0 for queue in Admin(store).lag("g")), "and acknowledged")
     assert handled == {("a", "a"): 30, ("b", "b"): 30, ("c", "c"): 30}
     assert most == {"a": 1, "b": 1, "c": 1}
 
@@ -158,13 +158,13 @@ def refuse_and_allow(store: MessageStore, producer: Producer, monkeypatch: pytes
     with consuming(store, app, ConsumerConfig(local_retry_ms=30)):
         # Then it is tried in place, and counted
         wait_for(lambda: len(attempts) >= 3, "it is tried in place")
-        (queue,) = [each for each in lag(store, "g") if each.lag]
+        (queue,) = [each for each in Admin(store).lag("g") if each.lag]
         assert queue.topic == "orders"
 
         # And stored for its retry as soon as there is room
         refusing = False
         store.state.disk_full = 0
-        wait_for(lambda: all(each.lag == 0 for each in lag(store, "g")), "it is sent back")
+        wait_for(lambda: all(each.lag == 0 for each in Admin(store).lag("g")), "it is sent back")
     assert attempts[:3] == [1, 2, 3]
     waiting = [
         store.message_at(queue, 0)
@@ -225,7 +225,7 @@ def test_a_queue_is_not_released_while_one_of_its_messages_is_sent_back(
     monkeypatch.setattr(Retries, "send_back", looked_at)
     consumer = PushConsumer(store, app.handlers)
     consumer.start()
-    wait_for(lambda: all(each.lag == 0 for each in lag(store, "g")) and is_handling, "it is sent back")
+    wait_for(lambda: all(each.lag == 0 for each in Admin(store).lag("g")) and is_handling, "it is sent back")
     consumer.close()
 
     # Then the queue counts as one of which something runs, so that it waits for that

@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 
 from rmqclient import App, Batch, Message, Producer, ReceivedMessage
-from rmqclient.admin import lag
+from rmqclient.admin import Admin
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
@@ -225,4 +225,4 @@ def test_a_queue_that_is_being_given_up_keeps_nobody_awake_for_what_it_has_gathe
 
 
 def is_finished_in(store: MessageStore, topic: str) -> bool:
-    return all(queue.lag == 0 for queue in lag(store, "g") if queue.topic == topic)
+    return all(queue.lag == 0 for queue in Admin(store).lag("g") if queue.topic == topic)

@@ -18,12 +18,13 @@ from rmqclient import (
     PullStatus,
     ReceivedMessage,
     RetryPolicy,
-    admin,
     jmespath,
     sql,
 )
+from rmqclient.admin import Admin
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.consuming.reader import Reader
 from rmqclient.filters import Filter
 from rmqclient.message import SendResult
 from rmqclient.store import Durability, MessageQueue, MessageStore, StoreConfig
@@ -103,7 +104,7 @@ def test_a_batch_is_finished_when_its_last_message_is(store: MessageStore, produ
     batch(producer, 1, 20)
     with consuming(store, app):
         wait_for(lambda: len(seen) == 21, "all have begun")
-        (lag,) = admin.lag(store, "g")
+        (lag,) = Admin(store).lag("g")
         assert (lag.lag, is_finished(store)) == (2, False)
         last.set()
         wait_for(lambda: is_finished(store), "the batch is acknowledged")
@@ -401,7 +402,7 @@ def test_a_pull_gives_the_messages_of_a_batch_together(store: MessageStore, prod
 
 def test_a_topic_is_shown_message_by_message(store: MessageStore, producer: Producer) -> None:
     batch(producer, 5)
-    shown = admin._from(store, QUEUE, {QUEUE: 0})
+    shown = Reader(store).tail(QUEUE.topic, start="earliest", follow=False)
     assert [number_of(message) for message in shown] == list(range(5))
 
 

@@ -197,7 +197,7 @@ def test_every_way_of_sending_compresses(store: MessageStore) -> None:
         producer.send_batch([Message("batch", LONG), Message("batch", LONG)])
         producer.send_buffered(Message("buffered", LONG))
         producer.send_buffered(Message("buffered", after))
-        producer.commit()
+        producer.flush()
         producer.send(Message("encoded", after))
     store.schedule.now_ms = after_every_delay
     wait_for(lambda: store.schedule.look() > 0, "the delayed one is delivered")

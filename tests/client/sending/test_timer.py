@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Message, MessageQueue, Producer, StoreConfig
+from rmqclient.duration import Duration
 from rmqclient.errors import InvalidName, MessageRejected, NotFlushed, TimerFull
 from rmqclient.names import check_topic
 from rmqclient.store import TIMER_TOPIC, MessageStore, java_hash, layout, open_store
@@ -49,10 +50,13 @@ def delivered(store: MessageStore, topic: str) -> list[bytes]:
     return [store.message_at(queue, number).body for number in range(store.topics.max_offset(queue))]
 
 
-def test_a_message_with_a_delay_waits_in_the_timer_until_it_is_due(store: MessageStore, producer: Producer) -> None:
+@pytest.mark.parametrize("delay", [timedelta(milliseconds=1_500), 1.5])
+def test_a_message_with_a_delay_waits_in_the_timer_until_it_is_due(
+    store: MessageStore, producer: Producer, delay: Duration
+) -> None:
     producer.create_topic("flights", 1)
     before = time.time_ns()
-    result = producer.send(Message("flights", b"body", tags="a", keys=["k"]), delay=timedelta(milliseconds=1_500))
+    result = producer.send(Message("flights", b"body", tags="a", keys=["k"]), delay=delay)
     after = time.time_ns()
     assert (result.queue, result.queue_offset) == (QUEUE, 0)
     (waiting,) = store.timer.pending()
@@ -118,6 +122,7 @@ def test_a_time_that_has_passed_is_at_once(store: MessageStore, producer: Produc
     producer.create_topic("flights", 1)
     for when in (
         {"delay": timedelta()},
+        {"delay": 0.0},
         {"deliver_at": datetime.now(UTC)},
         {"deliver_at": datetime(1970, 1, 1, tzinfo=UTC)},
     ):
@@ -128,10 +133,13 @@ def test_a_time_that_has_passed_is_at_once(store: MessageStore, producer: Produc
 @pytest.mark.parametrize(
     ("when", "words"),
     [
-        ({"delay": timedelta(microseconds=-1)}, "must not be negative"),
+        ({"delay": timedelta(microseconds=-1)}, "must be at least 0 s"),
         ({"delay": timedelta(days=4_000)}, "ten years"),
+        ({"delay": 4_000 * 86_400}, "ten years"),
+        ({"delay": float("inf")}, "ten years"),
+        ({"delay": float("nan")}, "must be at least 0 s"),
         ({"deliver_at": datetime(9999, 1, 1, tzinfo=UTC)}, "ten years"),
-        ({"deliver_at": datetime(2030, 1, 1)}, "without a time zone"),  # noqa: DTZ001
+        ({"deliver_at": datetime(2030, 1, 1)}, "lacks a time zone"),  # noqa: DTZ001
         ({"delay": HOUR, "delay_level": 3}, "give one of them"),
         ({"delay": HOUR, "deliver_at": datetime(2030, 1, 1, tzinfo=UTC)}, "give one of them"),
     ],

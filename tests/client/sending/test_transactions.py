@@ -21,8 +21,8 @@ from rmqclient import (
     ReceivedMessage,
     StoreConfig,
     TransactionProducer,
-    admin,
 )
+from rmqclient.admin import Admin
 from rmqclient.errors import HandlerError, InvalidName, StoreClosed, TransactionDecided
 from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, MessageQueue, MessageStore, open_store
 from rmqclient.store.config import TransactionConfig
@@ -120,15 +120,15 @@ def test_with_sync_durability_half_message_and_decision_are_on_the_disk(tmp_path
 def test_the_topics_of_transactions_are_nobodys(quiet: MessageStore) -> None:
     with TransactionProducer(quiet, group="shop") as producer:
         for topic in (HALF_TOPIC, OPERATION_TOPIC):
-            with pytest.raises(InvalidName, match="belongs to transactions"):
+            with pytest.raises(InvalidName, match="holds undecided transactions"):
                 producer.create_topic(topic, 1)
-            with pytest.raises(InvalidName, match="belongs to transactions"):
+            with pytest.raises(InvalidName, match="holds undecided transactions"):
                 App(quiet.root).handler(topic, group="g")
             with pytest.raises(InvalidName):
                 producer.transaction(Message("no such name!", b""))
         with pytest.raises(InvalidName, match="how far transactions are"):
-            admin.seek(quiet, TRANSACTION_GROUP, HALF_TOPIC, "earliest")
-        with pytest.raises(ValueError, match="must not be negative"):
+            Admin(quiet).seek(TRANSACTION_GROUP, HALF_TOPIC, "earliest")
+        with pytest.raises(ValueError, match=r"immunity=.*must be at least 0 s"):
             producer.transaction(Message("orders", b""), immunity=timedelta(seconds=-1))
 
 
@@ -258,7 +258,7 @@ def test_only_producers_of_the_group_are_asked_each_at_its_share(store: MessageS
         for number in range(20):
             first.transaction(Message("orders", b"%d" % number)).leave()
         wait_for(lambda: len(bodies(store)) == 20, "all are committed")
-        assert {"shop", "other"}.isdisjoint(info.group for info in admin.groups(store))  # they consume nothing
+        assert {"shop", "other"}.isdisjoint(info.group for info in Admin(store).groups())  # they consume nothing
     assert asked["other"] == []
     assert len(asked["a"]) > 3
     assert len(asked["b"]) > 3

@@ -65,22 +65,22 @@ def free_disk(store: MessageStore) -> None:
 # --- when -----------------------------------------------------------------------------------------
 
 
-def test_nothing_is_stored_before_a_commit_and_all_of_it_after(store: MessageStore, producer: Producer) -> None:
+def test_nothing_is_stored_before_a_flush_and_all_of_it_after(store: MessageStore, producer: Producer) -> None:
     for number in range(20):
         producer.send_buffered(Message("t", b"%d" % number))
     assert stored(store) == []
-    assert producer.commit() == 20
+    assert producer.flush() == 20
     assert stored(store) == [b"%d" % number for number in range(20)]
-    assert producer.commit() == 0
+    assert producer.flush() == 0
 
 
-def test_a_message_that_does_not_fit_any_more_makes_room_by_a_commit(store: MessageStore, producer: Producer) -> None:
+def test_a_message_that_does_not_fit_any_more_makes_room_by_a_flush(store: MessageStore, producer: Producer) -> None:
     for number in range(8):
         producer.send_buffered(Message("t", bytes([number]) * 1_000))
     assert stored(store) == []
     producer.send_buffered(Message("t", bytes(1_000)))
     assert len(stored(store)) == 8
-    producer.commit()
+    producer.flush()
     assert len(stored(store)) == 9
 
 
@@ -98,29 +98,29 @@ def test_it_is_stored_by_itself(tmp_path: Path) -> None:
         for _ in range(2):
             producer.send_buffered(Message("t", b"first"))
             producer.send_buffered(Message("t", b"second"))
-            wait_for(lambda: len(buffer_of(producer)) == 0, "the buffer is committed")
+            wait_for(lambda: len(buffer_of(producer)) == 0, "the buffer is flushed")
         assert stored(store_of(producer._backend, "a test")) == [b"first", b"second"] * 2
 
 
-def test_senders_are_not_held_up_by_a_commit_that_is_stuck_until_the_buffer_is_full(
+def test_senders_are_not_held_up_by_a_flush_that_is_stuck_until_the_buffer_is_full(
     store: MessageStore, producer: Producer
 ) -> None:
-    # Given a commit that waits for the append lock
+    # Given a flush that waits for the append lock
     producer.create_topic("t", 1)
     producer.send_buffered(Message("t", b"0"))
     with ThreadPoolExecutor(2) as pool:
         with store.state.locked(store.state.append_mutex, 1_000):
-            committed = pool.submit(producer.commit)
+            flushed = pool.submit(producer.flush)
             wait_for(lambda: buffer_of(producer)._last is None, "the commit has begun")
             for number in range(1, 20):
                 producer.send_buffered(Message("t", b"%d" % number))
-            assert not committed.done()
+            assert not flushed.done()
             large = [pool.submit(producer.send_buffered, Message("t", bytes(2_000))) for _ in range(5)]
             wait_for(lambda: len(buffer_of(producer)) >= 22, "the buffer is full")
             assert not large[-1].done()
-        assert committed.result(5) == 1
+        assert flushed.result(5) == 1
         large[-1].result(5)
-    producer.commit()
+    producer.flush()
     assert stored(store)[:20] == [b"%d" % number for number in range(20)]
     assert len(stored(store)) == 25
 
@@ -131,7 +131,7 @@ def test_closing_stores_the_rest(tmp_path: Path) -> None:
     producer.close()
     producer.close()
     assert [record.body for _, record in reference.read_commit_log(tmp_path / "store")] == [b"rest"]
-    for call in (producer.commit, lambda: producer.send_buffered(Message("t", b""))):
+    for call in (producer.flush, lambda: producer.send_buffered(Message("t", b""))):
         with pytest.raises(StoreClosed):
             call()
 
@@ -149,7 +149,7 @@ def test_messages_keep_their_order_whatever_their_topics_and_keys(store: Message
         sent.append(body)
         if number % 7 == 0:
             producer.send_buffered(Message("other", body))
-    producer.commit()
+    producer.flush()
     assert stored(store) == sent
     assert store.message_at(QUEUE, 5).sharding_key == "2"
 
@@ -176,7 +176,7 @@ def test_a_run_of_messages_is_one_batch_up_to_what_one_append_takes(
         producer.send_buffered(Message("t", b"small"))
     for _ in range(30):
         producer.send_buffered(Message("t", bytes(2_000)), sharding_key="k")
-    assert producer.commit() == 180
+    assert producer.flush() == 180
     assert sizes == [64, 64, 22, 16, 14], "entries of a queue file, then bytes of a log file, are the limits"
     assert len(stored(store)) == 180
 
@@ -185,7 +185,7 @@ def test_a_body_is_taken_as_it_is_at_the_call(store: MessageStore, producer: Pro
     body = {"total": 1}
     producer.send_buffered(Message("t", body))
     body["total"] = 2
-    producer.commit()
+    producer.flush()
     assert stored(store) == [b'{"total":1}']
 
 
@@ -198,23 +198,21 @@ def test_a_message_that_can_never_be_stored_is_refused_at_once(store: MessageSto
     with pytest.raises(MessageRejected, match="belongs to the queue"):
         producer.send_buffered(Message("t", b"", properties={"UNIQ_KEY": "x"}))
     producer.send_buffered(Message("t", b"good"))
-    assert producer.commit() == 1
+    assert producer.flush() == 1
     assert stored(store) == [b"good"]
 
 
-def test_a_failed_commit_keeps_the_messages_and_a_later_one_stores_them(
-    store: MessageStore, producer: Producer
-) -> None:
+def test_a_failed_flush_keeps_the_messages_and_a_later_one_stores_them(store: MessageStore, producer: Producer) -> None:
     for number in range(8):
         producer.send_buffered(Message("t", bytes([number]) * 1_000))
     full_disk(store)
     for _ in range(2):
         with pytest.raises(StoreFull):
-            producer.commit()
+            producer.flush()
         with pytest.raises(StoreFull):
             producer.send_buffered(Message("t", bytes([99]) * 1_000))  # was not taken
     free_disk(store)
-    assert producer.commit() == 8
+    assert producer.flush() == 8
     assert [body[0] for body in stored(store)] == list(range(8))
 
 
@@ -228,12 +226,12 @@ def test_what_failed_in_the_background_is_raised_by_the_next_call_and_forgotten_
         full_disk(store)
         buffer = buffer_of(producer)
         producer.send_buffered(Message("t", b"kept"))
-        wait_for(lambda: buffer._failure is not None, "a commit fails")
+        wait_for(lambda: buffer._failure is not None, "a flush fails")
         with pytest.raises(StoreFull):
             producer.send_buffered(Message("t", b"refused"))
         assert [record.levelno for record in caplog.records if "write buffer" in record.message][:1] == [logging.ERROR]
         free_disk(store)
-        wait_for(lambda: len(buffer) == 0, "a later commit succeeds")
+        wait_for(lambda: len(buffer) == 0, "a later flush succeeds")
         producer.send_buffered(Message("t", b"after"))
         producer.close()
         assert stored(store) == [b"kept", b"after"]
@@ -258,7 +256,7 @@ def test_closing_a_poisoned_store_raises_and_closes(tmp_path: Path) -> None:
         producer.close()
     producer.close()
     with pytest.raises(StoreClosed):
-        producer.commit()
+        producer.flush()
     with open_store(tmp_path / "store", housekeeping=False) as again:
         assert stored(again) == []
 
@@ -280,13 +278,13 @@ def test_a_forked_child_stores_nothing_of_its_parent(store: MessageStore, produc
     child = os.fork()
     if child == 0:
         try:
-            producer.commit()
+            producer.flush()
         except StoreClosed:
             producer.close()
             os._exit(7)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    assert producer.commit() == 1
+    assert producer.flush() == 1
     assert stored(store) == [b"parent"]
 
 
@@ -299,14 +297,14 @@ producer = Producer(sys.argv[1], config=replace(SMALL, commit_interval_ms=3), wr
 for number in itertools.count():
     producer.send_buffered(Message("t", b"%d" % number))
     if number % 500 == 499:
-        producer.commit()
+        producer.flush()
         print(number, flush=True)
 """
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("lines", [1, 4, 9])
-def test_a_killed_process_loses_only_the_end_of_what_it_has_not_committed(tmp_path: Path, lines: int) -> None:
+def test_a_killed_process_loses_only_the_end_of_what_it_has_not_flushed(tmp_path: Path, lines: int) -> None:
     command = [sys.executable, "-c", SENDER, str(tmp_path / "store")]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None

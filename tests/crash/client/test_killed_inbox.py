@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rmqclient import Message, ReceivedMessage
-from rmqclient.admin import lag
+from rmqclient.admin import Admin
 from rmqclient.databases.database import Connection, execute, is_sqlite
 from rmqclient.databases.inbox import Inbox, identity_of
 from rmqclient.store import MessageStore, open_store
@@ -52,7 +52,7 @@ def books(connect: Callable[[], Connection]) -> tuple[list[bytes], int]:
 
 
 def is_finished(store: MessageStore) -> bool:
-    queues = lag(store, GROUP)
+    queues = Admin(store).lag(GROUP)
     return bool(queues) and all(queue.lag == 0 for queue in queues) and not any(waiting(store).values())
 
 

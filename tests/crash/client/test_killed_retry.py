@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
-from rmqclient.admin import lag
+from rmqclient.admin import Admin
 from rmqclient.failures.retry import retry_topic
 from rmqclient.store import SCHEDULE_TOPIC, MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
@@ -46,7 +46,7 @@ def test_a_kill_anywhere_in_a_send_back_loses_no_message(tmp_path: Path, point: 
 
     def is_over() -> bool:
         return end(store, SCHEDULE_TOPIC) == end(store, retry_topic(GROUP)) and all(
-            queue.lag == 0 for queue in lag(store, GROUP)
+            queue.lag == 0 for queue in Admin(store).lag(GROUP)
         )
 
     with open_store(root) as store, consuming(store, app):

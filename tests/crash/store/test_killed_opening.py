@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from rmqclient.store import Message, MessageStore, open_store
-from rmqclient.store.append.appending import COPYING
 from rmqclient.store.crash_points import CrashPoint
+from rmqclient.store.layout import COPYING
 from rmqclient.store.recovery.recovery import ABORT
 from tests.crash.processes.nursery import Nursery, notes_of
 from tests.crash.processes.order import Order

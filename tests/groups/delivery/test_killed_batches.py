@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Message, Producer
-from rmqclient.admin import lag
+from rmqclient.admin import Admin
 from rmqclient.failures.failure import history
 from rmqclient.store import MessageQueue, MessageStore, open_store
 from rmqclient.store.bodies import Compression
@@ -68,7 +68,7 @@ def test_the_attempts_of_one_that_kills_are_counted_in_an_ordered_queue_and_thos
 ) -> None:
     sent = send_batches(store, 2, KEYS[:1], 57)
     with group_of(store, "queue", pause_ms=0) as group:
-        while not (lag(store, GROUP) and is_finished(store)):
+        while not (Admin(store).lag(GROUP) and is_finished(store)):
             for member in [member for member in group.alive if member.poll() is not None]:
                 group.kill(member)
             if not group.alive:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Message, MessageQueue, Producer, PullConsumer, ReceivedMessage
-from rmqclient.admin import groups, lag, seek
+from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import ClientIdInUse, HandlerError, InvalidName
 from rmqclient.store import MessageStore, open_store
@@ -55,7 +55,7 @@ def send(store: MessageStore, *names: str) -> None:
 
 
 def is_settled(store: MessageStore) -> bool:
-    return bool(lag(store, "g")) and all(queue.lag == 0 for queue in lag(store, "g"))
+    return bool(Admin(store).lag("g")) and all(queue.lag == 0 for queue in Admin(store).lag("g"))
 
 
 @pytest.mark.guarantee("G17")
@@ -145,14 +145,14 @@ def test_the_command_line_sees_one_group_with_the_offsets_of_each_member(store: 
     first.close()
     second = Member(store, "cache-2")
     wait_for(lambda: is_settled(store), "everything is handled")
-    (info,) = groups(store)
+    (info,) = Admin(store).groups()
     assert (info.group, info.topics, info.members, info.lag) == ("g", ("t",), 1, 0)
-    rows = [(queue.queue_id, queue.group, queue.member, queue.owner) for queue in lag(store, "g")]
+    rows = [(queue.queue_id, queue.group, queue.member, queue.owner) for queue in Admin(store).lag("g")]
     each = [(queue_id, "g", f"cache-{n}", "cache-2" if n == 2 else None) for queue_id in range(4) for n in (1, 2)]
     assert rows == each
 
     # And a seek moves all of them
-    moved = seek(store, "g", "t", "earliest")
+    moved = Admin(store).seek("g", "t", "earliest")
     assert [(info.member, info.to_offset) for info in moved if info.queue_id == 0] == [("cache-1", 0), ("cache-2", 0)]
     wait_for(lambda: len(second.got) == 8, "the one that runs gets everything again")
     second.close()

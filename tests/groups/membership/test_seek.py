@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage
-from rmqclient.admin import Position, lag, pause, resume, seek
+from rmqclient.admin import Admin, Position
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import InvalidName, OffsetOutOfRange, UnknownGroup, UnknownTopic
 from rmqclient.store import MessageStore, TagSet, open_store
@@ -65,7 +65,7 @@ def send(store: MessageStore, *names: str, queues: int = 1) -> None:
 
 
 def is_settled(store: MessageStore) -> bool:
-    return bool(lag(store, "g")) and all(queue.lag == 0 for queue in lag(store, "g"))
+    return bool(Admin(store).lag("g")) and all(queue.lag == 0 for queue in Admin(store).lag("g"))
 
 
 @pytest.mark.guarantee("G16")
@@ -74,7 +74,7 @@ def test_everything_is_delivered_again_while_a_member_is_at_work(store: MessageS
     send(store, *names, queues=4)
     consumer = Consumer(store)
     wait_for(lambda: is_settled(store), "everything is handled")
-    (first, *_) = moved = seek(store, "g", "t", "earliest")
+    (first, *_) = moved = Admin(store).seek("g", "t", "earliest")
     assert len(moved) == 4
     assert (first.from_offset, first.to_offset) == (25, 0)
     took = wait_for(lambda: len(consumer.got) == 200, "everything is handled again")
@@ -96,7 +96,7 @@ def test_what_is_in_flight_is_not_acknowledged_into_the_new_position(store: Mess
     wait_for(lambda: consumer.begun[-1] == "d", "the last one is being handled")
 
     # When the group goes back to the first one, and the handler returns
-    seek(store, "g", "t", 0)
+    Admin(store).seek("g", "t", 0)
     gate.set()
 
     # Then its acknowledgement is refused, and every message comes again, the last one too
@@ -113,8 +113,8 @@ def test_a_seek_forward_passes_over_what_is_in_between_and_what_was_finished_ahe
     slot = store.groups.find_or_add("g", store.topics.slot(MessageQueue("t", 0)), 0)
     grant = store.grant(slot, slot.load("epoch"), TagSet(()))
     assert grant.acknowledge_offsets([2, 7])
-    seek(store, "g", "t", 5)
-    assert [(queue.committed_offset, queue.acknowledged_ahead) for queue in lag(store, "g")] == [(5, 0)]
+    Admin(store).seek("g", "t", 5)
+    assert [(queue.committed_offset, queue.acknowledged_ahead) for queue in Admin(store).lag("g")] == [(5, 0)]
     consumer = Consumer(store)
     wait_for(lambda: is_settled(store), "the rest is handled")
     consumer.close()
@@ -132,39 +132,39 @@ def test_a_group_goes_to_either_end_to_an_offset_and_to_a_time(store: MessageSto
     ]  # fmt: skip
     before = None
     for to, expected in moves:
-        (told,) = seek(store, "g", "t", to, dry_run=True)
+        (told,) = Admin(store).seek("g", "t", to, dry_run=True)
         assert (told.from_offset, told.to_offset) == (before, expected)
-        assert [queue.committed_offset for queue in lag(store, "g")] == ([] if before is None else [before])
+        assert [queue.committed_offset for queue in Admin(store).lag("g")] == ([] if before is None else [before])
         before = expected
-        assert seek(store, "g", "t", to) == [told]
-        assert [queue.committed_offset for queue in lag(store, "g")] == [expected]
+        assert Admin(store).seek("g", "t", to) == [told]
+        assert [queue.committed_offset for queue in Admin(store).lag("g")] == [expected]
         assert config_file.read_consumer_offsets(store.root)["t", "g"] == {0: expected}
 
 
 def test_one_queue_may_be_moved_alone(store: MessageStore) -> None:
     send(store, *map(str, range(8)), queues=2)
-    seek(store, "g", "t", "latest")
-    seek(store, "g", "t", 1, queue_id=1)
-    assert [queue.committed_offset for queue in lag(store, "g")] == [4, 1]
+    Admin(store).seek("g", "t", "latest")
+    Admin(store).seek("g", "t", 1, queue_id=1)
+    assert [queue.committed_offset for queue in Admin(store).lag("g")] == [4, 1]
 
 
 def test_what_cannot_be_is_refused_and_nothing_is_moved(store: MessageStore) -> None:
     send(store, "a", "b", "c", queues=2)  # two messages in one queue, one in the other
     with pytest.raises(OffsetOutOfRange, match=r"offset 2: queue \d of 't' has 0 to 1"):
-        seek(store, "g", "t", 2)
+        Admin(store).seek("g", "t", 2)
     with pytest.raises(OffsetOutOfRange, match="offset -1"):
-        seek(store, "g", "t", -1)
+        Admin(store).seek("g", "t", -1)
     with pytest.raises(ValueError, match="time zone"):
-        seek(store, "g", "t", datetime(2026, 11, 20))  # noqa: DTZ001 - what is refused
+        Admin(store).seek("g", "t", datetime(2026, 11, 20))  # noqa: DTZ001 - what is refused
     with pytest.raises(ValueError, match="to='begin'"):
-        seek(store, "g", "t", "begin")  # type: ignore[arg-type]
+        Admin(store).seek("g", "t", "begin")  # type: ignore[arg-type]
     with pytest.raises(UnknownTopic):
-        seek(store, "g", "nothing", "latest")
+        Admin(store).seek("g", "nothing", "latest")
     with pytest.raises(UnknownTopic):
-        seek(store, "g", "t", "latest", queue_id=2)
+        Admin(store).seek("g", "t", "latest", queue_id=2)
     with pytest.raises(InvalidName):
-        seek(store, "a|b", "t", "latest")
-    assert lag(store, "g") == []
+        Admin(store).seek("a|b", "t", "latest")
+    assert Admin(store).lag("g") == []
 
 
 @pytest.mark.guarantee("G16")
@@ -177,16 +177,16 @@ def test_a_paused_group_takes_nothing_until_it_is_resumed(store: MessageStore, m
     wait_for(lambda: is_settled(store), "everything is handled")
 
     # When the group is paused and messages come
-    assert [queue.state for queue in pause(store, "g")] == ["paused"]
+    assert [queue.state for queue in Admin(store).pause("g")] == ["paused"]
     send(store, "b", "c")
     (queue,) = consumer.consumer.subscriptions[0].delivery.queues
     wait_for(lambda: queue.flow_control.value == "paused", "the owner has seen it")
-    assert (consumer.got, [queue.lag for queue in lag(store, "g")]) == (["a"], [2])
+    assert (consumer.got, [queue.lag for queue in Admin(store).lag("g")]) == (["a"], [2])
 
     # Then they are handled when it is resumed, because that wakes its owner
-    assert [queue.state for queue in resume(store, "g")] != ["paused"]
+    assert [queue.state for queue in Admin(store).resume("g")] != ["paused"]
     wait_for(lambda: is_settled(store), "everything is handled")
-    assert lag(store, "g")[0].state == "running"
+    assert Admin(store).lag("g")[0].state == "running"
     consumer.close()
     assert consumer.got == ["a", "b", "c"]
 
@@ -196,26 +196,26 @@ def test_a_pause_is_of_a_group_of_a_topic_or_of_a_queue(store: MessageStore) -> 
     with Producer(store) as producer:
         producer.create_topic("u", 1)
     for name in ("t", "u"):
-        seek(store, "g", name, "earliest")
-    seek(store, "other", "t", "earliest")
+        Admin(store).seek("g", name, "earliest")
+    Admin(store).seek("other", "t", "earliest")
 
     def paused() -> list[tuple[str, int]]:
-        return [(queue.topic, queue.queue_id) for queue in lag(store, "g") if queue.state == "paused"]
+        return [(queue.topic, queue.queue_id) for queue in Admin(store).lag("g") if queue.state == "paused"]
 
     for arguments, expected in [
         ({}, [("t", 0), ("t", 1), ("u", 0)]),
         ({"topic": "t"}, [("t", 0), ("t", 1)]),
         ({"topic": "t", "queue_id": 1}, [("t", 1)]),
     ]:
-        pause(store, "g", **arguments)  # type: ignore[arg-type]
+        Admin(store).pause("g", **arguments)  # type: ignore[arg-type]
         assert paused() == expected
-        assert [queue.state for queue in lag(store, "other")] == ["no owner"] * 2
-        resume(store, "g")
+        assert [queue.state for queue in Admin(store).lag("other")] == ["no owner"] * 2
+        Admin(store).resume("g")
         assert paused() == []
     unknown: list[tuple[str, str | None, int | None]] = [("nobody", None, None), ("g", "v", None), ("g", "t", 2)]
     for group, topic, queue_id in unknown:
         with pytest.raises(UnknownGroup, match=f"group '{group}' never consumed"):
-            pause(store, group, topic, queue_id=queue_id)
+            Admin(store).pause(group, topic, queue_id=queue_id)
 
 
 @pytest.mark.guarantee("G16")
@@ -227,7 +227,7 @@ def test_processes_that_are_killed_and_moved_handle_everything_from_the_new_posi
 
         # When the group is moved back under them, and one of them is killed
         at = {each: len(each.names("start")) for each in (first, second)}  # before: they begin anew at once
-        seek(store, GROUP, TOPIC, "earliest")
+        Admin(store).seek(GROUP, TOPIC, "earliest")
         first.send_signal(signal.SIGKILL)
         wait_for(lambda: takeover.is_finished(store), "everything is handled")
 

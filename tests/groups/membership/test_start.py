@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage
-from rmqclient.admin import lag
+from rmqclient.admin import Admin
 from rmqclient.backend import open_backend
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.consuming.start_position import begin
@@ -56,7 +56,7 @@ class Consumer:
 
 
 def settled(store: MessageStore) -> bool:
-    return bool(lag(store, "g")) and all(queue.lag == 0 for queue in lag(store, "g"))
+    return bool(Admin(store).lag("g")) and all(queue.lag == 0 for queue in Admin(store).lag("g"))
 
 
 def begin_at_end(store: MessageStore, topic: str) -> None:
@@ -104,7 +104,7 @@ def test_members_that_join_at_once_agree(store: MessageStore) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [queue.lag for queue in lag(store, "g")] == [0, 0, 0, 0]
+    assert [queue.lag for queue in Admin(store).lag("g")] == [0, 0, 0, 0]
 
 
 @pytest.mark.guarantee("G17")
@@ -129,7 +129,7 @@ def test_a_queue_added_to_a_topic_begins_at_its_first_message(store: MessageStor
     with Producer(store) as producer:
         for number in range(4):
             producer.send(Message("t", b"%d" % number))
-    wait_for(lambda: len(consumer.got) == 4 and len(lag(store, "g")) == 2, "everything is handled")
+    wait_for(lambda: len(consumer.got) == 4 and len(Admin(store).lag("g")) == 2, "everything is handled")
     consumer.close()
 
 
@@ -187,4 +187,4 @@ def test_where_a_group_began_is_on_the_disk_before_it_takes_a_message(store: Mes
     abandon(store)
     (root / "shared").unlink()
     with open_store(root, housekeeping=False) as again:
-        assert [queue.committed_offset for queue in lag(again, "g")] == [3]
+        assert [queue.committed_offset for queue in Admin(again).lag("g")] == [3]

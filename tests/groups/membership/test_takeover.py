@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Message, Producer
-from rmqclient.admin import QueueLag, lag
+from rmqclient.admin import Admin, QueueLag
 from rmqclient.store import MessageStore, open_store
 from tests.groups.processes.member import GROUP, TOPIC
 
@@ -79,7 +79,7 @@ def members(
 
 
 def queues(store: MessageStore) -> list[QueueLag]:
-    return lag(store, GROUP)
+    return Admin(store).lag(GROUP)
 
 
 def owners(store: MessageStore) -> Counter[str | None]:

@@ -18,8 +18,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from rmqclient import App, ReceivedMessage, RetryPolicy, admin
-from rmqclient.store import StoreConfig
+from rmqclient import App, ReceivedMessage, RetryPolicy
+from rmqclient.admin import Admin
+from rmqclient.store import StoreConfig, open_store
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.processes import supervisor
 from rmqclient.workers.processes.child import start_fork_server
@@ -118,9 +119,9 @@ def main(root: Path, journal: Path, processes: int) -> int:
         log_level="WARNING",
     )
     start_fork_server()
-    with SignalPipe(*supervisor.SIGNALS) as pipe, admin.open_store(root, CONFIG) as store:
+    with SignalPipe(*supervisor.SIGNALS) as pipe, open_store(root, CONFIG) as store:
         pipe.install()
-        admin.prefer_as_housekeeper(store)
+        Admin(store).prefer_as_housekeeper()
         return supervisor.Supervisor(store.workers(), boot, pipe, processes=processes, limits=limits).run()
 
 

@@ -35,7 +35,7 @@ FAULTS = [
         name="the queue is published before its entries are written",
         file=APPEND,
         old="    write_entries(section)\n",
-        new="    store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + section.count)\n    write_entries(section)\n",
+        new="    store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + section.plan.count)\n    write_entries(section)\n",
         tests=KILLED_APPEND,
         select="entry_half_written",
     ),
@@ -100,8 +100,8 @@ FAULTS = [
         file=APPEND,
         old="    copy_records(section, target)\n",
         new=(
-            "    if section.progress_at:\n"
-            "        store64(shared + section.progress_at, section.progress_from + 1)\n"
+            "    if section.plan.progress_at:\n"
+            "        store64(shared + section.plan.progress_at, section.plan.progress_from + 1)\n"
             "    copy_records(section, target)\n"
         ),
         tests=KILLED_DELIVERY,
@@ -144,7 +144,7 @@ FAULTS = [
     Fault(
         name="a renewal does not move the progress",
         file="store/kernel/append/appender.pxi",
-        old="            self._check_word(progress_at)\n            plan.progress_at = progress_at\n",
+        old="        self.move_progress(staging, progress_at, half)\n",
         new="",
         tests=KILLED_TRANSACTION,
         select="killed_check and go_on and 0-11",
@@ -152,8 +152,7 @@ FAULTS = [
     Fault(
         name="a committed message has no offset of its half message",
         file="store/kernel/append/appender.pxi",
-        old="                put_i64(start + reconsume_times_at(start) + R_PREPARED_OFFSET - R_RECONSUME_TIMES,"
-        " half.commit_log_offset)\n",
+        old="            put_i64(start + prepared_offset_at(start), half.commit_log_offset)\n",
         new="",
         tests=TRANSACTION,
         select="bytes_of_a_broker",
@@ -162,8 +161,8 @@ FAULTS = [
         name="the end of a wait counts before it is recorded",
         file=APPEND,
         old="    copy_records(section, target)\n",
-        new="    if section.done_at:\n"
-        "        or64(shared + section.done_at, section.done_bit)\n"
+        new="    if section.plan.done_at:\n"
+        "        or64(shared + section.plan.done_at, section.plan.done_bit)\n"
         "    copy_records(section, target)\n",
         tests=KILLED_TIMER,
         select="killed_delivery and go_on and 0-record_half_copied",
@@ -171,7 +170,7 @@ FAULTS = [
     Fault(
         name="an append does not look whether the message of the timer is done",
         file=APPEND,
-        old="    if section.done_at and is_done(",
+        old="    if section.plan.done_at and is_done(",
         new="    if False and is_done(",
         tests=TIMER,
         select="done_already",

@@ -14,21 +14,23 @@ RUNNING = "tests/unit/runtime/test_running.py"
 FLIPS = "tests/torture/quick/test_flips.py"
 IMAGES = "tests/images/test_images.py"
 COMPRESSION = "tests/client/sending/test_compression.py"
-ACKNOWLEDGE = "store/kernel/groups/acknowledge.pxi"
+SECTIONS = "store/kernel/groups/sections.pxi"
+SKIP = "store/kernel/groups/skip.pxi"
+READER = "store/kernel/groups/reader.pxi"
 GRANT = "store/kernel/groups/grant.pxi"
 
 FAULTS = [
     Fault(
         name="an acknowledgement with an old epoch is taken",
-        file=ACKNOWLEDGE,
-        old="    if load64(slot + G_EPOCH) != epoch:\n        return 0\n",
+        file=SECTIONS,
+        old="    if load64(slot + G_EPOCH) != marking.epoch:\n        return 0\n",
         new="",
         tests=KILLED_ACKNOWLEDGEMENT,
         select="refused",
     ),
     Fault(
         name="the committed offset moves before the bits below it are cleared",
-        file=ACKNOWLEDGE,
+        file=SECTIONS,
         old="    cdef uint64_t bits\n    while offset < target:\n",
         new="    cdef uint64_t bits\n    store64(slot + G_COMMITTED, target)\n    reach_point(AT_ACK_CLEARED)\n"
         "    while offset < target:\n",
@@ -44,7 +46,7 @@ FAULTS = [
     ),
     Fault(
         name="a skip with an old epoch is taken",
-        file=ACKNOWLEDGE,
+        file=SECTIONS,
         old="    if epoch != load64(slot + G_EPOCH):\n        return 0\n    settle_dead_advance(slot)\n    reach_point(AT_ACK_LOCKED)\n",
         new="    settle_dead_advance(slot)\n    reach_point(AT_ACK_LOCKED)\n",
         tests=TAG_SKIPPING,
@@ -52,7 +54,7 @@ FAULTS = [
     ),
     Fault(
         name="a skip finishes the wanted message behind it, too",
-        file=GRANT,
+        file=SKIP,
         old="outcome = skip_section(skip.slot, skip.epoch, skip.offset, wanted)\n",
         new="outcome = skip_section(skip.slot, skip.epoch, skip.offset, wanted + (wanted < end))\n",
         tests=KILLED_ACKNOWLEDGEMENT,
@@ -60,7 +62,7 @@ FAULTS = [
     ),
     Fault(
         name="a skip moves the committed offset over a message in flight",
-        file=ACKNOWLEDGE,
+        file=SECTIONS,
         old="    reach_point(AT_ACK_MARKED)\n    advance(slot, committed)\n    return 1\n\n\ncdef int expire_section",
         new="    reach_point(AT_ACK_MARKED)\n    store64(slot + G_ADVANCE_TO, max(end, committed))\n    settle_advance(slot)\n"
         "    return 1\n\n\ncdef int expire_section",
@@ -69,7 +71,7 @@ FAULTS = [
     ),
     Fault(
         name="the bits that a skip sets are one too many at the end of a word",
-        file=ACKNOWLEDGE,
+        file=SECTIONS,
         old="    cdef uint64_t count = min(64 - first, end - offset[0])\n    offset[0] += count\n",
         new="    cdef uint64_t count = min(64 - first, end - offset[0])\n    offset[0] += count\n"
         "    count += 0 < count < 64 - first\n",
@@ -78,7 +80,7 @@ FAULTS = [
     ),
     Fault(
         name="a skip does not see an entry that points below the log",
-        file=GRANT,
+        file=SKIP,
         old="            found |= <uint64_t>get_i64(entry + number * ENTRY_SIZE) < skip.log_begin\n",
         new="            pass\n",
         tests=TAG_SKIPPING,
@@ -126,18 +128,18 @@ FAULTS = [
     ),
     Fault(
         name="a consumer gets a record whose CRC is wrong",
-        file=GRANT,
-        old="            if found == IS_RECORD and (frame.size != size",
-        new="            if found == BAD_CRC:\n                found = IS_RECORD\n"
-        "            if found == IS_RECORD and (frame.size != size",
+        file=READER,
+        old="        if found == IS_RECORD and not self.is_of_entry(",
+        new="        if found == BAD_CRC:\n            found = IS_RECORD\n"
+        "        if found == IS_RECORD and not self.is_of_entry(",
         tests=RECOVERY,
         select="damaged_while_the_store_is_open",
     ),
     Fault(
         name="an entry may point to a record of another topic",
-        file=GRANT,
-        old="\n                                       or not has_topic(self.queue_slot, at, &frame)):",
-        new="):",
+        file=READER,
+        old="\n                and has_topic(self.queue_slot, at, frame))",
+        new=")",
         tests=FLIPS,
         select="another_topic",
     ),
@@ -160,15 +162,15 @@ FAULTS = [
     Fault(
         name="opened bodies are kept until the last one of a take is finished",
         file=GRANT,
-        old="        message.opened = None  # who took it with others holds it until all of them are finished\n",
+        old="        message.opened = None  # a batch of messages holds each of them until all are finished\n",
         new="",
         tests=COMPRESSION,
         select="bombs or no_longer_keeps",
     ),
     Fault(
         name="how far a batch is finished is not noted",
-        file=ACKNOWLEDGE,
-        old="        store64(slot + G_HELD_ATTEMPTS, number << 32)\n        store64(slot + G_HELD_OFFSET, offset + 1)\n",
+        file=SECTIONS,
+        old="        store64(slot + G_HELD_ATTEMPTS, number << 32)\n        store64(slot + G_HELD_OFFSET, holding.offset + 1)\n",
         new="        pass\n",
         tests="tests/groups/delivery/test_killed_batches.py",
         select="leaves_only_the_rest or rest_of_its_record",

@@ -8,12 +8,12 @@ RECOVERY = "tests/unit/recovery/test_recovery.py"
 COMPACTION = "tests/unit/upkeep/test_compaction.py"
 FILE_LOCK = "tests/unit/files/test_file_lock.py"
 COMPRESSION = "tests/client/sending/test_compression.py"
-MESSAGE = "store/kernel/record/message.pxi"
+FRAME = "store/kernel/record/frame.pxi"
 
 FAULTS = [
     Fault(
         name="recovery takes every entry for right",
-        file="store/kernel/record/dispatch.pxi",
+        file="store/kernel/dispatch/entries.pxi",
         old="        return (get_i64(entry) == offset and ",
         new="        return (frame.size > 0 or get_i64(entry) == offset and ",
         tests=RECOVERY,
@@ -29,7 +29,7 @@ FAULTS = [
     ),
     Fault(
         name="a character that is no digit counts as one in a CRC",
-        file=MESSAGE,
+        file=FRAME,
         old="    if ninth > 9 or tenth > 9:\n        return -1\n",
         new="",
         tests=RECOVERY,
@@ -77,7 +77,7 @@ FAULTS = [
     ),
     Fault(
         name="only the first id of a batch is in the index",
-        file="store/kernel/record/dispatch.pxi",
+        file="store/kernel/dispatch/index.pxi",
         old="            unique_count = count_unique_keys(record, frame)\n",
         new="            unique_count = 1\n",
         tests="tests/unit/log/test_inner_batch.py",

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rmqclient.store import Message, MessageQueue, MessageStore, TagSet, layout, open_store
-from rmqclient.store.append.appending import IDLE
 from rmqclient.store.errors import ConfigMismatch
 from rmqclient.store.inspect.verify import verify
+from rmqclient.store.layout import IDLE
 from rmqclient.store.settings.store_settings import StoreSettings, write_store_settings
 from tests.support.oracle import reference
 from tests.support.stores import abandon

@@ -106,7 +106,7 @@ def test_properties_of_a_copy_take_as_much_as_the_format_holds(
 
 def test_a_queue_that_does_not_exist_is_refused(appender: Appender, message: ReceivedMessage) -> None:
     for queue_id in (-1, 1):
-        with pytest.raises(MessageRejected, match=f"1 queues, and none with the id {queue_id}"):
+        with pytest.raises(MessageRejected, match=f"1 queues, and no queue with the id {queue_id}"):
             appender.append_copy(message, OTHER, queue_id, {}, reconsume_times=0)
 
 

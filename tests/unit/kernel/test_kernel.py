@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from rmqclient import Message, Producer, StoreConfig
 from rmqclient.errors import BatchTooLarge, BodyTooLarge, PropertiesTooLarge
 from rmqclient.store import MessageStore, java_hash, layout, open_store
-from rmqclient.store.kernel._kernel import FOUND, RESERVED_PROPERTIES, ReceivedMessage, crc32, decode
+from rmqclient.store.kernel._kernel import RESERVED_PROPERTIES, ReceivedMessage, crc32, decode
+from rmqclient.store.layout import FOUND
 from tests.support.oracle import reference
 
 SMALL = StoreConfig(commit_log_file_bytes=150_000, consume_queue_file_entries=16, max_body_bytes=100_000)

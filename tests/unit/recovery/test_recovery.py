@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqclient.store import Message, MessageQueue, MessageStore, open_store
-from rmqclient.store.append import appending
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
+from rmqclient.store.layout import COPYING
 from rmqclient.store.log import record
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.recovery import recovery
@@ -267,7 +267,7 @@ def test_what_the_repair_of_an_append_undoes_is_undone_on_disk(
     end = store.state.published_to
     overwrite(written, end, b"half a record")
     store.state.append_from, store.state.written_to = end, end + 100
-    store.state.append_stage = appending.COPYING
+    store.state.append_stage = COPYING
 
     # When the next one appends
     synced = noted_syncs(monkeypatch)

@@ -161,7 +161,7 @@ def test_messages_of_a_key_go_to_one_queue_however_they_are_sent(store: MessageS
             assert producer.send(Message("prices", b"2", keys=[key, "other"])).queue == homes[key]
             assert producer.send_batch([Message("prices", b"3", keys=[key])])[0].queue == homes[key]
             producer.send_buffered(Message("prices", b"4", keys=[key]))
-        producer.commit()
+        producer.flush()
         for queue in set(homes.values()):
             assert {MessageQueue("prices", queue.queue_id)} == {homes[key] for _, key, _ in pulled(store, queue)}
 

@@ -17,7 +17,8 @@ from threading import Semaphore
 
 import pytest
 
-from rmqclient import admin
+from rmqclient.admin import Admin
+from rmqclient.consuming.reader import Reader
 from rmqclient.store import Message, MessageQueue, MessageStore, QueueGrant, layout, open_store
 from rmqclient.store.config import RetentionConfig
 from rmqclient.store.errors import MessageExpired
@@ -652,11 +653,11 @@ def test_a_removed_message_is_told_from_a_damaged_one(store: MessageStore) -> No
 
 def test_whoever_prints_messages_goes_on_at_the_oldest_one(store: MessageStore) -> None:
     fill(store, 5)
-    messages = admin.tail(store, TOPIC, start="earliest", follow=False)
+    messages = Reader(store).tail(TOPIC, start="earliest", follow=False)
     assert next(messages).queue_offset == 0
     force(store)
     assert [message.queue_offset for message in messages][-1] == store.topics.max_offset(QUEUE) - 1
-    again = admin.tail(store, TOPIC, start="earliest", follow=False)
+    again = Reader(store).tail(TOPIC, start="earliest", follow=False)
     assert next(again).queue_offset == 4 * A_FILE
 
 
@@ -673,7 +674,7 @@ def test_the_lag_of_a_group_counts_what_is_there(store: MessageStore) -> None:
     fill(store, 5)
     grant_of(store, "slow")
     force(store)
-    (lag,) = admin.lag(store, "slow")
+    (lag,) = Admin(store).lag("slow")
     assert lag.lag == store.topics.max_offset(QUEUE) - 4 * A_FILE
 
 

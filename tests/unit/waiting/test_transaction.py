@@ -315,7 +315,7 @@ def test_what_is_no_word_of_the_runtime_file_is_refused(store: MessageStore, app
             appender.pass_half(half, HALF_TOPIC, half.properties, at, {})
     with pytest.raises(ValueError, match="3 guards: at most 2"):
         appender.decide(half, TOPIC, 0, {8: 0, 16: 0, 24: 0})
-    with pytest.raises(MessageRejected, match="none with the id 9"):
+    with pytest.raises(MessageRejected, match="no queue with the id 9"):
         appender.decide(half, TOPIC, 9, {})
     assert store.topics.max_offset(HALF_QUEUE) == 1
     assert bodies(store) == []

@@ -4,7 +4,7 @@ cdef bytes first_key(const unsigned char *record, const Frame *frame):
     """The first of the keys of a checked record, None when it has none."""
     cdef Py_ssize_t size = 0
     cdef const unsigned char *at = find_property(
-        record + frame.properties_at, frame.properties_size, b"KEYS", 4, &size)
+        record + frame.properties_at, frame.properties_size, N_KEYS, &size)
     cdef const unsigned char *end = at + size
     cdef const unsigned char *stop
     if at == NULL:

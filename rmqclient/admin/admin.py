@@ -1,0 +1,298 @@
+"""Admin: what the command line shows of a backend and changes in it, without a producer or consumer of its own."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
+
+from rmqclient.admin.infos import (
+    CleanInfo,
+    GroupInfo,
+    MemberAssignment,
+    QueueInfo,
+    QueueLag,
+    SeekInfo,
+    Subscription,
+    TopicInfo,
+)
+from rmqclient.backend import Place, open_backend
+from rmqclient.backend.local import store_of
+from rmqclient.backend.protocols import GroupQueue
+from rmqclient.consuming.broadcast import group_and_member
+from rmqclient.delivery.process_queue import FlowControl
+from rmqclient.names import check_group, check_topic
+from rmqclient.sending.producer import check_queue_count
+from rmqclient.store import HALF_TOPIC, MemberInfo, MessageQueue
+from rmqclient.store.errors import InvalidName, OffsetOutOfRange, UnknownGroup
+from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
+
+Position: TypeAlias = Literal["earliest", "latest"] | int | datetime.datetime
+"""An end of a queue, a queue offset, or a time."""
+
+
+class Admin:
+    """Shows and changes topics and groups of one backend; a context manager.
+
+    ``place`` is the directory of a store, an open store, or a backend. A missing store is made only with ``create``.
+    Raises what :func:`rmqclient.store.open_store` raises.
+    """
+
+    def __init__(self, place: Place, *, create: bool = False) -> None:
+        self._backend = open_backend(place, create=create)
+
+    def close(self) -> None:
+        """Leave the backend. Closing twice does nothing."""
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- topics ------------------------------------------------------------------------------------
+
+    def topics(self) -> list[TopicInfo]:
+        """Return every topic, sorted by name."""
+        return [self.topic(name) for name in self._backend.topics()]
+
+    def topic(self, name: str) -> TopicInfo:
+        """Return one topic. Raises UnknownTopic."""
+        queues = tuple(QueueInfo(queue.queue_id, *self._backend.span(queue)) for queue in self._backend.queues(name))
+        messages = sum(queue.max_offset - queue.min_offset for queue in queues)
+        return TopicInfo(name, queues, messages, self._backend.cleanup_policy(name))
+
+    def create_topic(self, name: str, queue_count: int, cleanup_policy: str | None = None) -> TopicInfo:
+        """Make a topic, or return the one there is. Raises InvalidName, ValueError, TableFull, ConfigMismatch."""
+        self._backend.create_topic(check_topic(name), check_queue_count(queue_count), cleanup_policy)
+        return self.topic(name)
+
+    def clean(self, reserved_hours: int | None = None) -> CleanInfo:
+        """Remove every commit log file that is older than the reserved time, now and by the clock as it stands.
+
+        ``reserved_hours`` replaces the store's setting. The newest file always stays. Raises ValueError.
+        """
+        store = store_of(self._backend, "a removal of old files")
+        removed = 0
+        while passed := store.retention.clean(requested=True, reserved_hours=reserved_hours):
+            removed += len(passed)
+        return CleanInfo(removed, removed * store.config.commit_log_file_bytes, store.state.min_offset)
+
+    def prefer_as_housekeeper(self) -> None:
+        """Make this process the housekeeper, as a supervisor, for as long as it has the store open.
+
+        Raises StoreClosed, and ValueError for a store opened without housekeeping.
+        """
+        self._backend.check_usable()
+        store = store_of(self._backend, "a housekeeper")
+        if store.housekeeper is None:
+            raise ValueError(f"the store in {store.root} was opened with housekeeping=False")
+        store.housekeeper.prefer()
+
+    # --- groups ------------------------------------------------------------------------------------
+
+    def consumers(self) -> list[MemberInfo]:
+        """Return every member that consumes; the other members are transaction producers."""
+        return [member for member in self._backend.members().all() if member.topic != HALF_TOPIC]
+
+    def groups(self) -> list[GroupInfo]:
+        """Return every group that has consumed or consumes, sorted by name; a broadcast group is one."""
+        members = [group_and_member(member.group)[0] for member in self.consumers()]
+        consumed = {group_and_member(each.group)[0] for each in self._backend.group_queues()}
+        return [self._group_info(name, members.count(name)) for name in sorted({*consumed, *members})]
+
+    def lag(self, group: str) -> list[QueueLag]:
+        """Return the queues of a group, sorted by topic and queue id; empty for a group that never consumed.
+
+        For a broadcast group: one row per queue and member, including former members.
+        """
+        return self._lag_of(self._queues_of(check_group(group)))
+
+    def subscriptions(self, group: str) -> list[Subscription]:
+        """Return what a group subscribes to, by topic. Members that disagree on a topic are in several rows.
+
+        A topic that nobody consumes just now is there, too. Raises InvalidName.
+        """
+        lags = self.lag(group)
+        members: dict[tuple[str, str | None], list[str]] = {(queue.topic, None): [] for queue in lags}
+        for member in self._backend.members().all():
+            if member.group == group:
+                members.pop((member.topic, None), None)
+                members.setdefault((member.topic, member.subscription), []).append(member.client_id)
+        return [
+            Subscription(
+                topic=topic,
+                subscription=text,
+                members=tuple(sorted(clients)),
+                queues=sum(queue.topic == topic for queue in lags),
+                lag=sum(queue.lag for queue in lags if queue.topic == topic),
+            )
+            for (topic, text), clients in sorted(members.items(), key=lambda item: (item[0][0], item[0][1] or ""))
+        ]
+
+    def assignment(self, group: str) -> list[MemberAssignment]:
+        """Return which member has which queues of a group, by topic and client id; queues without an owner first.
+
+        Empty for a group that does not exist. A member without a queue is a spare. The queues are read one after the
+        other: while queues move, one may be free.
+        """
+        check_group(group)
+        members = {member.key: member for member in self.consumers() if member.group == group}
+        owned: dict[tuple[int, int], list[int]] = {key: [] for key in members}
+        free: dict[str, list[int]] = {}
+        for each in self._backend.group_queues():
+            if each.group == group:
+                ids = owned[each.owner] if each.owner in owned else free.setdefault(each.queue.topic, [])
+                ids.append(each.queue.queue_id)
+        found = [
+            MemberAssignment(group, topic, None, None, None, None, tuple(sorted(ids))) for topic, ids in free.items()
+        ]
+        for key, member in members.items():
+            found.append(
+                MemberAssignment(
+                    group=group,
+                    topic=member.topic,
+                    client_id=member.client_id,
+                    pid=member.pid,
+                    heartbeat_age_ms=member.heartbeat_age_ms,
+                    subscription=member.subscription,
+                    queue_ids=tuple(sorted(owned[key])),
+                )
+            )
+        return sorted(found, key=lambda each: (each.topic, each.client_id or ""))
+
+    # --- changing groups ---------------------------------------------------------------------------
+
+    def seek(
+        self, group: str, topic: str, to: Position, *, queue_id: int | None = None, dry_run: bool = False
+    ) -> list[SeekInfo]:
+        """Move a group in all queues of a topic, or in one: to either end, to a queue offset, or to a time.
+
+        Safe while members are at work: they lose the queues and take them again at once, and what they had in flight
+        is not acknowledged into the new position. In a broadcast group every member is moved. A group that was never
+        seen begins there. ``dry_run`` moves nothing and returns what would be moved.
+
+        Raises InvalidName, UnknownTopic, OffsetOutOfRange for an offset that one of the queues does not have,
+        ValueError for a time without a zone: nothing is moved then. StoreBusy, TableFull: some queues may be moved and
+        others not; seek again. StoreFull: all are moved, and the disk does not know of it yet.
+        """
+        if check_group(group) == TRANSACTION_GROUP:
+            raise InvalidName(
+                f"group {group!r} says how far transactions are: moved back, it would send messages twice"
+            )
+        targets = {queue: self._position(queue, to) for queue in self._queues(topic, queue_id)}
+        names = sorted({each.group for each in self._queues_of(group, targets)}) or [group]
+        moved = [self._seek_info(name, queue, target) for name in names for queue, target in targets.items()]
+        if not dry_run:
+            self._backend.seek({(name, queue): target for name in names for queue, target in targets.items()})
+        return moved
+
+    def pause(self, group: str, topic: str | None = None, *, queue_id: int | None = None) -> list[QueueLag]:
+        """Let a group take nothing more; what is in flight goes on. Returns the queues as they are then.
+
+        The queues are all that the group ever had, or those of one topic, or one of these. The pause holds until
+        :meth:`resume`, whichever process ends or is killed, and is forgotten when the machine starts anew. Raises
+        InvalidName, UnknownGroup, StoreBusy.
+        """
+        return self._set_paused(group, topic, queue_id, paused=True)
+
+    def resume(self, group: str, topic: str | None = None, *, queue_id: int | None = None) -> list[QueueLag]:
+        """Let a group take messages again, at once. Raises as :meth:`pause`."""
+        return self._set_paused(group, topic, queue_id, paused=False)
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    def _queues_of(self, group: str, queues: Collection[MessageQueue] | None = None) -> list[GroupQueue]:
+        """Return how a group stands, its broadcast members included, in all queues or in some."""
+        return [
+            each
+            for each in self._backend.group_queues()
+            if group_and_member(each.group)[0] == group and (queues is None or each.queue in queues)
+        ]
+
+    def _lag_of(self, group_queues: list[GroupQueue]) -> list[QueueLag]:
+        clients = {member.key: member.client_id for member in self._backend.members().all()}
+        found = [self._queue_lag(each, clients) for each in group_queues]
+        return sorted(found, key=lambda each: (each.topic, each.queue_id, each.member or ""))
+
+    def _queue_lag(self, group_queue: GroupQueue, clients: dict[tuple[int, int], str]) -> QueueLag:
+        queue = group_queue.queue
+        span = self._backend.span(queue)
+        group, member = group_and_member(group_queue.group)
+        owner = clients.get(group_queue.owner)
+        return QueueLag(
+            group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            committed_offset=group_queue.committed_offset,
+            max_offset=span.max_offset,
+            lag=span.max_offset - max(group_queue.committed_offset, span.min_offset),
+            acknowledged_ahead=group_queue.acknowledged_ahead,
+            owner=owner,
+            epoch=group_queue.epoch,
+            state=_state_of(group_queue, owner),
+            member=member,
+        )
+
+    def _group_info(self, group: str, members: int) -> GroupInfo:
+        queues = self.lag(group)
+        topics = tuple(sorted({queue.topic for queue in queues}))
+        return GroupInfo(group, topics, members, sum(queue.lag for queue in queues))
+
+    def _queues(self, topic: str, queue_id: int | None) -> list[MessageQueue]:
+        queues = self._backend.queues(topic)
+        if queue_id is None:
+            return queues
+        self._backend.span(MessageQueue(topic, queue_id))  # raises UnknownTopic
+        return [MessageQueue(topic, queue_id)]
+
+    def _position(self, queue: MessageQueue, to: Position) -> int:
+        low, high = self._backend.span(queue)
+        if isinstance(to, datetime.datetime):
+            if to.utcoffset() is None:
+                raise ValueError(f"{to!r} names no time zone: write datetime(..., tzinfo=UTC), or .astimezone()")
+            return self._backend.offset_by_time(queue, round(to.timestamp() * 1000))
+        if isinstance(to, int):
+            if not low <= to <= high:
+                raise OffsetOutOfRange(
+                    f"offset {to}: queue {queue.queue_id} of {queue.topic!r} has {low} to {high}, where it ends; give "
+                    "one of these, or earliest or latest"
+                )
+            return to
+        if to not in ("earliest", "latest"):
+            raise ValueError(f"to={to!r}: give 'earliest', 'latest', a queue offset or a datetime")
+        return low if to == "earliest" else high
+
+    def _seek_info(self, name: str, queue: MessageQueue, target: int) -> SeekInfo:
+        group, member = group_and_member(name)
+        from_offset = self._backend.committed_offset(name, queue)
+        return SeekInfo(group, queue.topic, queue.queue_id, from_offset, target, member)
+
+    def _set_paused(self, group: str, topic: str | None, queue_id: int | None, *, paused: bool) -> list[QueueLag]:
+        meant = [
+            each
+            for each in self._queues_of(check_group(group))
+            if topic in (None, each.queue.topic) and queue_id in (None, each.queue.queue_id)
+        ]
+        if not meant:
+            of_topic = f" topic {topic!r}" if queue_id is None else f" queue {queue_id} of {topic!r}"
+            where = " anything" if topic is None else of_topic
+            raise UnknownGroup(f"group {group!r} never consumed{where}: see `rmq group ls`")
+        names = {(each.group, each.queue) for each in meant}
+        self._backend.set_paused(names, paused=paused)
+        return self._lag_of([each for each in self._queues_of(group) if (each.group, each.queue) in names])
+
+
+def _state_of(group_queue: GroupQueue, owner: str | None) -> str:
+    if group_queue.paused:
+        return FlowControl.PAUSED.value
+    if owner is None:
+        return "no owner"
+    flow_control = FlowControl.of_code(group_queue.flow_control)
+    if flow_control in (FlowControl.NONE, FlowControl.PAUSED):
+        return FlowControl.RETRYING.value if group_queue.held_attempts else "running"
+    return str(flow_control.value)

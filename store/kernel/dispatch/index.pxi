@@ -1,0 +1,164 @@
+# --- the index: records by their keys -----------------------------------------------------------------------------------
+
+cdef enum:
+    # index file header
+    I_BEGIN_TIMESTAMP = 0
+    I_END_TIMESTAMP = 8
+    I_BEGIN_OFFSET = 16
+    I_END_OFFSET = 24
+    I_SLOTS_USED = 32
+    I_NEXT_NUMBER = 36
+    INDEX_HEADER_SIZE = 40
+    # index entry
+    X_COMMIT_LOG_OFFSET = 4
+    X_SECONDS = 12
+    X_PREVIOUS = 16
+    INDEX_ENTRY_SIZE = 20
+
+LAYOUT.update({
+    "index.begin_timestamp": I_BEGIN_TIMESTAMP, "index.end_timestamp": I_END_TIMESTAMP,
+    "index.begin_offset": I_BEGIN_OFFSET, "index.end_offset": I_END_OFFSET, "index.slots_used": I_SLOTS_USED,
+    "index.next_number": I_NEXT_NUMBER, "index.size_of": INDEX_HEADER_SIZE,
+    "index_entry.commit_log_offset": X_COMMIT_LOG_OFFSET, "index_entry.seconds": X_SECONDS,
+    "index_entry.previous": X_PREVIOUS, "index_entry.size_of": INDEX_ENTRY_SIZE,
+})
+
+
+cdef struct IndexFile:
+    unsigned char *at
+    int32_t slots
+    int32_t entries
+
+
+cdef int32_t index_hash(const unsigned char *topic, Py_ssize_t topic_size, const unsigned char *key,
+                        Py_ssize_t key_size) noexcept nogil:
+    """Hash of ``topic#key``, not negative (IndexFile.indexKeyHashMethod)."""
+    cdef uint32_t value = hash_utf8(topic, topic_size)
+    value = hash_utf8(key, key_size, 31 * value + 35)
+    if value == <uint32_t>0x80000000:
+        return 0
+    return -<int32_t>value if <int32_t>value < 0 else <int32_t>value
+
+
+def index_key_hash(str topic not None, str key not None):
+    cdef Py_ssize_t topic_size = 0
+    cdef Py_ssize_t key_size = 0
+    cdef const char *topic_at = PyUnicode_AsUTF8AndSize(topic, &topic_size)
+    cdef const char *key_at = PyUnicode_AsUTF8AndSize(key, &key_size)
+    return index_hash(<const unsigned char *>topic_at, topic_size, <const unsigned char *>key_at, key_size)
+
+
+cdef bint put_key(IndexFile *index, int32_t hash, int64_t offset, int64_t timestamp) noexcept nogil:
+    """Add an entry (IndexFile.putKey); False when the file is full.
+
+    The entry is whole before its slot points to it, and counts last. Whoever comes after a death in between finds the
+    slot pointing to the number that is next: the chain then goes on behind it.
+    """
+    cdef unsigned char *header = index.at
+    cdef int32_t number = get_i32(header + I_NEXT_NUMBER)
+    cdef unsigned char *slot = header + INDEX_HEADER_SIZE + 4 * <Py_ssize_t>(hash % index.slots)
+    cdef unsigned char *entries = header + INDEX_HEADER_SIZE + 4 * <Py_ssize_t>index.slots
+    cdef unsigned char *entry
+    cdef int64_t begin = get_i64(header + I_BEGIN_TIMESTAMP)
+    cdef int64_t seconds
+    cdef int32_t previous = get_i32(slot)
+    if number >= index.entries:
+        return False
+    entry = entries + INDEX_ENTRY_SIZE * <Py_ssize_t>number
+    if previous == number:
+        previous = get_i32(entry + X_PREVIOUS)
+    if previous <= 0 or previous >= number:
+        previous = 0
+    seconds = (timestamp - begin) // 1000 if begin > 0 else 0
+    put_i32(entry, hash)
+    put_i64(entry + X_COMMIT_LOG_OFFSET, offset)
+    put_i32(entry + X_SECONDS, <int32_t>(0 if seconds < 0 else 0x7FFFFFFF if seconds > 0x7FFFFFFF else seconds))
+    put_i32(entry + X_PREVIOUS, previous)
+    keep_program_order()
+    put_i32(slot, number)
+    keep_program_order()
+    reach_point(AT_INDEX_SLOT_WRITTEN)
+    if number <= 1:
+        put_i64(header + I_BEGIN_OFFSET, offset)
+        put_i64(header + I_BEGIN_TIMESTAMP, timestamp)
+    if previous == 0:
+        put_i32(header + I_SLOTS_USED, get_i32(header + I_SLOTS_USED) + 1)
+    put_i32(header + I_NEXT_NUMBER, number + 1)
+    put_i64(header + I_END_OFFSET, offset)
+    put_i64(header + I_END_TIMESTAMP, timestamp)
+    return True
+
+
+cdef bint put_keys(IndexFile *index, const unsigned char *record, Frame *frame, int64_t offset, int *done) noexcept nogil:
+    """Add a record's unique key and its keys, but the first ``done``, which counts up; False when the file is full.
+
+    IndexService.buildIndex.
+    """
+    cdef const unsigned char *topic = record + frame.topic_at
+    cdef const unsigned char *properties = record + frame.properties_at
+    cdef int64_t timestamp = store_timestamp_of(record)
+    cdef Py_ssize_t size = 0
+    cdef int number = 0
+    cdef const unsigned char *key = find_property(properties, frame.properties_size, N_UNIQ_KEY, &size)
+    cdef const unsigned char *end
+    cdef const unsigned char *stop
+    cdef unsigned char unique[32]
+    cdef int unique_count
+    if key != NULL and size > 0:
+        if done[0] == 0:
+            if not put_key(index, index_hash(topic, frame.topic_size, key, size), offset, timestamp):
+                return False
+            done[0] = 1
+        number = 1
+        if size == 32 and is_inner_batch(record):
+            memcpy(unique, key, 32)
+            unique_count = count_unique_keys(record, frame)
+            while number < unique_count and next_unique_key(unique):
+                if number >= done[0]:
+                    if not put_key(index, index_hash(topic, frame.topic_size, unique, 32), offset, timestamp):
+                        return False
+                    done[0] = number + 1
+                number += 1
+    key = find_property(properties, frame.properties_size, N_KEYS, &size)
+    if key == NULL:
+        return True
+    end = key + size
+    while key < end:
+        stop = <const unsigned char *>memchr(key, 32, end - key)
+        if stop == NULL:
+            stop = end
+        if stop > key:
+            if number >= done[0]:
+                if not put_key(index, index_hash(topic, frame.topic_size, key, stop - key), offset, timestamp):
+                    return False
+                done[0] = number + 1
+            number += 1
+        key = stop + 1
+    return True
+
+
+def index_records(buffer, int64_t base, int64_t start, int64_t stop, Mapping index not None, int32_t slots,
+                  int32_t entries, int done=0):
+    cdef _Range part = _Range(buffer, base, start, stop)
+    cdef IndexFile target
+    cdef Frame frame
+    cdef int64_t offset = start
+    cdef bint is_full = False
+    if slots < 1 or entries < 1 or INDEX_HEADER_SIZE + 4 * <int64_t>slots + INDEX_ENTRY_SIZE * <int64_t>entries > index.size:
+        raise ValueError(f"{slots} slots and {entries} entries do not fit into {index.size} bytes")
+    if get_i32(index.address + I_NEXT_NUMBER) < 1:
+        raise ValueError("the index file has no header")
+    target.at = index.address
+    target.slots = slots
+    target.entries = entries
+    with nogil:
+        while offset < part.stop:
+            if frame_of(part.at(offset), part.left(offset), offset, &frame) != IS_RECORD:
+                break
+            if (get_i32(part.at(offset) + R_SYS_FLAG) & TRANSACTION_BITS) != TRANSACTION_ROLLBACK:
+                if not put_keys(&target, part.at(offset), &frame, offset, &done):
+                    is_full = True
+                    break
+            done = 0
+            offset += frame.size
+    return offset, done, is_full

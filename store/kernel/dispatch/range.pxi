@@ -1,0 +1,25 @@
+# --- a range of one commit log file -------------------------------------------------------------------------------------
+
+@cython.final
+cdef class _Range:
+    """A part of one commit log file: ``buffer`` holds the file's bytes from its first one on."""
+
+    cdef Py_buffer view
+    cdef int64_t base
+    cdef int64_t stop
+
+    def __cinit__(self, buffer, int64_t base, int64_t start, int64_t stop):
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
+        if not base <= start <= base + self.view.len:
+            raise ValueError(f"offset {start} is not inside the {self.view.len} bytes from {base} on")
+        self.base = base
+        self.stop = min(stop, base + self.view.len)
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+    cdef const unsigned char *at(self, int64_t offset) noexcept nogil:
+        return <const unsigned char *>self.view.buf + (offset - self.base)
+
+    cdef Py_ssize_t left(self, int64_t offset) noexcept nogil:
+        return self.view.len - (offset - self.base)

@@ -1,0 +1,225 @@
+# --- sections of a group-queue: what changes committed offset, bitmap and attempts under its mutex --------------------------
+# A section gets the slot and its own struct, and returns 0 and changes nothing when the epoch is old, else 1 or what it says.
+
+ctypedef int (*SlotSection)(unsigned char *slot, void *what) noexcept nogil
+
+
+cdef struct Marking:                # messages to acknowledge
+    uint64_t epoch
+    const uint64_t *offsets
+    Py_ssize_t count
+
+
+cdef struct Expiry:                 # messages that retention has removed
+    uint64_t epoch
+    uint64_t low                    # the oldest message that is there
+    uint64_t start                  # from where on they are counted
+    uint64_t count                  # result: those that were not finished
+
+
+cdef struct Attempt:                # a delivery of the message that an ordered queue stands at
+    uint64_t epoch
+    uint64_t offset
+    uint64_t number                 # of the message in its batch, 0 outside of one
+    int first                       # attempt of a message that was not begun before
+
+
+cdef struct Holding:                # a batch of which some messages are finished
+    uint64_t epoch
+    uint64_t offset
+    const unsigned char *rest       # a byte for each message
+    uint64_t count
+
+
+cdef struct Lease:
+    uint64_t epoch
+    int64_t until                   # ns on CLOCK_BOOTTIME; 0 gives the queue back
+
+
+cdef inline int under_mutex(unsigned char *slot, SlotSection section, void *what, int64_t timeout_ns, int *outcome):
+    """Run a section under the mutex of a group-queue: after a short try, or a wait without the GIL. Returns an errno."""
+    cdef int failure = mutex_try(slot + G_MUTEX, 30)
+    if failure == 0:
+        outcome[0] = section(slot, what)
+        mutex_release(slot + G_MUTEX)
+    elif failure == EBUSY:
+        with nogil:
+            failure = mutex_wait(slot + G_MUTEX, timeout_ns)
+            if failure == 0:
+                outcome[0] = section(slot, what)
+                mutex_release(slot + G_MUTEX)
+    return failure
+
+
+cdef void settle_advance(unsigned char *slot) noexcept nogil:
+    """Finish moving ``committed_offset``: clear the bits it passes, then move it. A second time changes nothing."""
+    cdef uint64_t target = load64(slot + G_ADVANCE_TO)
+    cdef uint64_t offset = max(load64(slot + G_COMMITTED), target - min(target, <uint64_t>ACK_WINDOW))
+    cdef unsigned char *word
+    cdef uint64_t bits
+    while offset < target:
+        word = word_of(slot, offset)
+        bits = bits_in_word(&offset, target)
+        store64(word, load64(word) & ~bits)
+    reach_point(AT_ACK_CLEARED)
+    if load64(slot + G_HELD_OFFSET) <= target:
+        store64(slot + G_HELD_OFFSET, 0)
+    store64(slot + G_COMMITTED, target)
+
+
+cdef unsigned char *word_of(const unsigned char *slot, uint64_t offset) noexcept nogil:
+    """The word of the bitmap that holds the bit of an offset."""
+    return <unsigned char *>slot + G_ACKNOWLEDGED + offset % ACK_WINDOW // 64 * 8
+
+
+cdef uint64_t bits_in_word(uint64_t *offset, uint64_t end) noexcept nogil:
+    """The bits of ``[offset, end)`` in the word of ``offset``; moves ``offset`` behind them. The range is not empty."""
+    cdef uint64_t first = offset[0] % 64
+    cdef uint64_t count = min(64 - first, end - offset[0])
+    offset[0] += count
+    return ~<uint64_t>0 >> (64 - count) << first
+
+
+cdef bint is_acknowledged(const unsigned char *slot, uint64_t offset) noexcept nogil:
+    return load64(word_of(slot, offset)) >> (offset % 64) & 1
+
+
+cdef void settle_dead_advance(unsigned char *slot) noexcept nogil:
+    """Finish a move whose owner died in the middle of it."""
+    if load64(slot + G_ADVANCE_TO) != load64(slot + G_COMMITTED):
+        settle_advance(slot)
+
+
+cdef void advance(unsigned char *slot, uint64_t committed) noexcept nogil:
+    """Move ``committed_offset`` to the first unfinished message."""
+    cdef uint64_t target = committed
+    cdef uint64_t unfinished = 0
+    while target < committed + ACK_WINDOW and unfinished == 0:
+        unfinished = ~load64(word_of(slot, target)) >> (target % 64)
+        target += 64 - target % 64 if unfinished == 0 else lowest_bit(unfinished)
+    target = min(target, committed + ACK_WINDOW)
+    if target != committed:
+        store64(slot + G_ADVANCE_TO, target)
+        reach_point(AT_ACK_ADVANCING)
+        settle_advance(slot)
+
+
+cdef int acknowledge_section(unsigned char *slot, void *what) noexcept nogil:
+    """Acknowledge messages. Returns 2 for an offset beyond the window; the offsets before it are then marked."""
+    cdef const Marking *marking = <Marking *>what
+    cdef uint64_t committed, offset
+    cdef unsigned char *word
+    cdef Py_ssize_t number
+    if load64(slot + G_EPOCH) != marking.epoch:
+        return 0
+    settle_dead_advance(slot)
+    reach_point(AT_ACK_LOCKED)
+    committed = load64(slot + G_COMMITTED)
+    for number in range(marking.count):
+        offset = marking.offsets[number]
+        if offset < committed:
+            continue
+        if offset >= committed + ACK_WINDOW:
+            return 2
+        word = word_of(slot, offset)
+        store64(word, load64(word) | <uint64_t>1 << offset % 64)
+    reach_point(AT_ACK_MARKED)
+    advance(slot, committed)
+    return 1
+
+
+cdef int skip_section(unsigned char *slot, uint64_t epoch, uint64_t offset, uint64_t end) noexcept nogil:
+    """Finish every message in ``[offset, end)``, as acknowledge_section does. The caller has the mutex."""
+    cdef uint64_t committed, bits
+    cdef unsigned char *word
+    if epoch != load64(slot + G_EPOCH):
+        return 0
+    settle_dead_advance(slot)
+    reach_point(AT_ACK_LOCKED)
+    committed = load64(slot + G_COMMITTED)
+    if end > committed + ACK_WINDOW:
+        return 2
+    offset = max(offset, committed)
+    while offset < end:
+        word = word_of(slot, offset)
+        bits = bits_in_word(&offset, end)
+        store64(word, load64(word) | bits)
+    reach_point(AT_ACK_MARKED)
+    advance(slot, committed)
+    return 1
+
+
+cdef int expire_section(unsigned char *slot, void *what) noexcept nogil:
+    """Move ``committed_offset`` up to the oldest message that is there."""
+    cdef Expiry *expiry = <Expiry *>what
+    cdef uint64_t committed, offset, start
+    if expiry.epoch != load64(slot + G_EPOCH):
+        return 0
+    settle_dead_advance(slot)
+    committed = load64(slot + G_COMMITTED)
+    if committed >= expiry.low:
+        return 1
+    start = max(expiry.start, committed)
+    if start < expiry.low:
+        expiry.count = expiry.low - start
+    for offset in range(start, min(expiry.low, committed + ACK_WINDOW)):
+        expiry.count -= is_acknowledged(slot, offset)
+    store64(slot + G_ADVANCE_TO, expiry.low)
+    settle_advance(slot)
+    return 1
+
+
+cdef int lease_section(unsigned char *slot, void *what) noexcept nogil:
+    """Move the end of the lease, or give the queue back."""
+    cdef const Lease *lease = <Lease *>what
+    if lease.epoch != load64(slot + G_EPOCH):
+        return 0
+    if lease.until:
+        store64(slot + G_LEASE_UNTIL, lease.until)
+    else:
+        store64(slot + G_OWNER, 0)
+    return 1
+
+
+cdef int begin_section(unsigned char *slot, void *what) noexcept nogil:
+    """Count a delivery attempt, which outlives this process; return its number."""
+    cdef const Attempt *attempt = <Attempt *>what
+    cdef uint64_t held = load64(slot + G_HELD_ATTEMPTS)
+    cdef uint32_t attempts = <uint32_t>held
+    cdef int number = attempt.first
+    if attempt.epoch != load64(slot + G_EPOCH):
+        return 0
+    if load64(slot + G_HELD_OFFSET) == attempt.offset + 1:
+        if held >> 32 == attempt.number and attempts:
+            number = <int>min(attempts, <uint32_t>MOST_ATTEMPTS) + 1
+        store64(slot + G_HELD_ATTEMPTS, attempt.number << 32 | <uint64_t>number)
+        return number
+    store64(slot + G_HELD_OFFSET, 0)  # a death in between must not give this message the attempts of another one
+    store64(slot + G_HELD_ATTEMPTS, attempt.number << 32 | <uint64_t>number)
+    store64(slot + G_HELD_OFFSET, attempt.offset + 1)
+    return number
+
+
+cdef uint64_t held_number(const unsigned char *slot, uint64_t offset) noexcept nogil:
+    """The number of the first unfinished message in the batch at ``offset``, as far as it was noted."""
+    return load64(slot + G_HELD_ATTEMPTS) >> 32 if load64(slot + G_HELD_OFFSET) == offset + 1 else 0
+
+
+cdef int hold_section(unsigned char *slot, void *what) noexcept nogil:
+    """Note how many messages at the head of a batch are finished, for the next owner.
+
+    A queue has one such note at a time, until the committed offset has passed its batch.
+    """
+    cdef const Holding *holding = <Holding *>what
+    cdef uint64_t number = held_number(slot, holding.offset)
+    cdef uint64_t first = number
+    if holding.epoch != load64(slot + G_EPOCH):
+        return 0
+    if load64(slot + G_HELD_OFFSET) not in (0, holding.offset + 1):
+        return 1
+    while number < holding.count and holding.rest[number] != UNFINISHED:
+        number += 1
+    if first < number < holding.count:
+        store64(slot + G_HELD_ATTEMPTS, number << 32)
+        store64(slot + G_HELD_OFFSET, holding.offset + 1)
+    return 1

@@ -1,0 +1,115 @@
+# --- what is sent: the message, and the place where it then stands ------------------------------------------------------
+
+@cython.final
+@cython.freelist(256)
+cdef class Message:
+    """One message to send."""
+
+    cdef readonly str topic
+    cdef readonly object body
+    cdef readonly str tags
+    cdef readonly tuple keys
+    cdef readonly dict properties
+    cdef readonly int flag
+    cdef readonly int sys_flag          # of the body as it stands here, such as that it is compressed
+
+    def __init__(self, str topic not None, object body, *, str tags=None, object keys=(), object properties=None,
+                 int flag=0):
+        self.topic = topic
+        self.body = body
+        self.tags = tags
+        self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
+        self.properties = None if properties is None else dict(properties)
+        self.flag = flag
+
+    def with_body(self, bytes body not None, int sys_flag):
+        cdef Message message = Message.__new__(Message)
+        message.topic = self.topic
+        message.body = body
+        message.tags = self.tags
+        message.keys = self.keys
+        message.properties = self.properties
+        message.flag = self.flag
+        message.sys_flag = sys_flag
+        return message
+
+    def __repr__(self):
+        size = f"{len(self.body)} B" if isinstance(self.body, bytes) else type(self.body).__name__
+        return f"Message({self.topic!r}, <{size}>, tags={self.tags!r}, keys={self.keys!r})"
+
+    def __eq__(self, other):
+        return isinstance(other, Message) and self._fields() == (<Message>other)._fields()
+
+    __hash__ = None
+
+    cdef tuple _fields(self):
+        return self.topic, self.body, self.tags, self.keys, self.properties or {}, self.flag, self.sys_flag
+
+    def __reduce__(self):
+        return _message, (self.topic, self.body, self.tags, self.keys, self.properties, self.flag, self.sys_flag)
+
+
+def _message(topic, body, tags, keys, properties, flag, sys_flag):
+    cdef Message message = Message(topic, body, tags=tags, keys=keys, properties=properties, flag=flag)
+    message.sys_flag = sys_flag
+    return message
+
+
+@cython.final
+@cython.no_gc  # refers to a queue and nothing that could refer back
+@cython.freelist(256)
+cdef class SendResult:
+    """Where a sent message stands."""
+
+    cdef readonly object queue
+    cdef readonly uint64_t queue_offset
+    cdef readonly uint64_t commit_log_offset
+    cdef readonly uint64_t commit_log_end
+    cdef readonly bint is_duplicate     # nothing was sent: a message with the key of send_once stood there already
+    cdef char unique_key[32]
+    cdef str foreign_key                # of a message that another client made, when it has not 32 bytes; else None
+
+    @property
+    def message_id(self):
+        return self.unique_key[:32].decode("ascii") if self.foreign_key is None else self.foreign_key
+
+    def __repr__(self):
+        return (f"SendResult(message_id={self.message_id!r}, queue={self.queue!r}, "
+                f"queue_offset={self.queue_offset}, commit_log_offset={self.commit_log_offset}"
+                f"{', is_duplicate=True' if self.is_duplicate else ''})")
+
+    def __eq__(self, other):
+        return isinstance(other, SendResult) and self.__reduce__() == other.__reduce__()
+
+    __hash__ = None
+
+    def __reduce__(self):
+        return _send_result, (
+            self.queue, self.queue_offset, self.commit_log_offset, self.commit_log_end, self.message_id,
+            self.is_duplicate)
+
+
+def _send_result(queue, queue_offset, commit_log_offset, commit_log_end, str message_id not None,
+                 bint is_duplicate=False):
+    cdef SendResult result = SendResult.__new__(SendResult)
+    result.queue = queue
+    result.queue_offset = queue_offset
+    result.commit_log_offset = commit_log_offset
+    result.commit_log_end = commit_log_end
+    result.is_duplicate = is_duplicate
+    name_result(result, message_id)
+    return result
+
+
+def duplicate_of(ReceivedMessage message not None, object queue not None):
+    return _send_result(queue, message.queue_offset, message.commit_log_offset,
+                        message.commit_log_offset + message.frame.size, message.message_id, True)
+
+
+cdef int name_result(SendResult result, str message_id) except -1:
+    cdef bytes unique_key = message_id.encode()
+    if len(unique_key) == 32 and message_id.isascii():
+        memcpy(result.unique_key, PyBytes_AS_STRING(unique_key), 32)
+    else:
+        result.foreign_key = message_id
+    return 0
