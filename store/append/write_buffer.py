@@ -1,8 +1,8 @@
 """Write buffer: messages of one process that are not in the log yet and will be appended in batches.
 
-RocketMQ's transient store pool (``transientStorePoolEnable``) is the model. That pool, too, is flushed every 200 ms, and
-its messages die with the process. This buffer holds messages instead of a mapped page range, because the log belongs to
-several processes.
+RocketMQ's transient store pool (``transientStorePoolEnable``) is the model. That pool, too, is flushed every 200 ms,
+and its messages die with the process. This buffer holds messages instead of a mapped page range, because the log
+belongs to several processes.
 
 Consecutive messages of one topic and sharding key are one batch. Batches are appended in the order of their messages.
 A batch that fails stays in the buffer, and so do all batches behind it, so messages never overtake each other.

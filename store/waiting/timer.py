@@ -133,7 +133,7 @@ class Timer:
     # --- delivering -------------------------------------------------------------------------------
 
     def run(self, ended: Event) -> None:
-        """Deliver what is due until ``ended`` is set and :meth:`wake` is called; failures are logged and tried again."""
+        """Deliver what is due until ``ended`` is set and :meth:`wake` called; failures are logged and tried again."""
         self._heap, self._filled_to = TimerHeap(), 0
         pump = DuePump("the timer", self.look)
         while True:
@@ -169,14 +169,8 @@ class Timer:
         return LONGEST_SLEEP_MS if due is None else max(due - self.now_ms(), 0)
 
     def _has_come(self) -> bool:
-<<<<<<< HEAD
         """Ask to be woken by the next message of the timer; tell whether it has already come."""
-        at = queue_slot_at(self._topics.slot(QUEUE)) + layout.QUEUE_SLOT.at["waiting_lanes"]
-        self._state.words.set_bits(at, 1 << LANE)
-=======
-        """Ask to be woken by the next message of the timer; tell whether there is one already."""
         self._bell.arm(QUEUE)
->>>>>>> main
         return self._topics.max_offset(QUEUE) > self._filled_to
 
     def _fill(self, end: int) -> None:
