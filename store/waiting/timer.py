@@ -68,6 +68,8 @@ _log = logging.getLogger(__name__)
 
 _OFFSET = struct.Struct(">q")
 """Of the record, the first field of an entry."""
+_RETRY_PREFIX = "%RETRY%"
+"""Of the topic of a group's failed messages."""
 
 LANE = layout.ARRIVAL_LANES - 1
 """The arrival lane on which whoever delivers sleeps; consumers may share it."""
@@ -321,6 +323,8 @@ class Timer:
     def cancel(self, message_id: str, appender: Appender) -> bool:
         """Cancel a message that waits: it will not be delivered. False when it does not wait, or was never sent.
 
+        A message that waits for its retry was delivered before, and is not cancelled.
+
         The index is brought up to date first. Raises what an append and the index raise.
         """
         seen = -1
@@ -328,6 +332,8 @@ class Timer:
             seen = message.queue_offset
             if message.tags_code <= layout.MOST_TAGS_CODE:
                 break  # the id of an operation
+            if message.properties.get("REAL_TOPIC", "").startswith(_RETRY_PREFIX):
+                break
             if not self.bits.is_done(seen) and cancel_timed(appender, message) is not None:
                 return True
         return False  # if it was rolled meanwhile, the next look finds the new one
