@@ -20,7 +20,6 @@ Properties of the copy, as ``AbstractSendMessageProcessor.consumerSendMsgBack`` 
 from __future__ import annotations
 
 import enum
-import math
 import time
 from dataclasses import dataclass
 
@@ -181,7 +180,7 @@ class Retries:
         level, delay_s = self.policy.delay_level(failure.attempt), self.policy.delay_s(failure.attempt)
         if not level:
             properties = _without_wait(properties)
-        due_ms = time.time_ns() // 1_000_000 + math.ceil(delay_s * 1_000) if delay_s else 0
+        due_ms = -(-(time.time_ns() + round(delay_s * 1e9)) // 1_000_000) if delay_s else 0
         self._append(message, retry_topic(self._group), properties, failure.attempt, level, due_ms)
         return Outcome.RETRY
 
