@@ -215,7 +215,7 @@ class PushConsumer:
         started = [delivery.longest_running_since(now) for delivery in deliveries]
         return ConsumerCounters(
             in_flight=sum(delivery.running for delivery in deliveries),
-            handled=sum(delivery.counters.handled for delivery in deliveries),
+            handled=sum(delivery.handled for delivery in deliveries),
             failed=sum(delivery.counters.failed for delivery in deliveries),
             message_started_ns=min((at for at in started if at), default=0),
         )
