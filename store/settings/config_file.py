@@ -8,8 +8,8 @@ file                             what it says                                   
 ``config/delayOffset.json``      next message to deliver, of each delay level                ``ScheduleMessageService``
 ===============================  ==========================================================  =====================
 
-Each is a document (:mod:`rmqclient.store.settings.document`). What a broker wrote there and this module does not know
-is kept: topics, groups, fields.
+Each is a document (:mod:`rmqclient.store.settings.document`). This module keeps every topic, group
+and field of a broker that it does not know.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class Compaction:
         self._check_end(queue, done_to)
         if low > done_to:
             _log.error(
-                "queue %d of %s: somebody removed messages %d to %d, which were not compacted",
+                "queue %d of %s: messages %d to %d were removed before they were compacted",
                 *(queue.queue_id, queue.topic, done_to, low),
             )
         return max(done_to, low)

@@ -140,7 +140,9 @@ class Transactions:
         """
         queue = real_queue(half)
         if queue is None:
-            raise MessageRejected(f"message {half.queue_offset} of {HALF_TOPIC} is no half message of any queue")
+            raise MessageRejected(
+                f"message {half.queue_offset} of {HALF_TOPIC} names no queue in REAL_TOPIC and REAL_QID"
+            )
         with self._lock:
             self._settle()
             self._topics.make_lost(queue)
@@ -261,7 +263,7 @@ class Transactions:
                 reach(CrashPoint.HALF_PASSED)
                 renewed.append(half.queue_offset)
                 if fate[0] == GIVEN_UP_TOPIC:
-                    _tell_given_up(half)
+                    _log_given_up(half)
                 self._move_to(half.queue_offset + 1)
             return True
 
@@ -318,8 +320,7 @@ class Transactions:
         lost = [number for number in range(state.progress, low) if not self._operations().decides(number)]
         if lost:
             _log.error(
-                "retention has removed %d half messages, %d to %d, that nobody had decided: they are neither "
-                "committed nor rolled back",
+                "retention removed %d undecided half messages, %d to %d: they are neither committed nor rolled back",
                 len(lost),
                 lost[0],
                 lost[-1],
@@ -415,9 +416,9 @@ class Transactions:
         return self._appender
 
 
-def _tell_given_up(half: ReceivedMessage) -> None:
+def _log_given_up(half: ReceivedMessage) -> None:
     _log.error(
-        "nobody has decided message %s of producer group %r for topic %r after %d checks: it is in %s now; "
+        "message %s of producer group %r for topic %r is undecided after %d checks: it is in %s now; "
         "`rmq tx ls` shows it, `rmq tx commit` and `rmq tx rollback` decide it",
         half.message_id,
         group_of(half),
