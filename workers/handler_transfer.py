@@ -1,24 +1,24 @@
-"""How handlers reach a worker process: by reference if another process can import them, else by value.
+"""How handlers reach a worker process: by reference if another process can import them, and otherwise by value.
 
 =============  ==================================  ===================================================================
 mode           taken for                           what the worker gets
 =============  ==================================  ===================================================================
-by reference   whatever ``module:qualname`` gives  the object of that name in its own import of the module
+by reference   what its ``module:qualname`` names  the object of that name in its own import of the module
 by value       ``__main__``, notebooks, closures,  a copy, made by dill, of the function and of every global and
                ``partial``, methods                captured variable that it uses; all copies of one transfer share
-                                                   what they had in common, though not the rebinding of a global
+                                                   what they had in common, but not the rebinding of a global
 =============  ==================================  ===================================================================
 
-A copy of a lock is an unrelated lock, and dill makes it silently. So everything on the way into a copy is looked at,
-and what cannot be shared by copying is refused by the name of the variable that leads to it. Annotations are resolved
-before the transfer: dill takes along only the globals that the *code* of a function uses.
+A copy of a lock is an unrelated lock, and dill makes it silently. So every object on its way into a copy is inspected.
+An object that cannot be shared by copying is refused, with the name of the variable that leads to it. Annotations
+are resolved before the transfer: dill takes along only the globals that the *code* of a function uses.
 
-A retry policy names exceptions. One of ``__main__`` is copied together with the functions, so that what a copied
-function raises is what the policy means.
+A retry policy names exceptions. An exception class of ``__main__`` is copied together with the functions, so that a
+copied function raises the class that the policy names.
 
 A transfer carries code. It goes from a supervisor to its own workers, is never written to disk or into a topic, and
-holds for one version of Python only; another one may run its byte code wrongly or crash. Bodies of messages are never
-decoded with dill.
+is valid for one version of Python only: another version may run its byte code wrongly or crash. Bodies of
+messages are never decoded with dill.
 """
 
 # ruff: noqa: PLC0415 - dill is imported where a function travels by value, which is rare
@@ -77,9 +77,9 @@ _REFUSED: dict[tuple[str, str], str] = {
     ("msgspec._core", "StructMeta"): "a msgspec.Struct class that no other process can import",
     ("pydantic._internal._model_construction", "ModelMetaclass"): "a pydantic model that no other process can import",
 }
-"""What must not be copied, by module and name of its class, so that nothing is imported to compare.
+"""Objects that must not be copied, by module and name of their class, so that nothing is imported to compare.
 
-Subclasses count too. The last two are classes of classes: dill fails to rebuild such a class, or names one that the
+Subclasses count, too. The last two are metaclasses: dill fails to rebuild such a class, or refers to a class that the
 worker does not have.
 """
 
@@ -89,13 +89,14 @@ class Parcel:
     """One handler of a transfer."""
 
     handler: Handler
-    """With :func:`_on_its_way` in the place of its function."""
+    """With :func:`_on_its_way` instead of its function."""
 
     reference: str | None
-    """``module:qualname`` of the function; None for one that travels by value."""
+    """``module:qualname`` of the function; None if it travels by value."""
 
     copies_retry: bool = False
-    """Whether the retry policy travels by value, because it names a class that cannot be imported; else it is here."""
+    """Whether the retry policy travels by value, because it names a class that cannot be imported. Otherwise it is in
+    ``handler``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,10 @@ class CronParcel:
     """One schedule of a transfer."""
 
     cron: Cron
-    """With :func:`_on_its_way` in the place of its function."""
+    """With :func:`_on_its_way` instead of its function."""
 
     reference: str | None
-    """As that of a :class:`Parcel`."""
+    """As in :class:`Parcel`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +122,10 @@ class Transfer:
 
     values: bytes = field(repr=False)
     """dill of the functions that travel by value, in order, each with its parameter's annotation, and of the retry
-    policies that do; empty without any."""
+    policies that do; empty if nothing travels by value."""
 
     crons: tuple[CronParcel, ...] = ()
-    """In the order of the schedules; their functions come behind those of the handlers."""
+    """In the order of the schedules; their functions follow those of the handlers."""
 
 
 def transfer(app_or_handlers: App | Sequence[Handler]) -> Transfer:
@@ -132,7 +133,7 @@ def transfer(app_or_handlers: App | Sequence[Handler]) -> Transfer:
 
     Warns when the copies take more than 1 MiB, and names the largest captured variable.
 
-    Raises HandlerError for a handler that cannot travel; it names the captured variable that is in the way.
+    Raises HandlerError for a handler that cannot travel; the error names the captured variable that prevents it.
     """
     handlers = app_or_handlers.handlers if isinstance(app_or_handlers, App) else app_or_handlers
     crons = app_or_handlers.crons if isinstance(app_or_handlers, App) else []
@@ -150,10 +151,10 @@ def load(transfer: Transfer) -> list[Handler]:
 
 
 def load_all(transfer: Transfer) -> tuple[list[Handler], list[Cron]]:
-    """Return the handlers and the schedules, in the process that shall run them.
+    """Return the handlers and the schedules, in the process that will run them.
 
-    Raises HandlerError for a transfer by another version of Python and for a name that is not there, and whatever the
-    application's modules raise while they are imported.
+    Raises HandlerError for a transfer by another version of Python and for a name that does not exist. Errors that the
+    application's modules raise during their import pass unchanged.
     """
     if transfer.python != _PYTHON:
         raise HandlerError(
@@ -188,7 +189,7 @@ def _on_its_way() -> None:
 
 
 def reference(function: Any) -> str | None:
-    """Return ``module:qualname`` when another process that imports this gets the same object, else None."""
+    """Return ``module:qualname`` if another process that imports this gets the same object, and None otherwise."""
     if not _is_there(function) or function.__module__ == "__main__":
         return None
     if not _can_be_imported(sys.modules[function.__module__]):
@@ -199,8 +200,8 @@ def reference(function: Any) -> str | None:
 def captured(function: Callable[..., Any]) -> dict[str, object]:
     """Return, by name, what a copy of ``function`` takes along.
 
-    That is globals that it uses, variables of the functions around it, defaults, and attributes of ``self``. Functions
-    that are copied too are looked through. Modules are left out: they travel by name.
+    These are the globals that it uses, variables of the functions around it, defaults, and attributes of ``self``. The
+    variables of functions that are copied, too, are included. Modules are left out: they travel by name.
     """
     found: dict[str, object] = {}
     pending: list[object] = [function]
@@ -237,7 +238,7 @@ def _attribute(module: ModuleType, qualname: str) -> Any:
 
 
 def _can_be_imported(module: ModuleType) -> bool:
-    """Search for the module afresh, as another process does: it may be made by hand, or from a file elsewhere."""
+    """Search for the module afresh, as another process does: it may be made by hand, or come from another file."""
     parent, _, _ = module.__name__.rpartition(".")
     path = getattr(sys.modules.get(parent), "__path__", None)
     spec = getattr(module, "__spec__", None)
@@ -254,7 +255,7 @@ def _find(known_as: str) -> Any:
     module_name, _, qualname = known_as.partition(":")
     found = _attribute(importlib.import_module(module_name), qualname)
     if found is None:
-        raise HandlerError(f"{known_as} is not there in this process, although its supervisor has it")
+        raise HandlerError(f"{known_as} does not exist in this process, although its supervisor has it")
     return found
 
 
@@ -280,7 +281,7 @@ def _dump_copies(functions: Sequence[Callable[..., Any]], policies: Sequence[Ret
 
 
 def _trial(function: Callable[..., Any]) -> dict[str, int]:
-    """Dump each captured variable alone: for its size, and to know which one to blame. Raises HandlerError."""
+    """Dump each captured variable alone, for its size and to know which one to blame. Raises HandlerError."""
     handler = f"handler {function_name(function)}"
     annotation = payload_annotation(function)
     sizes: dict[str, int] = {}
@@ -297,18 +298,18 @@ def _trial(function: Callable[..., Any]) -> dict[str, int]:
 
 
 class _Refused(Exception):
-    """Something that must not be copied; the text says what it is."""
+    """An object that must not be copied; the text says what it is."""
 
 
 @contextlib.contextmanager
 def _blaming(subject: str) -> Iterator[None]:
-    """Turn whatever a dump raises into a HandlerError that begins with ``subject``."""
+    """Turn any exception of a dump into a HandlerError that begins with ``subject``."""
     advice = "put the handler into a module that workers can import"
     try:
         yield
     except _Refused as refused:
         raise HandlerError(
-            f"{subject}, and so {refused}: a worker would get an unrelated copy of it, or none. "
+            f"{subject}, and so {refused}: a worker would get an unrelated copy, or no copy. "
             f"Make it inside the handler, or {advice}"
         ) from None
     except RecursionError as error:
@@ -335,7 +336,7 @@ def _dump(value: object) -> bytes:
 
 
 def _inspection() -> Callable[[object], None]:
-    """Return what looks at everything that enters one copy: it raises _Refused, or the pickler goes on."""
+    """Return the inspector of one copy: for each object that enters the copy it raises _Refused or returns None."""
     why_not_of_kind: Callable[[type], str | None] = functools.cache(_why_not_of_kind)
     why_not_named: Callable[[type | FunctionType], str | None] = functools.cache(_why_not_named)
 
@@ -351,7 +352,7 @@ def _why_not_of_kind(kind: type) -> str | None:
 
 
 def _why_not_named(value: type | FunctionType) -> str | None:
-    """Say why a class or function can neither be found by its name nor copied: dill looks for names here only."""
+    """Say why a class or function can neither be found by its name nor copied: dill looks for names only here."""
     if reference(value) is not None:
         return None
     top = sys.modules.get(value.__module__.partition(".")[0])
@@ -384,7 +385,7 @@ _LOOKED_THROUGH = (FunctionType, MethodType, functools.partial)
 
 
 def _look_into(function: object) -> tuple[list[object], dict[str, object]]:
-    """Return the callables inside of a callable, and the variables that it takes along besides."""
+    """Return the callables inside a callable, and the other variables that it takes along."""
     if isinstance(function, functools.partial):
         arguments = {f"argument {number} of partial": value for number, value in enumerate(function.args)}
         return [function.func], {**arguments, **function.keywords}

@@ -85,7 +85,7 @@ def _import_file(path: Path) -> ModuleType:
 
 def _import_module(name: str, root: Path) -> ModuleType:
     if not name or name.startswith("."):
-        raise TargetError(f"{name!r} is no module name: write module:attribute or file.py:attribute")
+        raise TargetError(f"{name!r} is not a module name: write module:attribute or file.py:attribute")
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
     try:
@@ -102,7 +102,7 @@ def _import_module(name: str, root: Path) -> ModuleType:
 
 
 def _failure(name: str, error: BaseException) -> str:
-    """One line about an exception that a module raised while it was imported, with the place of its last frame."""
+    """Return one line about an exception that a module raised during its import, with the place of its last frame."""
     if isinstance(error, SyntaxError):
         return f"importing {name} failed: {error.msg} ({error.filename}, line {error.lineno})"
     last = traceback.extract_tb(error.__traceback__)[-1]

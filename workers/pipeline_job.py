@@ -1,4 +1,4 @@
-"""What ``spark-submit`` runs.
+"""The script that ``spark-submit`` runs.
 
 ::
 
@@ -7,7 +7,7 @@
 The arguments are those of ``rmq pipeline``, which prints this line.
 """
 
-# ruff: noqa: PLC0415 - the path is put right first
+# ruff: noqa: PLC0415 - the path must be set first
 
 from __future__ import annotations
 

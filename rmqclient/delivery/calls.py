@@ -1,4 +1,4 @@
-"""Calls: what one handler thread is doing, and counts of what all threads of a handler have done."""
+"""Calls: what one handler thread is doing and has done, and counts of what went wrong in all threads of a handler."""
 
 from __future__ import annotations
 
@@ -13,21 +13,18 @@ from rmqclient.message import ReceivedMessage
 
 
 class Counters:
-    """Counts of one handler in this process, since it started. Safe for threads."""
+    """Counts of what went wrong for one handler in this process, since it started. Safe for threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.handled = 0
-        """Messages that a handler finished and that were acknowledged."""
         self.failed = 0
         """Delivery attempts that failed."""
         self.refused = 0
         """Acknowledgements refused because the queue had gone to another member."""
 
-    def add(self, *, handled: int = 0, failed: int = 0, refused: int = 0) -> None:
+    def add(self, *, failed: int = 0, refused: int = 0) -> None:
         """Add to the counts."""
         with self._lock:
-            self.handled += handled
             self.failed += failed
             self.refused += refused
 
@@ -50,6 +47,8 @@ class Calls:
         """Calls begun so far."""
         self.running = 0
         """Messages whose handler runs now."""
+        self.handled = 0
+        """Messages that the handler finished and that were acknowledged. Only this thread counts them."""
         self.unfinished: Iterator[ReceivedMessage] = iter(())
         """The messages of its batch that it has not begun. Other threads may take them over."""
         self._relieved: list[ReceivedMessage] = []

@@ -46,7 +46,7 @@ class Delivery(ABC, Generic[Queue]):
             for number, calls in enumerate(self._calls)
         ]
         self.counters = Counters()
-        """What the threads have done so far."""
+        """What went wrong so far."""
         self._turns: Turns[Queue] = Turns(membership.bell, self._relief())
         self._acknowledger = Acknowledger(handler.group, self._turns, self.counters)
 
@@ -59,6 +59,11 @@ class Delivery(ABC, Generic[Queue]):
     def running(self) -> int:
         """Messages whose handler runs now."""
         return sum(calls.running for calls in self._calls)
+
+    @property
+    def handled(self) -> int:
+        """Messages that the handler finished and that were acknowledged."""
+        return sum(calls.handled for calls in self._calls)
 
     @property
     def queues(self) -> tuple[Queue, ...]:

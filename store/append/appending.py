@@ -1,4 +1,4 @@
-"""What the compiled append asks for between its attempts, and the repair of an append whose process died.
+"""Appending: what the compiled append asks for between its attempts, and the repair of an append whose process died.
 
 The append (``append_section`` in the kernel) runs under the append mutex and leaves a stage behind:
 
@@ -7,13 +7,13 @@ stage      what a death leaves                        what the next owner of the
 =========  =========================================  =====================================================
 idle       nothing                                    nothing
 copying    bytes from ``append_from`` to              zeroes them, and a blank record at ``published_to``,
-           ``written_to`` that nobody may read        durably
+           ``written_to`` that no process may read    durably
 recorded   whole records there, entries due           writes the entries, publishes records and queues, and
                                                       moves ``progress_at`` to ``progress_to``, or
                                                       sets those bits there
 =========  =========================================  =====================================================
 
-Both repairs can be done twice. So a message, or a whole batch, is there or is not, and never in part.
+Both repairs can be repeated. A message, or a whole batch, is therefore stored entirely or not at all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FilePair = tuple[Mapping, int, Mapping | None, int]
 
 
 class AppendFiles:
-    """The files of one process's appends."""
+    """What the appender of one process asks for: files, room on the disk, and repairs."""
 
     def __init__(self, parts: Parts, disk: Disk) -> None:
         self._state = parts.state
@@ -70,9 +70,9 @@ class AppendFiles:
                 self._state.allocated_to = following + files.file_bytes
 
     def log_files(self, size: int) -> FilePair:
-        """Map the commit log file that takes ``size`` bytes next, and the one behind it when they need it.
+        """Map the commit log file that takes the next ``size`` bytes, and the following file if they need it.
 
-        Raises StoreFull when a file is missing and there is no room for it, LimitReached, DiskFailed.
+        Raises StoreFull if a file is missing and there is no room for it, LimitReached, DiskFailed.
         """
         files, end = self._log_files, self._state.published_to
         base = files.base_of(end)
@@ -103,13 +103,13 @@ class AppendFiles:
         is_new = consume_queue.files.allocate(base)
         mapping = consume_queue.files.mapping(base)
         mapping.read_no_further()  # 10,000 queues would fill a gigabyte of memory with zeros
-        if is_new and first:  # a queue that has filled a file will fill this one, too
+        if is_new and first:  # a queue that has filled a file will fill the next one, too
             with store_errors(f"{consume_queue.files.path(base)} cannot be populated"):
                 mapping.populate()
         return mapping
 
     def repair(self) -> None:
-        """Finish or undo the append of a process that died in it. Raises StoreBusy, StoreCorrupt, LimitReached."""
+        """Finish or undo the append of a process that died during it. Raises StoreBusy, StoreCorrupt, LimitReached."""
         doing = "an append that was cut short cannot be repaired"
         with store_errors(doing), self._state.locked(self._state.append_mutex, self._config.lock_timeout_ms):
             repair(self._state, self._log_files, self._consume_queues, self._topics)
@@ -126,7 +126,7 @@ class AppendFiles:
 
 
 def repair(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueues, topics: TopicTable) -> None:
-    """Bring an interrupted append to its end or its begin; the caller holds the append mutex, or is alone."""
+    """Finish or undo an interrupted append; the caller holds the append mutex, or has the store for itself."""
     stage = state.append_stage
     if stage == layout.IDLE:
         return
@@ -168,9 +168,9 @@ def _complete(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQ
 
 
 def _advance_progress(state: SharedState) -> None:
-    """Move on the delay level, or the group, whose message was passed on, or mark that of the timer as done.
+    """Advance the delay level or the group whose message was passed on, or mark the message of the timer as done.
 
-    A word that is none of them was damaged.
+    Any other ``progress_at`` was damaged, and is left alone.
     """
     group_queue, rest = divmod(state.progress_at - _ADVANCE_TO, layout.GROUP_QUEUE_SLOT.size)
     is_of_a_group = rest == 0 and 0 <= group_queue < state.group_queue_count

@@ -1,9 +1,9 @@
 """Preparer: keeps the pages ahead of this process's appends populated.
 
 The first touch of a page costs more than copying a record into it, and it happens under the append mutex. A thread of
-the appending process takes that cost ahead of the writer, without the GIL (``Ahead`` in the kernel), and lets
-go of the pages behind it before the flush has to. Page tables belong to a process, so no other process can do it for
-this one; making the next *file* is the housekeeper's work.
+the appending process pays that cost ahead of the writer, without the GIL (``Ahead`` in the kernel). It also releases
+the pages behind the writer before the flush has to. Page tables belong to a process, so no other process can do this;
+making the next *file* is the housekeeper's work.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from rmqclient.store.runtime.shared_state import SharedState
 
 LEAST_AHEAD_BYTES = 1 << 20
 MOST_AHEAD_BYTES = 16 << 20
-"""More would be written to the disk as zeros by the next flush, and be write-protected again before its use."""
+"""The next flush would write more pages than these as zeros, and write-protect them again before their use."""
 
 
 class Preparer:
-    """The thread. It starts with the appender of a process and ends with :meth:`close`."""
+    """The thread that populates pages. It starts with the appender of a process and ends with :meth:`close`."""
 
     def __init__(self, state: SharedState, log_files: FileQueue, appender: Appender) -> None:
         self._state = state
@@ -49,5 +49,5 @@ class Preparer:
                 if behind is mapping:
                     behind = None
                 populated_to = self._ahead.populate(mapping, base, start, LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, behind)
-            except (QueueError, OSError):  # not made yet, or no memory for it: whoever appends is told
+            except (QueueError, OSError):  # the file is missing yet, or memory is: the next append reports it
                 self._ahead.wait_for_append()

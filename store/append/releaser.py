@@ -1,9 +1,9 @@
-"""Releaser: gives the blocks of removed files back.
+"""Releaser: gives the disk blocks of removed files back.
 
-A file that was removed keeps its blocks as long as any process has it mapped, and an idle consumer keeps the file of
-the last message that it took for days. So every process that has a store open has a thread that sleeps until somebody
-removes files, and then puts zeros in the place of those that are gone (``Mapping.detach``). Whoever reads there finds
-no record, looks at the oldest offset, and knows that the message was removed.
+A removed file keeps its blocks while any process has it mapped, and an idle consumer keeps the file of the last message
+that it took mapped for days. So every process that has a store open has a thread that sleeps until files are removed,
+and then maps zeros over them (``Mapping.detach``). A reader of such a mapping finds no record, looks at the oldest
+offset, and knows that the message was removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST_SLEEP_MS = 5_000
 
 
 class Releaser:
-    """The thread of one open store. It ends with :meth:`close`, or when nobody refers to the mappings any more."""
+    """The thread of one open store. It ends with :meth:`close`, or when the mappings are garbage."""
 
     def __init__(self, state: SharedState, mappings: MappingCache) -> None:
         self._words = state.words

@@ -1,8 +1,8 @@
-"""Staged records: records that wait in a file of their own until all of their batch may be appended.
+"""Staged records: records that wait in a file of their own until their whole batch may be appended.
 
-Tasks of a Spark job encode rows, and append nothing. What they stage is a record in all but what is known only when it
-is appended: queue offset, commit log offset, store timestamp, CRC, and the first half of its unique key. The file of
-one task is a row of runs, each of which goes to one queue; big-endian::
+Tasks of a Spark job encode rows, and append nothing. A staged record lacks only the fields that the append fills in:
+queue offset, commit log offset, store timestamp, CRC, and the first half of its unique key. The file of one task is a
+sequence of runs, each of which goes to one queue; big-endian::
 
     byte  size  field       meaning
     ----  ----  ----------  -------
@@ -14,11 +14,11 @@ one task is a row of runs, each of which goes to one queue; big-endian::
     ----  ----
       17
 
-Then each staged record: 8 bytes of tags code, as its consume queue entry will hold it, 8 bytes with the number of the
-row within its part, the record. A born timestamp of -2**63 stands for the time of the append.
+Each staged record of a run follows: 8 bytes of tags code, as its consume queue entry will hold it, 8 bytes with the
+number of the row within its part, and the record. A born timestamp of -2**63 stands for the time of the append.
 
-A unique key is 32 hexadecimal digits, as every client of RocketMQ makes them: 16 that stand for the batch and the part,
-and 16 with the number of the row. So what of a batch has landed is found in the log, at no cost for who appends.
+A unique key is 32 hexadecimal digits, as every client of RocketMQ makes them: 16 digits for the batch and the part, and
+16 digits with the number of the row. So the log itself says which rows of a batch have landed, at no cost for appends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _BROKER_PORT = 10_911
 
 
 def stager(topic: str | None, part: int, queue_count_of: Callable[[str], int], log_file_bytes: int) -> Stager:
-    """Return what encodes the rows of one part, for a store with commit log files of this size."""
+    """Return an encoder for the rows of one part, for a store with commit log files of ``log_file_bytes``."""
     largest_body = log_file_bytes - layout.MAX_RECORD_OVERHEAD - layout.BLANK_RECORD.size
     return Stager(
         queue_count_of,
@@ -80,7 +80,7 @@ def unique_prefix(application: str, batch: int, part: int) -> int:
 
 
 def map_whole(path: Path, size: int, digest: int) -> Mapping | None:
-    """Map a file of staged records; None when it is not there, or not as it was written."""
+    """Map a file of staged records; None if it is missing, or differs from what was written."""
     try:
         content = map_file(path, size, writable=False)
     except (FileNotFoundError, StoreCorrupt):
@@ -89,9 +89,9 @@ def map_whole(path: Path, size: int, digest: int) -> Mapping | None:
 
 
 def append(appender: Appender, content: Mapping, prefix: int, landed: Landed | None = None) -> int:
-    """Append the staged records of one part, but for those that have landed; return how many.
+    """Append the staged records of one part except those that have landed; return how many.
 
-    Raises what ``Appender.append`` raises, with the records before that in the log.
+    Raises what ``Appender.append`` raises. The records before the failure are then in the log.
     """
     position = appended = 0
     while position < len(content):
@@ -103,7 +103,7 @@ def append(appender: Appender, content: Mapping, prefix: int, landed: Landed | N
 def find_landed(files: FileQueue, begin: int, end: int, parts: list[tuple[int, int]]) -> Landed:
     """Find which rows of the ``parts``, each (unique prefix, rows), stand in the log between two offsets.
 
-    A record that is damaged has not landed: nobody gets it.
+    A damaged record counts as missing, because no consumer gets it.
     """
     landed = Landed(parts)
     offset = begin

@@ -1,11 +1,11 @@
-"""Write buffer: messages of one process that are not in the log yet, and are appended in batches.
+"""Write buffer: messages of one process that are not in the log yet and will be appended in batches.
 
-RocketMQ's transient store pool (``transientStorePoolEnable``) is the model: it, too, is flushed every 200 ms, and the
-messages in it are lost with the process. Here the buffer holds messages instead of a mapped page range, because
-the log belongs to several processes.
+RocketMQ's transient store pool (``transientStorePoolEnable``) is the model. That pool, too, is flushed every 200 ms,
+and its messages die with the process. This buffer holds messages instead of a mapped page range, because the log
+belongs to several processes.
 
-Consecutive messages of one topic and sharding key are one batch. Batches are appended in the order of their messages,
-and the one that fails stays with all behind it, so messages never overtake each other.
+Consecutive messages of one topic and sharding key are one batch. Batches are appended in the order of their messages.
+A batch that fails stays in the buffer, and so do all batches behind it, so messages never overtake each other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Batch:
     topic: str
     sharding_key: str | None
     queue: int | None
-    """Number of the only queue that its messages may go to; None where the queues take turns."""
+    """Number of the only queue that its messages may go to; None if the queues take turns."""
     room: int
     messages: list[Message] = field(default_factory=list)
     size: int = 0
@@ -42,7 +42,7 @@ class WriteBuffer:
     """Collects messages up to ``limit_bytes`` of records, for any thread of one process.
 
     A thread of its own flushes every ``commit_interval_ms``. Adding a message waits for a flush only if the buffer is
-    full, so that a slow disk or a stuck append of another process does not hold senders up before that.
+    full, so a slow disk or a stuck append of another process does not delay senders before that.
     """
 
     def __init__(self, appender: Appender, config: StoreConfig, limit_bytes: int) -> None:
@@ -68,15 +68,15 @@ class WriteBuffer:
         return self._closed.is_set()
 
     def __len__(self) -> int:
-        """Messages that are not in the log yet."""
+        """Return how many messages are not in the log yet."""
         with self._lock:
             return sum(len(batch.messages) for batch in self._batches)
 
     def add(self, message: Message, sharding_key: str | None) -> None:
         """Take a message, whose body must be bytes; flushes first if the message does not fit.
 
-        Raises what an append of it would raise, and what the last flush raised, if no later one succeeded. The message
-        was not taken then.
+        Raises what an append of the message would raise. Also raises what the last flush raised, unless a later flush
+        succeeded. In both cases the message was not taken.
         """
         size = self._appender.record_size(message, sharding_key)
         queue = self._appender.queue_of(message, sharding_key)
@@ -84,14 +84,14 @@ class WriteBuffer:
             self.flush()
 
     def flush(self) -> int:
-        """Append everything now; return how many messages. Raises as an append; what is left stays in the buffer."""
+        """Append everything now; return how many messages. Raises as an append; the rest stays in the buffer."""
         with self._flushing:
             self._check_open()
             self._failure = None
             return self._flush()
 
     def close(self) -> None:
-        """Flush and stop. When that fails and may succeed later, this raises and the buffer stays open."""
+        """Flush and stop. Raises as an append; if the error is retryable, the buffer stays open."""
         with self._flushing:
             try:
                 while not self.is_closed:
@@ -142,7 +142,7 @@ class WriteBuffer:
                 self._closed.set()
 
     def _flush(self) -> int:
-        """Append the batches that are there now, oldest first; the caller has ``_flushing``."""
+        """Append the present batches, oldest first; the caller holds ``_flushing``."""
         flushed = 0
         for _ in range(len(self._batches)):
             with self._lock:

@@ -1,11 +1,11 @@
-"""Cold reads: files of the store read by ``pread``, for whoever looks at more of it than what is being used just now.
+"""Cold reads: files of the store read by ``pread``, for readers of files that are not in use.
 
-Through a mapping, a disk that cannot read a page and a file that was shortened end the process with SIGBUS, and
-whatever was looked at counts as in use. ``pread`` returns an error instead, here :class:`StoreCorrupt` with the place,
-and its pages are the first that the kernel drops. Both see the same bytes: a mapping is shared.
+Through a mapping, a page that the disk cannot read, or a file that was shortened, ends the process with SIGBUS, and
+every page that was looked at counts as in use. ``pread`` returns an error instead, which becomes :class:`StoreCorrupt`
+with the position, and the kernel drops its pages first. Both see the same bytes, because a mapping is shared.
 
-So recovery, ``verify``, ``dump`` and single messages are read by this. Appending and consuming, which are where the
-pages are warm, use mappings (store/files/file_queue.py).
+Recovery, ``verify``, ``dump`` and the lookup of single messages read this way. Appending and consuming use mappings
+(store/files/file_queue.py), because their pages are warm.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.mapped_file import FileIdentity, is_at, open_file, open_plain
 
 DESCRIPTORS = 16
-"""Descriptors kept by default: of the last files that were read from."""
+"""Descriptors that are kept open by default, of the files that were read last."""
 
 
 class ColdReads:
     """Reads from files, of which at most ``limit`` stay open; the least recently used is closed first.
 
-    With ``any_size`` what a file lacks reads as zeros, and what stands behind its right size is not looked at.
+    With ``any_size``, bytes that a file lacks read as zeros, and bytes beyond its right size are ignored.
     """
 
     def __init__(self, limit: int = DESCRIPTORS, *, any_size: bool = False) -> None:
@@ -38,13 +38,13 @@ class ColdReads:
     def read(self, path: str, size: int, position: int, count: int) -> bytes:
         """Return ``count`` bytes from ``position`` on, fewer only at the end of the file.
 
-        Raises FileNotFoundError, and StoreCorrupt with the place when the file has not ``size`` bytes or a byte cannot
-        be read.
+        Raises FileNotFoundError, and StoreCorrupt with the position when the file does not have ``size`` bytes or a
+        byte cannot be read.
         """
         file = self._file(path, size)
         count = max(0, min(count, size - position))
         content = file.read(position, count)
-        while len(content) < count:  # a signal, 2 GiB in one call, or a bad page further on
+        while len(content) < count:  # A read ends early at a signal, after 2 GiB, or before a bad page further on.
             content += file.read(position + len(content), count - len(content))
         return content
 
@@ -59,12 +59,12 @@ class ColdReads:
     def data_begin(self, path: str, size: int, position: int) -> int:
         """Return the first byte at or above ``position`` that may not be zero, ``size`` when all that follow are.
 
-        What was reserved and never written to is known to be zero without a look at it. Raises as :meth:`read`.
+        Bytes that were reserved and never written are known to be zero without reading them. Raises as :meth:`read`.
         """
         return self._file(path, size).seek(position, os.SEEK_DATA, nowhere=size)
 
     def data_end(self, path: str, size: int, position: int) -> int:
-        """Return the first byte at or above ``position`` that is known to be zero, ``size`` when none is."""
+        """Return the first byte at or above ``position`` that is known to be zero, or ``size``."""
         return self._file(path, size).seek(position, os.SEEK_HOLE, nowhere=size)
 
     def drop(self, path: str) -> None:
@@ -73,7 +73,7 @@ class ColdReads:
             self._files.pop(path, None)
 
     def release_removed(self) -> None:
-        """Close the files that were removed or replaced meanwhile, which keep their blocks while they are open."""
+        """Close the files that were removed or replaced. An open file keeps its blocks on the disk."""
         with self._lock:
             for path in [path for path, file in self._files.items() if not is_at(path, file.identity())]:
                 del self._files[path]
@@ -96,7 +96,7 @@ class ColdReads:
 
 
 class _File:
-    """An open file. It is closed when the last one who reads from it has ended, whoever dropped it meanwhile."""
+    """An open file. It is closed when its last reader has finished, even if it was dropped before."""
 
     def __init__(self, path: Path, size: int, any_size: bool) -> None:
         self._descriptor = -1
@@ -104,7 +104,7 @@ class _File:
         self._size = size
         self._any_size = any_size
         self._descriptor = open_plain(path, os.O_RDONLY) if any_size else open_file(path, size, os.O_RDONLY)
-        # No reading ahead: a look at one entry would fill memory with the file. Who reads on asks for more at once.
+        # No reading ahead: reading one entry would fill memory with the file. Sequential readers ask for more at once.
         os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     def identity(self) -> FileIdentity:
@@ -135,15 +135,13 @@ class _File:
         except OSError as error:
             raise StoreCorrupt(self._path, position, f"cannot be read: {error.strerror}") from error
         if not count:
-            content = self.read(
-                position, len(buffer)
-            )  # which says that the file ends here, or what stands for the rest
+            content = self.read(position, len(buffer))  # raises that the file ends here, or returns zeros for the rest
             buffer[: len(content)] = content
             return len(content)
         return count
 
     def seek(self, position: int, whence: int, *, nowhere: int) -> int:
-        """SEEK_DATA and SEEK_HOLE of lseek; a file system that knows neither says that all is data."""
+        """SEEK_DATA and SEEK_HOLE of lseek; a file system that supports neither reports everything as data."""
         try:
             return os.lseek(self._descriptor, position, whence)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Compacted file: the latest message of each key of one queue, up to some queue offset.
+"""Compacted file: the latest message of each key of one queue, up to a queue offset.
 
 ``compaction/<topic>/<queue id>/compacted``, one file for each queue of a compact topic, big-endian::
 
@@ -14,7 +14,7 @@
       44
 
 Then the records as they stood in the commit log, back to back, by queue offset; then one entry for each; then the
-header again, for the case that its first bytes cannot be read::
+header again, in case the first copy cannot be read::
 
     byte  size  field         meaning
     ----  ----  ------------  -------
@@ -27,7 +27,8 @@ header again, for the case that its first bytes cannot be read::
       32
 
 A file is never changed. Its successor is written beside it (``compacted.tmp``), flushed, and renamed over it, and then
-the directory is flushed: a crash leaves the old one or the new one. Who has the old one open reads on in it.
+the directory is flushed: a crash leaves the old file or the new one. A reader that has the old one open goes on reading
+it.
 
 Invariants, checked by ``rmq store verify``:
 
@@ -67,7 +68,7 @@ _COMMIT_LOG_OFFSET = layout.RECORD_HEADER.at["commit_log_offset"]
 _ENTRIES_AT_ONCE = 256
 _RECORDS_AT_ONCE = 1 << 18
 _FEW_RECORDS = 64
-"""A crash point is passed after so many."""
+"""A crash point is passed after this many records."""
 
 
 class CompactedEntry(NamedTuple):
@@ -76,7 +77,7 @@ class CompactedEntry(NamedTuple):
     queue_offset: int
     position: int
     delete_at: int
-    """When a tombstone may go, in ms since the epoch; 0 for a message with a body."""
+    """When a tombstone may be removed, in ms since the epoch; 0 for a message with a body."""
     size: int
 
 
@@ -105,7 +106,7 @@ class CompactedFile:
         self.identity: FileIdentity = (status.st_dev, status.st_ino)
         fields = self._header(0, status.st_size) or self._header(status.st_size - _HEADER.size, status.st_size)
         if fields is None:
-            raise StoreCorrupt(path, 0, "neither of its two headers is whole")
+            raise StoreCorrupt(path, 0, "both of its headers are damaged")
         self.compacted_to: int = fields["compacted_to"]
         self.count: int = fields["count"]
         self.entries_at: int = fields["entries_at"]
@@ -118,11 +119,11 @@ class CompactedFile:
 
     @property
     def is_current(self) -> bool:
-        """Whether no later one has its name."""
+        """Whether the file at its path is still this one."""
         return is_at(str(self.path), self.identity)
 
     def entry(self, number: int) -> CompactedEntry | None:
-        """Return an entry, None for one that is damaged."""
+        """Return an entry, or None if it is damaged."""
         start, content = self._entries
         at = (number - start) * _ENTRY.size
         if not 0 <= at < len(content):
@@ -143,9 +144,9 @@ class CompactedFile:
         return self.entries_at + number * _ENTRY.size
 
     def first_at(self, queue_offset: int) -> int:
-        """Return the number of the first entry that has this queue offset or a later one; the count without one.
+        """Return the number of the first entry with this queue offset or a later one; the count if there is none.
 
-        One that is damaged counts with the next whole one.
+        A damaged entry counts with the next whole one.
         """
         low, high = 0, self.count
         while low < high:
@@ -158,7 +159,7 @@ class CompactedFile:
         return low
 
     def record(self, entry: CompactedEntry) -> ReceivedMessage | None:
-        """Return the message of an entry, None when it is damaged."""
+        """Return the message of an entry, or None if it is damaged."""
         start, content = self._records
         at = entry.position - start
         if at < 0 or at + entry.size > len(content):
@@ -176,13 +177,13 @@ class CompactedFile:
         return found if place == (self.queue, entry.queue_offset, entry.size) else None
 
     def messages(self, start: int = 0) -> Iterator[tuple[int, CompactedEntry | None, ReceivedMessage | None]]:
-        """Yield from entry ``start`` on number, entry and message of each; None for what is damaged."""
+        """Yield number, entry and message of each entry from ``start`` on; None stands for a damaged part."""
         for number in range(start, self.count):
             entry = self.entry(number)
             yield number, entry, None if entry is None else self.record(entry)
 
     def first_offset(self) -> int | None:
-        """Return the lowest queue offset, None when there is no message."""
+        """Return the lowest queue offset, or None if there is no message."""
         return next((entry.queue_offset for entry in map(self.entry, range(self.count)) if entry is not None), None)
 
     def _header(self, at: int, size: int) -> dict[str, int] | None:
@@ -195,7 +196,7 @@ class CompactedFile:
         return fields if is_whole and fits else None
 
     def _read(self, position: int, count: int) -> bytes:
-        """Return bytes, fewer where the disk cannot read them."""
+        """Return bytes; fewer if the disk cannot read them all."""
         try:
             return os.pread(self._descriptor, count, position)
         except OSError as error:
@@ -204,7 +205,7 @@ class CompactedFile:
 
 
 def open_compacted(root: Path, queue: MessageQueue) -> CompactedFile | None:
-    """Open the compacted file of a queue, None when there is none. Raises as :class:`CompactedFile`."""
+    """Open the compacted file of a queue; None if the queue has no such file. Raises as :class:`CompactedFile`."""
     try:
         return CompactedFile(path_of(root, queue), queue)
     except FileNotFoundError:
@@ -219,7 +220,7 @@ def compacted_queues(root: Path) -> Iterator[MessageQueue]:
 
 
 class CompactedWriter:
-    """Writes the next compacted file of a queue. A context manager: what is not finished is removed.
+    """Writes the next compacted file of a queue. A context manager: an unfinished file is removed.
 
     Raises StoreFull, LimitReached, DiskFailed.
     """
@@ -237,7 +238,7 @@ class CompactedWriter:
         self._position = _HEADER.size
 
     def add(self, message: ReceivedMessage, delete_at: int) -> None:
-        """Write one record, with a later queue offset than the one before."""
+        """Write one record. Its queue offset must be greater than that of the record before."""
         fields = (message.queue_offset, self._position, delete_at, message.size)
         packed = _ENTRY.pack(*fields, 0)[: _ENTRY.at["crc"]]
         self._entries += packed + zlib.crc32(packed).to_bytes(4, "big")
@@ -249,7 +250,7 @@ class CompactedWriter:
             reach(CrashPoint.COMPACTION_HALF_WRITTEN)
 
     def finish(self, compacted_to: int, made_at: int) -> None:
-        """Put the new file into the place of the old one, durably."""
+        """Replace the old file by the new one, durably."""
         fields = (layout.COMPACTED_MAGIC, compacted_to, self._position, self.count, made_at)
         packed = _HEADER.pack(*fields, 0)[: _HEADER.at["crc"]]
         header = packed + zlib.crc32(packed).to_bytes(4, "big")
@@ -274,14 +275,14 @@ class CompactedWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(OSError):  # the next pass removes it; closing writes what is buffered, too
+        with contextlib.suppress(OSError):  # The next pass removes it. Closing also writes the buffer.
             self._file.close()
         with contextlib.suppress(OSError):
             self._temporary.unlink(missing_ok=True)
 
 
 class CompactedQueue:
-    """The messages of one queue that stand below the begin of the log, for one thread that reads on.
+    """The messages of one queue that lie below the start of the log, for one thread that reads in order.
 
     ``log_low`` returns the queue offset of the oldest message that the log has.
     """
@@ -296,10 +297,10 @@ class CompactedQueue:
         self._told: set[int] = set()
 
     def __call__(self, queue_offset: int) -> tuple[int, ReceivedMessage | None, int]:
-        """Return the first message at a queue offset or behind it, its queue offset, and where the log begins.
+        """Return the first message at or above a queue offset, with its queue offset.
 
-        Where the log begins, and None, when no such message stands below it. Damaged messages are told once and
-        stepped over. Raises StoreCorrupt when the file cannot be read at all.
+        If no such message lies below the start of the log, return None and the offset where the log starts. Damaged
+        messages are reported once and skipped. Raises StoreCorrupt when the file cannot be read at all.
         """
         low = self._log_low()
         file = self._file_for(low) if queue_offset < low else None
@@ -316,9 +317,9 @@ class CompactedQueue:
         return low, None, low
 
     def _file_for(self, low: int) -> CompactedFile | None:
-        """Return the file in which to read: the one that is open, unless a later one is needed or has been there long.
+        """Return the file to read: the open one, unless a later one is needed or has been there for long.
 
-        One that was replaced keeps its blocks while it is open.
+        A replaced file keeps its blocks while it is open.
         """
         self._reads += 1
         file = self._file
@@ -342,7 +343,7 @@ class CompactedQueue:
 
 
 def keep_aside(file: CompactedFile) -> Path:
-    """Copy a file that is damaged, durably, before a new one takes its place; return where to."""
+    """Copy a damaged file, durably, before a new one takes its place; return the path of the copy."""
     aside = file.path.with_name(f"{FILE_NAME}.damaged-{file.compacted_to}")
     with store_errors(f"{aside} cannot be written"):
         shutil.copyfile(file.path, aside)
@@ -356,7 +357,7 @@ def keep_aside(file: CompactedFile) -> Path:
 
 
 def make_durable_directory(path: Path, root: Path) -> None:
-    """Make a directory inside of ``root`` with those above it, names on the disk."""
+    """Make a directory inside ``root`` and the directories above it, and make their names durable."""
     with store_errors(f"{path} cannot be made"):
         missing = [each for each in (path, *path.parents) if each.is_relative_to(root) and not each.is_dir()]
         make_directory(path)

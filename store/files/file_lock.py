@@ -1,25 +1,25 @@
 """The lock file: who is alive in a store directory and who holds which role.
 
-Locks are single bytes of ``<root>/lock``. The kernel lets go of them when their holder dies, however it dies,
-so nobody cleans up after anybody::
+Locks are single bytes of ``<root>/lock``. The kernel releases them when their holder dies, however it dies,
+so no process has to clean up after another::
 
     byte         name              held                  by whom
     -----------  ----------------  --------------------  -------------------------------------------------------
     0            BROKER_BYTE       shared, for life      every process that has the store open; the first opener
                                                          takes it exclusively while it recovers. A RocketMQ
                                                          broker holds it exclusively for life
-    1            GATE_BYTE         exclusive, short      whoever is opening or closing the store
+    1            GATE_BYTE         exclusive, short      a process that opens or closes the store
     2            HOUSEKEEPER_BYTE  exclusive, as a role  the housekeeper
-    3            TOPIC_BYTE        exclusive, short      whoever makes a topic or writes files of ``config/``
+    3            TOPIC_BYTE        exclusive, short      a process that makes a topic or writes ``config/``
     4            SUPERVISOR_BYTE   shared, for life      supervisors: others leave the housekeeper's role to them
-    5            INDEX_BYTE        exclusive, short      whoever adds index entries or removes index files
-    6            SCHEDULE_BYTE     exclusive, short      whoever delivers delayed messages
-    7            COMPACTION_BYTE   exclusive, a pass     whoever compacts a queue of a compact topic
+    5            INDEX_BYTE        exclusive, short      a process that adds index entries or removes index files
+    6            SCHEDULE_BYTE     exclusive, short      a process that delivers delayed messages
+    7            COMPACTION_BYTE   exclusive, a pass     a process that compacts a queue of a compact topic
     4096 + slot  MEMBER_BYTES      exclusive, for life   a member of a group; its release is the death notice
     8192 + slot  WORKER_BYTES      exclusive, for life   a worker; its release is the death notice
-    12288 + n    ONCE_BYTES        exclusive, short      whoever sends with a key that has this number
-    65536 + n    CRON_BYTES        exclusive, short      whoever sends the messages of a schedule; n is a hash of its
-                                                         name
+    12288 + n    ONCE_BYTES        exclusive, short      a process that sends with a key that has this number
+    65536 + n    CRON_BYTES        exclusive, short      a process that sends the messages of a schedule; n is a
+                                                         hash of its name
 
 The kind of lock is the open file description lock (``F_OFD_SETLK``), because the other two kinds each fail here:
 
@@ -28,7 +28,7 @@ The kind of lock is the open file description lock (``F_OFD_SETLK``), because th
   ``FileChannel.tryLock(0, 1, false)`` (``DefaultMessageStore.start``); the two kinds do exclude each other.
 - ``flock`` neither excludes a broker nor locks single bytes.
 
-What an open file description lock asks for in return:
+An open file description lock has a price:
 
 - It belongs to the *description*, which a forked child shares. It lives until the last descriptor is closed: a
   child that kept its copy would keep the locks of a dead parent, and one that unlocked would unlock its parent.
@@ -75,7 +75,7 @@ CRON_BYTES = 65_536
 CRON_STRIPES = 4_096
 
 CONTENT = b"lock"
-"""What the file holds. RocketMQ writes it in ``DefaultMessageStore.start``; nobody reads it."""
+"""Content of the file. RocketMQ writes it in ``DefaultMessageStore.start``; no program reads it."""
 
 _NAMES = {
     BROKER_BYTE: "the store itself",
@@ -142,10 +142,10 @@ class LockFile:
         return byte in self._own
 
     def holder(self, byte: int) -> int | None:
-        """Return who keeps this handle from locking ``byte`` exclusively; locks of this handle do not count.
+        """Return the process whose lock keeps this handle from locking ``byte`` exclusively.
 
-        ``None`` when nobody does; the pid for a POSIX record lock, as a RocketMQ broker's; 0 when the kernel
-        cannot tell: an open file description lock, or a process of a container whose pids are not seen here.
+        ``None`` if the byte is free; the pid for a POSIX record lock, such as a RocketMQ broker's; 0 if the kernel
+        cannot tell: for an open file description lock, or for a process of a container whose pids are not visible here.
         """
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
         kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(self._open_file(), fcntl.F_OFD_GETLK, asked))
@@ -157,7 +157,7 @@ class LockFile:
         Two handles that both hold it shared and both wait here wait for each other until the time is up.
 
         Raises:
-            StoreBusy: the time is up; the message says what was waited for and, if known, who holds it.
+            StoreBusy: the time is up; the message names the byte and, if known, the process that holds it.
         """
         deadline = time.monotonic() + timeout_s
         pause_s = _FIRST_PAUSE_S
@@ -176,7 +176,7 @@ class LockFile:
         Not reentrant: the thread that holds it and asks again gets ``StoreBusy``.
 
         Raises:
-            StoreBusy: it could not be had within ``timeout_s`` seconds.
+            StoreBusy: the byte was not free within ``timeout_s`` seconds.
         """
         deadline = time.monotonic() + timeout_s
         section = self._sections.setdefault(byte, threading.Lock())
@@ -224,7 +224,7 @@ class LockFile:
 
 
 def byte_name(byte: int) -> str:
-    """Return what a byte of the lock file stands for, for messages."""
+    """Return the name of a byte of the lock file, for error messages."""
     if MEMBER_BYTES <= byte < MEMBER_BYTES + MEMBER_SLOTS:
         return f"member slot {byte - MEMBER_BYTES}"
     if WORKER_BYTES <= byte < WORKER_BYTES + WORKER_SLOTS:
@@ -257,5 +257,5 @@ def _check_and_fill(path: Path, file: io.FileIO) -> None:
     found = os.fstat(file.fileno())
     check_plain(path, found)
     if found.st_size == 0:
-        # Whoever else sees it empty writes the same bytes.
+        # Another process that sees it empty writes the same bytes.
         os.pwrite(file.fileno(), CONTENT, 0)

@@ -1,10 +1,10 @@
 """File queue: ordered files of one kind and size, each named by its first byte in 20 digits.
 
-A process keeps a bounded number of mappings, and the least recently used goes first. The kernel's appender and grants
-only borrow theirs (``borrowed`` in store/kernel/memory.pxi), so that this bound is one of all mappings of a store. What
-is not being appended or consumed is read without a mapping (store/files/cold_reads.py).
+A process keeps a bounded number of mappings and drops the least recently used one first. The kernel's appender and
+grants only borrow theirs (``borrowed`` in store/kernel/memory.pxi), so the bound covers all mappings of a store. Files
+that are not being appended or consumed are read without a mapping (store/files/cold_reads.py).
 
-A removed file keeps its blocks while anybody has it mapped: :meth:`MappingCache.release_removed` lets go of it.
+A removed file keeps its blocks while a process has it mapped: :meth:`MappingCache.release_removed` detaches it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ZEROS = bytes(_PART_BYTES)
 class MappingCache:
     """The mappings of one process by path, at most ``limit`` of them, and its cold reads.
 
-    With ``any_size`` cold reads take a file of another size for one of the right size, to look at it.
+    With ``any_size``, cold reads treat a file of another size as if it had the right size, for inspection.
     """
 
     def __init__(self, limit: int, *, writable: bool = True, any_size: bool = False) -> None:
@@ -54,14 +54,14 @@ class MappingCache:
         self._lock = Lock()
 
     def get(self, path: str, size: int) -> Mapping:
-        """Return the mapping of ``path``, made now when there is none. Raises as :func:`map_file`.
+        """Return the mapping of ``path``; map the file if it is not mapped. Raises as :func:`map_file`.
 
-        When the kernel refuses another mapping, half of those that are there make room for it first.
+        If the kernel refuses another mapping, half of the present ones are dropped to make room.
         """
         with self._lock:
             mapping = self._mappings.get(path)
             if mapping is None:
-                identity = identity_of(path)  # before: a file that is put in its place meanwhile counts as removed
+                identity = identity_of(path)  # taken first: a file that is replaced from here on counts as removed
                 try:
                     mapping = map_file(Path(path), size, writable=self._writable)
                 except LimitReached:
@@ -81,9 +81,9 @@ class MappingCache:
             self._mappings.pop(path, None)
 
     def release_removed(self) -> None:
-        """Detach the mappings of files that were removed meanwhile, whoever in this process still refers to them.
+        """Detach the mappings of files that were removed, even if objects of this process still refer to them.
 
-        A file that has another one in its place, as where a store was removed and made anew, was removed too.
+        A file that was replaced by another one, as when a store was removed and made anew, counts as removed.
         """
         self.cold.release_removed()
         with self._lock:
@@ -119,7 +119,7 @@ class FileQueue:
     def bases(self) -> list[int]:
         """Return the first byte of every file there, in order; empty when the directory is missing.
 
-        Names that no file of the queue can have are passed over.
+        Names that no file of the queue can have are ignored.
         """
         try:
             names = os.listdir(self._prefix)  # noqa: PTH208  ten times as fast, for each of 10,000 queues
@@ -137,7 +137,7 @@ class FileQueue:
         return Path(self._name(base))
 
     def allocate(self, base: int) -> bool:
-        """Make the file at ``base``; False when it is there. Raises StoreFull."""
+        """Make the file at ``base``; False if it exists. Raises StoreFull."""
         return allocate(self.path(base), self.file_bytes, self._scratch)
 
     def mapping(self, base: int) -> Mapping:
@@ -157,7 +157,7 @@ class FileQueue:
     def read_into(self, base: int, position: int, buffer: memoryview) -> int:
         """Fill ``buffer`` from ``position`` of the file at ``base`` on, and return the number of bytes.
 
-        For who reads on and on: it spares memory that is made and thrown away. Raises as :meth:`read`.
+        For sequential readers: it reuses one buffer. Raises as :meth:`read`.
         """
         return self._mappings.cold.read_into(self._name(base), self.file_bytes, position, buffer)
 
@@ -171,14 +171,14 @@ class FileQueue:
     def data_end(self, base: int) -> int:
         """Return the position in the file at ``base`` from which nothing was ever written. Raises as :meth:`read`.
 
-        What was written there with nothing before it is passed over.
+        Bytes written there with nothing before them are ignored.
         """
         return self._mappings.cold.data_end(self._name(base), self.file_bytes, 0)
 
     def set_parts(self, base: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
         """Yield (position, bytes) for those parts of bytes ``[start, stop)`` that are not all zero.
 
-        Found by cold reads, which pass over what was never written to. Raises as :meth:`read`.
+        Cold reads find them and skip bytes that were never written. Raises as :meth:`read`.
         """
         name, size, cold = self._name(base), self.file_bytes, self._mappings.cold
         buffer = memoryview(b"")
@@ -192,7 +192,7 @@ class FileQueue:
             start += len(part)
 
     def zero(self, base: int, start: int, stop: int) -> int:
-        """Zero those parts of bytes ``[start, stop)`` that are not, leaving the others clean; return their bytes."""
+        """Zero the parts of bytes ``[start, stop)`` that are not zero; return how many bytes that were."""
         changed = 0
         for position, part in self.set_parts(base, start, stop):
             memoryview(self.mapping(base))[position : position + len(part)] = bytes(len(part))
@@ -213,7 +213,7 @@ class FileQueue:
         """Make bytes ``[start, end)`` durable in those files that exist, and the names of the files."""
         synced = {base for base in self.bases() if base < end and base + self.file_bytes > start}
         for base in sorted(synced):
-            with suppress(FileNotFoundError):  # removed by the retention of another process
+            with suppress(FileNotFoundError):  # the retention of another process removed it
                 sync_file(self.path(base))
         if end > start and not (synced and synced <= self._named):
             sync_directory(self.directory)

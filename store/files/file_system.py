@@ -1,10 +1,10 @@
 """File system: what a store directory lies on, and what may lie in it.
 
-A store is memory that processes of one host share through files, so a file system has to give them one page cache and
-locks that hold between processes. Those of other hosts do not: NFS, SMB, 9p, AFS and anything served through FUSE.
+A store is memory that processes of one host share through files. The file system must give them one page cache and
+locks that hold between processes. Network file systems do not: NFS, SMB, 9p, AFS and anything served through FUSE.
 
-What lies in the directory must be the store's own: regular files and directories, no links, of one owner. Otherwise
-somebody who may write there could let the store write somewhere else.
+The directory may hold only the store's own regular files and directories, without links, all of one owner. Otherwise a
+user who may write there could make the store write elsewhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OF_OTHER_HOSTS = frozenset(
      "ocfs2", "orangefs", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs")
 )  # fmt: skip
 _FUSE = re.compile(r"fuse(blk)?(\..*)?")
-_OF_THE_FILE_SYSTEM = "lost+found"  # in the topmost directory of an ext4 file system, root's alone
+_OF_THE_FILE_SYSTEM = "lost+found"  # in the top directory of an ext4 file system, for root alone
 _LOST_WITH = {
     "tmpfs": "memory: a reboot or a power cut loses every message",
     "ramfs": "memory: a reboot or a power cut loses every message",
@@ -35,7 +35,7 @@ _LOST_WITH = {
 
 
 class Mount(NamedTuple):
-    """Where a file system is mounted, and which one it is."""
+    """A mounted file system: its mount point and its kind."""
 
     point: str
     kind: str
@@ -43,12 +43,12 @@ class Mount(NamedTuple):
 
     @property
     def is_shared_memory(self) -> bool:
-        """Whether processes of this host see each other's stores into mapped files, as far as its kind tells."""
+        """Whether processes of this host see each other's writes to mapped files, as far as its kind tells."""
         return self.kind not in _OF_OTHER_HOSTS and not _FUSE.fullmatch(self.kind)
 
 
 def check_file_system(root: Path, *, allow_network: bool) -> None:
-    """Raise StoreUnusable when ``root`` lies on a file system of another host, unless ``allow_network``."""
+    """Raise StoreUnusable if ``root`` lies on a network file system, unless ``allow_network``."""
     mount = mount_of(root)
     if mount is None or mount.is_shared_memory:
         return
@@ -63,14 +63,14 @@ def check_file_system(root: Path, *, allow_network: bool) -> None:
 
 
 def warn_of_loss(root: Path) -> None:
-    """Say it in the log when what is stored in ``root`` goes with something that people expect it to outlive."""
+    """Warn if the messages in ``root`` will not survive what users expect them to survive."""
     mount = mount_of(root)
     if mount is not None and mount.kind in _LOST_WITH:
         _log.warning("%s lies on %s (%s), which is %s", root, mount.point, mount.kind, _LOST_WITH[mount.kind])
 
 
 def mount_of(directory: Path) -> Mount | None:
-    """Return what a directory lies on; None when the kernel does not say."""
+    """Return the file system of a directory; None if the kernel does not say."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -94,7 +94,7 @@ def find_mount(mountinfo: str, number: int) -> Mount | None:
 
 
 def check_plain(path: Path | str, status: os.stat_result) -> None:
-    """Raise StoreUnusable when an open file is not regular, has another name too, or belongs to somebody else."""
+    """Raise StoreUnusable if an open file is not regular, has a second name, or belongs to another user."""
     if stat.S_ISLNK(status.st_mode):
         raise StoreUnusable(f"{path} is a symbolic link: a store holds plain files only")
     if not stat.S_ISREG(status.st_mode):
@@ -105,7 +105,7 @@ def check_plain(path: Path | str, status: os.stat_result) -> None:
 
 
 def check_owner(path: Path | str, status: os.stat_result) -> None:
-    """Raise StoreUnusable when a file belongs neither to this process's user nor to the owner of its directory."""
+    """Raise StoreUnusable unless a file belongs to this process's user or to the owner of its directory."""
     if status.st_uid == os.geteuid():
         return
     owner = Path(path).parent.stat().st_uid
@@ -114,10 +114,10 @@ def check_owner(path: Path | str, status: os.stat_result) -> None:
 
 
 def check_content(root: Path, scratch_prefix: str) -> None:
-    """Raise StoreUnusable when something in a store directory is neither a plain file of its owner nor a directory.
+    """Raise StoreUnusable if a store directory holds anything but directories and plain files of its owner.
 
-    A file that is being made has a second name in ``root``, which begins with ``scratch_prefix``, until its maker has
-    removed that, or the next recovery.
+    A file that is being made has a second name in ``root``, which begins with ``scratch_prefix``, until its maker or
+    the next recovery removes that name.
     """
     entries = list(_entries(root))
     being_made = {entry.inode() for entry in entries if entry.name.startswith(scratch_prefix)}
@@ -126,7 +126,7 @@ def check_content(root: Path, scratch_prefix: str) -> None:
             continue
         try:
             status = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:  # what a Spark task stages is moved or removed at any time
+        except FileNotFoundError:  # a Spark task moves or removes its staged files at any time
             continue
         if stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_ino in being_made):
             check_owner(entry.path, status)

@@ -1,8 +1,8 @@
 """Fork: the one hook that runs in a forked child, before any of the child's own code.
 
-A forked child has copies of the handles of its parent, and of no thread but the forking one. A handle that must not go
-on in the child registers here, and leaves itself to the parent there: it closes its descriptors, or refuses every
-later call.
+A forked child has copies of its parent's handles, but only one thread, the forking one. A handle that must not work in
+the child registers here. In the child it leaves itself to the parent: it closes its descriptors, or refuses every later
+call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class LeftToParent(Protocol):
     """A handle that only the process that made it may use."""
 
     def leave_to_parent(self) -> None:
-        """Let go of what the parent goes on to use. Called in a forked child, where no other thread runs."""
+        """Release what the parent still uses. Called in a forked child, where no other thread runs."""
 
 
 held_off = threading.RLock()
@@ -31,7 +31,7 @@ _handles: weakref.WeakValueDictionary[int, LeftToParent] = weakref.WeakValueDict
 def register(handle: LeftToParent) -> None:
     """Call ``handle.leave_to_parent()`` in every forked child, as long as the handle is referred to elsewhere.
 
-    The handle registered last is called first. When a call raises, the others are made nevertheless.
+    The handle registered last is called first. If a call raises, the others are still called.
     """
     with held_off:
         _handles[id(handle)] = handle

@@ -1,11 +1,11 @@
-"""One preallocated file: it appears under its own name in full length, and is mapped as a whole.
+"""One preallocated file: it appears under its name in full length and is mapped as a whole.
 
 - Blocks are reserved by ``posix_fallocate`` before the first store: a store into a hole on a full disk is SIGBUS,
   an allocation on a full disk is ENOSPC, which becomes :class:`StoreFull`.
 - A file is made under a scratch name in the store's root and linked into its directory when it is whole. A process
-  killed half-way leaves a scratch file, which recovery removes, and never a short file among the data, which
-  RocketMQ would refuse to load. Two processes that make the same file at once both find it made.
-- A file is never truncated while others may map it; removing it is safe, its mappings stay until they are detached.
+  that is killed half-way leaves a scratch file, which recovery removes. It never leaves a short file among the data,
+  which RocketMQ would refuse to load. If two processes make the same file at once, both find it made.
+- A file is never truncated while others may map it. Removing it is safe: its mappings stay until they are detached.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from rmqclient.store.kernel._kernel import Mapping
 
 SCRATCH_PREFIX = ".allocating-"
 
-# Not blocking, because somebody may have put a pipe there.
+# Not blocking, because the file may be a pipe.
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def allocate(path: Path, size: int, scratch: Path) -> bool:
     """Make ``path`` with ``size`` zero bytes, made first inside ``scratch``, a directory of the same file system.
 
-    Returns False when it was there already. Raises StoreFull when there is no room, or what else
-    :func:`rmqclient.store.errors.as_store_error` says, and nothing is left behind.
+    Returns False if it exists. Raises StoreFull without room, or another error of
+    :func:`rmqclient.store.errors.as_store_error`; then nothing is left behind.
     """
     with store_errors(f"{path} of {size} bytes cannot be made"):
         if path.exists():
@@ -53,12 +53,12 @@ def allocate(path: Path, size: int, scratch: Path) -> bool:
 
 
 def scratch_name(directory: Path) -> Path:
-    """Return a name in the root of a store that nobody else uses, for a file that is being made."""
+    """Return an unused name in the root of a store, for a file that is being made."""
     return directory / f"{SCRATCH_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those above it that are missing, each for its owner alone whatever the umask is."""
+    """Make a directory and the missing ones above it, each for its owner alone, whatever the umask is."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:
@@ -75,11 +75,11 @@ def _allocate_at(path: Path, size: int) -> None:
 
 
 FileIdentity: TypeAlias = tuple[int, int]
-"""Device and inode, which no other file gets while somebody has this one open or mapped."""
+"""Device and inode. No other file gets them while this one is open or mapped."""
 
 
 def identity_of(path: str) -> FileIdentity:
-    """Return which file is at a path. Raises FileNotFoundError, LimitReached, DiskFailed, StoreUnusable."""
+    """Return the identity of the file at a path. Raises FileNotFoundError, LimitReached, DiskFailed, StoreUnusable."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def identity_of(path: str) -> FileIdentity:
 
 
 def is_at(path: str, identity: FileIdentity) -> bool:
-    """Return whether a file is still the one at its path."""
+    """Return whether a file is still the file at its path."""
     try:
         return identity_of(path) == identity
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def map_file(path: Path, size: int, *, writable: bool = True) -> Mapping:
 def open_file(path: Path, size: int, mode: int) -> int:
     """Open ``path`` and return its descriptor.
 
-    Raises StoreCorrupt when it has not exactly ``size`` bytes, else as :func:`open_plain`.
+    Raises StoreCorrupt if it does not have exactly ``size`` bytes; otherwise as :func:`open_plain`.
     """
     descriptor = open_plain(path, mode)
     try:
@@ -122,10 +122,10 @@ def open_file(path: Path, size: int, mode: int) -> int:
 
 
 def open_plain(path: Path, flags: int) -> int:
-    """Open a file of whatever size.
+    """Open a file of any size.
 
-    Raises FileNotFoundError, LimitReached, DiskFailed, and StoreUnusable when it is not permitted, no plain file, or of
-    somebody else.
+    Raises FileNotFoundError, LimitReached, DiskFailed, and StoreUnusable if the file is not permitted, is not plain, or
+    belongs to another user.
     """
     descriptor = _open(path, flags)
     try:
@@ -154,7 +154,7 @@ def _open(path: Path, flags: int) -> int:
 
 
 def check_size(path: Path, descriptor: int, size: int) -> None:
-    """Raise StoreCorrupt when the open file has another size."""
+    """Raise StoreCorrupt if the open file has another size."""
     with store_errors(f"{path} cannot be looked at"):
         status = os.fstat(descriptor)
     if status.st_size != size:
@@ -164,8 +164,8 @@ def check_size(path: Path, descriptor: int, size: int) -> None:
 def sync_file(path: Path) -> None:
     """Make the file's pages durable, mapped stores included. ``mmap.flush`` would hold the GIL meanwhile.
 
-    Raises OSError only when it is missing, or the disk failed, and then no later flush is to be believed; a typed error
-    when it could not begin for another reason.
+    Raises OSError only if the file is missing or the disk failed; no later flush can be believed then. Raises a typed
+    error if the flush could not begin for another reason.
     """
     descriptor = _open_to_sync(path, os.O_RDONLY)
     try:
@@ -191,6 +191,6 @@ def sync_directory(path: Path) -> None:
 
 
 def remove_scratch(root: Path) -> None:
-    """Remove what processes killed during :func:`allocate` left behind. Only while nobody else has the store open."""
+    """Remove the files that killed :func:`allocate` calls left. Only while no other process has it open."""
     for path in root.glob(SCRATCH_PREFIX + "*"):
         path.unlink(missing_ok=True)

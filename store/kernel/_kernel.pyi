@@ -513,15 +513,16 @@ class Appender:
         *,
         reconsume_times: int,
         delay_level: int = 0,
+        due_ms: int = 0,
     ) -> SendResult:
         """Append a message again, to queue ``queue_id`` of ``topic``, with exactly these properties in this order.
 
         Body, flag, ``sys_flag``, born time and both hosts stay. With a delay level of 1 to 18 (a higher level means 18)
-        the copy waits in SCHEDULE_TOPIC_XXXX, and the result says where there; the properties then have RocketMQ's
-        order. The id of the result is the property ``UNIQ_KEY``.
+        the copy waits in SCHEDULE_TOPIC_XXXX; with ``due_ms``, in ms since 1970, it waits in the timer. The result says
+        where there, and the properties then have RocketMQ's order. The id of the result is the property ``UNIQ_KEY``.
 
-        Raises ValueError for a negative level, MessageRejected, PropertiesTooLarge, BodyTooLarge and what
-        :meth:`append` raises.
+        Raises ValueError for a negative level and for a level with a time, MessageRejected, PropertiesTooLarge,
+        BodyTooLarge, TimerFull and what :meth:`append` raises.
         """
 
     def append_half(

@@ -1,6 +1,6 @@
 """Commit log: the one log of all messages, as ordered files of records.
 
-``commitlog/<first byte, 20 digits>``, every file of the same size, filled from its begin. A record that does not fit
+``commitlog/<first byte, 20 digits>``, all files of one size, each filled from its start. A record that does not fit
 with 8 bytes to spare goes to the next file; a blank record ends this one (CommitLog.DefaultAppendMessageCallback).
 
 Invariants, checked by ``rmq store verify``:
@@ -25,17 +25,17 @@ DIRECTORY = "commitlog"
 PAGE_BYTES = 4096
 _MOST_READ = 1 << 20
 _ZEROS_OF_A_SIZE = 3
-"""So many zeros a record may begin with: they can stand in a page that was never written to."""
+"""A record may begin with this many zeros, which can lie in a page that was never written."""
 _MAGIC = layout.RECORD_MAGIC.to_bytes(4, "big", signed=True)
 
 Step = tuple[int, Outcome]
 
 
 class LogReader:
-    """Reads what stands in the log, without mappings: a step at a time, or further ahead where the steps follow.
+    """Reads the log without mappings, one step at a time, or further ahead while the steps are consecutive.
 
-    For one thread. It keeps some bytes of the log; what is no record there is looked at again, in case it has become
-    one.
+    For one thread. It keeps some bytes of the log. Bytes that are not a record are read again, because a record may
+    have been written there since.
     """
 
     def __init__(self, files: FileQueue) -> None:
@@ -45,7 +45,7 @@ class LogReader:
         self._count = PAGE_BYTES
 
     def outcome(self, offset: int) -> Outcome:
-        """Return what stands at an offset of the log, which may be any number.
+        """Return the outcome at an offset of the log, which may be any number.
 
         Raises FileNotFoundError, and StoreCorrupt for a file of another size or a byte that cannot be read.
         """
@@ -75,7 +75,7 @@ class LogReader:
 
 
 def feed(files: FileQueue, start: int, end: int, take: Callable[[bytes, int, int], int]) -> int:
-    """Hand the records of one file from ``start`` up to ``end`` to ``take``, part by part; return how far that came.
+    """Hand the records of one file from ``start`` up to ``end`` to ``take``, part by part; return the offset reached.
 
     ``take(content, begin, stop)`` gets bytes of the log from ``begin`` on, takes the whole records in them that begin
     below ``stop``, and returns where it ended. Raises FileNotFoundError, and StoreCorrupt as a cold read.
@@ -96,10 +96,11 @@ def feed(files: FileQueue, start: int, end: int, take: Callable[[bytes, int, int
 
 
 def walk(files: FileQueue, start: int, end: int | None = None) -> Iterator[Step]:
-    """Yield (commit_log_offset, outcome) for what stands from ``start`` on, up to ``end`` or the last file.
+    """Yield (commit_log_offset, outcome) for each step from ``start`` up to ``end`` or the last file.
 
-    Goes over records and blank records. Anything else is yielded as the last step: the caller decides what it means.
-    A missing file ends the walk with ``End``. Raises StoreCorrupt for a file of another size, or that cannot be read.
+    The walk goes on over records and blank records. Any other outcome is the last step: the caller decides what it
+    means. A missing file ends the walk with ``End``. Raises StoreCorrupt for a file of another size, or that cannot be
+    read.
     """
     reader = LogReader(files)
     offset = start
@@ -121,8 +122,8 @@ def walk(files: FileQueue, start: int, end: int | None = None) -> Iterator[Step]
 def next_record(files: FileQueue, start: int, end: int) -> int | None:
     """Find the first byte at or above ``start`` and below ``end`` where a valid record stands, after a damaged one.
 
-    Every byte is tried at which the magic code of a record could belong to one; a record also says where it stands,
-    so that a copy of a record inside a body is not taken for one.
+    Every magic code is tried. A record also states its own position, so a copy of a record inside a body is not taken
+    for a record.
     """
     reader = LogReader(files)
     for offset in _magic_codes(files, start, end):
@@ -135,7 +136,7 @@ def next_record(files: FileQueue, start: int, end: int) -> int | None:
 
 
 def _magic_codes(files: FileQueue, start: int, end: int) -> Iterator[int]:
-    """Yield where a record would begin, by its magic code; pages that cannot be read are left out."""
+    """Yield where a record would begin, by its magic code; unreadable pages are skipped."""
     count, before = _MOST_READ, b""
     while start < end:
         base = files.base_of(start)
@@ -146,7 +147,7 @@ def _magic_codes(files: FileQueue, start: int, end: int) -> Iterator[int]:
                 start, before = written, b""
                 continue
             content = before + files.read(base, position, count)
-        except FileNotFoundError:  # on to the next one that is there: a damaged word may ask for millions of files
+        except FileNotFoundError:  # Go to the next file that exists: a damaged word may ask for millions of files.
             start, before = min((there for there in files.bases() if there > base), default=end), b""
             continue
         except StoreCorrupt:
@@ -178,7 +179,7 @@ def read(files: FileQueue, commit_log_offset: int) -> ReceivedMessage:
 
 
 def describe(outcome: Outcome) -> str:
-    """Say in words what stands somewhere."""
+    """Describe an outcome in words."""
     match outcome:
         case Record(message=message):
             return f"a record of {outcome.size} bytes in topic {message.topic}"
@@ -193,7 +194,7 @@ def describe(outcome: Outcome) -> str:
 
 
 def zero(files: FileQueue, start: int, end: int) -> int:
-    """Overwrite ``[start, end)`` with zeros where it is not zero already; return how many bytes were not."""
+    """Overwrite ``[start, end)`` with zeros where it is not zero; return how many bytes were not."""
     changed = 0
     while start < end:
         base = files.base_of(start)

@@ -1,7 +1,7 @@
 """Consume queue: the positions of one queue's messages in the commit log.
 
-A consume queue is an array. Entry ``n`` belongs to the message whose queue offset is ``n``. It is derived from the
-commit log, so it may be deleted and is rebuilt.
+A consume queue is an array. Entry ``n`` belongs to the message whose queue offset is ``n``. The array is derived from
+the commit log, so it may be deleted and is rebuilt.
 
 On disk: ``consumequeue/<topic>/<queue id>/<first byte, 20 digits>``, entries back to back, big-endian::
 
@@ -44,7 +44,7 @@ DIRECTORY = "consumequeue"
 ENTRY = layout.CONSUME_QUEUE_ENTRY
 """Bytes of one entry, for code that reads whole files."""
 _NEAR = 256
-"""A search reads so many entries at once when it has come that near."""
+"""When a search has narrowed to this many entries, it reads them all at once."""
 _TOPIC = re.compile(rf"[%|a-zA-Z0-9_-]{{1,{layout.MAX_TOPIC_BYTES}}}")
 _QUEUE_ID = re.compile("0|[1-9][0-9]{0,9}")
 
@@ -58,7 +58,7 @@ class Entry(NamedTuple):
 
 
 PRE_BLANK = Entry(*layout.PRE_BLANK_ENTRY)
-"""Fills a consume queue file below the first entry that it holds."""
+"""Fills a consume queue file below its first real entry."""
 
 
 class ConsumeQueue:
@@ -83,7 +83,7 @@ class ConsumeQueue:
         return [Entry(*fields) for fields in ENTRY.iter_unpack(self.entry_bytes(first, stop))]
 
     def entry_or_none(self, queue_offset: int) -> Entry | None:
-        """Return an entry; None when nothing was written there, or its file is missing."""
+        """Return an entry; None if nothing was written there, or if its file is missing."""
         try:
             entry = self.entry(queue_offset)
         except FileNotFoundError:
@@ -91,12 +91,12 @@ class ConsumeQueue:
         return entry if entry.size else None
 
     def write(self, queue_offset: int, entry: Entry) -> None:
-        """Write an entry, making its file when it is missing."""
+        """Write an entry; make its file if it is missing."""
         mapping, first = self.file_for(queue_offset)
         ENTRY.pack_into(mapping, (queue_offset - first) * ENTRY.size, *entry)
 
     def file_for(self, queue_offset: int) -> tuple[Mapping, int]:
-        """Return the file that takes an entry and the number of its first one, making it when it is missing.
+        """Return the file of an entry and the number of the file's first entry; make the file if it is missing.
 
         Entries below the first one of a queue become pre-blank. Raises StoreFull.
         """
@@ -109,7 +109,7 @@ class ConsumeQueue:
         return mapping, first
 
     def file_of(self, queue_offset: int) -> tuple[Mapping, int]:
-        """Map the file that holds an entry, and return the number of its first one. Raises FileNotFoundError."""
+        """Map the file of an entry, and return the number of the file's first entry. Raises FileNotFoundError."""
         first = self.first_entry_of(queue_offset)
         return self.files.mapping(first * ENTRY.size), first
 
@@ -132,8 +132,8 @@ class ConsumeQueue:
     def begin(self, min_commit_log_offset: int) -> int:
         """Return the queue offset of the oldest message still in the commit log.
 
-        A pre-blank entry is none, whatever the commit log's minimum is (ConsumeQueue.correctMinOffset takes it for
-        one when that is 0).
+        A pre-blank entry never counts as a message. (ConsumeQueue.correctMinOffset counts it when the commit log
+        begins at 0.)
         """
         bases = self.files.bases()
         low = bases[0] // ENTRY.size if bases else 0
@@ -142,7 +142,7 @@ class ConsumeQueue:
         return self.oldest(low, self.end_below(1 << 62), min_commit_log_offset)
 
     def oldest(self, low: int, high: int, min_commit_log_offset: int) -> int:
-        """Return the first queue offset from ``low`` on whose record was not removed; ``high`` when all were."""
+        """Return the first queue offset from ``low`` on whose record was not removed; ``high`` if all were."""
         while low < high:
             middle = (low + high) // 2
             if self._is_kept(middle, min_commit_log_offset):
@@ -171,7 +171,7 @@ class ConsumeQueue:
         return was_cut
 
     def _search(self, low: int, high: int, is_before: Callable[[Entry], bool]) -> int:
-        """Return the first entry from ``low`` on that ``is_before`` is false for; those it is true for stand first."""
+        """Return the first entry from ``low`` on for which ``is_before`` is false; the others come first."""
         near, content = 0, b""
         while low < high:
             if not content and high - low <= _NEAR and self.first_entry_of(low) == self.first_entry_of(high - 1):
@@ -215,7 +215,7 @@ class ConsumeQueues:
         return self._queues[queue]
 
     def on_disk(self) -> list[MessageQueue]:
-        """Return the queues that have a directory, sorted; entries that are no queue are passed over."""
+        """Return the queues that have a directory, sorted; other directories are ignored."""
         found = []
         for topic in _directories(str(self._root / DIRECTORY)):
             if _TOPIC.fullmatch(topic.name):

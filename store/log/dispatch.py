@@ -1,8 +1,9 @@
-"""Dispatch: what is derived from the commit log is made again from it.
+"""Dispatch: consume queues and the index are derived from the commit log.
 
 While the store is open, the append itself writes the consume queue entries. Recovery dispatches the records whose
-entries may be missing. Index entries are added behind the writers: by the housekeeper all the time, by whoever closes
-the store last, and by a query, which wants all that is published. Doing any of it twice changes nothing.
+entries may be missing. Index entries follow behind the writers. The housekeeper adds them all the time, the last
+process that closes the store adds the rest, and a query adds them up to the present, because it needs every published
+record. Doing any of it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ _NONE_KNOWN: MappingLike[MessageQueue, int] = MappingProxyType({})
 
 
 _QueueFiles: TypeAlias = Callable[[str, int, int, int, int, bool], tuple[Mapping, int] | int]
-"""As :class:`rmqclient.store.kernel._kernel.Dispatcher` asks for it."""
+"""The form that :class:`rmqclient.store.kernel._kernel.Dispatcher` takes."""
 
 
 @dataclass(slots=True)
 class Dispatched:
-    """What a dispatch did."""
+    """The result of a dispatch."""
 
     records: int = 0
     entries_written: int = 0
     ends: dict[MessageQueue, int] = field(default_factory=dict)
     """Queue offset after the last dispatched message, by queue."""
     doubtful: list[tuple[int, int]] = field(default_factory=list)
-    """Begin and end of records without a CRC over their queue offset, which is not believed."""
+    """Begin and end of records whose queue offset is not covered by a CRC and was corrected."""
 
 
 def dispatch(
@@ -65,10 +66,10 @@ def dispatch(
     ranges: list[tuple[int, int]],
     known: MappingLike[MessageQueue, int] = _NONE_KNOWN,
 ) -> Dispatched:
-    """Write the consume queue entries of all records in ``ranges``, where they are not right already.
+    """Write the consume queue entries of all records in ``ranges`` that are missing or wrong.
 
-    A range begins at a record, and holds nothing but records and blank records that a scan has found valid. ``known``
-    says where the queues end below the ranges, as far as somebody has looked.
+    A range begins at a record and holds only records and blank records that a scan has found valid. ``known`` gives the
+    end of each queue below the ranges, as far as it is known.
     """
     dispatcher = Dispatcher(_queue_files(log_files, consume_queues, known), consume_queues.entries_per_file)
     for start, end in ranges:
@@ -85,21 +86,21 @@ def dispatch(
 
 
 def checker(consume_queues: ConsumeQueues | None) -> Dispatcher:
-    """Return what checks records and, with queues, whether their entries are right. It writes nothing."""
+    """Return a dispatcher that checks records and, given queues, their entries. It writes nothing."""
     if consume_queues is None:
         return Dispatcher(None, 1)
     return Dispatcher(_files_there(consume_queues), consume_queues.entries_per_file)
 
 
 def ends_of(dispatcher: Dispatcher) -> dict[MessageQueue, int]:
-    """Return the queue offset behind the last record of each queue."""
+    """Return the queue offset after the last record of each queue."""
     return {MessageQueue(topic, queue_id): end for (topic, queue_id), end in dispatcher.ends.items()}
 
 
 def _queue_files(
     log_files: FileQueue, consume_queues: ConsumeQueues, known: MappingLike[MessageQueue, int]
 ) -> _QueueFiles:
-    """Return what makes the file of an entry, or says which queue offset the record must have had."""
+    """Return the callback that makes the file of an entry, or gives the queue offset that the record must have had."""
 
     def queue_file(
         topic: str, queue_id: int, queue_offset: int, commit_log_offset: int, end: int, is_checked: bool
@@ -119,7 +120,7 @@ def _queue_files(
 
 
 def _files_there(consume_queues: ConsumeQueues) -> _QueueFiles:
-    """Return what finds the file of an entry, and makes none."""
+    """Return the callback that finds the file of an entry and never makes one."""
 
     def queue_file(topic: str, queue_id: int, queue_offset: int, *_: int) -> tuple[Mapping, int] | int:
         try:
@@ -131,12 +132,13 @@ def _files_there(consume_queues: ConsumeQueues) -> _QueueFiles:
 
 
 def _likely_offset(log_files: FileQueue, commit_log_offset: int, queue_offset: int, jump: range | None) -> int:
-    """Return the queue offset of a record of which only the body has a CRC, and whose number is not the next one.
+    """Return the queue offset of a record whose CRC covers only the body and whose number is not the next one.
 
-    A flipped bit there would leave a hole, or take the entry of another message. A broker numbers the messages of a
-    queue in the order of its log: so the next two of the queue know, and two of three are believed. Without such a
-    majority the lowest that is possible is believed, because a flipped bit is more likely to be one of the many that
-    are 0; up to a small ``jump``, as damaged records leave one, or any when the queue has no entry yet (None).
+    A flipped bit in the number would leave a hole, or overwrite the entry of another message. A broker numbers the
+    messages of a queue in log order, so the next two records of the queue are asked, and two of three decide. Without
+    a majority the lowest possible number wins, because a flipped bit is more likely to be one of the many zero bits.
+    The number may skip at most ``jump`` messages, as damaged records leave a gap; None allows any number, for a queue
+    without entries.
     """
     first, *others = _records(log_files, commit_log_offset)
     guesses = [queue_offset]
@@ -155,13 +157,13 @@ def _likely_offset(log_files: FileQueue, commit_log_offset: int, queue_offset: i
 
 
 def _records(log_files: FileQueue, commit_log_offset: int) -> list[ReceivedMessage]:
-    """Return the record at an offset and those behind it."""
+    """Return the record at an offset and the records after it."""
     steps = islice(commit_log.walk(log_files, commit_log_offset), _MOST_RECORDS_AHEAD)
     return [step.message for _, step in steps if isinstance(step, Record)]
 
 
 def has_entry(message: ReceivedMessage) -> bool:
-    """Tell whether a record has a consume queue entry: one of a prepared or rolled back transaction has none.
+    """Return whether a record has a consume queue entry. Prepared and rolled back transactions have no entry.
 
     CommitLogDispatcherBuildConsumeQueue of DefaultMessageStore.
     """
@@ -172,7 +174,7 @@ def has_entry(message: ReceivedMessage) -> bool:
 
 
 class IndexDispatch:
-    """Adds the index entries of published records; one process at a time, each going on where the last one stood."""
+    """Adds the index entries of published records. One process at a time goes on where the last one stopped."""
 
     def __init__(
         self,
@@ -191,7 +193,7 @@ class IndexDispatch:
         self._now_ms = now_ms
 
     def catch_up(self, *, timeout_s: float = 60.0) -> None:
-        """Index what is published now. Raises StoreFull, and StoreBusy when somebody holds the lock for so long."""
+        """Index every published record. Raises StoreFull, and StoreBusy if another process holds the lock too long."""
         end = self._state.published_to
         while self._state.indexed_to < end:
             with self._lock.held(INDEX_BYTE, timeout_s):
@@ -213,7 +215,7 @@ class IndexDispatch:
             self._state.indexed_to = following
 
     def _index(self, start: int, stop: int) -> int:
-        """Index records up to ``stop``, or to where none stands; return that offset."""
+        """Index records up to ``stop`` or to the end of the records; return that offset."""
         file = self._files.to_fill(self._now_ms())
         start, done = self._resumed(start, stop)
 
@@ -231,9 +233,9 @@ class IndexDispatch:
         return commit_log.feed(self._log_files, start, stop, take)
 
     def _resumed(self, start: int, stop: int) -> tuple[int, int]:
-        """Return where to go on, and how many keys of the record there are in the index already.
+        """Return where to go on, and how many keys of the record at that place are in the index already.
 
-        Somebody may have died between the entries of a record and ``indexed_to``.
+        A process may have died between adding the entries of a record and advancing ``indexed_to``.
         """
         for path in reversed(self._files.paths()):
             last = self._files.open(path).last_offset
@@ -252,14 +254,14 @@ class IndexDispatch:
         return found
 
     def _roll(self, full: IndexFile) -> IndexFile:
-        """Make the next file, when the full one is on disk: recovery believes in every file that has a successor."""
+        """Make the next file after the full one is on disk: recovery trusts every file that has a successor."""
         self._flush(self._files, full)
         self._state.index_timestamp = full.header.end_timestamp
         reach(CrashPoint.INDEX_FILE_FULL)
         return self._files.create(self._now_ms())
 
     def _behind(self, offset: int, end: int) -> int:
-        """Return where to go on behind what is no record: a blank record, or damage."""
+        """Return where to go on after a blank record or damage."""
         if isinstance(commit_log.LogReader(self._log_files).outcome(offset), Blank):
             return self._log_files.base_of(offset) + self._log_files.file_bytes
         return commit_log.next_record(self._log_files, offset + 1, end) or end

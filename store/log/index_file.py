@@ -30,8 +30,8 @@ A slot is the number, 4 bytes, of the newest entry whose hash belongs to it, 0 f
 Entry 0 is never used. A file is full when ``next_number`` is ``index_entries``; its successor takes over its end as the
 begin, until its first entry.
 
-A search finds candidates: different keys can have one hash, and an index file has no check value. Whoever asks compares
-the key with the record. Numbers fall along a chain, so that a damaged one ends and does not go round.
+A search finds candidates: different keys can have one hash, and an index file has no checksum. The caller compares the
+key with the record. Numbers fall along a chain, so a damaged chain ends and never loops.
 
 Invariants, checked by ``rmq store verify``:
 
@@ -101,7 +101,7 @@ class IndexFile:
 
     @property
     def last_offset(self) -> int | None:
-        """Commit log offset of the last entry, None without one; a kill can leave the header's end behind it."""
+        """Commit log offset of the last entry, None without entries. After a kill the header's end can be lower."""
         number = self.header.next_number - 1
         return self.entry(number).commit_log_offset if 1 <= number < self.entries else None
 
@@ -132,7 +132,7 @@ class IndexFile:
         ``begin_ms`` and ``end_ms`` are store times, both included. Raises nothing on damaged bytes.
         """
         header = self.header
-        # A slot may point to an entry that is being added, or has been since: it is whole, and leads on to the others.
+        # A slot may point to an entry that was added since. The entry is whole and leads to the others.
         number, limit = self.slot(key_hash), self.entries
         while 0 < number < limit:
             entry = self.entry(number)
@@ -156,29 +156,29 @@ class IndexFiles:
         self._mappings = mappings
 
     def paths(self) -> list[Path]:
-        """Return the paths of the files, in their order; what has no such name is passed over."""
+        """Return the paths of the files, in order; other names are ignored."""
         return paths(self._root)
 
     def open(self, path: Path) -> IndexFile:
-        """Map a file. Raises FileNotFoundError, and StoreCorrupt for one of another size."""
+        """Map a file. Raises FileNotFoundError, and StoreCorrupt for a file of another size."""
         return IndexFile(path, self._mappings.get(str(path), self.file_bytes), self.slots, self.entries)
 
     def newest(self) -> IndexFile | None:
-        """Map the newest file. Raises StoreCorrupt for one of another size."""
+        """Map the newest file. Raises StoreCorrupt for a file of another size."""
         found = self.paths()
         return self.open(found[-1]) if found else None
 
     def to_fill(self, now_ms: int) -> IndexFile:
-        """Return the newest file, made when there is none, with a header. Raises StoreFull."""
+        """Return the newest file, with a header; make it if there is no file. Raises StoreFull."""
         newest = self.newest()
         if newest is None:
             return self.create(now_ms)
-        if not _HEADER.read(newest.mapping)["next_number"]:  # whoever made it died, or is a broker
+        if not _HEADER.read(newest.mapping)["next_number"]:  # its maker died, or is a broker
             self._begin(newest)
         return newest
 
     def create(self, now_ms: int) -> IndexFile:
-        """Make the next file, whose name is behind that of the newest, whatever the clock says. Raises StoreFull."""
+        """Make the next file. Its name sorts after the newest one's, whatever the clock says. Raises StoreFull."""
         found = self.paths()
         path = self.directory / _name(now_ms, found[-1].name if found else "")
         allocate(path, self.file_bytes, self._root)
@@ -206,7 +206,7 @@ class IndexFiles:
     def candidates(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Yield the commit log offsets of records that may have a key of a topic, the newest first.
 
-        A file that is removed meanwhile is passed over. Raises StoreCorrupt for a file of another size.
+        A file that is removed meanwhile is skipped. Raises StoreCorrupt for a file of another size.
         """
         key_hash = index_key_hash(topic, key)
         for path in reversed(self.paths()):
@@ -237,7 +237,7 @@ def paths(root: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class IndexSummary:
-    """What recovery looks at in an index file."""
+    """The facts about an index file that recovery needs."""
 
     name: str
     size: int
@@ -245,7 +245,7 @@ class IndexSummary:
 
 
 def summaries(root: Path) -> tuple[IndexSummary, ...]:
-    """Look at the header of every index file; one that is too short for it counts as empty."""
+    """Read the header of every index file; a file that is too short for a header counts as empty."""
     found = []
     for path in paths(root):
         with path.open("rb") as file:
@@ -255,14 +255,15 @@ def summaries(root: Path) -> tuple[IndexSummary, ...]:
 
 
 def key_hashes(message: ReceivedMessage) -> set[int]:
-    """Return the hashes of a record's keys, of the unique ones too."""
+    """Return the hashes of a record's keys, including its unique keys."""
     return {index_key_hash(message.topic, key) for key in [*message.keys, *unique_keys(message)]}
 
 
 def sizes_in(path: Path) -> tuple[int, int] | None:
-    """Find out how many slots and entries an index file of a broker has, which it does not say; None when unclear.
+    """Work out how many slots and entries a broker's index file has; None if that is unclear.
 
-    Broker's defaults have four entries a slot. A division fits when as many slots as the header says point to entries.
+    The file does not say. A broker's default is four entries a slot. A division fits if as many slots point to entries
+    as the header says.
     """
     size = path.stat().st_size
     mapping = map_file(path, size, writable=False)

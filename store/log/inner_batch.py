@@ -1,7 +1,7 @@
-"""Inner batch: many messages in the body of one record, compressed together, as RocketMQ 5 has it.
+"""Inner batch: many messages in the body of one record, compressed together, in RocketMQ 5's format.
 
-The record is an ordinary one with one consume queue entry and one queue offset, so a directory that has some stays
-RocketMQ 4.9's; what makes it a batch is in its system flag and one property:
+The record is an ordinary one with one consume queue entry and one queue offset, so RocketMQ 4.9 still opens the
+directory. Its system flag and its properties make it a batch:
 
 ============  =====================================================================================================
 system flag   ``0x80`` INNER_BATCH, and how the body is compressed (:mod:`rmqclient.store.bodies`)
@@ -11,9 +11,9 @@ TAGS          the tag, which all of them have
 UNIQ_KEY      that of the first message; the others' follow, each counted up by one in its last four digits
 ============  =====================================================================================================
 
-``0x40`` NEED_UNWRAP is not set here, and not looked at. For it RocketMQ 5's client opens the batch, but counts its
-messages on from the queue offset of the record (MessageDecoder.decodeMessage): its group gets ahead of the queue and
-misses what comes next. Without it that client has one message whose body is the messages below, as the client of 4.9.
+``0x40`` NEED_UNWRAP is neither set nor read here. When it is set, RocketMQ 5's client opens the batch but counts its
+messages on from the queue offset of the record (MessageDecoder.decodeMessage): the group gets ahead of the queue and
+misses later messages. Without it that client gets one message whose body is the messages below, as the 4.9 client does.
 
 The body, opened, is messages back to back (MessageDecoder.encodeMessage), numbers big-endian::
 
@@ -27,11 +27,11 @@ The body, opened, is messages back to back (MessageDecoder.encodeMessage), numbe
         20+n     2  properties_size  bytes of the properties, which follow: ``name 0x01 value 0x02`` each
 
 Each message has its own properties, its keys and unique key among them. When it is opened it becomes a record of its
-own, in memory: with the place, the times and the hosts of the batch, and without the bits above. So a copy of it, as
-for a retry, is an ordinary message.
+own, in memory: with the place, the times and the hosts of the batch, and without the bits above. A copy of it, as
+for a retry, is therefore an ordinary message.
 
-The body says nothing that may be believed: it opens to at most ``max_opened_body_bytes`` and to ``MAX_INNER_MESSAGES``,
-and what does not add up to its end, or to INNER_NUM, is refused.
+The body is not trusted. It may open to at most ``max_opened_body_bytes`` and ``MAX_INNER_MESSAGES``. A body whose sizes
+do not add up to its end, or whose messages do not add up to INNER_NUM, is refused.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _COUNTER_DIGITS = 4
 
 
 def is_batch(message: ReceivedMessage) -> bool:
-    """Tell whether a record is a batch."""
+    """Return whether a record is a batch."""
     return message.sys_flag & INNER_BATCH != 0
 
 
 def opened(message: ReceivedMessage) -> Sequence[ReceivedMessage]:
-    """Return the messages that a record stands for: those of a batch, or itself, also when it cannot be opened."""
+    """Return the messages of a record: those of a batch, or the record itself if it is no batch or cannot be opened."""
     if is_batch(message):
         try:
             return inner_messages(message)
@@ -64,7 +64,7 @@ def opened(message: ReceivedMessage) -> Sequence[ReceivedMessage]:
 
 
 def unique_keys(message: ReceivedMessage) -> list[str]:
-    """Return the unique keys that the index has for a record: its own and, of a batch, those that follow it."""
+    """Return the unique keys of a record in the index: its own and, for a batch, those that follow it."""
     first = message.properties.get("UNIQ_KEY")
     if not first:
         return []

@@ -1,7 +1,7 @@
 """Queries: messages by id, by key and by time.
 
-An index file says where a key may be; the message itself says whether it has it, and its CRC whether it is whole. So a
-damaged index can miss a message and never gives a wrong one.
+An index file says where a key may be. The message itself shows whether it has the key, and its CRC whether it is whole.
+A damaged index can therefore miss a message but never return a wrong one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def by_unique_key(
     unique_key: str,
     limit: int = DEFAULT_LIMIT,
 ) -> ReceivedMessage | None:
-    """Return the newest message of these topics that has a unique key, also inside of a batch, or None.
+    """Return the newest message of these topics that has a unique key, even inside a batch, or None.
 
     ``limit`` is how many bytes a compressed batch may open to.
     """
@@ -63,9 +63,10 @@ def by_key(
     stored: tuple[int, int],
     limit: int = DEFAULT_LIMIT,
 ) -> Iterator[ReceivedMessage]:
-    """Yield the messages of a topic that have a key or unique key and were stored in a time, the newest first.
+    """Yield the messages of a topic that have a key or unique key and were stored in a period, the newest first.
 
-    Of a batch those that have it; ``limit`` is how many bytes a compressed one may open to.
+    Only the messages of a batch that have the key are returned; ``limit`` is how many bytes a compressed batch may open
+    to.
     """
     begin_ms, end_ms = stored
     last = -1
@@ -82,9 +83,9 @@ def by_key(
 def offset_by_time(log_files: FileQueue, queue: ConsumeQueue, known: range, timestamp_ms: int) -> int:
     """Return the first of the ``known`` queue offsets whose message was stored at a time or later, or their end.
 
-    Looks at the newest entry first and then ever farther back, so that a time near the end touches few old pages
-    (Kafka's OffsetIndex searches its warm section first); then by halves. RocketMQ 4.9 gives the nearer neighbour of a
-    time between two messages; this is the lower boundary of RocketMQ 5 (BoundaryType.LOWER).
+    The search begins at the newest entry, goes back in growing steps, and then by halves, so a time near the end
+    touches few old pages (Kafka's OffsetIndex searches its warm section first). For a time between two messages
+    RocketMQ 4.9 returns the nearer one; this is the lower boundary of RocketMQ 5 (BoundaryType.LOWER).
     """
     low, high = known.start, known.stop
     step = 1
@@ -105,7 +106,7 @@ def offset_by_time(log_files: FileQueue, queue: ConsumeQueue, known: range, time
 
 
 def _stored_before(log_files: FileQueue, queue: ConsumeQueue, queue_offset: int, end: int, timestamp_ms: int) -> bool:
-    """Tell whether a message, or the next one that is whole, was stored before a time."""
+    """Return whether a message, or the next whole one, was stored before a time."""
     for offset in range(queue_offset, end):
         try:
             stored = commit_log.read(log_files, queue.entry(offset).commit_log_offset).store_timestamp
@@ -118,7 +119,7 @@ def _stored_before(log_files: FileQueue, queue: ConsumeQueue, queue_offset: int,
 def _messages(
     log_files: FileQueue, published: range, commit_log_offset: int, topic: str, limit: int
 ) -> Sequence[ReceivedMessage]:
-    """Return the messages that a record of a topic stands for, none when it is of another one or damaged."""
+    """Return the messages of a record; an empty list if the record is damaged or of another topic."""
     message = _message(log_files, published, commit_log_offset)
     return () if message is None or message.topic != topic else opened(message.limited_to(limit))
 

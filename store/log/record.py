@@ -1,4 +1,4 @@
-"""Message record: what the commit log holds, and what can stand at one of its positions.
+"""Message record: the unit of the commit log, and the other outcomes that a position of the log can have.
 
 On disk, big-endian, back to back::
 
@@ -26,8 +26,8 @@ On disk, big-endian, back to back::
 
 Then the body, one byte ``topic_size`` and the topic, two bytes ``properties_size`` and the properties:
 ``name 0x01 value 0x02`` each. The last property is ``__CRC32#`` (RocketMQ 5.2, MessageDecoder.createCrc32): 20 bytes
-that cover the whole record before them. RocketMQ 4.9 reads it as one more property. A host that is IPv6 (a bit of
-``sys_flag``) takes 20 bytes, and what follows moves up by 12.
+that cover the whole record before them. RocketMQ 4.9 reads it as one more property. An IPv6 host (a bit of
+``sys_flag``) takes 20 bytes, and the fields after it move up by 12.
 
 A file ends with a blank record, of which only these bytes are written::
 
@@ -38,10 +38,10 @@ A file ends with a blank record, of which only these bytes are written::
     ----  ----
        8
 
-A record is valid when its sizes add up, ``commit_log_offset`` is where it stands, and its CRC matches: that of
-``__CRC32#``, or of the body alone for a record by a 4.9 broker. Its topic must be a name, because a directory gets it.
-A record without our CRC must also have properties that are UTF-8 without a zero byte, and must not end with the right
-digits behind another name: else it is one of ours, torn behind its body, or with a damaged name of the CRC.
+A record is valid if its sizes add up, ``commit_log_offset`` is its position, and its CRC matches: that of ``__CRC32#``,
+or that of the body alone for a record of a 4.9 broker. Its topic must be a valid name, because a directory is named
+after it. A record without our CRC must also have properties that are UTF-8 without a zero byte, and must not end with
+the right digits after another name: such a record is ours, torn after its body, or its CRC's name is damaged.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ Outcome = Record | Blank | End | Torn | Corrupt
 
 
 def decode(buffer: bytes | memoryview | Mapping, position: int, commit_log_offset: int) -> Outcome:
-    """Return what stands at ``position`` of ``buffer``, where the log's byte ``commit_log_offset`` is."""
+    """Return the outcome at ``position`` of ``buffer``, which is byte ``commit_log_offset`` of the log."""
     found = _decode(buffer, position, commit_log_offset)
     if isinstance(found, ReceivedMessage):
         return Record(found, found.size)
@@ -115,5 +115,5 @@ def decode(buffer: bytes | memoryview | Mapping, position: int, commit_log_offse
 
 
 def reason(found: int) -> str:
-    """Return the words for an outcome number of the kernel."""
+    """Return an outcome number of the kernel in words."""
     return _REASONS.get(found, "bytes missing")

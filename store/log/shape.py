@@ -1,9 +1,9 @@
-"""Shape: files that are missing, or are not of the kind and size that they must be, before anybody looks into them.
+"""Shape: files that are missing or have the wrong kind or size, found before their content is read.
 
-A file that is too short gets its size back, with zeros for what is missing. What stands behind the end of one that is
-too long is put into ``<root>/quarantined``, and cut off. So a broker, which refuses every file of another size, opens
-the store as well, and no byte is lost. What is no plain file (a directory, a symbolic link, a pipe) is refused: it is
-not ours to move, and not ours to write through.
+A file that is too short gets its size back, filled with zeros. The surplus bytes of a file that is too long go to
+``<root>/quarantined`` and are cut off. A broker refuses every file of another size; after this it opens the store, too,
+and no byte is lost. Anything but a plain file (a directory, a symbolic link, a pipe) is refused: it is not ours to move
+or to write through.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.settings import store_settings
 
 QUARANTINED = "quarantined"
-"""Directory in the root for bytes that belong to no place of the log, and are kept."""
+"""Directory in the root for bytes that belong nowhere in the log and are kept."""
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _NO_ENTRIES = (Entry(0, 0, 0), Entry(*layout.PRE_BLANK_ENTRY))
@@ -44,7 +44,7 @@ class OddFile:
     right_size: int
 
     def line(self) -> str:
-        """Return in words what is done to it."""
+        """Return in words how it is repaired."""
         there = f"{self.path} has {self.size} bytes instead of {self.right_size}"
         if self.size < self.right_size:
             return f"{there}: zeros stand for those that are missing"
@@ -54,18 +54,18 @@ class OddFile:
 
 
 def usual_sizes(root: Path) -> tuple[int, int]:
-    """Return the size that most commit log files have, and that of most consume queue files; 0 without one.
+    """Return the most frequent size of commit log files and of consume queue files; 0 without files.
 
-    Of sizes that are as frequent the larger one counts: a file is cut short more easily than it grows.
+    Of equally frequent sizes the larger one counts: a file is cut short more easily than it grows.
     """
     log, queue = _files_by_size(root, commit_log.DIRECTORY), _files_by_size(root, f"{consume_queue.DIRECTORY}/*/*")
     return _most_frequent(log), _most_frequent(queue)
 
 
 def check_sizes(root: Path, log_bytes: int, entries: int) -> None:
-    """Raise ConfigMismatch when the files say that these fixed settings are not theirs.
+    """Raise ConfigMismatch if the files were made with other fixed settings.
 
-    Working with wrong ones would cut good files. A single file that is too short is a damaged one.
+    Wrong settings would cut good files. A single file that is too short counts as damaged.
     """
     for pattern, size in (commit_log.DIRECTORY, log_bytes), (f"{consume_queue.DIRECTORY}/*/*", entries * _ENTRY.size):
         found = _files_by_size(root, pattern)
@@ -90,13 +90,13 @@ def _most_frequent(sizes: Counter[int]) -> int:
 
 
 def odd_files(log_files: FileQueue, queues: ConsumeQueues) -> list[OddFile]:
-    """Return all files of another size. Raises StoreUnusable for what is no plain file."""
+    """Return all files of another size. Raises StoreUnusable for anything but a plain file."""
     everywhere = [log_files, *(queues[queue].files for queue in queues.on_disk())]
     return [odd for files in everywhere for _, odd in odd_files_of(files)]
 
 
 def odd_files_of(files: FileQueue) -> Iterator[tuple[int, OddFile]]:
-    """Yield begin and shape of the files of another size. Raises StoreUnusable for what is no plain file."""
+    """Yield begin and shape of the files of another size. Raises StoreUnusable for anything but a plain file."""
     for base in files.bases():
         path = files.path(base)
         try:
@@ -111,7 +111,7 @@ def odd_files_of(files: FileQueue) -> Iterator[tuple[int, OddFile]]:
 
 
 def resize(odd: OddFile, root: Path) -> None:
-    """Give a file its size back. Only while nobody else has the store open. Raises StoreFull."""
+    """Give a file its size back. Only while no other process has the store open. Raises StoreFull."""
     try:
         with odd.path.open("r+b") as file:
             file.seek(odd.right_size)
@@ -128,7 +128,7 @@ def resize(odd: OddFile, root: Path) -> None:
 
 
 def put_away(files: FileQueue, base: int, root: Path) -> None:
-    """Move a file that is not empty and belongs to no place of the log to the quarantined ones."""
+    """Move a file that is not empty and belongs nowhere in the log into quarantine."""
     path = files.path(base)
     directory = _quarantine(root)
     number = 0
@@ -145,7 +145,7 @@ def gaps(bases: Sequence[int], file_bytes: int) -> list[tuple[int, int]]:
 
 
 def begins_with_record(files: FileQueue, base: int) -> bool:
-    """Tell whether a commit log file is there, and a record of this place stands at its begin."""
+    """Return whether a commit log file exists and begins with a record of this position."""
     try:
         return isinstance(commit_log.LogReader(files).outcome(base), Record)
     except FileNotFoundError:
@@ -153,14 +153,14 @@ def begins_with_record(files: FileQueue, base: int) -> bool:
 
 
 def is_empty(files: FileQueue, base: int, position: int = 0) -> bool:
-    """Tell whether a file holds only zeros from ``position`` on."""
+    """Return whether a file holds only zeros from ``position`` on."""
     return not any(files.set_parts(base, position, files.file_bytes))
 
 
 def is_whole(queue: MessageQueue, entries: ConsumeQueue, log_files: FileQueue) -> bool:
-    """Tell whether the files of a consume queue follow each other, and each begins and ends as it must.
+    """Return whether the files of a consume queue follow each other, and each begins and ends as it must.
 
-    So files are found that were lost, cut short, swapped or brought from elsewhere. Two entries of each are looked at.
+    This finds files that were lost, cut short, swapped or brought from elsewhere. It reads two entries of each file.
     """
     bases = entries.files.bases()
     if not bases:
@@ -178,13 +178,13 @@ def is_whole(queue: MessageQueue, entries: ConsumeQueue, log_files: FileQueue) -
         and all(
             (number in may_be_empty or entries.entry_or_none(number) is not None)
             and _is_right(queue, number, entries, log_files, within)
-            for number in sorted([*firsts, *lasts])  # both of a file while it is open
+            for number in sorted([*firsts, *lasts])  # both of one file while it is open
         )
     )
 
 
 def _is_right(queue: MessageQueue, number: int, entries: ConsumeQueue, log_files: FileQueue, within: range) -> bool:
-    """Tell whether an entry is empty, older than the log, or that of its record."""
+    """Return whether an entry is empty, is older than the log, or matches its record."""
     entry = entries.entry(number)
     offset = entry.commit_log_offset
     if entry in _NO_ENTRIES or 0 <= offset < within.start:
@@ -201,7 +201,7 @@ def _is_right(queue: MessageQueue, number: int, entries: ConsumeQueue, log_files
 
 
 def _is_between_its_neighbours(number: int, entries: ConsumeQueue) -> bool:
-    """Tell whether an entry can be that of a lost record, of which nothing else is left."""
+    """Return whether an entry can belong to a lost record of which nothing else is left."""
     before, after = (entries.entry_or_none(other) if other >= 0 else None for other in (number - 1, number + 1))
     offset, size, _ = entries.entry(number)
     return (before is None or before in _NO_ENTRIES or before.commit_log_offset <= offset) and (
@@ -210,7 +210,7 @@ def _is_between_its_neighbours(number: int, entries: ConsumeQueue) -> bool:
 
 
 def _keep(root: Path, path: Path, surplus: bytes) -> None:
-    """Write what stood behind the end of a file; doing it twice after a crash leaves one file."""
+    """Write the surplus bytes of a file; doing it twice after a crash leaves one file."""
     directory = _quarantine(root)
     kept = directory / f"{_name(root, path)}.surplus-{zlib.crc32(surplus):08x}"
     with kept.open("wb") as file:

@@ -1,10 +1,10 @@
 """Log scan: how far the records of the log go, what is damaged among them, and whether their entries are right.
 
-One pass over the bytes, by cold reads into one buffer. Changes nothing.
+The scan is one pass over the bytes, by cold reads into one buffer. It changes nothing.
 
-Nearly always all consume queue entries are right, because an append writes them before its record is published. So they
-are compared while the record is in the processor's cache. From the first one on that is missing or wrong, records are
-read once more, by who writes the entries (store/log/dispatch.py).
+Nearly always all consume queue entries are right, because an append writes them before it publishes its record. So the
+scan compares each entry while its record is in the processor's cache. From the first entry on that is missing or wrong,
+store/log/dispatch.py reads the records once more and writes the entries.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ NOTHING = describe(End())
 
 _FIRST_READ = 64 << 10
 _MOST_READ = 1 << 20
-"""Bytes that are read at once: more and more while there are records, and a longer record as a whole. What is read last
-must be in the cache still when it is looked at."""
+"""Bytes that are read at once: more and more while there are records, and a longer record as a whole. A read must
+still be in the cache when its bytes are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Bytes of the log that are no record and are kept."""
+    """Bytes of the log that hold no valid record, and are kept."""
 
     start: int
     end: int
@@ -45,24 +45,24 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class LogScan:
-    """What a scan has found."""
+    """The result of a scan."""
 
     end: int
     """End of the last valid record or blank record."""
     tail: str
-    """What stands there, in words."""
+    """What stands at the end, in words."""
     damaged: tuple[Quarantined, ...]
-    """What was stepped over."""
+    """Bytes that were stepped over."""
     entries_right_to: int
-    """From the begin up to here the consume queue entries of all records are right."""
+    """From the begin to here the consume queue entries of all records are right."""
     queue_ends: Mapping[MessageQueue, int]
     """Queue offset after the last of these records, by queue."""
 
 
 def scan(files: FileQueue, start: int, trusted_to: int | None, queues: ConsumeQueues | None) -> LogScan:
-    """Walk over the log from ``start``; without ``queues`` no entry is taken for right.
+    """Walk over the log from ``start``; without ``queues`` no entry counts as right.
 
-    Below ``trusted_to`` everything must be whole; None when nobody said so. Raises StoreCorrupt for a file of another
+    Below ``trusted_to`` everything must be whole; None without such a mark. Raises StoreCorrupt for a file of another
     size or a byte that cannot be read.
     """
     check = checker(queues)
@@ -83,7 +83,7 @@ def _walk(
         end, reason = _walk_on(files, end, sure_to, check)
         is_missing = files.base_of(end) not in bases
         goes_on = is_missing and any(begins_with_record(files, base) for base in bases if base > end)
-        if end >= sure_to and not goes_on:  # a file that is lost is no torn tail
+        if end >= sure_to and not goes_on:  # a lost file is not a torn tail
             return end, _tail(files, end, reason), damaged
         stop = last_end if goes_on else sure_to
         if trusted_to is None and reason == NOTHING and _is_zero(files, end, stop):  # no need to search it
@@ -98,10 +98,10 @@ def _walk(
 
 
 def _behind_damage(files: FileQueue, trusted_to: int) -> int:
-    """Return where the log goes on when what must be there up to ``trusted_to`` is not.
+    """Return where the log goes on if bytes that must be whole up to ``trusted_to`` are not.
 
-    In the next file, unless this one is there and free: a file that is lost is not made again, because a broker would
-    take its zeros for the end of the log, and what stands behind the place may not be ours.
+    It goes on in the next file, unless this file is there and free. A lost file is not made again, because a broker
+    would take its zeros for the end of the log. Bytes behind ``trusted_to`` may not be ours.
     """
     base = files.base_of(trusted_to)
     if base == trusted_to:
@@ -115,7 +115,7 @@ def _behind_damage(files: FileQueue, trusted_to: int) -> int:
 
 
 def _tail(files: FileQueue, end: int, reason: str) -> str:
-    """Return what stands at the end of the log, ``reason``, or that there is something in the rest of its file."""
+    """Return what stands at the end of the log: ``reason``, or that the rest of its file is not empty."""
     base = files.base_of(end)
     try:
         is_free = reason != NOTHING or end == base or is_empty(files, base, end - base)
@@ -134,7 +134,7 @@ def _is_zero(files: FileQueue, start: int, stop: int) -> bool:
 
 
 def damaged_below(files: FileQueue, scan_from: int) -> list[Quarantined]:
-    """Return what is seen to be damaged below without reading it: lost files, and those with another begin."""
+    """Return damage below ``scan_from`` that shows without a scan: lost files, and files without a record first."""
     below = files.base_of(scan_from)
     bases = [base for base in files.bases() if base < below]
     damaged = [Quarantined(start, end, MISSING) for start, end in gaps([*bases, below], files.file_bytes)]
@@ -147,10 +147,10 @@ def damaged_below(files: FileQueue, scan_from: int) -> list[Quarantined]:
 
 
 def _walk_on(files: FileQueue, start: int, sure_to: int, check: Dispatcher) -> tuple[int, str]:
-    """Walk over what is valid; return its end, and what stands there. Raises StoreCorrupt as a cold read.
+    """Walk over valid records; return their end, and what stands there. Raises StoreCorrupt as a cold read.
 
-    A blank record says how many bytes are left. RocketMQ does not look at that; above ``sure_to`` one that is wrong was
-    torn, and is cut with the tail.
+    A blank record says how many bytes are left. RocketMQ does not check that number. Above ``sure_to`` a wrong number
+    means that the blank record was torn, and it is cut with the tail.
     """
     offset, buffer = start, memoryview(bytearray(_FIRST_READ))
     while True:

@@ -1,8 +1,9 @@
 """Opening: what happens to a directory before a process may use the store in it.
 
-All of it under the gate byte of the lock file. Who can take byte 0 exclusively is alone: it recovers the directory,
-builds the runtime file, creates ``abort`` and keeps the byte shared for the life of the process. Who can take it only
-shared attaches. Who cannot even do that meets a RocketMQ broker.
+Everything happens under the gate byte of the lock file. An exclusive lock on byte 0 means that no other process has the
+store open: the opener recovers the directory, builds the runtime file, creates ``abort`` and keeps the byte shared for
+the life of the process. If only a shared lock succeeds, the opener attaches to the runtime file. If even that fails, a
+RocketMQ broker has the store open.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def files_of(root: Path, config: StoreConfig, mappings: MappingCache) -> tuple[F
 
 
 def make_root(root: Path, *, create: bool) -> None:
-    """Make the directory of a store when it is missing. Raises StoreUnusable, StoreFull."""
+    """Make the directory of a store if it is missing. Raises StoreUnusable, StoreFull."""
     try:
         if create:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -69,7 +70,7 @@ def make_root(root: Path, *, create: bool) -> None:
 
 
 def settle_config(root: Path, config: StoreConfig | None) -> StoreConfig:
-    """Return the settings to work with. Records the fixed ones of a new store. Raises ConfigMismatch."""
+    """Return the settings to work with; record the fixed ones of a new store. Raises ConfigMismatch."""
     wanted = config if config is not None else StoreConfig()
     recorded = store_settings.read_store_settings(root) or _settings_of_a_broker(root, config)
     asked = _fixed(wanted)
@@ -97,7 +98,7 @@ def _fixed(config: StoreConfig) -> StoreSettings:
 
 
 def _settings_of_a_broker(root: Path, config: StoreConfig | None) -> StoreSettings | None:
-    """Read the fixed settings off the files of a store that a RocketMQ broker made; None when there are none."""
+    """Read the fixed settings off the files of a store that a RocketMQ broker made; None without files."""
     log_bytes, queue_bytes = shape.usual_sizes(root)
     if not log_bytes:
         return None
@@ -107,7 +108,7 @@ def _settings_of_a_broker(root: Path, config: StoreConfig | None) -> StoreSettin
 
 
 def _index_settings_of_a_broker(root: Path) -> tuple[int, int]:
-    """Read them off the oldest index file, which has filled up most."""
+    """Read the index settings off the oldest index file, which is the fullest."""
     files = index_file.paths(root)
     usual = StoreConfig.broker_defaults()
     if not files:
@@ -130,7 +131,7 @@ def enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
         warn_of_loss(root)
         state = _recover(root, config, lock)
         (root / ABORT).touch(mode=0o600)
-        sync_directory(root)  # without it the next recovery believes that the index is whole
+        sync_directory(root)  # if `abort` were lost, the next recovery would believe that the index is whole
         lock.try_shared(BROKER_BYTE)
         return state
     if lock.try_shared(BROKER_BYTE):
@@ -174,14 +175,14 @@ def _settle_appends(state: SharedState, log_files: FileQueue, queues: ConsumeQue
     try:
         repair(state, log_files, queues, topics)
     except StoreCorrupt as error:
-        # It had not returned to its caller; as it cannot be completed, it is a torn tail for the survey.
+        # The append had not returned to its caller. It cannot be completed, so the survey takes it for a torn tail.
         _log.error("an append that was under way is damaged, and is cut off: %s", error)
 
 
 def _build(
     root: Path, config: StoreConfig, lock: LockFile, recovered: Recovered, log_files: FileQueue, queues: ConsumeQueues
 ) -> SharedState:
-    """Build the runtime file from what recovery found, with everything durable that it wrote."""
+    """Build the runtime file from what recovery found, after flushing everything that recovery wrote."""
     state = shared_state.build(root, config.commit_log_file_bytes, config.consume_queue_file_bytes)
     log_end = recovered.plan.log_end
     state.min_offset = recovered.plan.log_begin
@@ -208,7 +209,7 @@ def _build(
     flusher = Flusher(Parts(root, config, state, lock, topics, log_files, queues))
     if not recovered.plan.same_boot:
         flusher.flush_ends({queue: recovered.queues[queue][1] for queue in recovered.cut_queues})
-    if ranges or checkpoint.read(root)[1] is None:  # without a mark, what a power cut leaves would look like damage
+    if ranges or checkpoint.read(root)[1] is None:  # without a mark, a torn tail would look like damage
         flusher.flush_recovered(log_end)
         flusher.flush_queues()
         flusher.write_checkpoint()
@@ -225,8 +226,8 @@ def _restore_groups(
 ) -> dict[tuple[str, str], dict[int, int]]:
     """Fill the group-queue table; return the committed offsets that fell back to the end of their queue.
 
-    Those messages did not survive a power cut. ``consumerOffset.json`` must not go on to say that they are finished:
-    others get their numbers, and after another power cut those would never be delivered.
+    The messages above that end did not survive a power cut. ``consumerOffset.json`` must not keep saying that they are
+    finished: other messages get their numbers, and after another power cut those would never be delivered.
     """
     groups = GroupTable(state, timeout_ms)
     known = set(topics.all_queues())
@@ -246,7 +247,7 @@ def _restore_groups(
 
 
 def _restore_interrupted(state: SharedState, slot: GroupQueueSlot, progress: GroupProgress, max_offset: int) -> None:
-    """Go on telling of the unfinished messages that were running when all processes died."""
+    """Keep the record of unfinished messages that were being handled when all processes died."""
     fields = layout.RUNNING_SLOT.at
     for each in progress.interrupted:
         if each.last_offset >= max_offset or not slot.unfinished(each.queue_offset, each.last_offset):
@@ -261,7 +262,7 @@ def _restore_interrupted(state: SharedState, slot: GroupQueueSlot, progress: Gro
 
 
 def _window(committed: int, max_offset: int) -> int:
-    """Return the bits of the messages that are there: one that is set for a later message would hide it."""
+    """Return a mask of the bits of existing messages: a bit set for a later message would hide that message."""
     there = (1 << max(0, min(max_offset - committed, layout.ACK_WINDOW))) - 1
     turn = committed % layout.ACK_WINDOW
     return (there << turn | there >> layout.ACK_WINDOW - turn) & (1 << layout.ACK_WINDOW) - 1

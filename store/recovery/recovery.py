@@ -8,18 +8,19 @@
 
 How far the log is believed:
 
-- While the kernel that ran the last processes still runs, their stores are all there, whoever was killed. The runtime
-  file says how far records are whole (``published_to``), after an append under way was finished or undone.
-- After a reboot, records below the durable mark of the checkpoint must be whole. Above it the first thing that is no
-  valid record is a torn tail, and the log is cut there.
-- A store of a broker has no such mark. A torn tail is then what no valid record follows.
+- While the kernel that ran the last processes still runs, all their stores to memory are there, whichever processes
+  were killed. The runtime file says how far records are whole (``published_to``), after an append under way was
+  finished or undone.
+- After a reboot, records below the durable mark of the checkpoint must be whole. Above the mark, the first bytes that
+  are no valid record are a torn tail, and the log is cut there.
+- A store of a broker has no such mark. Its torn tail is the bytes that no valid record follows.
 
-The index is kept as far as it can be believed, and what follows is indexed again, later: see :func:`_index_kept`.
+The index is kept as far as it can be believed, and later records are indexed again in time: see :func:`_index_kept`.
 
-A record that is damaged and not in the tail is corruption: it is quarantined (kept as it is, reported, stepped over),
-and what follows it is kept. So is the gap that a lost file leaves, before any file that begins with a record; the
-consume queue entries of lost records stay, so that their queue offsets are not given again. A file that is not empty
-and to which no record leads is moved to ``quarantined``. Nothing else is ever deleted.
+A damaged record that is not in the tail is corruption: it is quarantined (kept as it is, reported, stepped over), and
+the records behind it are kept. The same holds for the gap that a lost file leaves before any file that begins with a
+record. The consume queue entries of lost records stay, so that their queue offsets are not given again. A file that is
+not empty and to which no record leads is moved to ``quarantined``. Nothing else is ever deleted.
 """
 
 from __future__ import annotations
@@ -85,25 +86,25 @@ class FirstSteps:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What stands in the directory."""
+    """What was found in the directory."""
 
     first: FirstSteps
     same_boot: bool
-    """The runtime file is this boot's and fits the files: its frontiers are believed."""
+    """Whether the runtime file is this boot's and fits the files: then its frontiers are believed."""
     bases: tuple[int, ...]
     """First byte of every commit log file."""
     file_bytes: int
     trusted_to: int | None
-    """Every byte below must be whole: a bad record there is corruption, not a torn tail. None when nobody said so."""
+    """Every byte below must be whole: a bad record there is corruption, not a torn tail. None without a mark."""
     scan_from: int
-    """Records from here on were looked at."""
+    """Records from here on were scanned."""
     steps_end: int
     """End of the last valid record or blank record found."""
     tail: str
-    """What stands there, in words."""
+    """What stands at that end, in words."""
     damaged: tuple[Quarantined, ...]
     missing_queues: bool
-    """Consume queues hold fewer entries than were once durable, or other ones: some files were lost or exchanged."""
+    """Whether consume queues hold other or fewer entries than were once durable: files were lost or exchanged."""
     foreign: tuple[int, ...]
     """Commit log files that are not empty, and begin at or above the end of the log."""
     entries_right_to: int
@@ -112,15 +113,15 @@ class Survey:
     """Queue offset after the last of these records, by queue."""
     index_files: tuple[IndexSummary, ...] = ()
     index_bytes: int = 0
-    """Size that an index file has, 0 when nobody said so."""
+    """Size of an index file by the settings, 0 without settings."""
     index_timestamp: int = 0
-    """Index files that end no later are on disk, ms."""
+    """Index files that end no later than this time, epoch ms, are on disk."""
     closed_cleanly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """What will be changed."""
+    """What opening changes."""
 
     first: FirstSteps
     """What is mended before everything else."""
@@ -129,23 +130,23 @@ class RecoveryPlan:
     log_begin: int
     log_end: int
     cut_reason: str | None
-    """Why bytes above ``log_end`` are zeroed, None when they are zero already as they should be."""
+    """Why bytes above ``log_end`` are zeroed, None if they are zero already."""
     remove_files: tuple[int, ...]
     """Empty files behind the end."""
     put_away_files: tuple[int, ...]
-    """Files behind the end that are not empty: they are moved to the quarantined ones."""
+    """Files behind the end that are not empty: they are moved to ``quarantined``."""
     quarantined: tuple[Quarantined, ...]
     scanned_ranges: tuple[tuple[int, int], ...]
-    """Parts of the log that were looked at and are valid."""
+    """Parts of the log that were scanned and are valid."""
     dispatch_ranges: tuple[tuple[int, int], ...]
-    """Those of them whose consume queue entries are written again: from the first one on that is not right."""
+    """The scanned parts whose consume queue entries are written again: from the first wrong entry on."""
     queue_ends: Mapping[MessageQueue, int]
-    """Queue offset after the last record below them, by queue."""
+    """Queue offset after the last record below those parts, by queue."""
     remove_index_files: tuple[str, ...] = ()
     indexed_to: int = 0
     """Records from here on are indexed again."""
     index_timestamp: int = 0
-    """The index files that are kept and end no later are on disk, ms."""
+    """Kept index files that end no later than this time, epoch ms, are on disk."""
 
     def lines(self) -> list[str]:
         """Return the plan in words, one step a line."""
@@ -168,19 +169,19 @@ class RecoveryPlan:
 
 @dataclass(slots=True)
 class Recovered:
-    """What recovery found out, for building the runtime file."""
+    """What recovery found, for building the runtime file."""
 
     plan: RecoveryPlan
     queues: dict[MessageQueue, tuple[int, int]] = field(default_factory=dict)
     """(min, max) offset of every message queue."""
     progress: Progress = field(default_factory=dict)
     delivered: dict[int, int] | None = None
-    """By delay level, the next message to deliver, when a process of this boot saw to that."""
+    """By delay level, the next message to deliver; None unless the runtime file is believed."""
     timer: tuple[int, int, bytes] | None = None
-    """Which messages of the timer are done, when a process of this boot saw to that."""
+    """Which messages of the timer are done; None unless the runtime file is believed."""
     last_store_timestamp: int = 0
     doubtful: tuple[Quarantined, ...] = ()
-    """Records by a broker whose queue offset is not believed: they are stepped over."""
+    """Records of a broker whose queue offset is not believed: they are stepped over."""
     cut_queues: list[MessageQueue] = field(default_factory=list)
     """Queues that lost entries at and above their max offset."""
 
@@ -232,13 +233,13 @@ def survey(
         scan_from = low_water.dispatched_to
     scan_from = min([scan_from, *(int(file.path.name) for file in odd if file.path.parent == log_files.directory)])
     if not begins_with_record(log_files, log_files.base_of(scan_from)):
-        scan_from = log_files.base_of(scan_from)  # it may be another file than the mark is about
+        scan_from = log_files.base_of(scan_from)  # the mark may be about another file
     trusted_to = low_water.flushed_to if low_water is not None else None
     if leftover is not None and same_boot:
         trusted_to = leftover.published_to
     scanned = log_scan.scan(log_files, scan_from, trusted_to, queues if check_entries else None)
     end, tail, foreign_from = scanned.end, scanned.tail, scanned.end
-    if leftover is not None and same_boot and leftover.append_stage == COPYING:  # looked at, and not undone as yet
+    if leftover is not None and same_boot and leftover.append_stage == COPYING:  # a dry run, before the undo
         scanned = replace(scanned, entries_right_to=scan_from, queue_ends={})
         end, tail, foreign_from = leftover.published_to, NOTHING, leftover.written_to
     settings = store_settings.read_store_settings(root)
@@ -264,7 +265,7 @@ def survey(
 
 
 def plan(found: Survey) -> RecoveryPlan:
-    """Decide. Pure."""
+    """Decide what to change. A pure function."""
     begin = found.bases[0] if found.bases else found.steps_end
     end = max(found.steps_end, begin)
     kept_base = end - end % found.file_bytes
@@ -291,8 +292,8 @@ def plan(found: Survey) -> RecoveryPlan:
 def _index_kept(found: Survey, log_end: int) -> list[IndexSummary]:
     """Return the oldest index files, up to the first one that may lack something.
 
-    While the same kernel runs, or after a clean close, all of them are whole. Else the newest was being written to in
-    many places, and of the others those are that were on disk before they got a successor.
+    While the same kernel runs, or after a clean close, all of them are whole. Otherwise the newest file was being
+    written in many places, and an older file is whole if it was on disk before it got a successor.
     """
     kept = []
     for file in found.index_files:
@@ -307,12 +308,12 @@ def _index_kept(found: Survey, log_end: int) -> list[IndexSummary]:
 
 
 def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: ConsumeQueues) -> Recovered:
-    """Make the directory agree with the plan. Raises StoreFull when a consume queue file cannot be made."""
+    """Make the directory agree with the plan, whose first steps are done. Raises StoreFull for want of room."""
     reach(CrashPoint.RECOVERY_PLANNED)
     remove_scratch(root)
     for name in reversed(chosen.remove_index_files):
         (root / index_file.DIRECTORY / name).unlink(missing_ok=True)
-    if (root / index_file.DIRECTORY).is_dir():  # or a power cut could bring them back beside other records
+    if (root / index_file.DIRECTORY).is_dir():  # otherwise a power cut could bring them back beside other records
         sync_directory(root / index_file.DIRECTORY)
     for base in reversed(chosen.remove_files):
         log_files.remove(base)
@@ -321,7 +322,7 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
     file_end = log_files.base_of(chosen.log_end) + log_files.file_bytes
     zeroed = commit_log.zero(log_files, chosen.log_end, file_end) if chosen.cut_reason is not None else 0
     if zeroed or chosen.remove_files:
-        log_files.sync(chosen.log_end, file_end)  # or the next power cut could bring it back, behind newer records
+        log_files.sync(chosen.log_end, file_end)  # otherwise a power cut could bring it back behind newer records
     reach(CrashPoint.RECOVERY_TAIL_CUT)
     done = dispatch(log_files, queues, list(chosen.dispatch_ranges), chosen.queue_ends)
     doubtful = [Quarantined(begin, end, "a queue offset far from its neighbours") for begin, end in done.doubtful]
@@ -345,8 +346,8 @@ def apply(chosen: RecoveryPlan, root: Path, log_files: FileQueue, queues: Consum
 def _end_below(files: FileQueue, queue: MessageQueue, entries: ConsumeQueue, commit_log_offset: int) -> int:
     """Return the queue offset after the last entry for a record below ``commit_log_offset``.
 
-    An entry above it may have reached the disk in part, with zeros for an offset: its size then stands beside an offset
-    that is too low, where another record is.
+    An entry for a later record may have reached the disk in part, with zeros for its offset. Its size then stands
+    beside an offset that is too low, where another record is.
     """
     end = entries.end_below(commit_log_offset)
     first = min(entries.files.bases(), default=0) // layout.CONSUME_QUEUE_ENTRY.size
@@ -367,14 +368,14 @@ def _is_torn(files: FileQueue, queue: MessageQueue, entries: ConsumeQueue, numbe
     try:
         found = commit_log.read(files, entry.commit_log_offset)
     except StoreCorrupt:
-        return False  # its record is damaged or deleted: it stays
+        return False  # the record is damaged or deleted: the entry stays
     return (found.topic, found.queue_id, found.queue_offset) != (queue.topic, queue.queue_id, number)
 
 
 def _fill_gaps(queue: ConsumeQueue, end: int, quarantined: tuple[Quarantined, ...]) -> None:
-    """Point the entries of damaged records to the damage where they were lost, so that a queue has no holes.
+    """Point lost entries of damaged records to the damage, so that a queue has no holes.
 
-    A hole would be taken for the end of the queue by the next recovery. Whoever takes such an entry finds the damage,
+    The next recovery would take a hole for the end of the queue. A consumer that takes such an entry finds the damage,
     reports it, and steps over it.
     """
     if not quarantined:
@@ -392,7 +393,7 @@ def _fill_gaps(queue: ConsumeQueue, end: int, quarantined: tuple[Quarantined, ..
 
 
 def _end_of_lost(queue: ConsumeQueue, end: int, quarantined: tuple[Quarantined, ...]) -> int:
-    """Return the end of the entries from ``end`` on whose records are lost: their numbers are not given again."""
+    """Return the end of the entries, from ``end`` on, of lost records: their queue offsets are not given again."""
     while (entry := queue.entry_or_none(end)) is not None:
         if not any(bad.start <= entry.commit_log_offset < bad.end for bad in quarantined):
             break
@@ -405,7 +406,7 @@ def _is_believed(leftover: SharedState, root: Path) -> bool:
 
 
 def believable(leftover: SharedState, root: Path) -> bool:
-    """Tell whether nobody but this library wrote to the store since the runtime file was last used.
+    """Tell whether only this library wrote to the store since the runtime file was last used.
 
     A broker writes to the lock file when it starts (DefaultMessageStore.start), which this library does only when it
     makes the file, and rewrites ``consumerOffset.json``.
@@ -418,7 +419,7 @@ def believable(leftover: SharedState, root: Path) -> bool:
 def fits_together(leftover: SharedState) -> bool:
     """Tell whether the frontiers can be those that an append leaves behind, finished, under way or undone.
 
-    Only for a store that nobody has open: who repairs by frontiers that were overwritten zeroes good records.
+    Only for a store that no process has open. A repair by damaged frontiers would zero good records.
     """
     published_to, written_to = leftover.published_to, leftover.written_to
     longest_append = 2 * leftover.words.load(layout.RUNTIME_HEADER.at["commit_log_file_bytes"])
@@ -428,7 +429,7 @@ def fits_together(leftover: SharedState) -> bool:
 
 
 def _between(start: int, end: int, damaged: tuple[Quarantined, ...]) -> tuple[tuple[int, int], ...]:
-    """Return the parts of ``[start, end)`` that are not damaged."""
+    """Return the undamaged parts of ``[start, end)``."""
     ranges = []
     for bad in damaged:
         if bad.start > start:

@@ -30,7 +30,7 @@ from rmqclient.store.errors import ClientIdInUse, SubscriptionMismatch, TableFul
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
 from rmqclient.store.kernel._kernel import boottime, java_hash
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.runtime.arrivals import Bell
+from rmqclient.store.runtime.arrivals import Bell, NumbersQueues
 from rmqclient.store.runtime.client_id import check_client_id
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.running import RunningTable
@@ -42,11 +42,8 @@ _WATCHES_NS = 1_000_000_000
 """A member whose heartbeat is older may be stopped, and the one after it unwatched. Four beats by default."""
 
 
-class Queues(Protocol):
-    """What a member asks about the queues of topics."""
-
-    def slot(self, queue: MessageQueue) -> int:
-        """Return the slot of a queue in the queue table."""
+class StoredQueues(NumbersQueues, Protocol):
+    """Knows where each queue begins, too."""
 
     def min_offset(self, queue: MessageQueue) -> int:
         """Return the queue offset of the oldest message."""
@@ -100,7 +97,7 @@ class MemberTable:
         root: Path,
         state: SharedState,
         lock: LockFile,
-        queues: Queues,
+        queues: StoredQueues,
         groups: GroupTable,
         lock_timeout_ms: int,
     ) -> None:

@@ -1,7 +1,7 @@
-"""The checkpoint: how far the log was on the disk when somebody last looked.
+"""Checkpoint: how far the log was on the disk when the housekeeper last looked.
 
 ``<root>/checkpoint``, always 4096 bytes, big-endian. RocketMQ (``StoreCheckpoint``) has its fields at the
-beginning, and leaves the rest alone::
+beginning, and leaves the rest of the file alone::
 
     byte  size  field                    meaning
     ----  ----  -----------------------  -------
@@ -28,11 +28,11 @@ Invariants:
 
 1. The newest valid slot is never the one being written, so a write that tears at any byte leaves the mark
    before it, and the mark on the disk only grows. Each slot is in a disk sector of its own.
-2. What a mark says was flushed *before* the mark is written; the caller sees to that. A mark that is too low
-   costs time at recovery; one that is too high would make recovery take a torn tail for damage.
+2. The caller flushes what a mark states *before* it writes the mark. A mark that is too low costs time at
+   recovery; a mark that is too high would make recovery take a torn tail for damage.
 
-It is not mapped: nobody but the first opener and the writers read it. Writers that race each other leave one of
-their marks whole, because each slot is written by one call.
+The file is not mapped: only the first opener and the writers read it. Writers that race each other leave one of
+their marks whole, because one call writes a whole slot.
 """
 
 from __future__ import annotations
@@ -77,16 +77,16 @@ class LowWater:
     """Every consume queue entry for a record below this commit log offset is on disk."""
 
     queue_ends: int = 0
-    """Sum of the max offsets of all queues at ``dispatched_to``, or a little less: when the files say less, some of
-    them were deleted."""
+    """Sum of the max offsets of all queues at ``dispatched_to``, or a little less. If the files hold less than that,
+    some of them were deleted."""
 
 
 def read(root: Path) -> tuple[Checkpoint, LowWater | None]:
-    """Return what the file says; zeros and ``None`` when it is missing or not 4096 bytes long.
+    """Return what the file says; zeros and ``None`` if it is missing or not 4096 bytes long.
 
-    A field that is negative, which no time and no offset can be, counts as not known.
+    A negative field, which can be neither a time nor an offset, counts as not known.
 
-    The low-water mark is ``None`` too when neither slot is valid, as after a RocketMQ broker made the file.
+    The low-water mark is also ``None`` if neither slot is valid, as after a RocketMQ broker made the file.
 
     Raises:
         StoreUnusable: not a regular file, or it may not be read.
@@ -96,16 +96,16 @@ def read(root: Path) -> tuple[Checkpoint, LowWater | None]:
         return Checkpoint(), None
     marks = [mark for mark in (_mark(content, position) for position in layout.LOW_WATER_AT) if mark is not None]
     newest = max(marks, key=lambda mark: mark.sequence, default=None)
-    # These fields have no check value: a sector that was damaged in a power cut can say anything.
+    # These fields have no checksum: a sector that a power cut damaged can hold anything.
     return Checkpoint(*(max(0, field) for field in layout.CHECKPOINT.unpack_from(content, 0))), newest
 
 
 def write(root: Path, checkpoint: Checkpoint, low_water: LowWater | None = None) -> None:
     """Write both and flush them to the disk.
 
-    The present mark stays if ``low_water`` is ``None`` or its sequence is not above that of the present one, which
-    somebody else then wrote meanwhile. Writes in place, so that it needs no room on a full disk; a file that is missing
-    or has another size is replaced by rename.
+    The present mark stays if ``low_water`` is ``None``, or if its sequence is not above that of the present mark:
+    another process wrote a newer one. The file is written in place, which needs no room on a full disk. A file that is
+    missing or has another size is replaced by rename.
 
     Raises:
         StoreFull: no room for a new file.
@@ -163,7 +163,7 @@ def _write_piece(path: Path, descriptor: int, position: int, piece: bytes) -> No
     try:
         os.pwrite(descriptor, piece, position)
     except OSError as error:
-        if error.errno in NO_ROOM:  # a file system that never writes in place; the mark before it stays
+        if error.errno in NO_ROOM:  # a file system that never writes in place; the old mark stays
             raise as_store_error(error, f"{path} cannot be written") from error
         raise
 
@@ -181,7 +181,7 @@ def _content(path: Path) -> bytes:
 
 
 def _open(path: Path, access: int) -> int:
-    # Not blocking, because somebody may have put a pipe there.
+    # Not blocking, because the file may be a pipe.
     try:
         descriptor = os.open(path, access | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:

@@ -8,8 +8,8 @@ file                             what it says                                   
 ``config/delayOffset.json``      next message to deliver, of each delay level                ``ScheduleMessageService``
 ===============================  ==========================================================  =====================
 
-Each is a document (:mod:`rmqclient.store.settings.document`). What a broker wrote there and this module does not know
-is kept: topics, groups, fields.
+Each is a document (:mod:`rmqclient.store.settings.document`). This module keeps every topic, group
+and field of a broker that it does not know.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ _POLICIES = {"delete": "DELETE", "compact": "COMPACTION"}
 
 
 def read_topics(root: Path) -> dict[str, TopicConfig]:
-    """Return the topics of the store by name, in the order of the file; none when there is no file.
+    """Return the topics of the store by name, in the order of the file; empty without a file.
 
-    A broker also keeps entries for itself and its cluster there, named after hosts. Those whose name is outside
-    the alphabet of topics are left out (and kept in the file).
+    A broker also keeps entries for itself and its cluster there, named after hosts. Entries whose name is outside the
+    alphabet of topics are left out (and kept in the file).
 
     Raises:
         StoreCorrupt: damaged without a good ``.bak``, or an entry has a value of the wrong kind.
@@ -96,8 +96,8 @@ def write_topics(root: Path, topics: Mapping[str, TopicConfig], *, now_ms: int |
 
     Args:
         root: the store directory.
-        topics: what to add or to change; a topic that is not in it stays.
-        now_ms: time stamp of the new data version, epoch milliseconds; the present by default.
+        topics: what to add or to change; the other topics stay.
+        now_ms: timestamp of the new data version, epoch milliseconds; the present by default.
 
     Raises:
         InvalidName: nothing was written.
@@ -159,10 +159,10 @@ def _next_version(path: Path, whole: dict[str, Any], now_ms: int) -> dict[str, A
 
 
 def read_consumer_offsets(root: Path) -> dict[tuple[str, str], dict[int, int]]:
-    """Return ``{(topic, group): {queue id: next queue_offset to consume}}``; nothing when there is no file.
+    """Return ``{(topic, group): {queue id: next queue_offset to consume}}``; empty without a file.
 
-    Keys that are not ``topic@group`` with names of the usual alphabet are left out, and so are negative offsets,
-    which mean that nothing was committed.
+    Keys other than ``topic@group`` with names of the usual alphabet are left out. So are negative offsets, which mean
+    that nothing was committed.
 
     Raises:
         StoreCorrupt: damaged without a good ``.bak``, or an offset is not an integer.
@@ -183,8 +183,8 @@ def write_consumer_offsets(
 ) -> int:
     """Write ``offsets`` over those of the same queues, keep all others, and return the digest of the new file.
 
-    The digest is what :func:`consumer_offsets_digest` returns until somebody else writes the file. ``announce`` gets it
-    before the file is written, so that a process killed in between leaves a file whose digest was announced.
+    The digest is what :func:`consumer_offsets_digest` returns until another program writes the file. ``announce`` gets
+    the digest before the file is written, so that a process killed in between leaves a file whose digest was announced.
 
     Raises:
         InvalidName: a topic or group with characters that would break the key; nothing was written.
@@ -208,10 +208,10 @@ def write_consumer_offsets(
 
 
 def consumer_offsets_digest(root: Path) -> int:
-    """Return a 64-bit digest of the bytes of ``consumerOffset.json``, never 0 unless the file is missing or empty.
+    """Return a 64-bit digest of the bytes of ``consumerOffset.json``, 0 only if the file is missing or empty.
 
-    It tells whether somebody else, such as a broker, wrote the file since it was last read or written here. Take it
-    before reading the file: then a change in between is seen the next time, and not never.
+    The digest tells whether another program, such as a broker, wrote the file since this library last read or wrote it.
+    Take the digest before reading the file, so that the next look sees a change in between.
     """
     return _digest(document.content(root / CONSUMER_OFFSETS_FILE))
 
@@ -234,7 +234,7 @@ def _digest(text: bytes) -> int:
 
 
 def read_delay_offsets(root: Path) -> dict[int, int]:
-    """Return ``{delay level: queue_offset of the next message to deliver}``; nothing when there is no file.
+    """Return ``{delay level: queue_offset of the next message to deliver}``; empty without a file.
 
     Raises:
         StoreCorrupt: damaged without a good ``.bak``, or an offset is not an integer.

@@ -1,8 +1,8 @@
 """Disk levels: how full the file system of a store is, and whether appends go on.
 
 The housekeeper looks every second and puts the answer into the runtime header, where an append finds it for the price
-of one load (RocketMQ keeps it in ``RunningFlags``). An append that is refused looks again by itself, so senders go on
-as soon as there is room, whether or not anybody is the housekeeper. Consumers are never refused.
+of one load (RocketMQ keeps it in ``RunningFlags``). An append that is refused looks at the disk again, so senders go on
+as soon as there is room, with or without a housekeeper. Consumers are never refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOK_INTERVAL_MS = 1_000
 
 
 class Usage(NamedTuple):
-    """How full a file system is, as ``df`` shows it: what is reserved for root counts as used."""
+    """How full a file system is, as ``df`` shows it: blocks reserved for root count as used."""
 
     used_percent: float
     free_bytes: int
@@ -44,7 +44,7 @@ class Disk:
         return Usage(100 * used / entire if entire else 0.0, status.f_bavail * status.f_frsize)
 
     def look(self) -> None:
-        """Tell every process whether appends are refused from now on."""
+        """Look at the disk, and tell every process whether appends are refused."""
         problem = self._problem()
         if problem and not self._state.disk_full:
             _log.error("appends to %s are refused: %s", self._root, problem)
@@ -53,7 +53,7 @@ class Disk:
         self._state.disk_full = 1 if problem else 0
 
     def check_room(self) -> None:
-        """Look again for an append that was refused. Raises StoreFull, or lets everybody append again."""
+        """Look again for an append that was refused. Raises StoreFull, or lets every process append again."""
         problem = self._problem()
         if problem:
             raise StoreFull(f"nothing was written: {problem}")

@@ -42,10 +42,10 @@ _DEEPEST = 32
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """Return the object that ``path``, or else its ``.bak``, holds; ``None`` when both are missing or empty.
+    """Return the object that ``path`` holds, or its ``.bak``; ``None`` if both are missing or empty.
 
     Raises:
-        StoreCorrupt: at least one of them is damaged and none can be read.
+        StoreCorrupt: at least one of them is damaged, and neither can be read.
         StoreUnusable: one of them is not a regular file, or may not be read.
     """
     damage: StoreCorrupt | None = None
@@ -67,7 +67,7 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def write(path: Path, text: bytes, temporary: CrashPoint | None = None) -> None:
-    """Replace ``path`` by ``text`` so that a crash leaves the old or the new one, and keep the old one as ``.bak``.
+    """Replace ``path`` by ``text`` so that a crash leaves the old or the new one; keep the old text as ``.bak``.
 
     Makes the directory, mode 0700, if it is missing. ``temporary`` is reached when the text has no name yet.
 
@@ -86,10 +86,10 @@ def write(path: Path, text: bytes, temporary: CrashPoint | None = None) -> None:
 
 
 def replace_file(path: Path, text: bytes, temporary: CrashPoint | None = None) -> None:
-    """Replace ``path`` by ``text`` so that a crash leaves the old or the new one; no ``.bak``, any content.
+    """Replace ``path`` by ``text`` so that a crash leaves the old or the new text; no ``.bak``, any content.
 
-    Any number of writers may do it at once; one of them is the last. ``path`` stands in the root of the store, where
-    :func:`rmqclient.store.files.mapped_file.remove_scratch` removes what a killed one leaves.
+    Any number of writers may replace it at once; the last one wins. ``path`` stands in the root of the store, where
+    :func:`rmqclient.store.files.mapped_file.remove_scratch` removes what a killed writer leaves.
 
     Raises:
         StoreFull: no room; ``path`` is untouched.
@@ -104,7 +104,7 @@ def _sync_name(path: Path) -> None:
 
 
 def parse(text: bytes, path: Path) -> dict[str, Any]:
-    """Return the object that ``text`` is, with integer keys as strings; ``path`` is only for messages.
+    """Return the object that ``text`` holds, with integer keys as strings; ``path`` is only for messages.
 
     Raises:
         StoreCorrupt: not JSON in RocketMQ's dialect, not an object, or nested deeper than any of these files is.
@@ -134,7 +134,7 @@ def _nests_deeper(value: object, levels: int) -> bool:
 
 _DIALECT = re.compile(
     rb"""
-      (?P<string> " [^"\\]* (?: \\. [^"\\]* )* (?: " | \\?\Z ) )  # whole, even unterminated: nothing in it is looked at
+      (?P<string> " [^"\\]* (?: \\. [^"\\]* )* (?: " | \\?\Z ) )  # whole, even unterminated: never searched
     | (?P<before> [{,]\s* ) (?P<key> -?[0-9]+ ) (?= \s*: )
     | (?P<object_key> \{\s*\{ )
     """,
@@ -213,7 +213,7 @@ def _beside(path: Path, suffix: str) -> Path:
 
 def content(path: Path, missing: bytes = b"") -> bytes:
     """Return the bytes of a plain file, ``missing`` without one. Raises StoreUnusable, DiskFailed."""
-    # Not blocking, because somebody may have put a pipe there.
+    # Not blocking, because the file may be a pipe.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     with store_errors(f"{path} cannot be read"):
         try:
@@ -237,6 +237,6 @@ def _write_and_rename(scratch: Path, path: Path, text: bytes, temporary: CrashPo
                 reach(temporary)
             scratch.rename(path)
         except OSError:
-            with contextlib.suppress(OSError):  # it is overwritten by the next write
+            with contextlib.suppress(OSError):  # the next write overwrites it
                 scratch.unlink(missing_ok=True)
             raise

@@ -20,7 +20,7 @@ STORE_FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What is fixed for the life of a store directory."""
+    """The settings that are fixed for the life of a store directory."""
 
     commit_log_file_bytes: int
     """Size of each commit log file. [mappedFileSizeCommitLog]"""
@@ -36,9 +36,9 @@ class StoreSettings:
 
 
 def read_store_settings(root: Path) -> StoreSettings | None:
-    """Return the fixed settings of the directory, ``None`` when it has no ``store.json``.
+    """Return the fixed settings of the directory, ``None`` if it has no ``store.json``.
 
-    Nothing is guessed: wrong file sizes would make RocketMQ and this library delete good files.
+    A damaged file is refused: with guessed file sizes, RocketMQ and this library would delete good files.
 
     Raises:
         ConfigMismatch: not readable, of another format version, or with other fields than this version writes.
@@ -62,7 +62,7 @@ def write_store_settings(root: Path, settings: StoreSettings) -> None:
 
 
 _ADDED_LATER = {"index_slots", "index_entries"}
-"""A store that was made without them has their defaults."""
+"""A store whose file lacks them has their defaults."""
 
 
 def _store_settings(path: Path, found: object) -> StoreSettings:

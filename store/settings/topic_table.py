@@ -1,11 +1,11 @@
 """Topics and their message queues: ``config/topics.json`` for good, the queue table of the runtime file while open.
 
 A topic is made in this order, under the topic lock: ``topics.json`` durable, slots filled, ``queue_count`` advanced. A
-process killed in between leaves a topic that the next one who asks for it completes.
+process killed in between leaves a topic that the next call of :meth:`TopicTable.create` completes.
 
 Whether a topic is compact (:mod:`rmqclient.store.upkeep.compaction`) is settled when it is made. ``topics.json`` says
-so, in the words of RocketMQ 5, and a directory ``compaction/<topic>``, because a 4.9 broker that writes the file again
-leaves them out.
+so in the words of RocketMQ 5, and so does a directory ``compaction/<topic>``, because a 4.9 broker that rewrites the
+file leaves these words out.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from rmqclient.store.runtime.shared_state import SharedState, queue_slot_at
 from rmqclient.store.settings import config_file
 from rmqclient.store.settings.config_file import TopicConfig
 
-Slot = int
+QueueSlot = int
+"""Number of a slot of the queue table."""
 
 _MOST_QUEUES = 1_024
 
 
 class TopicTable:
-    """What one process knows of the queue table; it reads on as other processes add to it."""
+    """The queue table as one process knows it; it reads on as other processes add topics."""
 
     def __init__(self, root: Path, state: SharedState, lock: LockFile, lock_timeout_ms: int) -> None:
         self._root = root
@@ -39,7 +40,7 @@ class TopicTable:
         self._lock = lock
         self._lock_timeout_ms = lock_timeout_ms
         self._queues: list[MessageQueue] = []
-        self._slots: dict[MessageQueue, Slot] = {}
+        self._slots: dict[MessageQueue, QueueSlot] = {}
         self._by_topic: dict[str, list[MessageQueue]] = {}
         self._reading = Lock()
         self._compact: dict[str, bool] = {}
@@ -53,13 +54,13 @@ class TopicTable:
         self._read_on()
         return topic in self._by_topic
 
-    def queue(self, slot: Slot) -> MessageQueue:
-        """Return the message queue of a slot. Raises IndexError for one that is not in use."""
+    def queue(self, slot: QueueSlot) -> MessageQueue:
+        """Return the message queue of a slot. Raises IndexError for a slot that is not in use."""
         if slot >= len(self._queues):
             self._read_on()
         return self._queues[slot]
 
-    def slot(self, queue: MessageQueue) -> Slot:
+    def slot(self, queue: MessageQueue) -> QueueSlot:
         """Return the slot of a message queue. Raises UnknownTopic."""
         if queue not in self._slots:
             self._read_on()
@@ -86,10 +87,10 @@ class TopicTable:
         return sorted(self._by_topic)
 
     def create(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
-        """Make a topic with ``queue_count`` queues, unless it is there; return its queues.
+        """Make a topic with ``queue_count`` queues unless it exists; return its queues.
 
-        ``cleanup_policy`` is ``delete`` or ``compact``; None takes ``delete`` for a new topic, and either for one that
-        is there. Raises TableFull, ConfigMismatch for a topic that is there with the other policy, ValueError.
+        ``cleanup_policy`` is ``delete`` or ``compact``. None means ``delete`` for a new topic, and accepts either for
+        an existing one. Raises TableFull, ConfigMismatch if the topic exists with the other policy, ValueError.
         """
         if cleanup_policy not in (None, "delete", "compact"):
             raise ValueError(f"cleanup_policy={cleanup_policy!r}: give 'delete' or 'compact'")
@@ -142,7 +143,7 @@ class TopicTable:
         self._compact[topic] = policy == "compact"
 
     def add(self, queues: list[MessageQueue], max_offsets: dict[MessageQueue, tuple[int, int]] | None = None) -> None:
-        """Give slots to those queues that have none; ``max_offsets`` holds (min, max) where known."""
+        """Give a slot to each queue without one; ``max_offsets`` holds the known (min, max) offsets."""
         with self._state.locked(self._state.table_mutex, self._lock_timeout_ms):
             self._read_on()
             for queue in queues:
@@ -153,7 +154,7 @@ class TopicTable:
             self._read_on()
 
     def make_lost(self, queue: MessageQueue) -> None:
-        """Make the queue that a message waits for, when somebody has lost it. Raises TableFull."""
+        """Make the queue that a message waits for again if it was lost. Raises TableFull."""
         try:
             self.slot(queue)
         except UnknownTopic:
@@ -181,7 +182,7 @@ class TopicTable:
             self._state.words.store(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["max_offset"], max_offset)
 
     def raise_min_offset(self, queue: MessageQueue, min_offset: int) -> None:
-        """Raise a queue's min offset, because messages below were removed; never lowers it."""
+        """Raise a queue's min offset, because the messages below were removed; never lowers it."""
         self._state.raise_word(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["min_offset"], min_offset)
 
     def _check_room(self, queue_count: int) -> None:
@@ -190,7 +191,7 @@ class TopicTable:
                 f"{queue_count} more queues: the store has {self._state.queue_count} of at most {layout.QUEUE_SLOTS}"
             )
 
-    def _fill(self, slot: Slot, queue: MessageQueue, min_offset: int, max_offset: int) -> None:
+    def _fill(self, slot: QueueSlot, queue: MessageQueue, min_offset: int, max_offset: int) -> None:
         at = queue_slot_at(slot)
         fields, words = layout.QUEUE_SLOT.at, self._state.words
         name = queue.topic.encode()
@@ -213,5 +214,5 @@ class TopicTable:
 
 
 def queues_of(config: TopicConfig) -> int:
-    """Return how many queues a topic has; RocketMQ may let it have more to read than to write."""
+    """Return how many queues a topic has; RocketMQ may let consumers see more of them than producers."""
     return max(config.read_queue_count, config.write_queue_count)

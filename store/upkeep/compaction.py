@@ -1,26 +1,28 @@
-"""Compaction: of each key the latest message survives retention, in topics that were made for that.
+"""Compaction: the latest message of each key survives retention, in topics that were made for that.
 
-The log is never changed. A *pass* over one queue of a compact topic reads the records that are new since the last one,
-up to what is flushed, and writes a new compacted file (:mod:`rmqclient.store.files.compacted_file`): the records of the
-old one and the new ones, of each key (the first of ``KEYS``) only the latest, byte for byte. Queue offsets stay, so the
-file has gaps. Readers find messages below the begin of the log there, and what the log has in the log.
+The log is never changed. A *pass* over one queue of a compact topic reads the flushed records that are new since the
+last pass, and writes a new compacted file (:mod:`rmqclient.store.files.compacted_file`). The new file holds, of the
+records of the old file and the new records, the latest of each key (the first of ``KEYS``), byte for byte. Queue
+offsets stay, so the file has gaps. Readers find messages below the begin of the log in the compacted file, and all
+others in the log.
 
-- A *tombstone*, a message with an empty body, deletes its key. The pass that first meets it writes down until when it
-  stays, ``delete_retention_ms`` later, and a later pass leaves it out: who began to read before has so much time.
-- A record without a key, or a damaged one, is not taken over; the log has it as long as retention leaves it.
+- A *tombstone*, a message with an empty body, deletes its key. The pass that first meets a tombstone writes down how
+  long it stays, ``delete_retention_ms`` more, and a later pass leaves it out: readers that began before have that time.
+- A record without a key, or a damaged record, is not taken over; the log has it as long as retention leaves it.
 - A pass keeps one dictionary of the keys of the new records, 130 bytes a key of 20 bytes and up to 200 while the
-  dictionary grows, and 32 bytes for each record that it writes. It ends where it has met a million keys
-  (``MOST_KEYS``), and the next one goes on there: some 200 MB at most, however many keys there are.
+  dictionary grows, and 32 bytes for each record that it writes. It ends when it has met a million keys
+  (``MOST_KEYS``), and the next pass goes on there: some 200 MB at most, however many keys there are.
 
 When. The housekeeper looks every 15 s (``CompactionConfig.interval_ms``) and compacts a queue when half of its messages
-are new (``min_cleanable_dirty_ratio``) and there are a thousand of them. Retention, in whichever process, asks for a
-pass before it removes a commit log file, and removes none with a record that some queue of a compact topic was not
-compacted past (:meth:`Compaction.make_removable`). So when passes fail, such as on a full disk, files stay, whatever
-their age and however full the disk is, and each attempt tells why; the senders are refused at ``disk_full_percent``
-as ever. No value is given up for room.
+are new (``min_cleanable_dirty_ratio``) and there are a thousand of them. Retention, in any process, asks for a pass
+before it removes a commit log file, and keeps every file with a record that some queue of a compact topic was not
+compacted past (:meth:`Compaction.make_removable`). So if passes fail, such as on a full disk, files stay, whatever
+their age and however full the disk is. Each attempt logs the reason, and senders are refused at ``disk_full_percent``
+as usual. No value is given up for room.
 
-One pass at a time, under ``COMPACTION_BYTE``. A pass reads by cold reads, a MiB at a time, in one of the housekeeper's
-threads; the kernel looks at five million records a second of processor time and holds the GIL for a millisecond.
+One pass runs at a time, under ``COMPACTION_BYTE``. A pass reads by cold reads, a MiB at a time, in one of the
+housekeeper's threads. The kernel looks at five million records a second of processor time and holds the GIL for a
+millisecond.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 MOST_KEYS = 1_000_000
 LEAST_NEW = 1_000
-"""Fewer new messages make no pass worth while, until retention asks."""
+"""Fewer new messages are not worth a pass until retention asks for one."""
 
 _PART_BYTES = 1 << 20
 _ENTRIES_AT_ONCE = 4_096
@@ -81,7 +83,7 @@ class Compaction:
     # --- for readers ------------------------------------------------------------------------------
 
     def reader(self, queue: MessageQueue) -> CompactedQueue | None:
-        """Return what reads messages below the begin of the log, for one thread; None for a topic of another kind."""
+        """Return a reader of messages below the begin of the log, for one thread; None if the topic is not compact."""
         if not self._topics.is_compact(queue.topic):
             return None
         return CompactedQueue(self._root, queue, lambda: self.log_low(queue))
@@ -108,7 +110,7 @@ class Compaction:
         )
 
     def _oldest_in_file(self, queue: MessageQueue, log_low: int) -> int:
-        """Return the queue offset of the oldest message in the compacted file, ``log_low`` when none is older."""
+        """Return the queue offset of the oldest message in the compacted file, ``log_low`` if it has no older one."""
         if log_low == 0 or not self._topics.is_compact(queue.topic):
             return log_low
         file = open_compacted(self._root, queue)
@@ -127,14 +129,14 @@ class Compaction:
     # --- when -------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Compact each queue of which enough is new; the housekeeper's task."""
+        """Compact each queue that has enough new messages; the housekeeper's task."""
         if not self._state.poisoned:
             for queue in self._topics.compact_queues():
                 if self._is_due(queue):
                     self._try(queue)
 
     def make_removable(self, end: int) -> int:
-        """Compact whatever stands below a commit log offset; return below which one the log is not needed any more."""
+        """Compact what stands below a commit log offset; return the offset below which no queue needs the log."""
         if not self._state.poisoned:
             for queue in self._topics.compact_queues():
                 needed = -1
@@ -153,7 +155,7 @@ class Compaction:
         return new >= LEAST_NEW and new > self._config.min_cleanable_dirty_ratio * (new + count)
 
     def _try(self, queue: MessageQueue) -> bool:
-        """Compact a queue; False when that failed, which is told."""
+        """Compact a queue; False if that failed, which is logged."""
         try:
             self.compact(queue)
         except StoreBusy as error:
@@ -170,7 +172,7 @@ class Compaction:
         return True
 
     def _needed_from(self, queue: MessageQueue) -> int:
-        """Return from which commit log offset on a queue's records are in no compacted file that a power cut leaves."""
+        """Return the commit log offset of the first record that no durable compacted file of the queue stands for."""
         try:
             start = max(self._compacted_to(queue), self.log_low(queue))
             if start == self._topics.max_offset(queue):
@@ -186,7 +188,7 @@ class Compaction:
             return 0
         self._check_end(queue, file.compacted_to)
         if self._durable.get(queue, -1) < file.compacted_to:
-            sync_directory(file.path.parent)  # who renamed it may have been killed before it was on the disk
+            sync_directory(file.path.parent)  # the process that renamed it may have died before the name was durable
             self._durable[queue] = file.compacted_to
         return file.compacted_to
 
@@ -220,18 +222,18 @@ class Compaction:
             return end
 
     def _start(self, queue: MessageQueue, old: CompactedFile | None) -> int:
-        """Return where the messages begin that the old file does not stand for."""
+        """Return the queue offset of the first message that the old file does not stand for."""
         done_to, low = 0 if old is None else old.compacted_to, self.log_low(queue)
         self._check_end(queue, done_to)
         if low > done_to:
             _log.error(
-                "queue %d of %s: somebody removed messages %d to %d, which were not compacted",
+                "queue %d of %s: messages %d to %d were removed before they were compacted",
                 *(queue.queue_id, queue.topic, done_to, low),
             )
         return max(done_to, low)
 
     def _note(self, queue: MessageQueue, start: int, end: int, latest: dict[bytes, int]) -> int:
-        """Note of each key where its latest record stands; return the queue offset where that ended."""
+        """Note where the latest record of each key stands; return the queue offset up to which that was done."""
         consume_queue, topic = self._consume_queues[queue], queue.topic.encode()
         part, base, without_key = b"", 0, 0
         at = start
@@ -265,7 +267,7 @@ class Compaction:
 
     def _part(self, commit_log_offset: int, size: int) -> bytes:
         base = self._log_files.base_of(commit_log_offset)
-        for count in (max(size, _PART_BYTES), size):  # a bad page may stand further on
+        for count in (max(size, _PART_BYTES), size):  # a bad page may follow the record
             try:
                 return self._log_files.read(base, commit_log_offset - base, count)
             except (StoreCorrupt, FileNotFoundError):
@@ -303,7 +305,7 @@ class Compaction:
             if number % _ENTRIES_AT_ONCE == 0:
                 self._check_open()
             outcome = records.outcome(commit_log_offset)
-            if not isinstance(outcome, Record):  # it was one just now
+            if not isinstance(outcome, Record):  # it was a record a moment ago
                 base = self._log_files.base_of(commit_log_offset)
                 raise StoreCorrupt(
                     self._log_files.path(base), commit_log_offset - base, "no record stands here any more"
@@ -316,14 +318,14 @@ class Compaction:
 
 
 def now_ms() -> int:
-    """Return the time of the wall clock, by which tombstones go."""
+    """Return the time of the wall clock in ms, which decides when tombstones go."""
     return time.time_ns() // 1_000_000
 
 
 def lowered(root: Path, queues: dict[MessageQueue, tuple[int, int]]) -> dict[MessageQueue, tuple[int, int]]:
-    """Return (min, max) queue offsets of recovered queues, with what their compacted files hold; for the opening.
+    """Return the (min, max) queue offsets of recovered queues, with those in their compacted files; for the opening.
 
-    A queue of which the log has nothing any more goes on behind its compacted file.
+    A queue that has no message in the log any more goes on behind its compacted file.
     """
     found = dict(queues)
     for queue in compacted_queues(root):

@@ -1,15 +1,15 @@
 """Flush: how published bytes become durable, and how senders wait for it.
 
-ASYNC: the housekeeper flushes the log every 500 ms when 4 pages are dirty, and every 10 s whatever there is
-(CommitLog.FlushRealTimeService); each consume queue every second when 2 pages are, and every 60 s whatever there is
-(DefaultMessageStore.FlushConsumeQueueService).
+ASYNC: the housekeeper flushes the log every 500 ms if 4 pages are dirty, and every 10 s however little is dirty
+(CommitLog.FlushRealTimeService). It flushes each consume queue every second if 2 pages are dirty, and every 60 s
+however little is dirty (DefaultMessageStore.FlushConsumeQueueService).
 
-SYNC: group commit between processes. A sender that finds the flush mutex free becomes the leader and flushes all that
-is published, its own message and everybody else's; the others sleep on a futex until ``flushed_to`` has passed their
-message.
+SYNC: group commit between processes. A sender that finds the flush mutex free becomes the leader and flushes everything
+that is published, its own message and those of all other senders. The other senders sleep on a futex until
+``flushed_to`` has passed their message.
 
 The first error poisons the store for every process: after a failed ``fdatasync`` the kernel may have dropped the dirty
-pages and reports the next one as a success.
+pages, and it reports the next ``fdatasync`` as a success.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Flusher:
     def wait_until_flushed(self, end: int) -> None:
         """Return when every byte below ``end`` is durable.
 
-        Raises StorePoisoned, or NotFlushed after the time limit or when this process has no descriptor for a flush.
+        Raises StorePoisoned. Raises NotFlushed after the time limit, or if this process has no descriptor for a flush.
         """
         words = self._state.words
         deadline = time.monotonic() + self._lock_timeout_ms / 1000
@@ -102,9 +102,9 @@ class Flusher:
                 )
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Flush all that is published, if at least ``least_pages`` are dirty or a file was finished.
+        """Flush everything published, if at least ``least_pages`` are dirty or a file was finished.
 
-        Returns False when there was too little, or another process flushes just now. Raises StorePoisoned.
+        Returns False if too little was dirty, or another process is flushing. Raises StorePoisoned.
         """
         dirty = self._state.published_to - self._state.flushed_to
         crossed = self._log_files.base_of(self._state.published_to) != self._log_files.base_of(self._state.flushed_to)
@@ -113,10 +113,10 @@ class Flusher:
         return self._try_flush()
 
     def flush_ends(self, queue_ends: dict[MessageQueue, int]) -> None:
-        """Flush the files in which the log and these queues end, and the names of theirs, although nothing is new.
+        """Flush the files in which the log and these queues end, and their names, although nothing is new.
 
-        What recovery has zeroed or removed there must not be back after the next power cut: a new record could end just
-        where an old one begins. Raises StorePoisoned.
+        Records that recovery has zeroed or removed there must not come back with the next power cut: a new record could
+        end exactly where an old one begins. Raises StorePoisoned.
         """
         log_end = self._state.published_to
         try:
@@ -129,7 +129,7 @@ class Flusher:
             self._poison(error)
 
     def flush_recovered(self, end: int) -> None:
-        """Flush the log up to ``end``, while nobody else has the store open; a lost file keeps nothing to flush.
+        """Flush the log up to ``end``, while no other process has the store open; lost files are skipped.
 
         Raises StorePoisoned.
         """
@@ -141,13 +141,13 @@ class Flusher:
         self._state.flushed_to = end
 
     def flush_queues(self, least_pages: int = 0) -> None:
-        """Flush the consume queue files with new entries, of queues with at least ``least_pages`` of them.
+        """Flush the consume queue files with new entries, of queues with at least ``least_pages`` dirty pages.
 
-        The next checkpoint says how far all of them are durable.
+        The next checkpoint says how far all queues are durable. Raises StorePoisoned.
         """
         queue_ends = sum(self._topics.max_offsets())
         dispatched_to = self._counted_to()
-        ends = self._topics.max_offsets()  # again: every entry for a record below dispatched_to is to be flushed
+        ends = self._topics.max_offsets()  # read again: every entry for a record below dispatched_to must be flushed
         if not self._flushed_queues:
             self._flushed_queues = self._durable_queues()
         self._flushed_queues += [0] * (len(ends) - len(self._flushed_queues))
@@ -161,15 +161,15 @@ class Flusher:
             self._dispatched = max(self._dispatched, (dispatched_to, queue_ends))
 
     def flush_index(self, files: IndexFiles, file: IndexFile) -> None:
-        """Make an index file durable. Raises StorePoisoned: after a failed flush no later one is believed."""
+        """Make an index file durable. Raises StorePoisoned: after a failed flush no later flush is believed."""
         try:
             files.sync(file)
         except OSError as error:
             self._poison(error)
 
     def write_checkpoint(self) -> None:
-        """Record on disk what is durable. Raises StorePoisoned."""
-        with self._recording:  # two tasks of a housekeeper would make a missing file side by side
+        """Record on disk how far everything is durable. Raises StorePoisoned."""
+        with self._recording:  # two tasks of a housekeeper could make a missing file at the same time
             try:
                 self._write_checkpoint()
             except DiskFailed as error:
@@ -180,7 +180,7 @@ class Flusher:
         sequence = low_water.sequence + 1 if low_water else 1
         timestamp = self._state.last_store_timestamp
         flushed_to = self._state.flushed_to
-        # Another process may have flushed more queues; and queues can be ahead of the log, which then is flushed next.
+        # Another process may have flushed more queues. Queues can also be ahead of the log, which is flushed next.
         known = (low_water.dispatched_to, low_water.queue_ends) if low_water else (0, 0)
         is_newer = known[0] <= self._dispatched[0] <= flushed_to
         dispatched_to, queue_ends = self._dispatched if is_newer else known
@@ -196,7 +196,7 @@ class Flusher:
     def _counted_to(self) -> int:
         """Return a commit log offset below which every record is counted in the max offset of its queue.
 
-        An append under way, or one whose process died, may have advanced ``published_to`` and not yet that.
+        An append that is under way, or whose process died, may have advanced ``published_to`` and not yet the queue.
         """
         published_to = self._state.published_to
         return min(published_to, self._state.append_from) if self._state.append_stage else published_to
@@ -208,7 +208,7 @@ class Flusher:
             raise NotFlushed(f"{error}; the message is stored and not yet durable") from error
 
     def _try_flush(self) -> bool:
-        """Be the leader, unless somebody is."""
+        """Become the leader and flush, unless another process is the leader."""
         if not self._state.flush_mutex.try_acquire():
             return False
         try:
@@ -222,7 +222,7 @@ class Flusher:
         if self._state.poisoned:
             self._raise_poisoned()
         if self._had_followers:
-            os.sched_yield()  # those just woken publish their next messages first, and this flush is theirs, too
+            os.sched_yield()  # the followers just woken publish their next messages first, so this flush covers them
         start, end = self._state.flushed_to, self._state.published_to
         try:
             self._sync(start, end)
@@ -250,9 +250,9 @@ class Flusher:
             self._had_followers = False
 
     def _durable_queues(self) -> list[int]:
-        """Return the max offsets if the checkpoint says that all entries are on disk, as after a clean close."""
+        """Return all max offsets if the checkpoint says that all entries are on disk, as after a clean close."""
         ends = self._topics.max_offsets()
-        published_to = self._state.published_to  # after those: no entry below them is for a record above it
+        published_to = self._state.published_to  # read after the offsets: no entry below them is for a record above it
         _, low_water = checkpoint.read(self._root)
         return ends if low_water is not None and low_water.dispatched_to == published_to else []
 
@@ -268,7 +268,7 @@ class Flusher:
         return True
 
     def _poison(self, error: OSError) -> None:
-        if error.errno in (errno.EMFILE, errno.ENFILE):  # nothing was flushed yet, and nothing failed
+        if error.errno in (errno.EMFILE, errno.ENFILE):  # the flush has not begun, so none failed
             raise as_store_error(error, f"flushing {self._root} cannot begin") from error
         self._state.poisoned = error.errno or errno.EIO
         self._wake_followers()

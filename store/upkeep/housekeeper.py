@@ -1,4 +1,4 @@
-"""Housekeeper: one process at a time does the work that somebody has to do from time to time.
+"""Housekeeper: one process at a time does the work that is due from time to time.
 
 The tasks of :mod:`rmqclient.store.upkeep.timetable` flush the log, write the checkpoint and ``consumerOffset.json``,
 and so on. The housekeeper also makes the next commit log file ahead of the writers. Threads beside the tasks deliver

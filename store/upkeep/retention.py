@@ -1,8 +1,8 @@
-"""Retention: which files are removed, and how, while others read and write.
+"""Retention: which files are removed, and how, while other processes read and write.
 
-Deciding is pure: :func:`due` says which commit log files go, from their ages, the hour and how full the disk is
-(DefaultMessageStore.CleanCommitLogService). Removing goes in steps that can be done twice, by two processes at once,
-and be left half done by a kill:
+The decision is pure: :func:`due` says which commit log files go, from their ages, the hour and how full the disk is
+(DefaultMessageStore.CleanCommitLogService). The removal goes in steps. Two processes may take the same step at once,
+and a kill may leave it half done:
 
 ==============================  ==============================================================================
 step                            what a reader finds from then on
@@ -14,13 +14,13 @@ consume queue files removed     the last one of a queue stays: it says where the
 index files removed             the newest one stays; a query that has one open finds nothing in it
 ==============================  ==============================================================================
 
-The newest file stays, and every file that is not both published and durable to its end. So does one with a record that
-a compact topic still needs (:mod:`rmqclient.store.upkeep.compaction`): passes are made first, and what they do not
-reach waits.
+The newest file stays, and so does every file that is not both published and durable to its end. A file with a record
+that a compact topic still needs (:mod:`rmqclient.store.upkeep.compaction`) stays, too: retention first asks for passes,
+and files that they do not reach wait.
 
 Clocks. A file is as old as the newest of its time of modification and the store times at its begin and behind its
-end. Its age is believed only while it is plausible; otherwise the file must have been watched for the whole reserved
-time, on a clock that does not step, by one process (docs/decisions/0007-a-clock-that-jumps-deletes-nothing.md).
+end. An implausible age is not believed: then one process must have watched the file for the whole reserved time, on a
+clock that does not step (docs/decisions/0007-a-clock-that-jumps-deletes-nothing.md).
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ FIRST_RUN_AFTER_MS = 60_000
 FILES_A_PASS = 10
 """[deleteFileBatchMax]"""
 PAUSE_S = 0.1
-"""Between two files, because removing one keeps the disk busy. [deleteCommitLogFilesInterval]"""
+"""Pause between two files, because removing a file keeps the disk busy. [deleteCommitLogFilesInterval]"""
 LONGEST_BELIEVED_MS = 30 * 86_400_000
-"""A file that is older than the reserved time by more than this is old by a clock that jumped, or nobody cleaned."""
+"""If a file is older than the reserved time by more than this, a clock jumped, or no process cleaned for long."""
 
 _HOUR_MS = 3_600_000
 _INDEX_LOCK_TIMEOUT_S = 1.0
@@ -67,14 +67,14 @@ class LogFile:
 
     base: int
     newest_ms: int
-    """When the last message can have come, by the wall clock of that time."""
+    """Latest possible time of its last message, by the wall clock of that time."""
     watched_ms: int = 0
     """How long this process has known it to be finished, on a clock that does not step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What decides beside the files."""
+    """What decides besides the files."""
 
     now_ms: int
     hour: int
@@ -82,19 +82,19 @@ class Moment:
     used_percent: float
     """Of the file system."""
     requested: bool = False
-    """Somebody asks for what is old: at any hour, and the clock is believed."""
+    """A person asked for this pass: old files go at any hour, and the clock is believed."""
     is_believed: bool = True
-    """False while the clock says that all of the store had outlived its time when this process opened it."""
+    """False if, by the clock, the whole store had outlived its time when this process opened it."""
 
 
 def removable(bases: Sequence[int], file_bytes: int, published_to: int, durable_to: int) -> list[int]:
-    """Return the files, oldest first, that are not the newest and are published and durable to their end."""
+    """Return all files but the newest that are published and durable to their end, oldest first."""
     end = min(published_to, durable_to)
     return [base for base in bases[:-1] if base + file_bytes <= end]
 
 
 def due(files: Iterable[LogFile], moment: Moment, config: RetentionConfig) -> list[int]:
-    """Return the begin of each file to remove now, oldest first; ``files`` is read only as far as needed."""
+    """Return the first byte of each file to remove now, oldest first; ``files`` is read only as far as needed."""
     is_nearly_full = moment.used_percent > config.disk_clean_forcibly_percent
     at_once = config.clean_forcibly and is_nearly_full and not moment.requested
     is_time = (
@@ -166,15 +166,15 @@ class Retention:
         self._cleaned_to = -1
 
     def run(self) -> None:
-        """Remove what is due; the housekeeper's task. A store whose disk failed is left as it is."""
+        """Remove files that are due; the housekeeper's task. A store whose disk failed is left as it is."""
         if not self._state.poisoned:
             self.clean()
 
     def clean(self, *, requested: bool = False, reserved_hours: int | None = None) -> list[int]:
-        """Remove at most ten files that are due, and what only they needed; return where they began.
+        """Remove at most ten commit log files that are due, and files that only they needed; return where they began.
 
-        ``requested`` is for a person who asks: at any hour, and by the clock as it stands. ``reserved_hours`` takes the
-        place of the setting.
+        ``requested`` means that a person asked: old files go at any hour, by the clock as it stands.
+        ``reserved_hours`` replaces ``file_reserved_hours``. Raises StoreBusy, and what a pass of compaction raises.
         """
         self._finish_removal()
         config = self._config if reserved_hours is None else replace(self._config, file_reserved_hours=reserved_hours)
@@ -195,7 +195,7 @@ class Retention:
         wall, (began_wall, began_boottime) = self._clock.wall_ms(), self._began
         stepless = began_wall + self._clock.boottime_ms() - began_boottime
         return Moment(
-            now_ms=min(wall, stepless),  # a clock that was set forward in this process's life makes nothing older
+            now_ms=min(wall, stepless),  # a clock set forward while this process runs makes no file older
             hour=datetime.datetime.fromtimestamp(wall / 1000).astimezone().hour,
             used_percent=self._disk.usage().used_percent,
             requested=requested,
@@ -210,12 +210,12 @@ class Retention:
         return (LogFile(base, self._newest_ms(base), now - since) for base, since in self._finished_since.items())
 
     def _durable_to(self) -> int:
-        """Return how far records and their entries are on disk: lost entries can only be made from records."""
+        """Return how far records and their entries are on disk: lost entries are made again from records."""
         _, low_water = checkpoint.read(self._log_files.directory.parent)
         return min(self._state.flushed_to, low_water.dispatched_to if low_water else 0)
 
     def _newest_ms(self, base: int) -> int:
-        """Return when the last message of a finished file can have come, at the latest."""
+        """Return the latest possible time of the last message of a finished file."""
         try:
             modified = self._log_files.path(base).stat().st_mtime_ns // 1_000_000
         except FileNotFoundError:
@@ -238,7 +238,7 @@ class Retention:
         return max(modified, self._state.last_store_timestamp)
 
     def _compacted(self, bases: list[int]) -> list[int]:
-        """Return those of the files that no compact topic needs any more, after passes over what they hold of them."""
+        """Return those of the files that no compact topic needs any more, after the passes that free them."""
         if not bases:
             return bases
         size = self._log_files.file_bytes
@@ -251,7 +251,7 @@ class Retention:
     # --- removing ---------------------------------------------------------------------------------
 
     def _finish_removal(self) -> None:
-        """Remove the files that a process killed in the middle of it has left below the minimum."""
+        """Remove the files that a process killed during a removal has left below the minimum."""
         for base in self._log_files.bases():
             if base + self._log_files.file_bytes <= self._state.min_offset:
                 self._unlink(base)
@@ -269,7 +269,7 @@ class Retention:
         self._signal()
 
     def _clean_behind(self) -> None:
-        """Remove what was made from records that were removed."""
+        """Remove the queue files and index files of records that were removed."""
         log_begin = self._state.min_offset
         if log_begin != self._cleaned_to:
             for queue in self._topics.all_queues():
@@ -297,7 +297,7 @@ class Retention:
                 reach(CrashPoint.RETENTION_INDEX_FILE_REMOVED)
 
     def _index_end(self, path: Path) -> int:
-        """Return the commit log offset of the last record in an index file; one that is damaged stays."""
+        """Return the commit log offset of the last record in an index file; a damaged file stays."""
         try:
             return self._index_files.open(path).header.end_offset
         except StoreCorrupt:

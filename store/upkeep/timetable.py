@@ -88,7 +88,7 @@ def run_guarded(task: Task) -> None:
     try:
         task()
     except StorePoisoned:
-        pass  # whoever saw the first failure has reported it, and every sender is told
+        pass  # the first failure was logged where it happened, and every sender is told
     except StoreBusy as error:
         _log.info("%s will be done next time: %s", task.__name__, error)
     except (QueueError, OSError) as error:

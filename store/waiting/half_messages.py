@@ -1,20 +1,21 @@
-"""Half messages: what the three topics of transactions say. Everything here only reads.
+"""Half messages: what the three topics of transactions say. This module only reads.
 
 ==============================  ===========================================================================
 topic, one queue each           holds
 ==============================  ===========================================================================
-RMQ_SYS_TRANS_HALF_TOPIC        messages that are sent and not yet committed. REAL_TOPIC and REAL_QID say
-                                where they go, PGROUP whose they are, TRANSACTION_CHECK_TIMES how often
-                                their producers were asked, TRAN_PREPARED_QUEUE_OFFSET which one was the
-                                first, of one that was put back because it asked for more time
+RMQ_SYS_TRANS_HALF_TOPIC        messages that are sent and not yet committed. REAL_TOPIC and REAL_QID name
+                                their queue, PGROUP the group of their producers,
+                                TRANSACTION_CHECK_TIMES the checks so far. If a message was put back
+                                because it asked for more time, TRAN_PREPARED_QUEUE_OFFSET is the queue
+                                offset of the first one
 RMQ_SYS_TRANS_OP_HALF_TOPIC     operations: ``TAGS=d``, and in the body the queue offset of the half message
-                                that is decided, one way or the other. RocketMQ 5.1 writes several, with
-                                commas between them
+                                that was committed or rolled back. RocketMQ 5.1 writes several offsets,
+                                separated by commas
 TRANS_CHECK_MAX_TIME_TOPIC      half messages that were given up after the last check
 ==============================  ===========================================================================
 
-A half message that is checked is stored again, behind all others: a *renewal*. Renewals of one transaction have the
-unique key, the born time and the body of the first one: :func:`identity`.
+A check stores a half message again, behind all others: a *renewal*. All renewals of a transaction have the unique key,
+the born time and the body of its first half message: :func:`identity`.
 
 The sources are TransactionalMessageBridge, TransactionalMessageServiceImpl and TransactionalMessageUtil.
 """
@@ -44,13 +45,13 @@ _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _NUMBER = re.compile("[0-9]{1,18}")
 _COMMIT_TYPE, _TRANSACTION_BITS = 0x8, 0xC
 _NEAR = 1_000
-"""A broker appends the committed message and then the operation; no more messages of one queue come in between."""
+"""A broker appends the committed message and then the operation; at most this many messages of a queue come between."""
 
 Identity = tuple[str, int, int]
 
 
 def identity(message: ReceivedMessage) -> Identity:
-    """Return what a half message, its renewals and its committed message have in common, and no others."""
+    """Return what only a half message, its renewals and its committed message have in common."""
     return message.message_id, message.born_timestamp, zlib.crc32(message.stored_body)
 
 
@@ -60,22 +61,22 @@ def group_of(half: ReceivedMessage) -> str:
 
 
 def checks_of(half: ReceivedMessage) -> int:
-    """Return how often the producers were asked about it."""
+    """Return how often the producers were asked about a half message."""
     return _number(half.properties.get(_CHECKS, "0")) or 0
 
 
 def checked_once_more(half: ReceivedMessage) -> dict[str, str]:
-    """Return the properties of its renewal for a check (needDiscard)."""
+    """Return the properties of the renewal for a check (needDiscard)."""
     return {**half.properties, _CHECKS: str(checks_of(half) + 1)}
 
 
 def put_back(half: ReceivedMessage) -> dict[str, str]:
-    """Return the properties of its renewal without a check (renewImmunityHalfMessageInner)."""
+    """Return the properties of the renewal without a check (renewImmunityHalfMessageInner)."""
     return {**half.properties, _FIRST: half.properties.get(_FIRST, str(half.queue_offset))}
 
 
 def immunity_ms(half: ReceivedMessage) -> int | None:
-    """Return for how long after its born time it asks not to be checked; None when it says nothing."""
+    """Return how many ms after its born time a half message may be checked; None if it does not say."""
     seconds = _number(half.properties.get(_IMMUNITY, ""))
     return None if seconds is None else seconds * 1_000
 
@@ -85,14 +86,14 @@ def _number(text: str) -> int | None:
 
 
 def is_commit_of(message: ReceivedMessage, half: ReceivedMessage) -> bool:
-    """Tell whether a message was committed from a half message, or from one that it is a renewal of."""
+    """Tell whether a message was committed from a half message or from an earlier renewal of it."""
     if message.sys_flag & _TRANSACTION_BITS != _COMMIT_TYPE:
         return False
     return message.prepared_transaction_offset == half.commit_log_offset or identity(message) == identity(half)
 
 
 class Queues:
-    """Reads messages by their place, for those who go on when one is damaged."""
+    """Reads messages by their place, and reports a damaged message as None instead of raising."""
 
     def __init__(self, topics: TopicTable, log_files: FileQueue, consume_queues: ConsumeQueues) -> None:
         self._topics = topics
@@ -100,14 +101,14 @@ class Queues:
         self._consume_queues = consume_queues
 
     def known(self, queue: MessageQueue) -> range:
-        """Return the queue offsets that a queue has; none when there is no such queue."""
+        """Return the queue offsets of a queue; an empty range if the queue does not exist."""
         try:
             return range(self._topics.min_offset(queue), self._topics.max_offset(queue))
         except UnknownTopic:
             return range(0)
 
     def message(self, queue: MessageQueue, number: int) -> ReceivedMessage | None:
-        """Return a message; None when it is damaged or was removed."""
+        """Return a message; None if it is damaged or was removed."""
         try:
             entry = self._consume_queues[queue].entry(number)
             found = commit_log.read(self._log_files, entry.commit_log_offset)
@@ -121,16 +122,16 @@ class Queues:
         return (found for number in numbers if (found := self.message(queue, number)) is not None)
 
     def behind(self, queue: MessageQueue, commit_log_offset: int, end: int | None = None) -> range:
-        """Return the offsets, up to ``end``, of messages that stand at an offset of the log or behind it.
+        """Return the queue offsets, up to ``end``, of messages that stand at or behind a commit log offset.
 
-        The log has one order, whatever the clocks said.
+        The log has one order, whatever the clocks showed.
         """
         known = self.known(queue)
         start = max(known.start, self._consume_queues[queue].end_below(commit_log_offset)) if known else 0
         return range(start, known.stop if end is None else min(end, known.stop))
 
     def tagged(self, queue: MessageQueue, numbers: range, tags_codes: set[int]) -> Iterator[ReceivedMessage]:
-        """Yield those of the messages whose consume queue entry has one of these tags codes."""
+        """Yield the messages whose consume queue entry has one of these tags codes."""
         for number in numbers:
             try:
                 entry = self._consume_queues[queue].entry(number)
@@ -155,7 +156,7 @@ def decided_by(operation: ReceivedMessage) -> tuple[int, ...]:
 
 
 class Operations:
-    """Which half messages are decided: the operations, each read once."""
+    """Which half messages are decided. Each operation is read once."""
 
     def __init__(self, queues: Queues, start: int) -> None:
         self._queues = queues
@@ -167,13 +168,13 @@ class Operations:
         return len(self._read)
 
     def read_to(self, end: int) -> None:
-        """Read on, up to the operation ``end``. Those that are damaged decide nothing."""
+        """Read on, up to the operation ``end``. A damaged operation decides nothing."""
         for number in range(self._next, end):
             operation = self._queues.message(OPERATION_QUEUE, number)
             self.add(number, () if operation is None else decided_by(operation))
 
     def add(self, number: int, decided: tuple[int, ...]) -> None:
-        """Count the next operation, of which somebody knows what it says."""
+        """Add the next operation, whose content is known."""
         self._decided.update(dict.fromkeys(decided, number))
         self._read.append((number, decided))
         self._next = number + 1
@@ -188,7 +189,7 @@ class Operations:
         return half_offset in self._decided
 
     def forget_below(self, half_offset: int) -> int:
-        """Forget operations of half messages that are passed; return the number of the first one that still counts."""
+        """Forget operations whose half messages are all passed; return the number of the first remaining one."""
         while self._read and all(number < half_offset for number in self._read[0][1]):
             for number in self._read.popleft()[1]:
                 self._decided.pop(number, None)

@@ -1,28 +1,28 @@
-"""Once: a message is appended with a key, unless one that was sent with it is there.
+"""Once: a message is appended with a key, unless a message sent with that key is in the log.
 
-What was sent is known from the log alone. The last of the message's keys is the sender's with ``once-`` in front. So
-the index leads to it, and the other keys of a topic, which name things and not sends, are none of these.
+The log alone says what was sent. The last key of the message is the sender's key with ``once-`` in front. So the index
+leads to the message, and the other keys of a topic, which name things instead of sends, never match.
 
 =======================================================  ========================================================
 step                                                     a process that dies then leaves
 =======================================================  ========================================================
 lock one of 1,024 bytes, chosen by topic and key         nothing: the kernel unlocks it
-settle the append of a process that died, for it may     what the next one settles
-have been the one of this key
-bring the index up to what is published                  what the next one goes on with
-look for the key; end here when its message is there     nothing
+settle the append of a process that died, which may      an append that the next sender settles
+have been for this key
+bring the index up to what is published                  an index that the next sender brings up to date
+look for the key; end here if its message is there       nothing
 append, unlock                                           the message, found from then on, or nothing, and the
                                                          next sender of the key appends
 =======================================================  ========================================================
 
-A candidate of the index counts when its record is whole, has this key and is of this topic, or waits for it, in a delay
-level or in the timer. So neither keys with the same hash nor a damaged index make a message look sent that was not.
-What a power cut takes from the log takes its key along, and is sent again.
+A candidate of the index counts if its record is whole, has this key, and is in this topic or waits for this topic in a
+delay level or in the timer. So neither keys with the same hash nor a damaged index make an unsent message look sent. A
+message that a power cut takes from the log takes its key along, and is sent again.
 
 A window is measured from the born time, which copies keep: a delivery after a delay, or a dead letter sent again,
-begins no new one. "Now" is the earlier of the wall clock, and what it was at the opening and CLOCK_BOOTTIME has counted
-since. So a clock that is set, either way, only makes windows longer, but for a process that opens the store after it
-was set forward. No window, the default, asks no clock.
+does not begin a new window. "Now" is the earlier of two times: the wall clock, and the wall clock at the opening plus
+what CLOCK_BOOTTIME has counted since. So setting the clock, either way, only makes windows longer, except for a process
+that opens the store after the clock was set forward. Without a window, the default, no clock is read.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ LONGEST_KEY_BYTES = 255
 
 _PREFIX = "once-"
 _WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
-"""Where messages wait that are for another topic [REAL_TOPIC]."""
+"""Topics in which messages wait that are for another topic [REAL_TOPIC]."""
 
 
 def with_key(message: Message, key: str) -> Message:
-    """Return a message as it is sent with a key. Raises MessageRejected for what cannot be one."""
+    """Return a message as it is sent with a key. Raises MessageRejected for an invalid key."""
     if not key or not key.isprintable() or " " in key or len(key.encode()) > LONGEST_KEY_BYTES:
         raise MessageRejected(
             f"key={key[:80]!r}: give 1 to {LONGEST_KEY_BYTES} bytes of printable characters without a space, which "
@@ -66,8 +66,8 @@ def with_key(message: Message, key: str) -> Message:
 class Once:
     """Which keys were sent, for one process.
 
-    ``settle`` ends an append that was interrupted, ``build_index`` indexes all that is published. ``timeout_ms`` is
-    how long a sender waits for another one of the same byte.
+    ``settle`` finishes or undoes an interrupted append, ``build_index`` indexes everything published. A sender waits
+    ``lock_timeout_ms`` for another sender with the same lock byte.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Once:
 
     @contextmanager
     def alone(self, topic: str, key: str) -> Iterator[None]:
-        """Keep everybody else from sending with this key, until the end of the block. Raises StoreBusy, StoreClosed."""
+        """Keep all other senders from sending with this key during the block. Raises StoreBusy, StoreClosed."""
         with self._changed:
             if self._is_closed:
                 raise StoreClosed(f"the store of {self._lock.path} was closed")
@@ -109,7 +109,7 @@ class Once:
                 self._changed.notify_all()
 
     def find(self, topic: str, key: str, within: timedelta | None) -> SendResult | None:
-        """Return where a message of a topic stands that was sent with a key, within a time if one is given, or None.
+        """Return where the message of a topic stands that was sent with a key, within a time if given, or None.
 
         Raises StoreFull, StoreBusy, StoreCorrupt, LimitReached, DiskFailed.
         """
@@ -127,11 +127,11 @@ class Once:
         return None
 
     def now_ms(self) -> int:
-        """Return a time that no clock set forward since the opening has moved."""
+        """Return the time in ms, unmoved by a clock that was set forward since the opening."""
         return min(self._clock.wall_ms(), self._began + self._clock.boottime_ms())
 
     def close(self) -> None:
-        """Refuse what comes, and wait for those who are sending: the end of the lock file ends their locks, too."""
+        """Refuse new senders and wait for the present ones: closing the lock file would end their locks, too."""
         with self._changed:
             self._is_closed = True
             self._changed.wait_for(lambda: not self._senders, self._timeout_s)

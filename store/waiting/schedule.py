@@ -1,22 +1,22 @@
 """Schedule: messages that wait in a delay level go to their own queue when they are due.
 
 A delayed message waits in ``SCHEDULE_TOPIC_XXXX``, in the queue of its level (level 1 is queue 0), and its consume
-queue entry holds the time at which it is due (ScheduleMessageService). Topic and queue stand in its properties
-``REAL_TOPIC`` and ``REAL_QID``. What is delivered is a copy: only place, store time and CRC are new.
+queue entry holds the time at which it is due (ScheduleMessageService). Its properties ``REAL_TOPIC`` and ``REAL_QID``
+name its own queue. A copy is delivered: only place, store time and CRC are new.
 
-**Order.** Within a level the first in is the first out, because all wait for the same time.
+**Order.** A level is first in, first out, because all its messages wait for the same time.
 
-**Exactly once.** The append of the copy also moves the level's word in the runtime file on, under the append mutex
-(``Appender.deliver``): a process that is killed at any instruction leaves both done or neither, and the next owner of
-the mutex settles it. Nobody delivers a message at which the word does not stand. While the kernel runs, the word
-outlives all processes. After a power cut ``config/delayOffset.json`` says how far the levels were. It is written only
-when everything delivered is on the disk, so it never says too much. What it says too little is found by looking for
-the copies in their queues: :mod:`rmqclient.store.waiting.schedule_restore`.
+**Exactly once.** The append of the copy also advances the level's word in the runtime file, under the append mutex
+(``Appender.deliver``). A process that is killed at any instruction leaves both done or neither, and the next owner of
+the mutex settles it. A process delivers only the message at which the word stands. While the kernel runs, the word
+outlives all processes. After a power cut ``config/delayOffset.json`` says how far the levels were. That file is written
+only when everything delivered is on the disk, so it never says too much. If it says too little, recovery finds the rest
+by looking for the copies in their queues: :mod:`rmqclient.store.waiting.schedule_restore`.
 
-**Time.** The thread sleeps until the next message is due, and half a second at the longest: no level is shorter than
-that, and it so notices a wall clock that was set. A due time that is later than the level allows was stored before the
-clock was set back, and counts as due, as in RocketMQ; a step of up to a second is what store times themselves are kept
-from.
+**Time.** The thread sleeps until the next message is due, and half a second at the longest: no level is shorter, and a
+wall clock that was set is noticed in that time. If a due time is later than the level allows, it was stored before the
+clock was set back, and counts as due, as in RocketMQ. A step back of up to a second is tolerated, because store times
+do not follow it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _STEP_BELIEVED_MS = 1_000
 
 
 class Schedule:
-    """What waits in the delay levels of one open store. :meth:`run` is for the housekeeper."""
+    """The messages that wait in the delay levels of one open store. :meth:`run` is for the housekeeper."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class Schedule:
         }
 
     def run(self, ended: Event) -> None:
-        """Deliver what is due until ``ended`` is set; failures are reported and tried again."""
-        with contextlib.suppress(StoreClosed):  # by another thread, just now
+        """Deliver what is due until ``ended`` is set; failures are logged and tried again."""
+        with contextlib.suppress(StoreClosed):  # another thread has just closed the store
             self._appending()
         while not ended.is_set():
             ended.wait(self.look() / 1000)
@@ -91,7 +91,7 @@ class Schedule:
         return self._state.words.load(schedule_slot_at(level - 1))
 
     def persist(self, wait_until_flushed: Callable[[int], None]) -> None:
-        """Write ``delayOffset.json``, when everything that was delivered is on the disk.
+        """Flush everything delivered, then write ``delayOffset.json``.
 
         Raises StoreFull, StoreBusy, StorePoisoned, NotFlushed.
         """
@@ -119,7 +119,7 @@ class Schedule:
         return left
 
     def _entries(self, level: int, start: int, end: int) -> list[Entry]:
-        """Return the next entries of a level; none when retention has removed them."""
+        """Return the next entries of a level; an empty list if retention has removed them."""
         queue = queue_of(level)
         consume_queue = self._consume_queues[queue]
         if start < self._topics.min_offset(queue):
@@ -147,7 +147,7 @@ class Schedule:
         return 0
 
     def _deliver(self, level: int, number: int, entry: Entry) -> bool:
-        """Deliver one message. False when somebody else has done it."""
+        """Deliver one message. False if another process has delivered it."""
         message = self._message(level, number, entry)
         target = None if message is None else real_queue(message)
         if message is not None and target is not None:
@@ -162,7 +162,7 @@ class Schedule:
         return self._step_over(level, number, number + 1)
 
     def _ms_left(self, level: int, entry: Entry) -> int:
-        """Return how long a message still waits; its store time is in whole ms, and never is it early."""
+        """Return how many ms a message still waits. Store times are in whole ms, so 1 ms more is never early."""
         left = entry.tags_code + 1 - self.now_ms()
         return left if left <= delay_ms(level) + _STEP_BELIEVED_MS else 0
 
@@ -185,5 +185,5 @@ class Schedule:
 
 
 def queue_of(level: int) -> MessageQueue:
-    """Return where the messages of a delay level wait."""
+    """Return the queue in which the messages of a delay level wait."""
     return MessageQueue(SCHEDULE_TOPIC, level - 1)

@@ -1,33 +1,34 @@
 """Timer: messages with any delay, to the ms, wait in one queue and go to their own when they are due.
 
-Such a message is a record in ``rmq_sys_wheel_timer``, queue 0, which is where RocketMQ 5 keeps them. Topic and queue
-stand in its properties ``REAL_TOPIC`` and ``REAL_QID``, the due time in ``TIMER_OUT_MS`` and in its entry. Its wait
-ends in one of three ways, each of which appends a record that says which message it was (``TIMER_QUEUE_OFFSET``):
+Such a message is a record in ``rmq_sys_wheel_timer``, queue 0, where RocketMQ 5 keeps them, too. Its properties
+``REAL_TOPIC`` and ``REAL_QID`` name its own queue; the due time is in ``TIMER_OUT_MS`` and in its entry. Its wait ends
+in one of three ways, each of which appends a record that names the message (``TIMER_QUEUE_OFFSET``):
 
 =========  ======================================  ==================================================================
 way        what is appended                        why
 =========  ======================================  ==================================================================
 delivered  a copy, to its own queue                it is due
-rolled     a copy, to the end of the timer queue   retention is about to remove its file, or it is too far behind
-cancelled  an operation, to the timer queue        somebody said so; ``TIMER_DEL_UNIQKEY`` is the id of the message
+rolled     a copy, to the end of the timer queue   retention is about to remove its file, or its bit is needed
+cancelled  an operation, to the timer queue        a producer asked; ``TIMER_DEL_UNIQKEY`` is the id of the message
 =========  ======================================  ==================================================================
 
-**Exactly once.** Whether a message is done is a bit in the runtime file, and the append of that record sets it, under
-the append mutex: a process that is killed at any instruction leaves both done or neither, and the next owner of the
-mutex settles it. The append does nothing when the bit is set already. So anybody may deliver, roll and cancel at any
-time; one of them does it.
+**Exactly once.** A bit in the runtime file says whether a message is done. The append of that record sets the bit,
+under the append mutex: a process that is killed at any instruction leaves both done or neither, and the next owner of
+the mutex settles it. If the bit is already set, the append does nothing. So any process may deliver, roll and cancel at
+any time, and exactly one of them succeeds.
 
-**The bits** are a ring: bit ``queue_offset % 16 Mi``. Below ``done_to`` every message is done and its bit is clear
-again for the message one turn later. It is moved under the append mutex, with no append under way; ``clearing_to``
-tells the next one how far a move was to go. A message whose queue offset would get the bit of one that still waits is
-refused; long before, the oldest are rolled.
+**The bits** are a ring: bit ``queue_offset % 16 Mi``. Below ``done_to`` every message is done, and its bit is clear
+again for the message one turn later. ``done_to`` is moved under the append mutex, with no append under way;
+``clearing_to`` tells the next process how far a move was to go. A message whose queue offset would get the bit of a
+waiting message is refused; long before that, the oldest messages are rolled.
 
-**What is derived.** The housekeeper has the due times in memory, 16 bytes a message, read from the entries when it gets
-the role. It sleeps until the next one, or until a message comes. After a power cut the bits are made again from the
+**In memory.** The housekeeper keeps the due times, 16 bytes a message, which it reads from the entries when it gets the
+role. It sleeps until the next due time, or until a message comes. After a power cut the bits are made again from the
 log: :mod:`rmqclient.store.waiting.timer_restore`.
 
-**Time** is the wall clock. A message is never delivered before it shows its due time. A clock that is set forward
-delivers at once what is then due, one that is set back lets it wait; a jump is noticed within half a second.
+**Time** is the wall clock. A message is never delivered before the clock shows its due time. If the clock is set
+forward, messages that become due are delivered at once; if it is set back, they wait. A jump is noticed within half a
+second.
 """
 
 from __future__ import annotations
@@ -68,9 +69,11 @@ _log = logging.getLogger(__name__)
 
 _OFFSET = struct.Struct(">q")
 """Of the record, the first field of an entry."""
+_RETRY_PREFIX = "%RETRY%"
+"""Of the topic of a group's failed messages."""
 
 LANE = layout.ARRIVAL_LANES - 1
-"""The arrival lane on which whoever delivers sleeps; consumers may share it."""
+"""The arrival lane on which the delivering thread sleeps; consumers may share it."""
 
 _READ_AT_ONCE = 1 << 13
 """Entries, a multiple of 64."""
@@ -81,7 +84,7 @@ _ROLLED_AT_ONCE = 1 << 13
 _REAL = (b"REAL_TOPIC", b"REAL_QID")
 _MOST_TARGETS = 10_000
 _LOG_GROWN_BYTES = 256 << 20
-"""How much of the log is read again after a power cut, at most, when nothing was done meanwhile."""
+"""How much of the log is read again after a power cut, at most, if no wait ended meanwhile."""
 
 
 class Pending(NamedTuple):
@@ -89,17 +92,17 @@ class Pending(NamedTuple):
 
     message_id: str
     topic: str
-    """That it is for."""
+    """Topic that the message is for."""
     queue_id: int
-    """Of that topic."""
+    """Queue of that topic."""
     due_ms: int
-    """Milliseconds since 1970."""
+    """Due time, epoch milliseconds."""
     queue_offset: int
-    """Of the record that waits, in ``rmq_sys_wheel_timer``."""
+    """Queue offset of the waiting record in ``rmq_sys_wheel_timer``."""
 
 
 class Timer:
-    """What waits for its time in one open store. :meth:`run` is for the housekeeper, the rest for everybody."""
+    """The timed messages of one open store. :meth:`run` is for the housekeeper, the other methods for any process."""
 
     def __init__(
         self,
@@ -132,7 +135,7 @@ class Timer:
     # --- delivering -------------------------------------------------------------------------------
 
     def run(self, ended: Event) -> None:
-        """Deliver what is due until ``ended`` is set and :meth:`wake` is called; failures are tried again."""
+        """Deliver what is due until ``ended`` is set and :meth:`wake` called; failures are logged and tried again."""
         self._heap, self._filled_to = TimerHeap(), 0
         pump = DuePump("the timer", self.look)
         while True:
@@ -149,7 +152,7 @@ class Timer:
         self._bell.ring()
 
     def look(self) -> int:
-        """Deliver what is due, so many at most; return in how many ms to look again."""
+        """Deliver what is due, up to a slice; return in how many ms to look again. Raises what an append raises."""
         try:
             end = self._topics.max_offset(QUEUE)
         except UnknownTopic:
@@ -168,12 +171,12 @@ class Timer:
         return LONGEST_SLEEP_MS if due is None else max(due - self.now_ms(), 0)
 
     def _has_come(self) -> bool:
-        """Ask to be woken by the next message of the timer; tell whether there is one already."""
+        """Ask to be woken by the next message of the timer; tell whether it has already come."""
         self._bell.arm(QUEUE)
         return self._topics.max_offset(QUEUE) > self._filled_to
 
     def _fill(self, end: int) -> None:
-        """Enter the due times of messages that have come."""
+        """Enter the due times of new messages."""
         self._filled_to = max(self._filled_to, self.bits.begin)
         while self._filled_to < end:
             unclear = self._fill_part(self._heap, self._filled_to, end)
@@ -194,14 +197,14 @@ class Timer:
         return heap.fill(entries, start, self._state.mapping, layout.TIMER_AT, self.bits.ring)
 
     def _part_end(self, start: int) -> int:
-        """Return where a part of the entries ends, which stands in one file and in one turn of the ring."""
+        """Return the end of a part of the entries that lies in one file and in one turn of the ring."""
         first = self._consume_queues[QUEUE].first_entry_of(start)
         file_end = first + self._consume_queues[QUEUE].entries_per_file
         turn_end = start - start % self.bits.ring + self.bits.ring
         return min(file_end, turn_end, start - start % _READ_AT_ONCE + _READ_AT_ONCE)
 
     def _enter_unclear(self, number: int) -> None:
-        """Enter a message whose entry was made by a broker, with a hash for its due time; an operation is done."""
+        """Enter a message whose entry a broker made, with a hash instead of the due time; an operation is done."""
         message = self.message(number)
         due_ms = 0 if message is None else message.tags_code
         if due_ms > layout.MOST_TAGS_CODE:
@@ -212,7 +215,7 @@ class Timer:
             self._step_over(number)
 
     def _deliver_due(self) -> int:
-        """Deliver up to a slice; return how many were due."""
+        """Deliver up to a slice of messages; return how many were due."""
         due = self._heap.pop_due(self.now_ms(), SLICE)
         for index, (_, number) in enumerate(due):
             try:
@@ -235,12 +238,12 @@ class Timer:
                 _log.error("%s", error)
             else:
                 return
-        if not self.bits.is_done(number):  # by another process, which then removed it
+        if not self.bits.is_done(number):  # another process may have delivered and removed it
             _log.error("message %d of the timer cannot be delivered, and is stepped over", number)
             self._step_over(number)
 
     def _target_of(self, message: ReceivedMessage) -> MessageQueue | None:
-        """Return the queue that a message waits for, which is there then; None for none that may be."""
+        """Return the queue that a message waits for, made if it was lost; None if it names no valid queue."""
         named = tuple(message.some_properties(_REAL).values())
         target = self._targets.get(named)
         if target is None and (target := real_queue(message)) is not None:
@@ -256,7 +259,7 @@ class Timer:
     # --- rolling ----------------------------------------------------------------------------------
 
     def roll_below(self, commit_log_offset: int) -> None:
-        """Append what waits below an offset of the log again, durably: its file is about to be removed.
+        """Append again, durably, the messages that wait below a commit log offset: their file will be removed.
 
         Raises what an append raises, and NotFlushed.
         """
@@ -269,7 +272,7 @@ class Timer:
             self._wait_until_flushed(self._state.published_to)
 
     def _roll(self, numbers: range) -> int:
-        """Append those of some messages that wait again; return how many did."""
+        """Append again those of some messages that still wait; return how many."""
         rolled = 0
         for number in self._waiting(numbers):
             message = self.message(number)
@@ -287,19 +290,19 @@ class Timer:
             start = stop
 
     def _make_room(self) -> None:
-        """Roll the oldest messages, where few of them wait, so that the bits below can be used again."""
+        """Roll the oldest messages if few of them still wait, so that their bits can be used again."""
         start = self.bits.begin
         numbers = range(start, min(start + _ROLLED_AT_ONCE, self._topics.max_offset(QUEUE)))
         waiting = sum(1 for _ in self._waiting(numbers))
-        if waiting <= len(numbers) // 4 * 3:  # else little is won
-            with contextlib.suppress(TimerFull):  # then what is due makes room
+        if waiting <= len(numbers) // 4 * 3:  # rolling more of them would win little
+            with contextlib.suppress(TimerFull):  # then deliveries make room
                 self._roll(numbers)
             self.bits.advance()
 
     # --- for everybody ----------------------------------------------------------------------------
 
     def pending(self) -> Iterator[Pending]:
-        """Yield the messages that wait now, the next one first; those that end meanwhile may be left out."""
+        """Yield the waiting messages, the next one first; a message whose wait ends meanwhile may be left out."""
         heap = TimerHeap()
         try:
             start, end = self.bits.begin, self._topics.max_offset(QUEUE)
@@ -319,7 +322,9 @@ class Timer:
                     yield Pending(message.message_id, target.topic, target.queue_id, due_ms, number)
 
     def cancel(self, message_id: str, appender: Appender) -> bool:
-        """Cancel a message that waits: it will not be delivered. False when it does not wait, or was never sent.
+        """Cancel a waiting message, which is then never delivered. False if no such message waits.
+
+        A message that waits for its retry was delivered before, and is not cancelled.
 
         The index is brought up to date first. Raises what an append and the index raise.
         """
@@ -328,12 +333,14 @@ class Timer:
             seen = message.queue_offset
             if message.tags_code <= layout.MOST_TAGS_CODE:
                 break  # the id of an operation
+            if message.properties.get("REAL_TOPIC", "").startswith(_RETRY_PREFIX):
+                break
             if not self.bits.is_done(seen) and cancel_timed(appender, message) is not None:
                 return True
-        return False  # if it was rolled meanwhile, the next look finds the new one
+        return False  # if it was rolled meanwhile, the next round finds the new one
 
     def message(self, number: int) -> ReceivedMessage | None:
-        """Return a message of the timer; None when it is damaged or was removed."""
+        """Return a message of the timer; None if it is damaged or was removed."""
         try:
             entries, first = self._consume_queues[QUEUE].file_of(number)
             (offset,) = _OFFSET.unpack_from(entries, (number - first) * layout.CONSUME_QUEUE_ENTRY.size)
@@ -349,7 +356,7 @@ class Timer:
     # --- for a power cut --------------------------------------------------------------------------
 
     def persist(self) -> None:
-        """Write down which messages are done, when all of that is on the disk.
+        """Flush the log, then write ``timer.done``.
 
         Raises StoreFull, StorePoisoned, NotFlushed.
         """

@@ -1,19 +1,19 @@
-"""The bits of the timer: which of its messages are done. A ring in the runtime file, kept by every process.
+"""Timer bits: which messages of the timer are done. A ring in the runtime file that every process may change.
 
-Bit ``queue_offset % 16 Mi`` says that a message was delivered, rolled or cancelled. It is set under the append mutex,
-by the append that did it. ``done_to`` moves over words that are full, a word being 64 bits, and leaves them clear for
-the messages one turn later:
+Bit ``queue_offset % 16 Mi`` says that a message was delivered, rolled or cancelled. The append that did it sets the
+bit, under the append mutex. ``done_to`` moves over full words of 64 bits, and leaves them clear for the messages one
+turn later:
 
 =========================  ==========================================================================================
 step                       what a death behind it leaves
 =========================  ==========================================================================================
-take the append mutex      nothing; an append that was cut short is settled first: it may still have to set its bit
-``clearing_to`` = the end  messages below it are done, whatever their bits say; the next one clears them
+take the append mutex      nothing; an interrupted append is settled first, because it may still have to set its bit
+``clearing_to`` = the end  messages below it are done, whatever their bits say; the next move clears them
 clear the bits             the same
 ``done_to`` = the end      nothing
 =========================  ==========================================================================================
 
-A sender may use the bits up to one turn above ``done_to``, but for a reserve that is left to rolls and cancels.
+A sender may use the bits up to one turn above ``done_to``, except a reserve for rolls and cancels.
 
 Invariant, checked by ``rmq store verify``:
 
@@ -36,7 +36,7 @@ from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import SharedState
 
 QUEUE = MessageQueue(TIMER_TOPIC, 0)
-"""Where messages wait."""
+"""The queue in which timed messages wait."""
 
 WORD = 64
 
@@ -51,15 +51,15 @@ class Done(NamedTuple):
     """Which messages of the timer are done."""
 
     done_to: int
-    """All below this queue offset, a multiple of 64."""
+    """All messages below this queue offset, a multiple of 64, are done."""
     end: int
-    """The next message will get this queue offset."""
+    """Queue offset that the next message will get."""
     bits: bytes
-    """Of those between, in whole words."""
+    """The bits of the messages between, in whole words."""
 
 
 def places(start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield byte and number of bytes of the bits of some messages, in whole words."""
+    """Yield the first byte and the number of bytes of the bits of some messages, in whole words."""
     ring = layout.TIMER_BITS
     stop += -stop % WORD
     while start < stop:
@@ -69,19 +69,19 @@ def places(start: int, stop: int) -> Iterator[tuple[int, int]]:
 
 
 def done_in(state: SharedState, end: int) -> Done | None:
-    """Copy the bits of a runtime file, up to the message ``end``; None when a damaged word makes no sense of them."""
+    """Copy the bits of a runtime file, up to the message ``end``; None if a word of the timer is damaged."""
     while True:
         done_to = state.words.load(_CLEARING_TO)
         if done_to % WORD or not end - layout.TIMER_BITS <= done_to <= end:
             return None
         memory = memoryview(state.mapping)
         bits = b"".join(bytes(memory[at : at + count]) for at, count in places(done_to, end))
-        if state.words.load(_CLEARING_TO) == done_to:  # or some may have been cleared meanwhile
+        if state.words.load(_CLEARING_TO) == done_to:  # otherwise some may have been cleared meanwhile
             return Done(done_to, end, bits)
 
 
 def set_bits_to(state: SharedState, done_to: int) -> int:
-    """Return the queue offset behind the last message, of the turn from ``done_to`` on, whose bit is set."""
+    """Return the queue offset behind the last message whose bit is set, in the turn from ``done_to`` on."""
     memory, stop = memoryview(state.mapping), done_to + layout.TIMER_BITS
     for at, count in reversed([*places(done_to, stop)]):
         bits = bytes(memory[at : at + count]).rstrip(b"\0")
@@ -114,36 +114,36 @@ class TimerBits:
 
     @property
     def begin(self) -> int:
-        """Queue offset below which no message waits. Raises UnknownTopic before the first one."""
+        """Queue offset below which no message waits. Raises UnknownTopic before the first timed message."""
         return max(self._state.words.load(_CLEARING_TO), self._topics.min_offset(QUEUE))
 
     @property
     def done_to(self) -> int:
-        """Queue offset from which on one turn of the bits is in use."""
+        """Queue offset at which the turn of the bits that is in use begins."""
         return self._state.words.load(_DONE_TO)
 
     def is_done(self, number: int) -> bool:
-        """Tell whether a message is delivered, rolled or cancelled."""
+        """Tell whether a message was delivered, rolled or cancelled."""
         at, bit = self._place(number)
-        is_set = bool(self._state.words.load(at) & bit)  # first: it is cleared when clearing_to has passed it
+        is_set = bool(self._state.words.load(at) & bit)  # read first: it is cleared after clearing_to has passed it
         return is_set or number < self._state.words.load(_CLEARING_TO)
 
     def are_done(self, start: int, stop: int) -> bool:
-        """Tell whether messages of one turn are all known to be done, where they fill words."""
+        """Tell whether messages of one turn are all known to be done; False unless they fill whole words."""
         if stop <= self._state.words.load(_CLEARING_TO):
             return True
         return start % WORD == 0 == stop % WORD and not self._copy(start, stop).strip(_FULL)
 
     def mark(self, number: int) -> None:
-        """Count a message as done of which nothing is appended. Raises StoreBusy."""
+        """Mark a message as done without an append. Raises StoreBusy."""
         with self._state.locked(self._state.append_mutex, self._lock_timeout_ms):
             if not self.is_done(number):
                 self._state.words.set_bits(*self._place(number))
 
     def advance(self) -> None:
-        """Move ``done_to`` over messages that are done. Raises StoreBusy, StoreCorrupt."""
+        """Move ``done_to`` over finished messages. Raises StoreBusy, StoreCorrupt."""
         low = self._topics.min_offset(QUEUE)
-        for number in range(max(self.begin - WORD, low - low % WORD), low):  # removed: nobody will set their bits
+        for number in range(max(self.begin - WORD, low - low % WORD), low):  # removed: no append will set their bits
             if not self.is_done(number):
                 self.mark(number)
         target = self._done_up_to(low, self._topics.max_offset(QUEUE))
@@ -160,7 +160,7 @@ class TimerBits:
             self._state.words.store(_DONE_TO, target)
 
     def counted_to(self) -> int:
-        """Return a commit log offset below which every record that ends a wait is counted in the bits."""
+        """Return a commit log offset below which the bits count every record that ends a wait."""
         published_to = self._state.published_to
         return min(published_to, self._state.append_from) if self._state.append_stage != IDLE else published_to
 

@@ -1,12 +1,12 @@
-"""Which messages of the timer are done, for a new runtime file: from the old one, or else from the log.
+"""Which messages of the timer are done, for a new runtime file: from the old file, or from the log.
 
 Every end of a wait is a record behind the one that waited, with its queue offset in ``TIMER_QUEUE_OFFSET`` and its id
-(:mod:`rmqclient.store.waiting.timer`). So the log alone says which messages are done, and what a power cut took back is
-not. Where a record that waited was not removed, its end was not either, because that is younger.
+(:mod:`rmqclient.store.waiting.timer`). So the log alone says which messages are done, and an end that a power cut took
+back does not count. While a waiting record is there, its end is there, too, because the end is younger.
 
-So that not all of the log has to be read, the housekeeper writes ``<root>/timer.done`` from time to time. It is written
-when all that it says is on the disk; the ends of waits behind ``scan_from`` are looked for in the log. One that is
-damaged, or that says more than the log has, is removed, and the whole log is read::
+To save reading the whole log, the housekeeper writes ``<root>/timer.done`` from time to time, once everything in it is
+on the disk. Only the ends of waits behind ``scan_from`` are then looked for in the log. If ``timer.done`` is damaged,
+or says more than the log has, it is removed and the whole log is read::
 
     byte  size  field       meaning
     ----  ----  ----------  -------
@@ -51,7 +51,7 @@ _CRC_AT = _HEADER.at["crc"]
 
 
 class TimerSnapshot(NamedTuple):
-    """What ``timer.done`` says."""
+    """The content of ``timer.done``."""
 
     scan_from: int
     flushed_to: int
@@ -68,7 +68,7 @@ def write_snapshot(root: Path, snapshot: TimerSnapshot) -> None:
 
 
 def read_snapshot(root: Path) -> TimerSnapshot | None:
-    """Read ``timer.done``; None when there is none, or it is damaged."""
+    """Read ``timer.done``; None if it is missing or damaged."""
     content = document.content(root / TIMER_DONE_FILE)
     if len(content) < _HEADER.size:
         return None
@@ -81,7 +81,7 @@ def read_snapshot(root: Path) -> TimerSnapshot | None:
 
 
 def done_of(leftover: SharedState, topics: TopicTable) -> Done | None:
-    """Take over from the runtime file of this boot which messages are done; None when it does not tell."""
+    """Return which messages are done, from the runtime file of this boot; None if it is damaged or has no timer."""
     try:
         return done_in(leftover, topics.max_offset(QUEUE))
     except UnknownTopic:
@@ -96,7 +96,7 @@ def restore(
     consume_queues: ConsumeQueues,
     kept: tuple[int, int, bytes] | None,
 ) -> None:
-    """Fill the bits of a new runtime file from ``kept``, or else from ``timer.done`` and the log."""
+    """Fill the bits of a new runtime file from ``kept``, or if it is None from ``timer.done`` and the log."""
     try:
         known = range(topics.min_offset(QUEUE), topics.max_offset(QUEUE))
     except UnknownTopic:
@@ -106,7 +106,7 @@ def restore(
         return
     snapshot = read_snapshot(root)
     if snapshot is None or snapshot.flushed_to > state.published_to or snapshot.done.end > known.stop:
-        (root / TIMER_DONE_FILE).unlink(missing_ok=True)  # it must not be believed when the log has grown
+        (root / TIMER_DONE_FILE).unlink(missing_ok=True)  # it must not be believed once the log has grown
         snapshot = None
     read = _Ends(known, snapshot, log_files, consume_queues)
     read.read(max(state.min_offset, snapshot.scan_from if snapshot else 0), state.published_to)
@@ -114,7 +114,7 @@ def restore(
 
 
 class _Ends:
-    """The ends of waits that a part of the log tells of."""
+    """The ends of waits that stand in a part of the log."""
 
     def __init__(
         self, known: range, snapshot: TimerSnapshot | None, log_files: FileQueue, consume_queues: ConsumeQueues
@@ -131,7 +131,7 @@ class _Ends:
             self._set(number)
 
     def done(self) -> Done:
-        """Return what is done, without the words at the begin that are full."""
+        """Return which messages are done, without the full words at the begin."""
         ring, full = layout.TIMER_BITS, len(self._bits) - len(self._bits.lstrip(b"\xff"))
         full = min(full - full % 8, (self._known.stop - self._low) // WORD * 8)
         behind = self._known.stop - ring - (self._low + 8 * full)
@@ -141,7 +141,7 @@ class _Ends:
         return Done(self._low + 8 * full, self._known.stop, bytes(self._bits[full:]))
 
     def read(self, start: int, end: int) -> None:
-        """Note the ends of waits in the records from ``start`` up to ``end`` of the log; damage is stepped over."""
+        """Note the ends of waits in the records from ``start`` to ``end`` of the log; damage is stepped over."""
         offset: int | None = start
         while offset is not None and offset < end:
             file_end = self._log_files.base_of(offset) + self._log_files.file_bytes
@@ -167,7 +167,7 @@ class _Ends:
         return reached
 
     def _is_of(self, number: int, end_offset: int, key: bytes | None) -> bool:
-        """Tell whether a record that stands at ``end_offset`` can be the end of the wait of a message."""
+        """Tell whether the record at ``end_offset`` can be the end of the wait of a message."""
         try:
             offset = self._consume_queues[QUEUE].entry(number).commit_log_offset
             base = self._log_files.base_of(offset)
@@ -175,7 +175,7 @@ class _Ends:
         except FileNotFoundError:
             return True
         if not isinstance(message, ReceivedMessage):
-            return True  # damaged: there is nothing to be delivered
+            return True  # damaged: it cannot be delivered
         own = message.some_properties((b"UNIQ_KEY",)).get("UNIQ_KEY", message.offset_message_id)
         return offset < end_offset and (key is None or key == own.encode())
 

@@ -1,6 +1,6 @@
-"""Transactions: half messages are committed, rolled back, or asked about again and again until they are given up.
+"""Transactions: half messages are committed, rolled back, or checked again and again until they are given up.
 
-A half message waits in a topic that nobody consumes (:mod:`rmqclient.store.waiting.half_messages`). It ends in one of
+A half message waits in a topic without consumers (:mod:`rmqclient.store.waiting.half_messages`). It ends in one of
 four ways:
 
 ==============  ==================================================  ================================================
@@ -14,30 +14,30 @@ renewed         the half message again, with one check more, or     the progress
 given up        a copy, to TRANS_CHECK_MAX_TIME_TOPIC               the same
 ==============  ==================================================  ================================================
 
-**The progress** is where the next round of checks begins: everything before it was decided, renewed or given up. It is
-the ``advance_to`` of the group CID_RMQ_SYS_TRANS in the half topic, which is where RocketMQ keeps it, and so it is
-carried over like the progress of every group. The group's ``committed_offset``, which is what is written to
+**The progress** is where the next round of checks begins: every half message before it was decided, renewed or given
+up. It is the ``advance_to`` of the group CID_RMQ_SYS_TRANS in the half topic, where RocketMQ keeps it, too, so it is
+carried over like the progress of every group. The group's ``committed_offset``, which is written to
 ``consumerOffset.json``, follows when everything is on the disk: it never says too much.
 
 **Exactly once.** RocketMQ appends message and operation one after the other; a death in between commits a message
 twice. Here both are records of one append, which a death leaves whole or not at all
-(:mod:`rmqclient.store.append.appending`). Who decides says in which state of the log it did so: how many operations
-there were, and where the progress was. The append compares both under the append mutex and does nothing if one has
-moved; then the operations are read on and it is decided anew. So:
+(:mod:`rmqclient.store.append.appending`). A decision names the state of the log on which it is based: how many
+operations there were, and where the progress was. The append compares both under the append mutex and does nothing if
+either has moved; then the operations are read on and the decision is made again. So:
 
 T1. A half message has one operation at most, and a committed message if and only if that operation committed it.
 T2. Below the progress every half message is decided, renewed or given up; from it on none is renewed or given up.
-T3. Of the renewals of one transaction only the newest can be decided. Who still holds an older one is led to it.
+T3. Of the renewals of one transaction only the newest can be decided. A caller with an older one is led to it.
 
-A power cut, or a broker that was killed, can leave what no death of ours does: a committed message without its
-operation, because the log ends between them, and a progress that is too low, because ``consumerOffset.json`` is written
-every few seconds. Whoever first decides or checks after a new runtime file was built finds both out from the log:
-:meth:`Transactions._settle`.
+A power cut, or a broker that was killed, can leave two states that a killed process of this library cannot: a committed
+message without its operation, because the log ends between them, and a progress that is too low, because
+``consumerOffset.json`` is written every few seconds. The first decision or check after a new runtime file was built
+corrects both from the log: :meth:`Transactions._settle`.
 
 **Checks.** A round asks about every undecided half message that is older than ``TransactionConfig.timeout_ms``, or than
-it asks for itself: it renews the half message and wakes the producers, one of which finds it
-(rmqclient/sending/transaction_producer.py). After ``check_max`` checks, or past the reserved time of
-messages, it is given up. Any number of processes may run rounds at once.
+the time that the message itself names. The round renews the half message and wakes the producers, one of which finds it
+(rmqclient/sending/transaction_producer.py). After ``check_max`` checks, or past the reserved time of messages, the half
+message is given up. Any number of processes may run rounds at once.
 
 The source is TransactionalMessageServiceImpl.check, putBackHalfMsgQueue and EndTransactionProcessor.
 """
@@ -81,14 +81,14 @@ from rmqclient.store.waiting.real_queue import real_queue
 _log = logging.getLogger(__name__)
 
 GROUP = "CID_RMQ_SYS_TRANS"
-"""Under which the progress of the checks is kept. [TransactionalMessageUtil.buildConsumerGroup]"""
+"""The group whose offsets are the progress of the checks. [TransactionalMessageUtil.buildConsumerGroup]"""
 
 _ADVANCE_TO = layout.GROUP_QUEUE_SLOT.at["advance_to"]
 _COMMITTED = layout.GROUP_QUEUE_SLOT.at["committed_offset"]
 _MOST_MOVES = layout.ACK_WINDOW // 2
-"""A longer move under way would look like a damaged word. [store.shared_state.has_sound_offsets]"""
+"""A longer move would look like a damaged word (:func:`rmqclient.store.runtime.shared_state.has_sound_offsets`)."""
 _MOST_KEPT = 10_000
-"""Operations in memory, of which old ones are no longer needed."""
+"""With more operations in memory, the old ones are forgotten."""
 _SETTLED_AT = schedule_slot_at(layout.SCHEDULE_SLOTS - 1)
 """A word that is 0 in a new runtime file: no delay level has this slot."""
 _LONGEST_ROUND_S = 60.0
@@ -97,7 +97,7 @@ _HOUR_MS = 3_600_000
 
 
 class _State(NamedTuple):
-    """In which state of the log something is decided."""
+    """The state of the log on which a decision is based."""
 
     operations: int
     progress: int
@@ -134,13 +134,15 @@ class Transactions:
     def decide(self, half: ReceivedMessage, *, commit: bool) -> SendResult:
         """Commit or roll back the transaction of a half message, or of a renewal of it, exactly once.
 
-        The result says where the committed message stands, or the operation of one that was rolled back. One that was
-        given up can be decided, too. Raises TransactionDecided when somebody else was quicker, MessageRejected when the
-        half message does not say where it belongs, and what an append raises.
+        The result says where the committed message stands, or the operation of a rollback. A half message that was
+        given up can be decided, too. Raises TransactionDecided if it was decided before, MessageRejected if it does not
+        name its queue, and what an append raises.
         """
         queue = real_queue(half)
         if queue is None:
-            raise MessageRejected(f"message {half.queue_offset} of {HALF_TOPIC} is no half message of any queue")
+            raise MessageRejected(
+                f"message {half.queue_offset} of {HALF_TOPIC} names no queue in REAL_TOPIC and REAL_QID"
+            )
         with self._lock:
             self._settle()
             self._topics.make_lost(queue)
@@ -159,7 +161,7 @@ class Transactions:
         return self._queues.known(HALF_QUEUE).stop
 
     def pending(self, start: int = 0, limit: int | None = None) -> list[ReceivedMessage]:
-        """Return up to ``limit`` half messages from ``start`` on that nobody decided and that were not given up."""
+        """Return up to ``limit`` half messages from ``start`` on that are neither decided nor given up."""
         with self._lock:
             if not self._queues.known(HALF_QUEUE):
                 return []
@@ -171,7 +173,7 @@ class Transactions:
             return list(islice((half for half in halves if self._operations().of(half) is None), limit))
 
     def given_up(self) -> list[ReceivedMessage]:
-        """Return those that were given up and that nobody has decided since, the oldest first."""
+        """Return the half messages that were given up and not decided since, the oldest first."""
         copies = list(self._queues.messages(GIVEN_UP_QUEUE, self._queues.known(GIVEN_UP_QUEUE)))
         halves = self._halves_of({identity(copy) for copy in copies})
         first = min((each[0].commit_log_offset for each in halves.values()), default=0)
@@ -181,7 +183,7 @@ class Transactions:
         return [copy for copy in copies if identity(copy) not in done]
 
     def half_of(self, copy: ReceivedMessage) -> ReceivedMessage | None:
-        """Return the first half message of one that was given up; None when all of them were removed."""
+        """Return the first half message of a transaction that was given up; None if all of them were removed."""
         return next(iter(self._halves_of({identity(copy)}).get(identity(copy), [])), None)
 
     def _halves_of(self, wanted: set[Identity]) -> dict[Identity, list[ReceivedMessage]]:
@@ -243,7 +245,7 @@ class Transactions:
         self.finish()
 
     def _pass_next(self, began_ms: int, end: int, renewed: list[int]) -> bool:
-        """Deal with the half message at the progress. False when the round has come to its end."""
+        """Deal with the half message at the progress. False if the round is over."""
         with self._lock:  # not for the whole round: senders of this process decide meanwhile
             state = self._read_on()
             if state.progress >= end:
@@ -261,12 +263,12 @@ class Transactions:
                 reach(CrashPoint.HALF_PASSED)
                 renewed.append(half.queue_offset)
                 if fate[0] == GIVEN_UP_TOPIC:
-                    _tell_given_up(half)
+                    _log_given_up(half)
                 self._move_to(half.queue_offset + 1)
             return True
 
     def finish(self) -> None:
-        """Let the group's committed offsets follow the progress, when everything that it passed is on the disk.
+        """Flush what the progress has passed, then let the group's committed offsets follow it.
 
         A power cut must not take away the renewal of a half message that counts as passed. Raises StoreFull, StoreBusy,
         StorePoisoned, NotFlushed.
@@ -286,7 +288,7 @@ class Transactions:
                         self._state.raise_word(slot.at + _COMMITTED, offset)
 
     def _move_to(self, half_offset: int) -> None:
-        """Raise the progress over half messages that are dealt with, and never far from what is on the disk."""
+        """Raise the progress over half messages that are dealt with, staying close to what is on the disk."""
         slot = self._slot(HALF_QUEUE)
         while (progress := slot.load("advance_to")) < half_offset or progress - slot.committed_offset >= _MOST_MOVES:
             if progress - slot.committed_offset >= _MOST_MOVES:
@@ -295,7 +297,7 @@ class Transactions:
                 self._state.raise_word(slot.at + _ADVANCE_TO, min(half_offset, slot.committed_offset + _MOST_MOVES))
 
     def _fate(self, half: ReceivedMessage, began_ms: int) -> tuple[str, dict[str, str]] | None:
-        """Return to which topic an undecided half message goes, and with which properties; None to end the round."""
+        """Return the topic and the properties with which a half message is passed on; None to end the round."""
         age = self.now_ms() - half.born_timestamp
         if checks_of(half) >= self._config.transactions.check_max:
             return GIVEN_UP_TOPIC, half.properties
@@ -318,8 +320,7 @@ class Transactions:
         lost = [number for number in range(state.progress, low) if not self._operations().decides(number)]
         if lost:
             _log.error(
-                "retention has removed %d half messages, %d to %d, that nobody had decided: they are neither "
-                "committed nor rolled back",
+                "retention removed %d undecided half messages, %d to %d: they are neither committed nor rolled back",
                 len(lost),
                 lost[0],
                 lost[-1],
@@ -333,7 +334,7 @@ class Transactions:
     # --- what a power cut or a broker left --------------------------------------------------------
 
     def _settle(self) -> None:
-        """Find out, once for a runtime file, what the log says and the progress and the operations do not."""
+        """Correct the progress and the operations from the log, once for each runtime file."""
         if self._state.words.load(_SETTLED_AT):
             return
         state = self._read_on()
@@ -383,7 +384,7 @@ class Transactions:
     # --- the state of the log ---------------------------------------------------------------------
 
     def _read_on(self) -> _State:
-        """Return in which state the log is, with its operations read."""
+        """Read the operations on; return the state of the log."""
         for queue in (HALF_QUEUE, OPERATION_QUEUE):
             self._topics.make_lost(queue)
         operations_at = queue_slot_at(self._topics.slot(OPERATION_QUEUE)) + layout.QUEUE_SLOT.at["max_offset"]
@@ -415,9 +416,9 @@ class Transactions:
         return self._appender
 
 
-def _tell_given_up(half: ReceivedMessage) -> None:
+def _log_given_up(half: ReceivedMessage) -> None:
     _log.error(
-        "nobody has decided message %s of producer group %r for topic %r after %d checks: it is in %s now; "
+        "message %s of producer group %r for topic %r is undecided after %d checks: it is in %s now; "
         "`rmq tx ls` shows it, `rmq tx commit` and `rmq tx rollback` decide it",
         half.message_id,
         group_of(half),

@@ -17,6 +17,7 @@ import pytest
 
 from rmqclient import Message, Producer
 from rmqclient.store import open_store
+from tests.support.host.load import slowdown
 from tests.workers.supervised import Supervised, children_of, eventually, resident_mib, rmq, runs
 
 Supervise = Callable[..., Supervised]
@@ -243,7 +244,7 @@ def test_idle_workers_end_at_once_when_their_supervisor_is_killed(supervise: Sup
 
     # Then all of them end within two seconds
     eventually(lambda: not any(runs(pid) for pid in pids), "the end of the workers", supervised)
-    assert time.monotonic() - killed_at < 2
+    assert time.monotonic() - killed_at < 2 * slowdown()
 
 
 def test_an_orphaned_worker_finishes_what_is_in_flight_before_it_ends(supervise: Supervise, tmp_path: Path) -> None:

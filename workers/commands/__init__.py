@@ -1,1 +1,1 @@
-"""The commands of ``rmq``, a file for each noun."""
+"""The commands of ``rmq``, a file for each noun. They import the store inside their functions: help is quick."""

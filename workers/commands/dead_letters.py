@@ -1,4 +1,4 @@
-"""``rmq dlq``: looking at dead letters, sending them again, and putting them aside."""
+"""``rmq dlq``: listing dead letters, sending them again, and putting them aside."""
 
 # ruff: noqa: PLC0415 - imports inside commands: help is quick
 
@@ -25,12 +25,12 @@ def _with_selection(command: Command) -> Command:
     """Add the options that choose dead letters, which the command gets as ``selection``, and ``--limit``."""
     for option in (
         click.option("--limit", type=click.IntRange(min=1), help="At most so many, the oldest first."),
-        click.option("--again", is_flag=True, help="Also those that were replayed or purged already."),
-        click.option("--id", "message_id", help="The one with this id."),
-        click.option("--key", help="Those with this key."),
+        click.option("--again", is_flag=True, help="Also letters that were replayed or purged already."),
+        click.option("--id", "message_id", help="Only the letter with this id."),
+        click.option("--key", help="Only letters with this key."),
         click.option("--since", type=moment, help="Given up since then: 2h for two hours ago, or a time."),
         click.option("--error", help="Part of the last failure, such as TimeoutError or death."),
-        click.option("--topic", help="Those that failed in this topic."),
+        click.option("--topic", help="Only letters that failed in this topic."),
     ):
         command = option(command)
     return command
@@ -49,12 +49,12 @@ def _selection(chosen: dict[str, Any]) -> Selection:
     )
 
 
-_with_dry_run = click.option("--dry-run", is_flag=True, help="Only show which ones.")
+_with_dry_run = click.option("--dry-run", is_flag=True, help="Only list the letters.")
 
 
 @click.group()
 def dlq() -> None:
-    """Dead letters: messages that a group has given up."""
+    """List, replay and purge dead letters: messages that a group has given up."""
 
 
 @dlq.command("ls")
@@ -65,7 +65,7 @@ def dlq() -> None:
 def dlq_ls(
     group_name: str | None, root: Path, output: str, query: str | None, limit: int | None, **chosen: Any
 ) -> None:
-    """The dead letters of GROUP that wait; without GROUP the groups that have any."""
+    """List the dead letters of GROUP; without GROUP, the groups that have dead letters."""
     from rmqclient import admin
     from rmqclient.failures import dead_letters
 
@@ -84,7 +84,7 @@ def dlq_ls(
 @with_store
 @with_output
 def dlq_show(group_name: str, message_id: str, root: Path, output: str, query: str | None) -> None:
-    """A dead letter with its history: what failed when, where, and with which traceback."""
+    """Show a dead letter with its history: what failed when, where, and with which traceback."""
     from rmqclient import admin
     from rmqclient.failures import dead_letters
 
@@ -117,9 +117,9 @@ def dlq_replay(
     limit: int | None,
     **chosen: Any,
 ) -> None:
-    """Send dead letters of GROUP to the topics where they failed; each one once, unless --again is given.
+    """Send dead letters of GROUP to the topics where they failed, each once unless --again is given.
 
-    Every group of the topic gets them again, with the id that they always had.
+    Every group of the topic gets them again, with their ids unchanged.
     """
     from rmqclient import admin
     from rmqclient.failures import dead_letters
@@ -148,9 +148,9 @@ def dlq_purge(
     limit: int | None,
     **chosen: Any,
 ) -> None:
-    """Put dead letters of GROUP aside: they are listed and replayed no more, unless --again is given.
+    """Put dead letters of GROUP aside: later commands skip them unless --again is given.
 
-    They stay in the log until it is cleaned.
+    They stay in the log until retention removes them.
     """
     from rmqclient import admin
     from rmqclient.failures import dead_letters

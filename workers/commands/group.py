@@ -54,7 +54,7 @@ def group_ls(root: Path, output: str, query: str | None) -> None:
 def group_lag(group_name: str, root: Path, output: str, query: str | None) -> None:
     """Offsets, lag, owner and state of every queue of GROUP; of a broadcast group, for each member that it ever had.
 
-    A state is running, paused, no owner, or why the owner takes nothing just now, such as "flow control: span".
+    A state is running, paused, no owner, or the reason why the owner takes nothing now, such as "flow control: span".
     """
     from rmqclient.admin import Admin
 
@@ -67,7 +67,7 @@ def group_lag(group_name: str, root: Path, output: str, query: str | None) -> No
 @with_store
 @with_output
 def group_info(group_name: str, root: Path, output: str, query: str | None) -> None:
-    """The topics of GROUP: what its members subscribe to, tags, filters and all, and how far they are.
+    """Show the topics of GROUP: the subscriptions of its members, with tags and filters, and how far they are.
 
     Members that subscribe to different messages of one topic stand on lines of their own.
     """
@@ -95,9 +95,9 @@ def group_info(group_name: str, root: Path, output: str, query: str | None) -> N
 @with_store
 @with_output
 def group_assignment(group_name: str, root: Path, output: str, query: str | None) -> None:
-    """Who of GROUP has which queues, a line for each member.
+    """Show the queues of each member of GROUP, a line for each member.
 
-    A spare has none; queues that nobody has stand in a line of their own.
+    A spare has no queue. Queues without an owner stand in a line of their own.
     """
     from rmqclient.admin import Admin
 
@@ -114,7 +114,7 @@ def group_assignment(group_name: str, root: Path, output: str, query: str | None
     "--to", type=position, required=True, help="earliest, latest, a queue offset, 2h ago, or 2026-11-20T10:00Z."
 )
 @_with_queue
-@click.option("--dry-run", is_flag=True, help="Only say what would be.")
+@click.option("--dry-run", is_flag=True, help="Only print the new positions.")
 @with_store
 @with_output
 def group_seek(
@@ -127,10 +127,10 @@ def group_seek(
     output: str,
     query: str | None,
 ) -> None:
-    """Move GROUP to another place in the queues of TOPIC, to deliver messages again or to pass over some.
+    """Move GROUP to another place in the queues of TOPIC, to deliver messages again or to skip some.
 
-    Workers may go on: they lose the queues and take them again at the new place. What they had in flight then may be
-    delivered again, if it stands behind that.
+    Workers may go on: they lose the queues and take them again at the new place. Messages that were in flight can be
+    delivered again if they stand after the new place.
     """
     from rmqclient.admin import Admin
 
@@ -148,7 +148,7 @@ def group_seek(
 def group_pause(
     group_name: str, topic_name: str | None, queue_id: int | None, root: Path, output: str, query: str | None
 ) -> None:
-    """Let GROUP take nothing more, from TOPIC or from everything that it ever consumed, until it is resumed."""
+    """Stop GROUP from taking messages, of TOPIC or of every topic that it ever consumed, until it is resumed."""
     from rmqclient.admin import Admin
 
     _set_paused(Admin.pause, group_name, topic_name, queue_id, root, output, query)
@@ -181,7 +181,7 @@ def _set_paused(
     from rmqclient.admin import Admin
 
     if queue_id is not None and topic_name is None:
-        raise click.UsageError("--queue is one of a topic: name TOPIC, too")
+        raise click.UsageError("--queue belongs to a topic: name TOPIC, too")
 
     with opening(root, lambda: Admin(root)) as admin:
         changed = change(admin, group_name, topic_name, queue_id=queue_id)

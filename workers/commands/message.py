@@ -27,7 +27,7 @@ def message() -> None:
 @with_store
 @with_output
 def message_show(message_id: str, topic_name: str | None, root: Path, output: str, query: str | None) -> None:
-    """The message with ID: the one that its sender got, or RocketMQ's offset message id."""
+    """Show the message with ID: the id that its sender got, or RocketMQ's offset message id."""
     from rmqclient import admin
 
     with opening(root, lambda: admin.open_store(root, create=False)) as store:
@@ -43,7 +43,7 @@ def message_show(message_id: str, topic_name: str | None, root: Path, output: st
 @message.command("find")
 @click.argument("topic_name", metavar="TOPIC")
 @click.argument("key", metavar="KEY")
-@click.option("--since", type=moment, help="2h for two hours ago, or a time.  [default: the begin of the store]")
+@click.option("--since", type=moment, help="2h for two hours ago, or a time.  [default: the beginning of the store]")
 @click.option("--until", type=moment, help="The same.  [default: now]")
 @click.option("--limit", type=click.IntRange(min=1), default=64, show_default=True)
 @with_store
@@ -58,7 +58,7 @@ def message_find(
     output: str,
     query: str | None,
 ) -> None:
-    """The messages of TOPIC with KEY, the newest first."""
+    """Show the messages of TOPIC with KEY, the newest first."""
     from rmqclient.consuming.reader import Reader
 
     with opening(root, lambda: Reader(root)) as reader:
@@ -75,12 +75,12 @@ def message_find(
 @click.argument("body", required=False)
 @click.option("--tags", help="Tag of the message.")
 @click.option("--key", "keys", multiple=True, help="Key to find it by; may be repeated.")
-@click.option("--sharding-key", help="Messages with the same one keep their order.")
+@click.option("--sharding-key", help="Messages with the same sharding key keep their order.")
 @click.option("--property", "properties", type=name_and_value, multiple=True, help="May be repeated.")
 @click.option("--delay-level", type=click.IntRange(0, 18), default=0, help="1 to 18: 1s 5s 10s 30s 1m 2m ... 2h.")
 @click.option("--compress", type=click.Choice(["lz4", "zstd", "zlib"]), help="Store it compressed, if that is smaller.")
-@click.option("--delay", type=duration, help="For how long nobody gets it: 30s, 500ms, 2h or 3d.")
-@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Send it this often.")
+@click.option("--delay", type=duration, help="Deliver it so much later: 30s, 500ms, 2h or 3d.")
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Send it so many times.")
 @with_store
 @with_output
 def send(
@@ -98,12 +98,12 @@ def send(
     output: str,
     query: str | None,
 ) -> None:
-    """Send BODY to TOPIC; without BODY, or with -, standard input. The store is made if there is none."""
+    """Send BODY to TOPIC; without BODY, or with -, standard input. The store is made if it does not exist."""
     from rmqclient import Compression, Message, Producer
     from rmqclient.names import COMMAND_GROUP
 
     if delay_level and delay is not None:
-        raise click.UsageError("--delay and --delay-level: give one of them")
+        raise click.UsageError("give either --delay or --delay-level")
     compression = None if compress is None else Compression[compress.upper()]
     to_send = Message(topic_name, _body(body), tags=tags, keys=keys, properties=dict(properties))
     with opening(

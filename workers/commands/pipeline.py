@@ -1,4 +1,4 @@
-"""``rmq pipeline``: what people run over a store with Spark."""
+"""``rmq pipeline``: jobs over a store with Spark."""
 
 # ruff: noqa: PLC0415 - imports inside commands: help is quick, and Spark takes seconds
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _JOB = Path(__file__).parents[1] / "pipeline_job.py"
 BY_SPARK_SUBMIT = "spark-submit"
-"""What the context of a command has when spark-submit runs it."""
+"""The ``obj`` of a command's context when spark-submit runs the command."""
 
 _ARGUMENTS = f"{__name__}.arguments"
 _TIMES = frozenset(("start_ms", "end_ms", "hour_ms", "first_ms", "last_ms"))
@@ -41,7 +41,7 @@ def size(text: str) -> int:
     """``1000``, ``64k``, ``128m``, ``2g``: bytes; raises ``click.BadParameter``."""
     number, unit = (text[:-1], text[-1].lower()) if text[-1:].isalpha() else (text, "")
     if not number.isascii() or not number.isdigit() or unit not in _SIZES or not int(number):
-        raise click.BadParameter(f"{text!r} is no size: write 1000, 64k, 128m or 2g")
+        raise click.BadParameter(f"{text!r} is not a size: write 1000, 64k, 128m or 2g")
     return int(number) * _SIZES[unit]
 
 
@@ -70,7 +70,7 @@ _with_every = click.option("--every", type=duration, help="Go on until Ctrl-C, w
 
 
 class _Pipeline(click.Command):
-    """Remembers its arguments, for the line that says how spark-submit runs it."""
+    """Remembers its arguments, for the spark-submit line that runs the same command."""
 
     def __init__(self, name: str | None, **settings: Any) -> None:
         super().__init__(name, epilog="Spark takes 5 to 10 seconds to start.", **settings)
@@ -111,9 +111,9 @@ def pipeline_archive(
     metadata: bool,
     **common: Any,
 ) -> None:
-    """Write what TOPICs have got since the last run to Parquet by topic and day, each message exactly once.
+    """Write the messages that TOPICs got since the last run to Parquet by topic and day, each message exactly once.
 
-    What has been written is remembered in TARGET.work: keep the two together.
+    TARGET.work remembers what has been written: keep the two directories together.
     """
     with _running(common) as (spark, root, options):
         from rmqclient.spark.pipelines.archive import archive
@@ -163,7 +163,7 @@ def pipeline_aggregate(
 ) -> None:
     """Count the messages and bytes of TOPICs by window of time, topic and tag, with the latency until they were stored.
 
-    Without --to what is there now. With --to a stream, which a later run continues.
+    Without --to, the messages that are there now. With --to, a stream that a later run continues.
     """
     if target is None and every is not None:
         raise click.UsageError("--every is for a stream: say where its windows go with --to")
@@ -211,7 +211,7 @@ def pipeline_dead_letters(
     rate: float | None,
     **common: Any,
 ) -> None:
-    """Show what GROUPs, or all, have given up: by time, exception and handler.
+    """Show the messages that GROUPs, or all groups, have given up, by time, exception and handler.
 
     A condition may name group, topic, error, text, handler, attempts, timestamp, born_timestamp, key, tags, value,
     properties, msg_id and offset.
@@ -244,7 +244,7 @@ def pipeline_dead_letters(
 def pipeline_compact(
     topics: tuple[str, ...], target: Path, table_format: Any, empty_is_deleted: bool, table: str | None, **common: Any
 ) -> None:
-    """Write the latest message of each key of TOPICs to Parquet, in place of what is there."""
+    """Write the latest message of each key of TOPICs to Parquet, and replace the directory."""
     with _running(common) as (spark, root, options):
         from rmqclient.spark.pipelines.compact import compact
 
@@ -287,7 +287,7 @@ def pipeline_backfill(
 ) -> None:
     """Write a range of messages of TOPICs to another topic, each once, in the order of their queues.
 
-    The first run settles what is read; killed, run it again with the same options.
+    The first run settles the range. After a kill, run it again with the same options.
     """
     function = _loaded(transform) if transform else None
     with _running(common) as (spark, root, options):
@@ -321,9 +321,9 @@ def pipeline_backfill(
 )
 @_with_spark
 def pipeline_audit(topics: tuple[str, ...], show: str, **common: Any) -> None:
-    """Tell counts, doubles and latencies by topic and hour, gaps by queue, and lag by group, from the log itself.
+    """Show counts, duplicates and latencies by topic and hour, gaps by queue, and lag by group, from the log itself.
 
-    Without TOPICs: of all but those of the store itself. Ends with code 1 when a queue has gaps.
+    Without TOPICs: all topics except the store's own. The exit code is 1 when a queue has gaps.
     """
     with _running(common) as (spark, root, options):
         from rmqclient.spark.pipelines.audit import audit
@@ -343,7 +343,7 @@ def pipeline_audit(topics: tuple[str, ...], show: str, **common: Any) -> None:
 
 @contextlib.contextmanager
 def _running(common: dict[str, Any]) -> Iterator[tuple[SparkSession, Path, dict[str, str | int | bool]]]:
-    """Give the session, the store and the options of the source; turn what is wrong with them into one line."""
+    """Yield the session, the store and the options of the source; turn errors of Spark into one line."""
     from rmqclient.spark import session
 
     context = click.get_current_context()
@@ -386,12 +386,12 @@ def _loaded(target: str) -> Callable[..., Any]:
     except (ImportError, AttributeError) as error:
         raise click.BadParameter(f"{target!r} cannot be imported: {error}", param_hint="--transform") from error
     if not callable(found):
-        raise click.BadParameter(f"{target!r} is no function", param_hint="--transform")
+        raise click.BadParameter(f"{target!r} is not a function", param_hint="--transform")
     return cast("Callable[..., Any]", found)
 
 
 def _without(arguments: list[str], *options: str) -> Iterator[str]:
-    """Leave out options with a value, which is the next argument or stands behind an equals sign."""
+    """Leave out options and their values, given as the next argument or after an equals sign."""
     waiting = iter(arguments)
     for each in waiting:
         if each in options:
@@ -401,8 +401,8 @@ def _without(arguments: list[str], *options: str) -> Iterator[str]:
 
 
 def _reason(error: Exception) -> str:
-    """Return what happened in one line: of an error inside of Spark what was raised on purpose, if anything was."""
-    raised = re.findall(r"(?:store\.errors\.\w+|\b\w+Error): (.+)", str(error))
+    """Return an error on one line. Of an error inside Spark that is the one raised on purpose, if there is one."""
+    raised = re.findall(r"(?:rmqclient[\w.]*\.errors\.\w+|\b\w+Error): (.+)", str(error))
     return str(raised[-1]) if raised else one_line(error)
 
 

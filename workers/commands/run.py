@@ -25,10 +25,22 @@ if TYPE_CHECKING:
 @click.argument("target")
 @click.option("--processes", type=click.IntRange(min=1), help="Worker processes.  [default: one per usable CPU]")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only handlers of this group; repeatable.")
-@click.option("--store", "root", type=DIRECTORY, help="Instead of the App's own.")
-@click.option("--shutdown-timeout", type=duration, default="30s", show_default=True, help="To finish after TERM.")
-@click.option("--time-limit", type=duration, default="15m", show_default=True, help="For one message; 0 for none.")
-@click.option("--beat-timeout", type=duration, default="30s", show_default=True, help="For a worker that is silent.")
+@click.option("--store", "root", type=DIRECTORY, help="Directory of the store, instead of the App's own.")
+@click.option("--shutdown-timeout", type=duration, default="30s", show_default=True, help="Time to finish after TERM.")
+@click.option(
+    "--time-limit",
+    type=duration,
+    default="15m",
+    show_default=True,
+    help="Longest time for one message; 0 for no limit.",
+)
+@click.option(
+    "--beat-timeout",
+    type=duration,
+    default="30s",
+    show_default=True,
+    help="A worker that is silent for so long has hung.",
+)
 @click.option(
     "--member-name",
     default="worker",

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 @click.group()
 def schedule() -> None:
-    """Messages that wait for their time, and schedules of applications."""
+    """Show and cancel messages that wait for their time, and show the schedules of applications."""
 
 
 @schedule.command("ls")
-@click.option("--topic", "topic_name", help="Those for this topic.")
+@click.option("--topic", "topic_name", help="Only messages for this topic.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
 @with_store
 @with_output
 def schedule_ls(topic_name: str | None, limit: int, root: Path, output: str, query: str | None) -> None:
-    """The messages that were sent for later, the next one first. Those of delay levels are not among them."""
+    """List the messages that wait for their time, the next one first. Messages with a delay level are not listed."""
     from rmqclient import admin
     from rmqclient.schedules import waiting
 
@@ -48,7 +48,10 @@ def schedule_ls(topic_name: str | None, limit: int, root: Path, output: str, que
 @with_store
 @with_output
 def schedule_cancel(message_ids: tuple[str, ...], root: Path, output: str, query: str | None) -> None:
-    """Take back the messages with these IDs: nobody gets them. Fails when one does not wait, after the others."""
+    """Take back the messages with these IDs: they are never delivered.
+
+    All IDs are tried. The exit code is 1 if one of the messages does not wait.
+    """
     from rmqclient import admin
     from rmqclient.schedules import waiting
 
@@ -64,7 +67,7 @@ def schedule_cancel(message_ids: tuple[str, ...], root: Path, output: str, query
 @click.argument("target")
 @with_output
 def schedule_crons(target: str, output: str, query: str | None) -> None:
-    """The schedules of TARGET, which is what `rmq run` takes, with their next times."""
+    """List the schedules of TARGET, as `rmq run` takes it, with their next times."""
     from rmqclient.workers.loading import load_app
 
     now = datetime.datetime.now(datetime.UTC)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 @with_store
 @with_output
 def topic_table(topic_name: str, keys: tuple[str, ...], root: Path, output: str, query: str | None) -> None:
-    """The last value of each key of TOPIC, sorted by key; an empty message has deleted its key.
+    """Show the last value of each key of TOPIC, sorted by key. A message with an empty body has deleted its key.
 
-    A value that is JSON is given as such, other text as text, and anything else as base64 under value_base64.
+    A JSON value is printed as JSON, other text as text, and other bytes as base64 under value_base64.
     """
     from rmqclient import Table, admin
 

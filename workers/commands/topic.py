@@ -24,7 +24,7 @@ def topic() -> None:
 @with_store
 @with_output
 def topic_ls(root: Path, output: str, query: str | None) -> None:
-    """All topics with their number of queues and messages."""
+    """List all topics with their numbers of queues and messages."""
     from rmqclient.admin import Admin
 
     with opening(root, lambda: Admin(root)) as admin:
@@ -36,7 +36,7 @@ def topic_ls(root: Path, output: str, query: str | None) -> None:
 @with_store
 @with_output
 def topic_info(topic_name: str, root: Path, output: str, query: str | None) -> None:
-    """The queues of TOPIC and their offsets."""
+    """Show the queues of TOPIC and their offsets."""
     from rmqclient.admin import Admin
 
     with opening(root, lambda: Admin(root)) as admin:
@@ -57,7 +57,7 @@ def topic_info(topic_name: str, root: Path, output: str, query: str | None) -> N
 def topic_create(
     topic_name: str, queues: int, cleanup_policy: str | None, root: Path, output: str, query: str | None
 ) -> None:
-    """Make TOPIC; the store is made too if there is none."""
+    """Make TOPIC. The store is made, too, if it does not exist."""
     from rmqclient.admin import Admin
 
     with opening(root, lambda: Admin(root, create=True)) as admin:

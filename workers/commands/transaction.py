@@ -1,4 +1,4 @@
-"""``rmq tx``: transactions that nobody has decided, and deciding them by hand."""
+"""``rmq tx``: undecided transactions, and deciding them by hand."""
 
 # ruff: noqa: PLC0415 - imports inside commands: help is quick
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @click.group()
 def tx() -> None:
-    """Transactions: messages that were sent and neither committed nor rolled back."""
+    """Show and decide transactions that were neither committed nor rolled back."""
 
 
 @tx.command("ls")
-@click.option("--group", help="Those of this group of producers.")
-@click.option("--topic", help="Those for this topic.")
+@click.option("--group", help="Only transactions of this group of producers.")
+@click.option("--topic", help="Only transactions for this topic.")
 @with_store
 @with_output
 def tx_ls(group: str | None, topic: str | None, root: Path, output: str, query: str | None) -> None:
-    """What waits: those that were given up, which nobody but you decides, then those that are still asked about."""
+    """List undecided transactions: those that were given up, which only you decide; then those still asked about."""
     from rmqclient import admin
     from rmqclient.sending import transactions
 
@@ -52,7 +52,7 @@ def tx_commit(message_ids: tuple[str, ...], root: Path, output: str, query: str 
 @with_store
 @with_output
 def tx_rollback(message_ids: tuple[str, ...], root: Path, output: str, query: str | None) -> None:
-    """Drop the messages with these IDs: nobody gets them."""
+    """Drop the messages with these IDs: they are never delivered."""
     _decide(message_ids, root, output, query, commit=False)
 
 
@@ -65,7 +65,7 @@ def _decide(message_ids: tuple[str, ...], root: Path, output: str, query: str | 
         known = {each.message.message_id: each for each in transactions.select(store)}
         unknown = [message_id for message_id in message_ids if message_id not in known]
         if unknown:
-            raise click.ClickException(f"no transaction waits with the id {unknown[0]}; nothing was decided")
+            raise click.ClickException(f"no undecided transaction has the id {unknown[0]}; nothing was decided")
         for message_id in dict.fromkeys(message_ids):
             transactions.decide(store, known[message_id], commit=commit)
             decided.append(_row(known[message_id]) | {"state": "committed" if commit else "rolled back"})

@@ -23,7 +23,7 @@ def worker() -> None:
 @with_store
 @with_output
 def worker_ls(root: Path, output: str, query: str | None) -> None:
-    """All workers of all supervisors: state, age of the last beat and of the oldest message in flight."""
+    """List the workers of all supervisors: state, age of the last beat and of the oldest message in flight."""
     from rmqclient import admin
 
     with opening(root, lambda: admin.open_store(root, create=False)) as store:

@@ -1,1 +1,4 @@
-"""What the commands share: opening a store, parameters, tables of output."""
+"""Parts that the commands share: opening a store, options, rows and tables of output, names of variables.
+
+Only commands import this room.
+"""

@@ -1,4 +1,4 @@
-"""Opening a store for one command, and what is said when that fails."""
+"""Opening a store for one command, and the error when that fails."""
 
 # ruff: noqa: PLC0415 - the store is imported when one is opened: help is quick
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 class StoreCannotBeOpened(Exception):
-    """Whatever the reason was: exit code 3."""
+    """The store cannot be opened or read, for any reason: exit code 3."""
 
 
 @contextlib.contextmanager
 def opening(root: Path, make: Callable[[], contextlib.AbstractContextManager[T]]) -> Iterator[T]:
-    """Enter what ``make`` returns. What fails until then means that the store cannot be opened; later it does not."""
+    """Enter what ``make`` returns. Raises StoreCannotBeOpened for an error until then; later errors pass unchanged."""
     from rmqclient.errors import QueueError
 
     with contextlib.ExitStack() as stack:
@@ -30,5 +30,5 @@ def opening(root: Path, make: Callable[[], contextlib.AbstractContextManager[T]]
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line; the name of its kind when it says nothing."""
+    """Return the text of an error on one line, or the name of its kind if it has no text."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,6 +1,6 @@
 """Data on standard output: a table for people, JSON or JSON lines for programs, after an optional JMESPath query.
 
-Nothing else is written there; notes go to standard error. A table has colours only on a terminal and only without
+Only data is written there; notes go to standard error. A table has colours only on a terminal and only without
 ``NO_COLOR``; off a terminal it is as wide as its content, so that nothing is cut off in a pipe.
 """
 
@@ -19,7 +19,7 @@ FORMATS = ("table", "json", "jsonl")
 def write(data: Any, *, output: str, query: str | None = None, rows: Sequence[Mapping[str, Any]] | None = None) -> None:
     """Write ``data`` in one of ``FORMATS``.
 
-    ``rows`` is what the table shows of it, if that is not ``data`` itself. Raises ``click.BadParameter`` for a query
+    ``rows`` is shown by the table instead of ``data``, if given. Raises ``click.BadParameter`` for a query
     that is not JMESPath.
     """
     if query is not None:
@@ -34,7 +34,10 @@ def write(data: Any, *, output: str, query: str | None = None, rows: Sequence[Ma
 
 
 def apply_query(data: Any, query: str) -> Any:
-    """What a JMESPath expression selects from ``data``; None when it selects nothing."""
+    """Return what a JMESPath expression selects from ``data``; None if it selects nothing.
+
+    Raises ``click.BadParameter`` for an invalid expression.
+    """
     import jmespath
     from jmespath.exceptions import JMESPathError
 

@@ -1,4 +1,4 @@
-"""What a person may write after an option, and the options that many commands share."""
+"""The values that a person writes after an option, and the options that many commands share."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def duration(text: str) -> float:
     """``30``, ``500ms``, ``10s``, ``5m``, ``2h``, ``3d``, zero or more, in seconds; raises ``click.BadParameter``."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text)
     if match is None:
-        raise click.BadParameter(f"{text!r} is no duration: write 30s, 500ms, 5m, 2h or 3d")
+        raise click.BadParameter(f"{text!r} is not a duration: write 30s, 500ms, 5m, 2h or 3d")
     return float(match[1]) * _UNITS[match[2]]
 
 
 def moment(text: str) -> int:
-    """A time in ms since the epoch: ``2h`` is that long ago, else ISO 8601, local when it names no zone.
+    """Return a time in ms since the epoch. ``2h`` is two hours ago; other text is ISO 8601, local if it names no zone.
 
     Raises ``click.BadParameter``.
     """
@@ -41,7 +41,7 @@ def moment(text: str) -> int:
     try:
         return round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
-        raise click.BadParameter(f"{text!r} is no time: write 2h for two hours ago, or 2026-01-31T12:00") from error
+        raise click.BadParameter(f"{text!r} is not a time: write 2h for two hours ago, or 2026-01-31T12:00") from error
 
 
 def start(text: str) -> str | int:
@@ -77,7 +77,7 @@ def name_and_value(text: str) -> tuple[str, str]:
 
 
 def with_store(command: Command) -> Command:
-    """Add ``--store``, which the command gets as ``root``."""
+    """Add ``--store``; the command gets it as ``root``."""
     return click.option(
         "--store",
         "root",
@@ -89,7 +89,7 @@ def with_store(command: Command) -> Command:
 
 
 def with_output(command: Command) -> Command:
-    """Add ``-o`` and ``--query``, which the command gets as ``output`` and ``query``."""
+    """Add ``-o`` and ``--query``; the command gets them as ``output`` and ``query``."""
     query = click.option("--query", help="JMESPath expression on the output.")
     output = click.option("-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True)
     return output(query(command))

@@ -1,6 +1,6 @@
-"""What a person reads: the banner of a supervisor, and rows of topics, groups and workers.
+"""The banner of a supervisor, and rows of topics, groups, workers and messages.
 
-A row is a mapping with stable keys: the same for the table, for JSON and for ``--query``. Units are in the keys.
+A row is a mapping with stable keys, the same for the table, for JSON and for ``--query``. Units are in the keys.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BANNER_HANDLERS = 5
 def banner(
     root: Path, handlers: Sequence[Handler], *, processes: int, durability: str, crons: Sequence[Cron] = ()
 ) -> str:
-    """Under ten lines: where the data is, what runs, and how much a send promises."""
+    """Return under ten lines: where the data is, what runs, and how durable a send is."""
     lines = [f"store       {root}  (durability: {durability})", f"workers     {processes}"]
     for number, handler in enumerate(handlers[:_BANNER_HANDLERS]):
         lines.append(f"{'' if number else 'handlers':<12}{_handler_line(handler)}")
@@ -139,7 +139,7 @@ def sent_row(result: SendResult) -> Row:
 
 
 def cleaned_row(info: CleanInfo) -> Row:
-    """What a removal of old files did."""
+    """The result of a removal of old files."""
     return {
         "removed_files": info.removed_files,
         "removed_bytes": info.removed_bytes,

@@ -1,1 +1,4 @@
-"""The processes of ``rmq run``: the supervisor, its workers, and what each of them decides."""
+"""The processes of ``rmq run``: the supervisor, the pure state machine of a worker's life, and the worker itself.
+
+The supervisor is the way in. ``worker`` runs in the other process, and imports neither click nor rich.
+"""

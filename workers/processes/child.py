@@ -1,15 +1,15 @@
 """One worker process as its supervisor sees it.
 
 Workers are forked by a **fork server**: a small process that was started fresh, has no threads, and has already
-imported what a worker needs. A fork of the supervisor itself would copy its threads' locks in whatever state they are.
+imported what a worker needs. A fork of the supervisor itself would copy its threads' locks in an arbitrary state.
 The start method is chosen here and nowhere else, so that another version of Python cannot change it.
 
 What follows from the fork server:
 
-- A worker is a grandchild. Its end is learnt from its *sentinel*, a pipe that the fork server writes the exit code to;
-  the supervisor never calls ``waitpid`` for it, nor for any process it did not start.
-- If the fork server is killed, every sentinel reports an end although the workers live on. So a worker whose end was
-  reported is killed through its pidfd, which cannot hit another process that got the same number since.
+- A worker is a grandchild. The supervisor learns its end from its *sentinel*, a pipe to which the fork server writes
+  the exit code. The supervisor never calls ``waitpid`` for a worker, or for any process that it did not start.
+- If the fork server is killed, every sentinel reports an end although the workers live on. Therefore the supervisor
+  kills a worker whose end was reported through its pidfd, which cannot hit another process that has the same number.
 - ``PR_SET_PDEATHSIG`` would report the death of the fork server. A worker watches the sentinel of its *parent process*
   instead: a pipe whose write end only the supervisor holds.
 """
@@ -61,7 +61,7 @@ class Child:
         return int(self._process.sentinel)
 
     def exit_code(self) -> int | None:
-        """None while it runs; then its code, or the negative number of the signal that killed it. Does not wait."""
+        """Return the exit code, or the negative number of the killing signal; None while it runs. Does not wait."""
         code = self._process.exitcode
         if code is None:
             return None

@@ -1,14 +1,14 @@
 """When a worker that ended is started again. Pure: no clock, no random source of its own.
 
-Delays double from 0.1 s to 30 s with each failure in a row, less up to half of it by chance, so that workers which
-died together do not start together. A minute of health forgets all failures.
+Delays double from 0.1 s to 30 s with each failure in a row. Chance takes up to half of a delay away, so that workers
+that died together do not start together. A minute of health forgets all failures.
 
-A worker is in a **crash loop**, and is then tried only at the longest delay, after either of
+A worker is in a **crash loop**, and is then started only at the longest delay, after one of these:
 
-- 5 failures in a row before it was ever ready: whatever stops it does not depend on a message;
-- 20 failures in a row that each left it less than 10 s of health. That number is above the 16 delivery attempts that
-  RocketMQ allows a message: one message that kills its process may fail as often as any other, and does not stop the
-  worker that meanwhile handles the rest.
+- 5 failures in a row before it was ever ready: the cause does not depend on a message;
+- 20 failures in a row, each after less than 10 s of health. That number is above the 16 delivery attempts that
+  RocketMQ allows a message: one message that kills its process may use all its attempts, and does not stop the
+  worker that meanwhile handles the others.
 
 When every worker of a supervisor is in a crash loop, it gives up: see :mod:`rmqclient.workers.processes.supervisor`.
 """
@@ -55,8 +55,8 @@ class RestartPolicy:
     def after_failure(self, history: RestartHistory, *, healthy_s: float | None, jitter: float) -> Restart:
         """Decide about a worker that just ended.
 
-        ``healthy_s`` is how long it had been ready and well, None if it never was ready; ``jitter`` a random number
-        in [0, 1).
+        ``healthy_s`` is how many seconds it had been ready and well, None if it was never ready. ``jitter`` is a random
+        number in [0, 1).
         """
         now = self._counted(history, healthy_s)
         crash_loop = now.failed_boots >= self.failed_boots_limit or now.short_lives >= self.short_lives_limit

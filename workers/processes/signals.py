@@ -1,13 +1,13 @@
 """Signals as bytes in a pipe that a loop can wait for, together with its other descriptors.
 
-A Python signal handler runs between two bytecodes of the main thread, wherever that is, so it can do almost nothing
+A Python signal handler runs between any two bytecodes of the main thread, so it can do almost nothing
 safely. Here the handlers do nothing at all: the interpreter's C handler writes the signal's number to a pipe
-(``signal.set_wakeup_fd``), and the loop reads it when it comes round.
+(``signal.set_wakeup_fd``), and the loop reads it in its next turn.
 
-A signal that a terminal or a service manager sends to the whole process group must not end the fork server, whose
-death nobody could tell from the death of all its children. So these signals are *blocked* while the fork server is
+A signal that a terminal or a service manager sends to the whole process group must not end the fork server: its
+death would look like the death of all its children. So these signals are *blocked* while the fork server is
 started; it and the processes it forks inherit the mask, and a worker unblocks them when its own handlers stand.
-A signal that came before is then delivered: none is lost.
+A signal that came before is delivered then, so no signal is lost.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SignalPipe:
         return self._read_fd
 
     def read(self) -> list[signal.Signals]:
-        """The signals since the last call, oldest first; empty when there were none. Does not wait."""
+        """Return the signals since the last call, oldest first; empty if no signal came. Does not wait."""
         try:
             numbers = os.read(self._read_fd, 4096)
         except BlockingIOError:
@@ -84,9 +84,9 @@ def blocked() -> Iterator[None]:
 
 
 def unblock() -> None:
-    """In a process that was started while they were blocked: let the group-wide signals arrive."""
+    """Let the group-wide signals arrive, in a process that was started while they were blocked."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_WIDE)
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    """Its presence makes the interpreter write to the wake-up descriptor."""
+    """Do nothing: a Python handler must exist for the interpreter to write to the wake-up descriptor."""

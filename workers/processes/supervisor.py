@@ -1,4 +1,4 @@
-"""Keeps workers alive: the loop that gives ``worker_life`` its facts and carries its decisions out.
+"""Keeps workers alive: the loop that gives ``worker_life`` its facts and carries out its decisions.
 
 The supervisor as a whole::
 
@@ -8,13 +8,13 @@ The supervisor as a whole::
                                                    deadline for all                          killed or left messages
     Ctrl-C while it stops                          kills the workers                         130
     a worker cannot load its handlers              stops all                                 2
-    a group does not let a worker in               stops all                                 4
+    a group refuses a worker                       stops all                                 4
     every worker is in a crash loop                stops                                     5
     TTIN, TTOU                                     one worker more, one less (not the last)
     it is killed itself                            the workers notice: :mod:`rmqclient.workers.processes.worker`
 
-It waits on the workers' sentinels and on the pipe of its signals; the timeout of that wait is for looking at the worker
-table and for what is due. It starts no thread and touches no process but those it started.
+It waits on the workers' sentinels and on the pipe of its signals. When the wait times out, it looks at the worker
+table and does what is due. It starts no thread and touches only processes that it started.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ _log = logging.getLogger(__name__)
 class Supervisor:
     """Runs workers until they are told to stop.
 
-    ``boot`` is what every worker is told, with the slot replaced. Start the fork server first
+    Every worker gets ``boot``, with its own slot. Start the fork server first
     (:func:`rmqclient.workers.processes.child.start_fork_server`), and install ``signal_pipe`` with :data:`SIGNALS`.
-    Workers are members ``<member_name>-1``, ``-2`` and so on of broadcast groups; a worker that takes the place of
-    another has its number.
+    Workers are members ``<member_name>-1``, ``-2`` and so on of broadcast groups; a worker that replaces
+    another one has its number.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Supervisor:
             self._add_worker()
 
     def run(self) -> ExitCode:
-        """Returns when every worker has stopped; kills those that are left if it fails itself."""
+        """Return when every worker has stopped. If the loop itself raises, kill the remaining workers."""
         try:
             while self._workers:
                 self._turn()
@@ -179,14 +179,14 @@ class Supervisor:
                 self._stop_last_worker()
 
     def _stop_all(self) -> None:
-        """Signals all, then waits for all: one deadline, not one after the other. Twice is once."""
+        """Signal all workers, with one deadline for all. A second call changes nothing."""
         if self._stopping:
             return
         self._stopping = True
         in_flight = sum(self._table.status(child.slot).in_flight for child in self._children.values())
         _log.warning(
             "stopping: messages in flight: %d, they may finish within %g s. "
-            "The next Ctrl-C kills the workers at once; what is in flight is then delivered again",
+            "The next Ctrl-C kills the workers at once; their messages are then delivered again",
             in_flight,
             self._limits.shutdown_timeout_s,
         )
@@ -195,7 +195,7 @@ class Supervisor:
             self._feed(number, Stop(kill_at))
 
     def _kill_all(self) -> None:
-        _log.warning("killing the workers; what is in flight is delivered again")
+        _log.warning("killing the workers; their messages in flight are delivered again")
         self._exit_code = ExitCode.INTERRUPTED
         for number in self._workers:
             self._feed(number, KillNow())

@@ -1,21 +1,21 @@
 """What runs inside a worker process: the handlers of one application, and a heartbeat.
 
-Life of a worker, as its slot of the worker table tells it::
+The life of a worker, as its slot of the worker table shows it::
 
     STARTING   handlers are loaded, the store is opened, the groups are joined
     READY      messages are delivered
-    DRAINING   no new message is taken; what is in flight may finish until a deadline
+    DRAINING   no new message is taken; messages in flight may finish until a deadline
 
 It leaves READY for one of two reasons:
 
 - SIGTERM or SIGHUP: it drains as long as :attr:`Boot.drain_timeout_s` allows.
-- Its supervisor is gone, at once noticed by a pipe that only the supervisor held open: it drains for at most
-  ``ORPHAN_DRAIN_TIMEOUT_S``, because nobody would end it if a handler hung.
+- Its supervisor has died, which closes a pipe that only the supervisor held open: it drains for at most
+  ``ORPHAN_DRAIN_TIMEOUT_S``, because no supervisor would end it if a handler hung.
 
 SIGINT is ignored: a terminal sends it to the whole process group, and the supervisor decides what it means.
 SIGABRT, and every crash in compiled code, prints the stacks of all threads on standard error (``faulthandler``).
 
-Everything here is importable, and is told all it needs by a :class:`Boot`, so that a fresh interpreter can run it.
+Everything here is importable and gets its inputs from a :class:`Boot`, so that a fresh interpreter can run it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from rmqclient import admin
 from rmqclient.admin.workers import WorkerSlot, WorkerState
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import HandlerError, MembershipRefused, QueueError
+from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit
 from rmqclient.workers.processes import signals
@@ -56,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """All that a worker is told when it starts."""
+    """All inputs of a worker."""
 
     root: Path
     config: StoreConfig | None
@@ -65,15 +66,15 @@ class Boot:
     """How the handlers take messages; None for the defaults."""
 
     slot: int
-    """Its slot of the worker table, claimed by the supervisor."""
+    """The worker's slot of the worker table, claimed by the supervisor."""
 
     drain_timeout_s: float
-    """How long it may drain after SIGTERM."""
+    """How long the worker may drain after SIGTERM."""
 
     log_level: str = "INFO"
 
     member_name: str = "worker-1"
-    """Under which its broadcast handlers keep their offsets: a replaced worker has that of the one before it."""
+    """The name under which broadcast handlers keep their offsets. A worker that replaces another one has its name."""
 
 
 def main(boot: Boot) -> None:
@@ -104,7 +105,10 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
         return WorkerExit.CANNOT_BOOT
     handlers, crons = loaded
     try:
-        with admin.open_store(boot.root, boot.config, create=False, housekeeping=False) as store:
+        with (
+            admin.open_store(boot.root, boot.config, create=False, housekeeping=False) as store,
+            read_by_worker(store),
+        ):
             consumer = PushConsumer(store, handlers, member_name=boot.member_name, config=boot.consumer, crons=crons)
             slot = store.workers().attach(boot.slot)
             with Heartbeat(slot, consumer) as heartbeat:
@@ -121,12 +125,12 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
 
 
 def _load(transfer: Transfer) -> tuple[list[Handler], list[Cron]] | None:
-    """None, with the reason logged, when the application cannot be imported here."""
+    """Return the handlers and schedules; log the reason and return None if the application cannot be imported here."""
     try:
         return handler_transfer.load_all(transfer)
     except QueueError as error:
         _log.error("handlers cannot be loaded: %s", error)
-    except (Exception, SystemExit):  # noqa: BLE001 - whatever the application's modules raise while they are imported
+    except (Exception, SystemExit):  # noqa: BLE001 - the application's modules may raise anything while they are imported
         _log.exception("handlers cannot be loaded")
     return None
 
@@ -167,13 +171,13 @@ def _leave_threads_behind(code: WorkerExit) -> None:
 
 
 class Heartbeat:
-    """A thread that tells the worker table every half second that this process runs, and what its consumer does.
+    """A thread that reports to the worker table every half second that this process runs, and what its consumer does.
 
-    A beat says that Python code gets its turn here, and no more: a handler that never returns is seen by the age of
-    its message. If the beat itself fails, the thread ends and the supervisor notices the silence.
+    A beat says only that Python code gets its turn here; the age of its message shows a handler that never returns. If
+    the beat itself fails, the thread ends, and the supervisor notices the silence.
 
-    The state is told again with every beat, because the supervisor resets the slot when it has learnt the process id,
-    and a quick worker may be ready before that.
+    Every beat repeats the state, because the supervisor resets the slot when it has learnt the process id, and a quick
+    worker may be ready before that.
     """
 
     def __init__(self, slot: WorkerSlot, consumer: PushConsumer) -> None:
@@ -185,7 +189,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat_until_ended, name="heartbeat", daemon=True)
 
     def enter(self, state: WorkerState) -> None:
-        """Tell that the worker has come to another state of its life."""
+        """Report another state of the worker's life."""
         self._state = state
         self.beat()
 
@@ -214,6 +218,6 @@ class Heartbeat:
         while not self._ended.wait(BEAT_INTERVAL_S):
             self.beat()
             if os.getppid() != self._fork_server:
-                # Without the fork server nobody learns how this process ends, so it is replaced.
+                # Without the fork server no process learns how this one ends, so it is replaced.
                 os.kill(os.getpid(), signal.SIGTERM)
                 self._fork_server = os.getppid()

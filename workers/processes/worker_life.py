@@ -19,13 +19,14 @@
     DRAINING            Exited                         STOPPED               Say, Release
     any with a process  KillNow                        DRAINING              Send KILL
 
-What holds in each: WAITING and CRASH_LOOP have no process and no slot and are due at their restart. STARTING, READY,
-HUNG and DRAINING have both; HUNG and DRAINING are due at their KILL. STOPPED has neither, for ever. Every other pair of
-phase and event changes nothing.
+What holds in each phase: a worker that is WAITING or in CRASH_LOOP has no process and no slot, and is due at its
+restart. STARTING, READY, HUNG and DRAINING have both; HUNG and DRAINING are due at their KILL. STOPPED has neither, for
+ever. Every other pair of phase and event changes nothing.
 
 (*) Only when two ticks a second apart both see it: after a suspended machine or a Ctrl-Z, the first look finds every
-beat old. *Alive* is a beat, which comes from a thread of its own; *ready* is a state that the worker sets when its
-consumer runs; *busy too long* is the age of its oldest message. Three questions, three answers.
+beat old. Three signs answer three questions. The beat, from a thread of its own, shows that the worker is alive. The
+state, which the worker sets when its consumer runs, shows that it is ready. The age of its oldest message shows that it
+is busy for too long.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ _NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long a worker may take for what; all times in seconds."""
+    """The times that a worker may take, in seconds."""
 
     start_timeout_s: float = 60.0
     """From the start of the process until it is ready."""
 
     beat_timeout_s: float = 30.0
-    """Since its last beat. A beat is due every half second; code that keeps the interpreter busy may delay it."""
+    """From its last beat. A beat is due every half second; code that keeps the interpreter busy may delay it."""
 
     message_time_limit_s: float = 900.0
-    """Since its oldest message in flight was handed over; infinity for no limit. [consumeTimeout, 15 minutes]"""
+    """From the handler's call for its oldest message in flight; infinity for no limit. [consumeTimeout, 15 minutes]"""
 
     confirm_s: float = 1.0
     """A limit must be seen broken for this long."""
@@ -69,7 +70,7 @@ class Limits:
 
     @property
     def drain_timeout_s(self) -> float:
-        """What a worker is told: a little less than the shutdown timeout, so that it can still leave its groups."""
+        """The worker's own limit: a little less than the shutdown timeout, so that it can still leave its groups."""
         return max(0.0, self.shutdown_timeout_s - min(1.0, self.shutdown_timeout_s / 10))
 
 
@@ -101,16 +102,16 @@ class Worker:
     """How long it was ready and well before it hung; None while it is not hung."""
 
     suspect_since: float | None = None
-    """Since when every look found a limit broken."""
+    """The time since which every look has found a limit broken."""
 
     history: RestartHistory = field(default_factory=RestartHistory)
     unclean: bool = False
-    """It was told to stop and ended with messages in flight, or by a signal."""
+    """The worker was told to stop, and ended with messages in flight or by a signal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """What the worker table says about a process. Ages in seconds, None for: never beaten, no message in flight."""
+    """The worker table's view of a process. Ages in seconds; None before the first beat, or without a message."""
 
     ready: bool
     beat_age_s: float | None
@@ -119,7 +120,7 @@ class Vitals:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed; ``vitals`` of its process, None if it has none."""
+    """Time has passed. ``vitals`` are those of its process, None without a process."""
 
     vitals: Vitals | None = None
 
@@ -183,13 +184,13 @@ Step = tuple[Worker, list[Action]]
 _FOR_GOOD: Mapping[int, ExitCode] = MappingProxyType(
     {WorkerExit.CANNOT_BOOT: ExitCode.USAGE, WorkerExit.REFUSED: ExitCode.REFUSED}
 )
-"""Ends of a worker that starts, after which another one would end the same way."""
+"""Exit codes of a starting worker after which another worker would end the same way."""
 
 _WITHOUT_PROCESS = (Phase.WAITING, Phase.CRASH_LOOP, Phase.STOPPED)
 
 
 def step(worker: Worker, event: Event, now: float) -> Step:
-    """What becomes of a worker, and what has to be done for it. Pure; the table is at the head of this module."""
+    """Return the worker after ``event``, and the actions to carry out. Pure; the table heads this module."""
     if worker.phase is Phase.STOPPED:
         return worker, []
     match event:
@@ -247,7 +248,7 @@ def _watched(worker: Worker, vitals: Vitals, now: float) -> Step:
 
 
 def _broken_limit(worker: Worker, vitals: Vitals, now: float) -> tuple[str, float] | None:
-    """In words, and for how many seconds nothing useful has happened; None when all is well."""
+    """Return the broken limit in words, and for how many seconds nothing useful has happened; None if all is well."""
     limits = worker.limits
     if worker.ready_at is None:
         starting_s = now - worker.started_at

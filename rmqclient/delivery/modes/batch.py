@@ -96,7 +96,8 @@ class BatchDelivery(ConcurrentDelivery):
             handled, kept = self._call_with(call, queue, batch)
         calls.running_slot.rest()
         calls.running = 0
-        self._account(queue, batch, kept, handled)
+        calls.handled += handled
+        self._account(queue, batch, kept)
 
     def _call_with(
         self, call: Callable[[Any], object], queue: ConcurrentQueue, batch: list[ReceivedMessage]

@@ -151,14 +151,15 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
                     self._acknowledger.refused(queue)
         calls.running_slot.rest()
         calls.running = 0
-        self._account(queue, calls.close_batch(batch), kept, handled)
+        calls.handled += handled
+        self._account(queue, calls.close_batch(batch), kept)
 
-    def _account(
-        self, queue: ConcurrentQueue, batch: list[ReceivedMessage], kept: list[ReceivedMessage], handled: int
-    ) -> None:
+    def _account(self, queue: ConcurrentQueue, batch: list[ReceivedMessage], kept: list[ReceivedMessage]) -> None:
         """Count a batch as over; messages in ``kept`` failed and stay in flight, because they could not be stored."""
-        queue.leave([message for message in batch if message not in kept] if kept else batch)
-        self.counters.add(handled=handled, failed=len(kept))
+        if kept:
+            batch = [message for message in batch if message not in kept]
+            self.counters.add(failed=len(kept))
+        queue.leave(batch)
 
     def _handle_async(
         self, runner: asyncio.Runner, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
@@ -182,7 +183,8 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
                 self._acknowledger.refused(queue)
         calls.running_slot.rest()
         calls.running = 0
-        self._account(queue, batch, kept, handled)
+        calls.handled += handled
+        self._account(queue, batch, kept)
 
     async def _gather(self, batch: list[ReceivedMessage]) -> list[BaseException | None]:
         return await asyncio.gather(*(self._outcome(message) for message in batch))

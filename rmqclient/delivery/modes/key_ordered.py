@@ -108,13 +108,14 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
     def _handle(self, calls: Calls, call: Callable[[Any], object], lane: Lane) -> None:
         """Run a lane until it is empty, or held, or its queue has gone to another member."""
         lanes, queue, messages = lane.lanes, lane.lanes.queue, lane.messages
-        grant, begin, acknowledge = queue.grant, calls.running_slot.begin, queue.grant.acknowledge
+        turns, grant = self._turns, queue.grant
+        begin, acknowledge = calls.running_slot.begin, grant.acknowledge
         done = size = 0
         pause_s: float | None = None
         lane.running = True  # before the look at `revoked`: the rebalancer sets that first and then looks at this
         calls.running = 1
         calls.running_slot.serve(queue.grant.group_queue)
-        while grant.valid and not (self._turns.stopping or queue.revoked):
+        while grant.valid and not (turns.stopping or queue.revoked):
             message = messages[0]
             calls.begun += 1
             begin(message)
@@ -144,8 +145,8 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
         calls.running_slot.rest()
         calls.running = 0
         lane.running = False
+        calls.handled += done
         queue.count_finished(done, size)
-        self.counters.add(handled=done)
         if pause_s:
             lanes.hold(lane, pause_s)
             self.wake()

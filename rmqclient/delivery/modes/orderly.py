@@ -145,8 +145,8 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
                 break
             done += len(messages)
         calls.running = 0
+        calls.handled += done
         queue.leave(batch[:done])
-        self.counters.add(handled=done)
         queue.claimed = False
         if len(self._calls) > 1:
             self.wake()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy, TransactionProducer
 from rmqclient.errors import MessageRejected
 from rmqclient.failures.dead_letters import Selection, replay, select
-from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store import MessageQueue, MessageStore, open_store
 from rmqclient.store.settings.disk import Usage
 from rmqclient.store.upkeep import retention
 from tests.client.conftest import consuming, wait_for
@@ -20,8 +22,12 @@ KEYS = 40
 
 
 @pytest.fixture
-def compacted(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> MessageStore:
-    """A store of which the log has lost all but the end of a compact topic."""
+def compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MessageStore]:
+    """Open a store whose log has lost all but the end of a compact topic.
+
+    It has no housekeeper: a housekeeper would remove the old files itself, before or while the fixture does.
+    """
+    store = open_store(tmp_path / "compacted", housekeeping=False)
     monkeypatch.setattr(retention, "PAUSE_S", 0)
     monkeypatch.setattr(store.disk, "usage", lambda: Usage(86.0, 1 << 40))
     producer = Producer(store)
@@ -32,7 +38,9 @@ def compacted(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> MessageSt
         producer.send(Message("others", b"x" * (3 << 20)))
     store.flusher.flush_thorough()
     assert store.retention.clean()
-    return store
+    yield store
+    producer.close()
+    store.close()
 
 
 @pytest.mark.guarantee("G40")

@@ -13,11 +13,12 @@ import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import Admin
+from rmqclient.backend import Backend, Place
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.delivery.process_queue import FlowControl
-from rmqclient.store import MessageStore, StoreConfig, open_store
-from tests.client.conftest import QUICK, SOON, consuming, wait_for
+from rmqclient.store import StoreConfig, open_store
+from tests.client.conftest import NOWHERE, QUICK, SOON, consuming, wait_for
 
 
 class Flight(msgspec.Struct):
@@ -30,13 +31,13 @@ class Order:
     total: float
 
 
-def is_finished(store: MessageStore, group: str = "g") -> bool:
-    queues = Admin(store).lag(group)
+def is_finished(place: Place, group: str = "g") -> bool:
+    queues = Admin(place).lag(group)
     return bool(queues) and all(queue.lag == 0 for queue in queues)
 
 
-def test_a_handler_gets_every_message_once_and_acknowledges_it(store: MessageStore, producer: Producer) -> None:
-    app, seen = App(store.root), Counter[bytes]()
+def test_a_handler_gets_every_message_once_and_acknowledges_it(backend: Backend, producer: Producer) -> None:
+    app, seen = App(NOWHERE), Counter[bytes]()
 
     @app.handler("t", group="g")
     def handle(message: ReceivedMessage) -> None:
@@ -45,29 +46,50 @@ def test_a_handler_gets_every_message_once_and_acknowledges_it(store: MessageSto
 
     for number in range(500):
         producer.send(Message("t", b"%d" % number))
-    with consuming(store, app):
-        wait_for(lambda: is_finished(store), "all are acknowledged")
+    with consuming(backend, app):
+        wait_for(lambda: is_finished(backend), "all are acknowledged")
         producer.send(Message("t", b"500"))
         wait_for(lambda: len(seen) == 501, "one more arrives while it sleeps")
     assert set(seen.values()) == {1}
 
 
+def test_a_consumer_opens_the_directory_that_it_is_given_and_leaves_it_at_the_end(tmp_path: Path) -> None:
+    root, arrived = tmp_path / "store", threading.Event()
+    app = App(root)
+
+    @app.handler("t", group="g")
+    def handle(message: ReceivedMessage) -> None:
+        arrived.set()
+
+    with Producer(root) as producer:
+        producer.send(Message("t", b""))
+    consumer = PushConsumer(root, app.handlers)
+    consumer.start()
+    assert arrived.wait(5)
+    consumer.stop_taking()
+    assert consumer.drain(10) == 0
+    consumer.close()
+    with open_store(root) as store:
+        assert is_finished(store)
+        assert store.members().all() == []
+
+
 def test_a_consumer_that_starts_before_its_topic_exists_gets_its_first_message(
-    store: MessageStore, producer: Producer
+    backend: Backend, producer: Producer
 ) -> None:
-    app, arrived = App(store.root), threading.Event()
+    app, arrived = App(NOWHERE), threading.Event()
 
     @app.handler("later", group="g")
     def handle(message: ReceivedMessage) -> None:
         arrived.set()
 
-    with consuming(store, app):
+    with consuming(backend, app):
         producer.send(Message("later", b""))
         assert arrived.wait(5)
 
 
-def test_a_failed_message_comes_again_and_the_others_go_on(store: MessageStore, producer: Producer) -> None:
-    app, attempts = App(store.root), Counter[tuple[bytes, int]]()
+def test_a_failed_message_comes_again_and_the_others_go_on(backend: Backend, producer: Producer) -> None:
+    app, attempts = App(NOWHERE), Counter[tuple[bytes, int]]()
 
     @app.handler("t", group="g", retry=SOON)
     def handle(message: ReceivedMessage) -> None:
@@ -77,17 +99,17 @@ def test_a_failed_message_comes_again_and_the_others_go_on(store: MessageStore, 
 
     for number in range(100):
         producer.send(Message("t", b"%d" % number), "one queue")
-    with consuming(store, app) as consumer:
-        wait_for(lambda: attempts[b"13", 3] and is_finished(store), "all are acknowledged")
+    with consuming(backend, app) as consumer:
+        wait_for(lambda: attempts[b"13", 3] and is_finished(backend), "all are acknowledged")
         assert consumer.counters.failed == 2
     assert [attempts[b"13", attempt] for attempt in (1, 2, 3, 4)] == [1, 1, 1, 0]
     assert sum(attempts.values()) == 102
 
 
 def test_a_handler_that_calls_sys_exit_fails_its_message_and_not_its_thread(
-    store: MessageStore, producer: Producer
+    backend: Backend, producer: Producer
 ) -> None:
-    app, attempts = App(store.root), []
+    app, attempts = App(NOWHERE), []
 
     @app.handler("t", group="g", retry=SOON)
     def handle(message: ReceivedMessage) -> None:
@@ -96,15 +118,13 @@ def test_a_handler_that_calls_sys_exit_fails_its_message_and_not_its_thread(
             raise SystemExit(3)
 
     producer.send(Message("t", b""))
-    with consuming(store, app):
-        wait_for(lambda: len(attempts) == 2 and is_finished(store), "the second attempt is acknowledged")
+    with consuming(backend, app):
+        wait_for(lambda: len(attempts) == 2 and is_finished(backend), "the second attempt is acknowledged")
     assert attempts == [1, 2]
 
 
-def test_tags_choose_the_messages_and_the_others_do_not_hold_the_offset(
-    store: MessageStore, producer: Producer
-) -> None:
-    app, seen = App(store.root), Counter[str | None]()
+def test_tags_choose_the_messages_and_the_others_do_not_hold_the_offset(backend: Backend, producer: Producer) -> None:
+    app, seen = App(NOWHERE), Counter[str | None]()
 
     @app.handler("t", group="g", tags="departed || cancelled")
     def handle(message: ReceivedMessage) -> None:
@@ -115,13 +135,13 @@ def test_tags_choose_the_messages_and_the_others_do_not_hold_the_offset(
     producer.send(Message("t", b"", tags="cancelled"))
     # "Aa" and "BB" have one Java hash: the exact tag decides
     producer.send(Message("t", b"", tags="depBBrted"))
-    with consuming(store, app):
-        wait_for(lambda: is_finished(store), "all are finished or passed over")
+    with consuming(backend, app):
+        wait_for(lambda: is_finished(backend), "all are finished or passed over")
     assert seen == {"departed": 1_000, "cancelled": 1}
 
 
-def test_two_tags_with_one_hash_are_told_apart(store: MessageStore, producer: Producer) -> None:
-    app, seen = App(store.root), []
+def test_two_tags_with_one_hash_are_told_apart(backend: Backend, producer: Producer) -> None:
+    app, seen = App(NOWHERE), []
 
     @app.handler("t", group="g", tags="Aa")
     def handle(message: ReceivedMessage) -> None:
@@ -129,13 +149,13 @@ def test_two_tags_with_one_hash_are_told_apart(store: MessageStore, producer: Pr
 
     for tag in ("BB", "Aa", "BB"):
         producer.send(Message("t", b"", tags=tag))
-    with consuming(store, app):
-        wait_for(lambda: is_finished(store), "all are finished or passed over")
+    with consuming(backend, app):
+        wait_for(lambda: is_finished(backend), "all are finished or passed over")
     assert seen == ["Aa"]
 
 
-def test_every_group_gets_every_message(store: MessageStore, producer: Producer) -> None:
-    app, seen = App(store.root), Counter[str]()
+def test_every_group_gets_every_message(backend: Backend, producer: Producer) -> None:
+    app, seen = App(NOWHERE), Counter[str]()
 
     @app.handler("t", group="one")
     def first(message: ReceivedMessage) -> None:
@@ -147,13 +167,13 @@ def test_every_group_gets_every_message(store: MessageStore, producer: Producer)
 
     for _ in range(50):
         producer.send(Message("t", b""))
-    with consuming(store, app):
-        wait_for(lambda: is_finished(store, "one") and is_finished(store, "two"), "both have everything")
+    with consuming(backend, app):
+        wait_for(lambda: is_finished(backend, "one") and is_finished(backend, "two"), "both have everything")
     assert seen == {"one": 50, "two": 50}
 
 
-def test_a_pool_of_threads_works_side_by_side(store: MessageStore, producer: Producer) -> None:
-    app, together = App(store.root), threading.Barrier(4)
+def test_a_pool_of_threads_works_side_by_side(backend: Backend, producer: Producer) -> None:
+    app, together = App(NOWHERE), threading.Barrier(4)
 
     @app.handler("t", group="g", threads=4)
     def handle(message: ReceivedMessage) -> None:
@@ -162,15 +182,15 @@ def test_a_pool_of_threads_works_side_by_side(store: MessageStore, producer: Pro
     producer.create_topic("t", 4)
     for _ in range(4):
         producer.send(Message("t", b""))
-    with consuming(store, app):
-        wait_for(lambda: is_finished(store), "four handlers met")
+    with consuming(backend, app):
+        wait_for(lambda: is_finished(backend), "four handlers met")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("not yet"), SystemExit(3), asyncio.CancelledError()])
 def test_coroutine_handlers_of_a_batch_run_side_by_side(
-    store: MessageStore, producer: Producer, error: BaseException
+    backend: Backend, producer: Producer, error: BaseException
 ) -> None:
-    app = App(store.root)
+    app = App(NOWHERE)
     running, most, ended = 0, 0, 0
 
     @app.handler("t", group="g", retry=SOON)
@@ -186,14 +206,14 @@ def test_coroutine_handlers_of_a_batch_run_side_by_side(
 
     for number in range(20):
         producer.send(Message("t", b"%d" % number), "one queue")
-    with consuming(store, app) as consumer:
-        wait_for(lambda: ended == 20 and is_finished(store), "all are acknowledged")
+    with consuming(backend, app) as consumer:
+        wait_for(lambda: ended == 20 and is_finished(backend), "all are acknowledged")
         assert consumer.counters.failed == 1
     assert most == 20
 
 
-def test_a_handler_gets_what_its_annotation_asks_for(store: MessageStore, producer: Producer) -> None:
-    app = App(store.root)
+def test_a_handler_gets_what_its_annotation_asks_for(backend: Backend, producer: Producer) -> None:
+    app = App(NOWHERE)
     got: list[object] = []
 
     @app.handler("structs", group="g")
@@ -211,13 +231,13 @@ def test_a_handler_gets_what_its_annotation_asks_for(store: MessageStore, produc
     producer.send(Message("structs", Flight("UA", 90)))
     producer.send(Message("dataclasses", Order(2.5)))
     producer.send(Message("texts", "hello"))
-    with consuming(store, app):
+    with consuming(backend, app):
         wait_for(lambda: len(got) == 3, "each handler was called")
     assert {type(item): item for item in got} == {Flight: Flight("UA", 90), Order: Order(2.5), str: "hello"}
 
 
-def test_a_body_that_does_not_decode_is_a_failure_of_its_message(store: MessageStore, producer: Producer) -> None:
-    app, got = App(store.root), []
+def test_a_body_that_does_not_decode_is_a_failure_of_its_message(backend: Backend, producer: Producer) -> None:
+    app, got = App(NOWHERE), []
 
     @app.handler("t", group="g", retry=SOON)
     def handle(flight: Flight) -> None:
@@ -225,7 +245,7 @@ def test_a_body_that_does_not_decode_is_a_failure_of_its_message(store: MessageS
 
     producer.send(Message("t", b"[" * 100_000))
     producer.send(Message("t", Flight("UA", 1)))
-    with consuming(store, app) as consumer:
+    with consuming(backend, app) as consumer:
         wait_for(lambda: consumer.counters.failed >= 2 and got, "the bad one is tried again, the good one handled")
 
 
@@ -238,9 +258,9 @@ def test_a_body_that_does_not_decode_is_a_failure_of_its_message(store: MessageS
     ],
 )
 def test_a_queue_at_a_limit_takes_no_more(
-    store: MessageStore, producer: Producer, limits: ConsumerConfig, reason: FlowControl
+    backend: Backend, producer: Producer, limits: ConsumerConfig, reason: FlowControl
 ) -> None:
-    app, begun, go_on = App(store.root), [], threading.Event()
+    app, begun, go_on = App(NOWHERE), [], threading.Event()
 
     @app.handler("t", group="g", threads=3)
     def handle(message: ReceivedMessage) -> None:
@@ -251,17 +271,17 @@ def test_a_queue_at_a_limit_takes_no_more(
     producer.create_topic("t", 1)
     for _ in range(200):
         producer.send(Message("t", bytes(100)))
-    with consuming(store, app, limits) as consumer:
+    with consuming(backend, app, limits) as consumer:
         (subscription,) = consumer.subscriptions
         wait_for(lambda: [queue.flow_control for queue in subscription.delivery.queues] == [reason], "the limit is met")
         most = max(begun)
         go_on.set()
-        wait_for(lambda: is_finished(store), "all are finished once the slow ones are")
+        wait_for(lambda: is_finished(backend), "all are finished once the slow ones are")
     assert most < 20
 
 
-def test_a_slow_message_holds_the_offset_and_no_other_message(store: MessageStore, producer: Producer) -> None:
-    app, go_on, handled = App(store.root), threading.Event(), Counter[int]()
+def test_a_slow_message_holds_the_offset_and_no_other_message(backend: Backend, producer: Producer) -> None:
+    app, go_on, handled = App(NOWHERE), threading.Event(), Counter[int]()
 
     @app.handler("t", group="g", threads=2)
     def handle(message: ReceivedMessage) -> None:
@@ -273,12 +293,12 @@ def test_a_slow_message_holds_the_offset_and_no_other_message(store: MessageStor
     for _ in range(100):
         producer.send(Message("t", b""))
     one_by_one = ConsumerConfig(batch_messages=1)
-    with consuming(store, app, one_by_one):
+    with consuming(backend, app, one_by_one):
         wait_for(lambda: len(handled) == 99, "all others are handled")
-        (queue,) = Admin(store).lag("g")
+        (queue,) = Admin(backend).lag("g")
         assert (queue.committed_offset, queue.acknowledged_ahead) == (0, 99)
         go_on.set()
-        wait_for(lambda: is_finished(store), "the offset jumps over all")
+        wait_for(lambda: is_finished(backend), "the offset jumps over all")
     assert set(handled.values()) == {1}
 
 

@@ -10,11 +10,11 @@ from collections import defaultdict
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage, Suspend
+from rmqclient.backend import Backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import FlowControl
 from rmqclient.failures.retry import RetryPolicy
-from rmqclient.store import MessageStore
-from tests.client.conftest import consuming, wait_for
+from tests.client.conftest import NOWHERE, consuming, wait_for
 from tests.client.consuming.test_delivery import is_finished
 
 SHORT = ConsumerConfig(suspend_ms=20)
@@ -22,9 +22,9 @@ SHORT = ConsumerConfig(suspend_ms=20)
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_each_key_is_handled_in_order_by_one_thread_at_a_time(
-    store: MessageStore, producer: Producer, is_async: bool
+    backend: Backend, producer: Producer, is_async: bool
 ) -> None:
-    app, seen, running = App(store.root), defaultdict(list), set()
+    app, seen, running = App(NOWHERE), defaultdict(list), set()
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     choose = random.Random(seed)
@@ -45,17 +45,17 @@ def test_each_key_is_handled_in_order_by_one_thread_at_a_time(
     producer.create_topic("t", 2)
     for number in range(1_500):
         producer.send(Message("t", b"%d" % number), str(choose.randrange(40)))
-    with consuming(store, app) as consumer:
-        wait_for(lambda: is_finished(store), "all are acknowledged")
+    with consuming(backend, app) as consumer:
+        wait_for(lambda: is_finished(backend), "all are acknowledged")
         wait_for(lambda: consumer.counters.handled == 1_500, "each is counted once")
         assert consumer.counters.failed == 0
     assert all(numbers == sorted(numbers) for numbers in seen.values())
 
 
 def test_keys_of_one_queue_run_side_by_side_and_so_do_messages_without_a_key(
-    store: MessageStore, producer: Producer
+    backend: Backend, producer: Producer
 ) -> None:
-    app, together = App(store.root), threading.Barrier(4)
+    app, together = App(NOWHERE), threading.Barrier(4)
 
     @app.handler("t", group="g", threads=4, order="key")
     def handle(message: ReceivedMessage) -> None:
@@ -64,13 +64,13 @@ def test_keys_of_one_queue_run_side_by_side_and_so_do_messages_without_a_key(
     producer.create_topic("t", 1)
     for key in ("a", "b", None, None):
         producer.send(Message("t", b""), key)
-    with consuming(store, app) as consumer:
-        wait_for(lambda: is_finished(store), "four handlers met")
+    with consuming(backend, app) as consumer:
+        wait_for(lambda: is_finished(backend), "four handlers met")
         assert consumer.counters.failed == 0
 
 
-def test_a_failing_message_holds_its_key_and_no_other(store: MessageStore, producer: Producer) -> None:
-    app, calls, failing = App(store.root), [], threading.Event()
+def test_a_failing_message_holds_its_key_and_no_other(backend: Backend, producer: Producer) -> None:
+    app, calls, failing = App(NOWHERE), [], threading.Event()
     failing.set()
 
     @app.handler("t", group="g", threads=4, order="key")
@@ -82,12 +82,12 @@ def test_a_failing_message_holds_its_key_and_no_other(store: MessageStore, produ
     producer.create_topic("t", 1)
     for number in range(100):
         producer.send(Message("t", b"%d" % number), "abcde"[number % 5])
-    with consuming(store, app, SHORT):
+    with consuming(backend, app, SHORT):
         wait_for(lambda: len([1 for key, *_ in calls if key != "a"]) == 80, "the other keys are handled to their end")
         wait_for(lambda: sum(number == 10 for _, number, _ in calls) >= 4, "it came again")
         assert max(number for key, number, _ in calls if key == "a") == 10
         failing.clear()
-        wait_for(lambda: is_finished(store), "all are acknowledged")
+        wait_for(lambda: is_finished(backend), "all are acknowledged")
     mine = [call[1:] for call in calls if call[0] == "a"]
     failures = sum(number == 10 for number, _ in mine)
     assert mine == [(0, 1), (5, 1), *((10, attempt + 1) for attempt in range(failures))] + [
@@ -95,8 +95,8 @@ def test_a_failing_message_holds_its_key_and_no_other(store: MessageStore, produ
     ]
 
 
-def test_the_pause_of_a_key_is_kept(store: MessageStore, producer: Producer) -> None:
-    app, times = App(store.root), []
+def test_the_pause_of_a_key_is_kept(backend: Backend, producer: Producer) -> None:
+    app, times = App(NOWHERE), []
 
     @app.handler("t", group="g", threads=2, order="key")
     def handle(message: ReceivedMessage) -> None:
@@ -107,17 +107,15 @@ def test_the_pause_of_a_key_is_kept(store: MessageStore, producer: Producer) -> 
             raise Suspend(0.2)
 
     producer.send(Message("t", b""), "k")
-    with consuming(store, app, ConsumerConfig(suspend_ms=100)):
-        wait_for(lambda: is_finished(store), "the third attempt is acknowledged")
+    with consuming(backend, app, ConsumerConfig(suspend_ms=100)):
+        wait_for(lambda: is_finished(backend), "the third attempt is acknowledged")
     first, second, third = times
     assert second - first >= 0.1
     assert third - second >= 0.2
 
 
-def test_a_held_key_stops_its_queue_at_the_limits_and_the_state_says_so(
-    store: MessageStore, producer: Producer
-) -> None:
-    app, calls, failing = App(store.root), [], threading.Event()
+def test_a_held_key_stops_its_queue_at_the_limits_and_the_state_says_so(backend: Backend, producer: Producer) -> None:
+    app, calls, failing = App(NOWHERE), [], threading.Event()
     failing.set()
 
     @app.handler("t", group="g", threads=2, order="key")
@@ -129,20 +127,20 @@ def test_a_held_key_stops_its_queue_at_the_limits_and_the_state_says_so(
     producer.create_topic("t", 1)
     for number in range(2_600):
         producer.send(Message("t", b""), "held" if number == 0 else str(number % 50))
-    with consuming(store, app, SHORT) as consumer:
+    with consuming(backend, app, SHORT) as consumer:
         (queue,) = consumer.subscriptions[0].delivery.queues
         wait_for(lambda: queue.flow_control is FlowControl.SPAN, "the span is at its limit")
         wait_for(lambda: len(calls) >= 1_999, "all others in the span are handled")
         assert max(calls) <= 2_000
         failing.clear()
-        wait_for(lambda: is_finished(store), "all are acknowledged")
+        wait_for(lambda: is_finished(backend), "all are acknowledged")
     assert sorted(calls) == list(range(2_600))
 
 
 def test_one_held_key_with_many_messages_stops_its_queue_at_the_number_of_messages(
-    store: MessageStore, producer: Producer
+    backend: Backend, producer: Producer
 ) -> None:
-    app, calls, failing = App(store.root), [], threading.Event()
+    app, calls, failing = App(NOWHERE), [], threading.Event()
     failing.set()
 
     @app.handler("t", group="g", threads=2, order="key")
@@ -154,7 +152,7 @@ def test_one_held_key_with_many_messages_stops_its_queue_at_the_number_of_messag
     producer.create_topic("t", 1)
     for _ in range(60):
         producer.send(Message("t", b""), "held")
-    with consuming(store, app, ConsumerConfig(suspend_ms=20, max_messages=20, batch_messages=8)) as consumer:
+    with consuming(backend, app, ConsumerConfig(suspend_ms=20, max_messages=20, batch_messages=8)) as consumer:
         (subscription,) = consumer.subscriptions
         wait_for(
             lambda: [queue.flow_control for queue in subscription.delivery.queues] == [FlowControl.MESSAGES],
@@ -162,14 +160,14 @@ def test_one_held_key_with_many_messages_stops_its_queue_at_the_number_of_messag
         )
         assert calls == []
         failing.clear()
-        wait_for(lambda: is_finished(store), "all are acknowledged")
+        wait_for(lambda: is_finished(backend), "all are acknowledged")
     assert calls == list(range(60))
 
 
 def test_after_its_last_attempt_a_message_becomes_a_dead_letter_and_its_key_goes_on(
-    store: MessageStore, producer: Producer
+    backend: Backend, producer: Producer
 ) -> None:
-    app, calls, buried = App(store.root), [], []
+    app, calls, buried = App(NOWHERE), [], []
 
     @app.handler("t", group="g", threads=3, order="key", retry=RetryPolicy(max_retries=1))
     def handle(message: ReceivedMessage) -> None:
@@ -183,20 +181,20 @@ def test_after_its_last_attempt_a_message_becomes_a_dead_letter_and_its_key_goes
 
     for body in (b"bad", b"good"):
         producer.send(Message("t", body), "k")
-    with consuming(store, app, SHORT):
-        wait_for(lambda: is_finished(store) and buried, "both are done")
+    with consuming(backend, app, SHORT):
+        wait_for(lambda: is_finished(backend) and buried, "both are done")
     assert calls == [(b"bad", 1), (b"bad", 2), (b"good", 1)]
     assert buried == [b"bad"]
 
 
 def test_of_a_key_whose_later_message_is_finished_only_the_earlier_one_is_delivered_again(
-    store: MessageStore, producer: Producer
+    backend: Backend, producer: Producer
 ) -> None:
     # Given a key of which a later message was acknowledged and an earlier one was not
     producer.create_topic("t", 1)
     for number in range(4):
         producer.send(Message("t", b"%d" % number), "k")
-    app, failing = App(store.root), threading.Event()
+    app, failing = App(NOWHERE), threading.Event()
     failing.set()
 
     @app.handler("t", group="g", threads=2, order="key")
@@ -206,13 +204,13 @@ def test_of_a_key_whose_later_message_is_finished_only_the_earlier_one_is_delive
         calls.append(message.queue_offset)
 
     calls: list[int] = []
-    with consuming(store, app, SHORT) as consumer:
+    with consuming(backend, app, SHORT) as consumer:
         (subscription,) = consumer.subscriptions
         wait_for(lambda: consumer.counters.failed, "the first one has failed")
         (queue,) = subscription.delivery.queues
         queue.grant.acknowledge_offsets([2])
     # When somebody else becomes the owner
     failing.clear()
-    with consuming(store, app):
-        wait_for(lambda: is_finished(store), "all are acknowledged")
+    with consuming(backend, app):
+        wait_for(lambda: is_finished(backend), "all are acknowledged")
     assert calls == [0, 1, 3]

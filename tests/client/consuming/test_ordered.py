@@ -13,11 +13,12 @@ import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage, Suspend
 from rmqclient.admin import Admin
+from rmqclient.backend import Backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import FlowControl
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.store import MessageStore
-from tests.client.conftest import consuming, wait_for
+from tests.client.conftest import NOWHERE, consuming, wait_for
 from tests.client.consuming.test_delivery import is_finished
 
 SHORT = ConsumerConfig(suspend_ms=20)
@@ -31,9 +32,9 @@ def send(producer: Producer, count: int, queues: int = 4) -> None:
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_each_queue_is_handled_in_order_by_one_thread_at_a_time_and_queues_side_by_side(
-    store: MessageStore, producer: Producer, is_async: bool
+    backend: Backend, producer: Producer, is_async: bool
 ) -> None:
-    app, seen = App(store.root), defaultdict(list)
+    app, seen = App(NOWHERE), defaultdict(list)
     running: defaultdict[int, int] = defaultdict(int)
     together = threading.Barrier(2)
 
@@ -50,15 +51,15 @@ def test_each_queue_is_handled_in_order_by_one_thread_at_a_time_and_queues_side_
 
     send(producer, 800)
     app.handler("t", group="g", threads=4, order="queue")(handle_async if is_async else handle)
-    with consuming(store, app) as consumer:
-        wait_for(lambda: is_finished(store), "all are acknowledged")
+    with consuming(backend, app) as consumer:
+        wait_for(lambda: is_finished(backend), "all are acknowledged")
         assert consumer.counters.failed == 0
     assert sum(map(len, seen.values())) == 800
     assert all(offsets == list(range(len(offsets))) for offsets in seen.values())
 
 
-def test_a_failing_message_suspends_its_queue_and_no_other(store: MessageStore, producer: Producer) -> None:
-    app, calls, failing = App(store.root), [], threading.Event()
+def test_a_failing_message_suspends_its_queue_and_no_other(backend: Backend, producer: Producer) -> None:
+    app, calls, failing = App(NOWHERE), [], threading.Event()
     failing.set()
 
     @app.handler("t", group="g", order="queue")
@@ -70,14 +71,14 @@ def test_a_failing_message_suspends_its_queue_and_no_other(store: MessageStore, 
     producer.create_topic("t", 3)
     for number in range(60):
         producer.send(Message("t", b"%d" % number), queue_of(producer, number % 3))
-    with consuming(store, app, SHORT) as consumer:
+    with consuming(backend, app, SHORT) as consumer:
         (subscription,) = consumer.subscriptions
         wait_for(lambda: sum(call[:2] == (1, 10) for call in calls) >= 4, "it came again")
         wait_for(lambda: sum(call[0] != 1 for call in calls) == 40, "the other queues are handled to their end")
         assert max(offset for queue_id, offset, _ in calls if queue_id == 1) == 10
         wait_for(lambda: subscription.delivery.queues[1].flow_control is FlowControl.SUSPENDED, "the state is shown")
         failing.clear()
-        wait_for(lambda: is_finished(store), "all are acknowledged")
+        wait_for(lambda: is_finished(backend), "all are acknowledged")
         wait_for(lambda: consumer.counters.handled == 60, "each is counted once")
     mine = [call[1:] for call in calls if call[0] == 1]
     failures = sum(offset == 10 for offset, _ in mine)
@@ -89,9 +90,9 @@ def test_a_failing_message_suspends_its_queue_and_no_other(store: MessageStore, 
 
 
 def test_the_pause_is_the_one_of_the_settings_or_what_the_handler_asks_for(
-    store: MessageStore, producer: Producer
+    backend: Backend, producer: Producer
 ) -> None:
-    app, times = App(store.root), []
+    app, times = App(NOWHERE), []
 
     @app.handler("t", group="g", order="queue")
     def handle(message: ReceivedMessage) -> None:
@@ -104,17 +105,17 @@ def test_the_pause_is_the_one_of_the_settings_or_what_the_handler_asks_for(
             raise Suspend(0.2)
 
     producer.send(Message("t", b""))
-    with consuming(store, app, ConsumerConfig(suspend_ms=100)):
-        wait_for(lambda: is_finished(store), "the fourth attempt is acknowledged")
+    with consuming(backend, app, ConsumerConfig(suspend_ms=100)):
+        wait_for(lambda: is_finished(backend), "the fourth attempt is acknowledged")
     pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert [pause >= least for pause, least in zip(pauses, (0.1, 0.01, 0.2), strict=True)] == [True] * 3
     assert pauses[1] < 0.1
 
 
 def test_without_a_policy_a_message_is_tried_for_ever_and_with_one_it_becomes_a_dead_letter(
-    store: MessageStore, producer: Producer
+    backend: Backend, producer: Producer
 ) -> None:
-    app, attempts, buried = App(store.root), defaultdict(list), []
+    app, attempts, buried = App(NOWHERE), defaultdict(list), []
 
     @app.handler("t", group="patient", order="queue")
     def handle(message: ReceivedMessage) -> None:
@@ -135,8 +136,8 @@ def test_without_a_policy_a_message_is_tried_for_ever_and_with_one_it_becomes_a_
     producer.create_topic("t", 1)
     for body in (b"bad", b"good"):
         producer.send(Message("t", body))
-    with consuming(store, app, ConsumerConfig(suspend_ms=10)):
-        wait_for(lambda: is_finished(store, "patient") and is_finished(store, "strict"), "both are done")
+    with consuming(backend, app, ConsumerConfig(suspend_ms=10)):
+        wait_for(lambda: is_finished(backend, "patient") and is_finished(backend, "strict"), "both are done")
         wait_for(lambda: buried, "the dead letter is there")
     assert attempts == {"patient": [*range(1, 22), 1], "strict": [1, 2, 3, 1]}
     ((body, topic, failures),) = buried
@@ -145,9 +146,9 @@ def test_without_a_policy_a_message_is_tried_for_ever_and_with_one_it_becomes_a_
 
 
 def test_an_exception_that_the_policy_does_not_retry_makes_a_dead_letter_at_once(
-    store: MessageStore, producer: Producer
+    backend: Backend, producer: Producer
 ) -> None:
-    app, attempts = App(store.root), []
+    app, attempts = App(NOWHERE), []
 
     @app.handler("t", group="g", order="queue", retry=RetryPolicy(dead_letter_on=(ValueError,)))
     def handle(message: ReceivedMessage) -> None:
@@ -158,13 +159,13 @@ def test_an_exception_that_the_policy_does_not_retry_makes_a_dead_letter_at_once
     producer.create_topic("t", 1)
     for body in (b"bad", b"good"):
         producer.send(Message("t", body))
-    with consuming(store, app):
-        wait_for(lambda: is_finished(store), "both are done")
+    with consuming(backend, app):
+        wait_for(lambda: is_finished(backend), "both are done")
     assert attempts == [(b"bad", 1), (b"good", 1)]
 
 
-def test_attempts_are_counted_on_by_the_next_owner(store: MessageStore, producer: Producer) -> None:
-    app, attempts = App(store.root), []
+def test_attempts_are_counted_on_by_the_next_owner(backend: Backend, producer: Producer) -> None:
+    app, attempts = App(NOWHERE), []
 
     @app.handler("t", group="g", order="queue")
     def handle(message: ReceivedMessage) -> None:
@@ -174,10 +175,10 @@ def test_attempts_are_counted_on_by_the_next_owner(store: MessageStore, producer
 
     producer.send(Message("t", b""))
     for seen in (2, 4):
-        with consuming(store, app, SHORT):
+        with consuming(backend, app, SHORT):
             wait_for(partial(lambda least: len(attempts) >= least, seen), "some attempts")
-    with consuming(store, app, SHORT):
-        wait_for(lambda: is_finished(store), "it is done")
+    with consuming(backend, app, SHORT):
+        wait_for(lambda: is_finished(backend), "it is done")
         producer.send(Message("t", b""))
         wait_for(lambda: attempts[6:8] == [7, 1], "the next message begins with its first attempt")
     assert attempts[:8] == [1, 2, 3, 4, 5, 6, 7, 1]
@@ -246,8 +247,8 @@ def test_a_consumer_that_is_closed_while_an_ordered_handler_runs_keeps_its_queue
         wait_for(lambda: slot.committed_offset == 1, "its acknowledgement is taken")
 
 
-def test_a_filter_and_an_order_go_together(store: MessageStore, producer: Producer) -> None:
-    app = App(store.root)
+def test_a_filter_and_an_order_go_together(backend: Backend, producer: Producer) -> None:
+    app = App(NOWHERE)
     seen: list[int] = []
     failed: list[int] = []
 
@@ -261,8 +262,8 @@ def test_a_filter_and_an_order_go_together(store: MessageStore, producer: Produc
     producer.create_topic("t", 1)
     for number in range(100):
         producer.send(Message("t", b"", tags="ab"[number % 2]))
-    with consuming(store, app, SHORT):
-        wait_for(lambda: is_finished(store), "all are done")
+    with consuming(backend, app, SHORT):
+        wait_for(lambda: is_finished(backend), "all are done")
     assert seen == list(range(1, 100, 2))
 
 
@@ -277,9 +278,9 @@ SHARDING_KEYS = ["0", "1", "2"]
 
 @pytest.mark.parametrize("order", ["queue", "key"])
 def test_a_seek_lets_the_running_message_of_an_ordered_queue_end_before_another_one_begins(
-    store: MessageStore, producer: Producer, order: Literal["queue", "key"]
+    backend: Backend, producer: Producer, order: Literal["queue", "key"]
 ) -> None:
-    app, begun, go_on = App(store.root), threading.Event(), threading.Event()
+    app, begun, go_on = App(NOWHERE), threading.Event(), threading.Event()
     running: list[int] = []
     handled: list[int] = []
 
@@ -294,9 +295,9 @@ def test_a_seek_lets_the_running_message_of_an_ordered_queue_end_before_another_
 
     producer.create_topic("t", 1)
     producer.send_batch([Message("t", b"")] * 3, "one key")
-    with consuming(store, app, ConsumerConfig(liveness_interval_ms=10)) as consumer:
+    with consuming(backend, app, ConsumerConfig(liveness_interval_ms=10)) as consumer:
         assert begun.wait(10)
-        Admin(store).seek("g", "t", "earliest")
+        Admin(backend).seek("g", "t", "earliest")
         wait_for(lambda: not consumer.queues["t@g"], "the queue is lost")
         time.sleep(0.15)  # many looks at the free queue; nothing is to happen in them
         go_on.set()

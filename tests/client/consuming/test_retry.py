@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy
 from rmqclient.admin import Admin
+from rmqclient.backend import Backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
-from rmqclient.failures.dead_letters import Selection, select
+from rmqclient.consuming.reader import Reader
+from rmqclient.failures.dead_letters import DeadLetter, Selection, select
 from rmqclient.failures.failure import Failure, history
-from rmqclient.failures.retry import Outcome, Retries, retry_topic
+from rmqclient.failures.retry import Outcome, Retries, dead_letter_topic, retry_topic
 from rmqclient.store import MessageQueue, MessageStore, StoreConfig, TagSet, boottime, open_store
-from tests.client.conftest import SOON, consuming, wait_for
+from tests.client.conftest import NOWHERE, SOON, consuming, wait_for
 
 
 @pytest.mark.guarantee("G21")
-def test_a_retry_shows_its_own_topic_and_says_which_attempt_it_is(store: MessageStore, producer: Producer) -> None:
-    app, seen = App(store.root), list[tuple[object, ...]]()
+def test_a_retry_shows_its_own_topic_and_says_which_attempt_it_is(backend: Backend, producer: Producer) -> None:
+    app, seen = App(NOWHERE), list[tuple[object, ...]]()
 
     @app.handler("orders", group="g", retry=SOON)
     def handle(message: ReceivedMessage) -> None:
@@ -31,7 +36,7 @@ def test_a_retry_shows_its_own_topic_and_says_which_attempt_it_is(store: Message
 
     sent = producer.send(Message("orders", b"1", tags="paid"))
     begun = boottime()
-    with consuming(store, app):
+    with consuming(backend, app):
         wait_for(lambda: len(seen) == 3, "the third attempt")
     assert seen == [
         ("orders", "orders", 1, sent.message_id, "paid"),
@@ -39,46 +44,67 @@ def test_a_retry_shows_its_own_topic_and_says_which_attempt_it_is(store: Message
         ("orders", "%RETRY%g", 3, sent.message_id, "paid"),
     ]
     assert (boottime() - begun) / 1e9 > 2.0, "each waited for its delay level"
-    record = store.message_at(MessageQueue("%RETRY%g", 0), 0)
+    record = backend.message_at(MessageQueue("%RETRY%g", 0), 0)
     assert record.topic == "%RETRY%g", "the log shows what stands there"
 
 
+@pytest.mark.guarantee("G21")
+def test_a_retry_waits_for_any_delay_and_the_last_delay_repeats(backend: Backend, producer: Producer) -> None:
+    app, times = App(NOWHERE), list[float]()
+
+    @app.handler("orders", group="g", retry=RetryPolicy(delays=(0.3, timedelta(milliseconds=50))))
+    def handle(message: ReceivedMessage) -> None:
+        times.append(time.monotonic())
+        if message.delivery_attempt < 4:
+            raise ValueError("not yet")
+
+    sent = producer.send(Message("orders", b"1", tags="paid"), delay=0.02)
+    with consuming(backend, app):
+        wait_for(lambda: len(times) == 4, "the fourth attempt")
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert [pause >= least for pause, least in zip(pauses, (0.3, 0.05, 0.05), strict=True)] == [True] * 3
+    retries = [backend.message_at(MessageQueue("%RETRY%g", 0), offset) for offset in range(3)]
+    assert [(each.message_id, each.reconsume_times, each.tags) for each in retries] == [
+        (sent.message_id, attempt, "paid") for attempt in (1, 2, 3)
+    ]
+
+
 @pytest.mark.guarantee("G22")
-def test_past_its_retries_a_message_is_a_dead_letter_with_its_history(store: MessageStore, producer: Producer) -> None:
-    app = App(store.root)
+def test_past_its_retries_a_message_is_a_dead_letter_with_its_history(backend: Backend, producer: Producer) -> None:
+    app = App(NOWHERE)
 
     @app.handler("orders", group="g", retry=RetryPolicy(max_retries=1, delay_levels=(1,)))
     def handle(message: ReceivedMessage) -> None:
         raise ValueError(f"attempt {message.delivery_attempt}")
 
     producer.send(Message("orders", b"1", keys=("k",)))
-    with consuming(store, app) as consumer:
-        wait_for(lambda: list(select(store, "g", Selection())), "it is given up")
+    with consuming(backend, app) as consumer:
+        wait_for(lambda: letters(backend), "it is given up")
         client_id = consumer.client_id
-    (letter,) = select(store, "g", Selection())
+    (letter,) = letters(backend)
     told = [(each["attempt"], each["error"], each["text"], each["worker"]) for each in letter.failures]
     assert told == [(1, "ValueError", "attempt 1", client_id), (2, "ValueError", "attempt 2", client_id)]
     assert "in handle" in letter.failures[1]["trace"]
     assert letter.message.keys == ("k",)
 
 
-def test_exceptions_that_no_retry_can_help_make_a_dead_letter_at_once(store: MessageStore, producer: Producer) -> None:
-    app = App(store.root)
+def test_exceptions_that_no_retry_can_help_make_a_dead_letter_at_once(backend: Backend, producer: Producer) -> None:
+    app = App(NOWHERE)
 
     @app.handler("orders", group="g", retry=RetryPolicy(dead_letter_on=(LookupError,)))
     def handle(message: ReceivedMessage) -> None:
         raise KeyError(message.body)
 
     producer.send(Message("orders", b"1"))
-    with consuming(store, app):
-        wait_for(lambda: list(select(store, "g", Selection())), "it is given up")
-    assert retry_topic("g") not in store.topics.topics()
+    with consuming(backend, app):
+        wait_for(lambda: letters(backend), "it is given up")
+    assert retry_topic("g") not in backend.topics()
 
 
 def test_handlers_of_one_group_get_their_own_retries_and_never_run_in_more_threads_than_asked(
-    store: MessageStore, producer: Producer
+    backend: Backend, producer: Producer
 ) -> None:
-    app, failed, handled = App(store.root), set[bytes](), Counter[tuple[str, str]]()
+    app, failed, handled = App(NOWHERE), set[bytes](), Counter[tuple[str, str]]()
     running, most, lock = Counter[str](), Counter[str](), threading.Lock()
 
     def handler_of(topic: str) -> None:
@@ -99,36 +125,36 @@ def test_handlers_of_one_group_get_their_own_retries_and_never_run_in_more_threa
         handler_of(topic)
         for number in range(30):
             producer.send(Message(topic, f"{topic}{number}".encode()))
-    with consuming(store, app):
+    with consuming(backend, app):
         wait_for(lambda: handled.total() == 90, "all are handled the second time", timeout_s=20)
-        wait_for(lambda: all(queue.lag == 0 for queue in Admin(store).lag("g")), "and acknowledged")
+        wait_for(lambda: all(queue.lag == 0 for queue in Admin(backend).lag("g")), "and acknowledged")
     assert handled == {("a", "a"): 30, ("b", "b"): 30, ("c", "c"): 30}
     assert most == {"a": 1, "b": 1, "c": 1}
 
 
 def test_a_retry_for_a_topic_that_nobody_handles_here_is_sent_back_and_not_lost(
-    store: MessageStore, producer: Producer
+    backend: Backend, producer: Producer
 ) -> None:
-    app, seen = App(store.root), list[bytes]()
+    app, seen = App(NOWHERE), list[bytes]()
 
     @app.handler("kept", group="g", retry=RetryPolicy(max_retries=1, delay_levels=(1,)))
     def handle(message: ReceivedMessage) -> None:
         seen.append(message.body)
 
     # Given a message that failed in a topic whose handler was taken out of the application
-    gone = App(store.root)
+    gone = App(NOWHERE)
 
     @gone.handler("gone", group="g", retry=SOON)
     def fail(message: ReceivedMessage) -> None:
         raise ValueError("no")
 
     producer.send(Message("gone", b"1"))
-    with consuming(store, gone):
-        wait_for(lambda: retry_topic("g") in store.topics.topics(), "it failed once")
+    with consuming(backend, gone):
+        wait_for(lambda: retry_topic("g") in backend.topics(), "it failed once")
     producer.send(Message("kept", b"2"))
-    with consuming(store, app):
-        wait_for(lambda: list(select(store, "g", Selection())), "it is given up", timeout_s=20)
-    (letter,) = select(store, "g", Selection())
+    with consuming(backend, app):
+        wait_for(lambda: letters(backend), "it is given up", timeout_s=20)
+    (letter,) = letters(backend)
     assert letter.error == "LookupError: this process has no handler of group g for topic gone"
     assert seen == [b"2"]
 
@@ -230,3 +256,11 @@ def test_a_queue_is_not_released_while_one_of_its_messages_is_sent_back(
 
     # Then the queue counts as one of which something runs, so that it waits for that
     assert is_handling == [True]
+
+
+def letters(backend: Backend) -> list[DeadLetter]:
+    """Return the dead letters of group ``g``, the oldest first."""
+    topic = dead_letter_topic("g")
+    if topic not in backend.topics():
+        return []
+    return [DeadLetter("g", letter, None) for letter in Reader(backend).tail(topic, start="earliest", follow=False)]

@@ -4,54 +4,51 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.allocation import Strategy
+from rmqclient.backend import Backend, Place
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.delivery.delivery import Delivery
-from rmqclient.store import MessageQueue, MessageStore, layout, open_store
+from rmqclient.store import MessageQueue, MessageStore, layout
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
 from rmqclient.store.runtime.shared_state import member_slot_at
+from tests.client.conftest import NOWHERE, backend, store
 from tests.groups.membership.test_takeover import wait_for
+
+__all__ = ["backend", "store"]
 
 TOPIC, GROUP = "orders", "billing"
 INCARNATION = layout.MEMBER_SLOT.at["incarnation"]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with open_store(tmp_path / "store") as opened:
-        yield opened
-
-
-def test_a_queue_that_is_allocated_again_before_it_was_released_is_delivered_to_its_end(store: MessageStore) -> None:
+def test_a_queue_that_is_allocated_again_before_it_was_released_is_delivered_to_its_end(backend: Backend) -> None:
     # Given a member that handles the first of some messages
     names = [f"m{number}" for number in range(40)]
-    with Producer(store) as producer:
+    with Producer(backend) as producer:
         producer.create_topic(TOPIC, 1)
         for name in names:
             producer.send(Message(TOPIC, name.encode()))
-    app, handled, go_on = App(store.root), [], threading.Event()
+    app, handled, go_on = App(NOWHERE), [], threading.Event()
 
     @app.handler(TOPIC, group=GROUP)
     def handle(message: ReceivedMessage) -> None:
         handled.append(message.body.decode())
         go_on.wait(20)
 
-    consumer = PushConsumer(store, app.handlers, client_id="b")
+    consumer = PushConsumer(backend, app.handlers, client_id="b")
     consumer.start()
     subscription = consumer.subscriptions[0]
     wait_for(lambda: handled, "the first message is handled")
 
     # When another one, that has the first claim on the queue, comes and goes while that message is handled
     (queue,) = subscription.delivery.queues
-    other = store.members().join(GROUP, TOPIC, "a", subscription.handler.subscription)
+    other = backend.members().join(GROUP, TOPIC, "a", subscription.handler.subscription)
     wait_for(lambda: queue.revoked, "the queue is being given up")
     other.leave()
     wait_for(lambda: subscription.rebalancer._view.clients == ("b",), "the other one is gone")
@@ -133,10 +130,10 @@ def test_a_consumer_that_has_started_has_its_queues_and_delivers_without_another
     consumer.close()
 
 
-def test_a_consumer_that_joins_a_working_group_is_told_at_once_what_it_gets(store: MessageStore) -> None:
-    send(store, 0, queue_count=4)
+def test_a_consumer_that_joins_a_working_group_is_told_at_once_what_it_gets(backend: Backend) -> None:
+    send(backend, 0, queue_count=4)
     consumers = [
-        PushConsumer(store, recording(store, []).handlers, client_id=name, config=NEVER_LOOKS) for name in "ab"
+        PushConsumer(backend, recording(backend, []).handlers, client_id=name, config=NEVER_LOOKS) for name in "ab"
     ]
     for consumer in consumers:
         consumer.start()
@@ -149,9 +146,9 @@ def test_a_consumer_that_joins_a_working_group_is_told_at_once_what_it_gets(stor
 # --- strategies --------------------------------------------------------------------------------------------------
 
 
-def test_a_sticky_group_moves_only_what_it_must(store: MessageStore) -> None:
-    send(store, 0, queue_count=12)
-    consumers = [PushConsumer(store, recording(store, [], "sticky").handlers, client_id=name) for name in "bca"]
+def test_a_sticky_group_moves_only_what_it_must(backend: Backend) -> None:
+    send(backend, 0, queue_count=12)
+    consumers = [PushConsumer(backend, recording(backend, [], "sticky").handlers, client_id=name) for name in "bca"]
 
     def sizes() -> list[int]:
         return [len(each.subscriptions[0].rebalancer.queues) for each in consumers if each.subscriptions]
@@ -159,22 +156,22 @@ def test_a_sticky_group_moves_only_what_it_must(store: MessageStore) -> None:
     for consumer in consumers:
         consumer.start()
         wait_for(lambda: set(sizes()) == {12 // len(sizes())}, "even parts")
-    assert sum(slot.load("epoch") for slot in store.groups) == 12 + 6 + 4, "one grant for each queue that moved"
+    assert sum(each.epoch for each in backend.group_queues()) == 12 + 6 + 4, "one grant for each queue that moved"
     before = consumers[0].subscriptions[0].rebalancer.queues
     consumers[2].close()
     wait_for(lambda: sizes() == [6, 6], "even parts")
     assert set(before) < set(consumers[0].subscriptions[0].rebalancer.queues)
-    assert sum(slot.load("epoch") for slot in store.groups) == 12 + 6 + 4 + 4
+    assert sum(each.epoch for each in backend.group_queues()) == 12 + 6 + 4 + 4
     for consumer in consumers[:2]:
         consumer.close()
 
 
 def test_queues_that_a_function_gives_to_nobody_are_told_once(
-    store: MessageStore, caplog: pytest.LogCaptureFixture
+    backend: Backend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    send(store, 0, queue_count=3)
+    send(backend, 0, queue_count=3)
     config = ConsumerConfig(liveness_interval_ms=1, rebalance_interval_ms=1)
-    consumer = PushConsumer(store, recording(store, [], only_the_first).handlers, config=config)
+    consumer = PushConsumer(backend, recording(backend, [], only_the_first).handlers, config=config)
     consumer.start()
     epoch = time.monotonic() + 0.05
     wait_for(lambda: time.monotonic() > epoch, "many looks")
@@ -185,9 +182,9 @@ def test_queues_that_a_function_gives_to_nobody_are_told_once(
 
 
 def test_a_function_that_fails_leaves_its_members_what_they_have_and_is_told_once(
-    store: MessageStore, caplog: pytest.LogCaptureFixture
+    backend: Backend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    send(store, 0, queue_count=3)
+    send(backend, 0, queue_count=3)
     fails = threading.Event()
 
     def failing(members: Sequence[str], queues: Sequence[MessageQueue]) -> dict[str, list[MessageQueue]]:
@@ -196,7 +193,7 @@ def test_a_function_that_fails_leaves_its_members_what_they_have_and_is_told_onc
         return {members[0]: list(queues)}
 
     config = ConsumerConfig(liveness_interval_ms=1, rebalance_interval_ms=1)
-    consumer = PushConsumer(store, recording(store, [], failing).handlers, config=config)
+    consumer = PushConsumer(backend, recording(backend, [], failing).handlers, config=config)
     consumer.start()
     fails.set()
     wait_for(lambda: "no such room" in caplog.text, "it has failed")
@@ -211,8 +208,8 @@ def only_the_first(members: Sequence[str], queues: Sequence[MessageQueue]) -> di
     return {members[0]: [queues[0]]}
 
 
-def recording(store: MessageStore, handled: list[str], allocation: str | Strategy = "averaged") -> App:
-    app = App(store.root)
+def recording(place: Place, handled: list[str], allocation: str | Strategy = "averaged") -> App:
+    app = App(NOWHERE)
 
     @app.handler(TOPIC, group=GROUP, allocation=allocation)
     def handle(message: ReceivedMessage) -> None:
@@ -221,8 +218,8 @@ def recording(store: MessageStore, handled: list[str], allocation: str | Strateg
     return app
 
 
-def send(store: MessageStore, count: int, *, queue_count: int) -> None:
-    with Producer(store) as producer:
+def send(place: Place, count: int, *, queue_count: int) -> None:
+    with Producer(place) as producer:
         producer.create_topic(TOPIC, queue_count)
         for number in range(count):
             producer.send(Message(TOPIC, str(number).encode()))

@@ -73,7 +73,7 @@ def test_what_is_wrong_is_said_in_one_line(spark: SparkSession, root: Path, tmp_
         (("backfill", "orders", "--to", "x", "--name", "n", "--transform", "no.module:f"), 2, "cannot be imported"),
         (("dead-letters", "--replay"), 2, "name it"),
         (("aggregate", "orders", "--every", "1s"), 2, "say where its windows go with --to"),
-        (("archive", "orders", "--to", "x", "--file-size", "3 apples"), 2, "is no size"),
+        (("archive", "orders", "--to", "x", "--file-size", "3 apples"), 2, "is not a size"),
     ):
         result = run(root, *arguments)
         assert result.exit_code == code, result.output

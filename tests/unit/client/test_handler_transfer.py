@@ -273,7 +273,7 @@ def test_a_name_that_is_gone_when_it_is_loaded_is_told(module: Callable[[str], t
     changing = module("def handle(message): ...\n")
     packed = transfer(app_of(changing.handle))
     del changing.handle
-    with pytest.raises(HandlerError, match=":handle is not there in this process"):
+    with pytest.raises(HandlerError, match=":handle does not exist in this process"):
         load(packed)
 
 

@@ -398,7 +398,7 @@ def test_after_the_last_check_it_is_given_up_and_a_person_can_still_decide(
     store.transactions.check()
     assert store.transactions.pending() == []
     assert [copy.body for copy in store.transactions.given_up()] == [b"0", b"2"]
-    assert caplog.messages[-1].startswith(f"nobody has decided message {halves[2].message_id} of producer group 'PG'")
+    assert caplog.messages[-1].startswith(f"message {halves[2].message_id} of producer group 'PG'")
     store.transactions.decide(halves[0], commit=True)
     store.transactions.decide(store.transactions.half_of(store.transactions.given_up()[0]), commit=False)  # type: ignore[arg-type]
     assert store.transactions.given_up() == []

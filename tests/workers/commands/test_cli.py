@@ -94,8 +94,8 @@ def test_durations_as_people_write_them(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "1w", "s"])
-def test_other_text_is_no_duration(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no duration"):
+def test_other_text_is_not_a_duration(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not a duration"):
         duration(text)
 
 

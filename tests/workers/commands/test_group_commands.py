@@ -72,7 +72,7 @@ def test_a_group_is_paused_and_resumed(store: str) -> None:
         (["seek", "bill|ing", "orders", "--to", "0"], 2, "group 'bill|ing'"),
         (["pause", "billing"], 1, "group 'billing' never consumed anything"),
         (["resume", "billing", "orders"], 1, "group 'billing' never consumed topic 'orders'"),
-        (["pause", "billing", "--queue", "1"], 2, "--queue is one of a topic"),
+        (["pause", "billing", "--queue", "1"], 2, "--queue belongs to a topic"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

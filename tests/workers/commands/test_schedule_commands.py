@@ -68,7 +68,7 @@ def test_a_person_sends_something_for_later(tmp_path: Path) -> None:
     (row,) = listed(tmp_path)
     assert (row["topic"], 7_100 < float(str(row["seconds_left"])) <= 7_200) == ("reminders", True)
     both = CliRunner().invoke(rmq, [*sending, "--delay", "2h", "--delay-level", "3"])
-    assert (both.exit_code, "give one of them" in both.output) == (2, True)
+    assert (both.exit_code, "give either --delay or --delay-level" in both.output) == (2, True)
 
 
 def test_the_schedules_of_an_application_are_listed_with_their_next_times(

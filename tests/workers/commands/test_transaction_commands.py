@@ -65,5 +65,5 @@ def test_a_person_sees_and_decides_what_nobody_has_decided(tmp_path: Path, ids: 
 def test_an_id_that_waits_nowhere_is_told_and_nothing_is_decided(tmp_path: Path, ids: list[str]) -> None:
     result = tx(tmp_path, "commit", ids[2], "nobody")
     assert result.exit_code != 0
-    assert "no transaction waits with the id nobody; nothing was decided" in result.stderr
+    assert "no undecided transaction has the id nobody; nothing was decided" in result.stderr
     assert len(json.loads(tx(tmp_path, "ls", "-o", "json").stdout)) == 4

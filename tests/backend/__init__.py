@@ -1,0 +1,1 @@
+"""A second backend, in memory, and the tests of behaviour that run on both backends."""

@@ -1,0 +1,241 @@
+"""In-memory backend: the same behaviour as a store of this host, without a directory, a kernel or a second process.
+
+It shows that producers and consumers know nothing of where messages are kept but what the protocols say. What is kept
+for a store alone, such as transactions and tables, it does not have.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import NoReturn
+
+from rmqclient.backend.protocols import GroupQueue, Span
+from rmqclient.backend.pull_result import PullResult, PullStatus
+from rmqclient.codecs import encoded
+from rmqclient.errors import OffsetOutOfRange, QueueOwned, StoreBusy, StoreClosed
+from rmqclient.filters.tag import TagFilter
+from rmqclient.message import Message, ReceivedMessage, SendResult
+from rmqclient.store import MessageQueue, StoreConfig
+from tests.backend.memory_groups import MemoryGroups, MemoryMembers, as_seen
+from tests.backend.memory_log import MemoryArrivalBell, MemoryLog, copy_of, now_ms, record_of
+from tests.support.oracle.reference import DELAY_SECONDS, ReferenceRecord
+
+
+class InMemoryBackend:
+    """Messages in the memory of this process, for as long as somebody refers to it."""
+
+    def __init__(self) -> None:
+        self.config = StoreConfig()
+        self._log = MemoryLog()
+        self._groups = MemoryGroups(self._log)
+        self._names: dict[str, threading.Lock] = {}
+        self._is_closed = False
+
+    def check_usable(self) -> None:
+        if self._is_closed:
+            raise StoreClosed("this backend was closed")
+
+    def topics(self) -> list[str]:
+        return sorted(self._log.topics)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        return self._log.queues(topic)
+
+    def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
+        return self._log.create_topic(topic, queue_count, cleanup_policy)
+
+    def cleanup_policy(self, topic: str) -> str:
+        return self._log.policies[topic]
+
+    def span(self, queue: MessageQueue) -> Span:
+        return Span(0, len(self._log.messages(queue)))
+
+    def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        return bisect_left(self._log.messages(queue), timestamp_ms, key=lambda message: message.store_timestamp)
+
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
+        return self._log.message_at(queue, queue_offset)
+
+    def read(self, queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:
+        low, high = self.span(queue)
+        if not low <= offset <= high:
+            return PullResult(PullStatus.OFFSET_ILLEGAL, min(max(offset, low), high), low, high)
+        if offset == high:
+            return PullResult(PullStatus.NO_NEW_MESSAGE, offset, low, high)
+        messages = [self.message_at(queue, number) for number in range(offset, min(high, offset + limit))]
+        found = tuple(message for message in messages if wanted.matches(message.tags))
+        status = PullStatus.FOUND if found else PullStatus.NO_MATCHED_MESSAGE
+        return PullResult(status, offset + len(messages), low, high, found)
+
+    def messages_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[ReceivedMessage]:
+        found = [
+            message
+            for queue in self.queues(topic)
+            for message in self._log.messages(queue)
+            if key in (message.message_id, *message.keys) and begin_ms <= message.store_timestamp <= end_ms
+        ]
+        return sorted(found, key=lambda message: -message.commit_log_offset)[:limit]
+
+    def sender(self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True) -> MemorySender:
+        del prepare
+        return MemorySender(self, self._log, make_topic)
+
+    def members(self) -> MemoryMembers:
+        return MemoryMembers(self._groups)
+
+    def bell(self) -> MemoryArrivalBell:
+        return MemoryArrivalBell(self._log)
+
+    def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
+        progress = self._groups.find(group, queue)
+        return None if progress is None else progress.committed_offset
+
+    def commit_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
+        if queue_offset > self.span(queue).max_offset:
+            raise OffsetOutOfRange(f"{queue} has no offset {queue_offset}")
+        progress = self._groups.progress(group, queue, queue_offset)
+        if self._groups.is_alive(progress.owner):
+            raise QueueOwned(f"a member of {group!r} has {queue}")
+        progress.seek(queue_offset)
+
+    def begin_group(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
+        with self._log.lock:
+            if any(self._groups.find(group, queue) for queue in offsets):
+                return False
+            for queue, offset in offsets.items():
+                self._groups.progress(group, queue, offset)
+            return True
+
+    def group_queues(self) -> list[GroupQueue]:
+        return [as_seen(progress) for progress in self._groups.all()]
+
+    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int]) -> None:
+        with self._log.lock:
+            for (group, queue), offset in offsets.items():
+                self._groups.progress(group, queue, offset).seek(offset)
+        self._log.signal_membership()
+
+    def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
+        for group, queue in group_queues:
+            self._groups.progress(group, queue).paused = paused
+        for bell in list(self._log.arrival_bells):
+            bell.ring()
+
+    @contextmanager
+    def alone(self, name: str, timeout_s: float) -> Iterator[None]:
+        lock = self._names.setdefault(name, threading.Lock())
+        if not lock.acquire(timeout=timeout_s):
+            raise StoreBusy(f"{name} is held")
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def shared(self) -> InMemoryBackend:
+        return SharedInMemoryBackend(self)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._log.close()
+
+
+class SharedInMemoryBackend(InMemoryBackend):
+    """The same messages and groups, for a user who leaves them open."""
+
+    def __init__(self, owned: InMemoryBackend) -> None:
+        super().__init__()
+        self._owned = owned
+        self._log, self._groups, self._names = owned._log, owned._groups, owned._names
+
+    def check_usable(self) -> None:
+        self._owned.check_usable()
+
+    def close(self) -> None:
+        pass
+
+
+class MemorySender:
+    """Appends messages for one producer."""
+
+    def __init__(
+        self, backend: InMemoryBackend, log: MemoryLog, make_topic: Callable[[str], list[MessageQueue]]
+    ) -> None:
+        self._backend = backend
+        self._log = log
+        self._make_topic = make_topic
+        self._once: dict[tuple[str, str], SendResult] = {}
+        self.encoded = encoded
+
+    def check_usable(self) -> None:
+        self._backend.check_usable()
+
+    def append(
+        self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
+    ) -> SendResult:
+        self.check_usable()
+        queue = self._log.queue_for(self._queues(message.topic), message.topic, sharding_key)
+        record = record_of(message, queue, sharding_key)
+        return self._append_or_wait(record, delay_level, due_ms)
+
+    def append_batch(
+        self, messages: Sequence[Message], sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
+    ) -> list[SendResult]:
+        with self._log.lock:
+            one_queue = sharding_key or "one queue"
+            return [self.append(message, one_queue, delay_level, due_ms) for message in messages]
+
+    def append_once(
+        self,
+        message: Message,
+        key: str,
+        within: timedelta | None,
+        sharding_key: str | None,
+        delay_level: int,
+        due_ms: int,
+    ) -> SendResult:
+        assert within is None, "every send counts"
+        with self._log.lock:
+            if (message.topic, key) not in self._once:
+                self._once[message.topic, key] = self.append(message, sharding_key, delay_level, due_ms)
+            return self._once[message.topic, key]
+
+    def append_copy(
+        self,
+        message: ReceivedMessage,
+        topic: str,
+        queue_id: int,
+        properties: Mapping[str, str],
+        *,
+        reconsume_times: int,
+        delay_level: int = 0,
+        due_ms: int = 0,
+    ) -> SendResult:
+        self.check_usable()
+        record = copy_of(message, self._queues(topic)[queue_id], properties, reconsume_times)
+        return self._append_or_wait(record, delay_level, due_ms)
+
+    def cancel(self, message_id: str) -> bool:
+        return self._log.cancel(message_id)
+
+    def wait_until_flushed(self, commit_log_end: int | None = None) -> None:
+        pass
+
+    def append_inner_batch(self, *_: object, **__: object) -> NoReturn:
+        raise NotImplementedError("only a store has batches that are one record")
+
+    def append_half(self, *_: object, **__: object) -> NoReturn:
+        raise NotImplementedError("only a store has transactions")
+
+    def buffer(self, limit_bytes: int) -> NoReturn:
+        raise NotImplementedError("only a store has write buffers")
+
+    def _append_or_wait(self, record: ReferenceRecord, delay_level: int, due_ms: int) -> SendResult:
+        delay_s = DELAY_SECONDS[delay_level - 1] if delay_level else (due_ms - now_ms()) / 1000 if due_ms else 0.0
+        return self._log.append_later(record, delay_s) if delay_s > 0 else self._log.append(record)
+
+    def _queues(self, topic: str) -> list[MessageQueue]:
+        return self._backend.queues(topic) if topic in self._log.topics else self._make_topic(topic)

@@ -1,0 +1,312 @@
+"""Memory groups: members, grants and progress of one process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from rmqclient.backend.protocols import Death, GroupQueue
+from rmqclient.backend.protocols import Seat as SeatOfBackend
+from rmqclient.errors import ClientIdInUse, SubscriptionMismatch
+from rmqclient.filters import MessageFilter
+from rmqclient.message import ReceivedMessage
+from rmqclient.store import MemberInfo, MessageQueue, Seat
+from tests.backend.memory_log import MemoryArrivalBell, MemoryBell, MemoryLog
+
+FREE = (0, 0)
+
+
+@dataclass
+class Progress:
+    """How a group stands in one queue."""
+
+    number: int
+    group: str
+    queue: MessageQueue
+    committed_offset: int = 0
+    acknowledged: set[int] = field(default_factory=set)
+    owner: tuple[int, int] = FREE
+    epoch: int = 0
+    lease_until: float = 0.0
+    paused: bool = False
+    flow_control: int = 0
+    held: tuple[int, int] | None = None
+    """Queue offset and attempts of the message that an ordered queue stands at."""
+
+    def finish(self, offsets: Iterable[int]) -> None:
+        self.acknowledged.update(offset for offset in offsets if offset >= self.committed_offset)
+        while self.committed_offset in self.acknowledged:
+            self.acknowledged.remove(self.committed_offset)
+            self.committed_offset += 1
+
+    def seek(self, offset: int) -> None:
+        self.owner, self.epoch = FREE, self.epoch + 1
+        self.committed_offset, self.acknowledged, self.held = offset, set(), None
+
+
+class MemoryGroups:
+    """The groups of one in-memory backend."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self.log = log
+        self.beats: dict[int, float] = {}
+        self.seats: dict[int, Seat] = {}
+        self.consumers: list[MemoryBell] = []
+        self._progress: dict[tuple[str, MessageQueue], Progress] = {}
+        self._joined = 0
+
+    def progress(self, group: str, queue: MessageQueue, begin: int = 0) -> Progress:
+        with self.log.lock:
+            self.log.messages(queue)
+            made = Progress(len(self._progress), group, queue, begin)
+            return self._progress.setdefault((group, queue), made)
+
+    def find(self, group: str, queue: MessageQueue) -> Progress | None:
+        self.log.messages(queue)
+        return self._progress.get((group, queue))
+
+    def all(self) -> list[Progress]:
+        return list(self._progress.values())
+
+    def join(self, group: str, topic: str, client_id: str, subscription: str, wake_slot: int) -> Seat:
+        with self.log.lock:
+            for seat in self.seats.values():
+                if (seat.group, seat.topic) == (group, topic):
+                    if seat.client_id == client_id:
+                        raise ClientIdInUse(f"{client_id!r} is a member already")
+                    if seat.subscription != subscription:
+                        raise SubscriptionMismatch(f"({subscription}) is not ({seat.subscription})")
+            self._joined += 1
+            seat = Seat(self._joined, 1, group, topic, client_id, os.getpid(), subscription, wake_slot)
+            self.seats[seat.slot] = seat
+            self.beats[seat.slot] = time.monotonic()
+        self.log.signal_membership()
+        return seat
+
+    def leave(self, seat: Seat) -> None:
+        with self.log.lock:
+            self.seats.pop(seat.slot, None)
+        self.log.signal_membership()
+
+    def is_alive(self, owner: tuple[int, int]) -> bool:
+        return any(seat.key == owner for seat in list(self.seats.values()))
+
+
+class MemoryMembers:
+    """The memberships of one consumer."""
+
+    def __init__(self, groups: MemoryGroups) -> None:
+        self._groups = groups
+        self.bell = MemoryBell()
+        with groups.log.lock:
+            self._number = len(groups.consumers)
+            groups.consumers.append(self.bell)
+            groups.log.membership_bells.append(self.bell)
+
+    def all(self) -> list[MemberInfo]:
+        return [
+            MemberInfo(
+                slot=seat.slot,
+                incarnation=seat.incarnation,
+                group=seat.group,
+                topic=seat.topic,
+                client_id=seat.client_id,
+                pid=seat.pid,
+                subscription=seat.subscription,
+                heartbeat_age_ms=(time.monotonic() - self._groups.beats[seat.slot]) * 1000,
+            )
+            for seat in list(self._groups.seats.values())
+        ]
+
+    def has(self, group: str, topic: str) -> bool:
+        return any((seat.group, seat.topic) == (group, topic) for seat in list(self._groups.seats.values()))
+
+    def join(self, group: str, topic: str, client_id: str, subscription: str) -> MemoryMembership:
+        return MemoryMembership(self._groups, self._groups.join(group, topic, client_id, subscription, self._number))
+
+
+class MemoryMembership:
+    """One member of a group."""
+
+    def __init__(self, groups: MemoryGroups, seat: Seat) -> None:
+        self.group, self.topic, self.client_id = seat.group, seat.topic, seat.client_id
+        self.bell = MemoryArrivalBell(groups.log)
+        self._groups = groups
+        self._seat = seat
+
+    def beat(self) -> None:
+        self._groups.beats[self._seat.slot] = time.monotonic()
+
+    def watch(self) -> bool:
+        return False  # members of one process die together
+
+    def counted(self, lease_ms: int) -> tuple[Seat, ...]:
+        oldest = time.monotonic() - lease_ms / 1000
+        seats = [
+            seat
+            for seat in list(self._groups.seats.values())
+            if (seat.group, seat.topic) == (self.group, self.topic) and self._groups.beats[seat.slot] >= oldest
+        ]
+        return tuple(sorted(seats, key=lambda seat: (seat.client_id, seat.slot)))
+
+    def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:
+        return tuple(self._groups.progress(self.group, queue).owner for queue in queues)
+
+    def grant(self, queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> MemoryGrant | None:
+        progress = self._groups.progress(self.group, queue)
+        with self._groups.log.lock:
+            is_held = progress.owner != FREE and progress.lease_until >= time.monotonic()
+            if is_held and self._groups.is_alive(progress.owner):
+                return None
+            progress.epoch += 1
+            progress.owner = self._seat.key
+            progress.lease_until = time.monotonic() + lease_ms / 1000
+            return MemoryGrant(self._groups.log, progress, wanted)
+
+    def interrupted(self, grant: object) -> Mapping[int, Sequence[Death]]:
+        del grant  # messages die with this process
+        return {}
+
+    def tell(self, seats: Iterable[SeatOfBackend]) -> None:
+        for seat in cast("Iterable[Seat]", seats):
+            self._groups.consumers[seat.wake_slot].ring()
+
+    def claim(self, count: int) -> list[MemoryRunningSlot]:
+        return [MemoryRunningSlot() for _ in range(count)]
+
+    def leave(self) -> None:
+        self._groups.leave(self._seat)
+
+
+class MemoryRunningSlot:
+    """Nobody finds what a thread of this process says after its death: the backend dies with it."""
+
+    def serve(self, group_queue: int) -> None:
+        pass
+
+    def begin(self, message: ReceivedMessage) -> None:
+        pass
+
+    def begin_batch(self, messages: list[ReceivedMessage]) -> None:
+        pass
+
+    def rest(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
+class MemoryGrant:
+    """One queue, granted to one member under one epoch."""
+
+    def __init__(self, log: MemoryLog, progress: Progress, wanted: MessageFilter) -> None:
+        self.queue = progress.queue
+        self.group_queue = progress.number
+        self.epoch = progress.epoch
+        self.next_offset = progress.committed_offset
+        self.damaged: list[tuple[int, int, int]] = []
+        self.expired = 0
+        self.has_unopened = False
+        self._log = log
+        self._progress = progress
+        self._wanted = wanted
+
+    @property
+    def committed_offset(self) -> int:
+        return self._progress.committed_offset
+
+    @property
+    def max_offset(self) -> int:
+        return len(self._log.messages(self.queue))
+
+    @property
+    def has_more(self) -> bool:
+        return self.max_offset > self.next_offset
+
+    @property
+    def valid(self) -> bool:
+        return self._progress.epoch == self.epoch
+
+    @property
+    def lease_is_over(self) -> bool:
+        return 0 < self._progress.lease_until < time.monotonic()
+
+    @property
+    def paused(self) -> bool:
+        return self._progress.paused
+
+    def show(self, flow_control: int) -> None:
+        self._progress.flow_control = flow_control
+
+    def renew(self, lease_ms: int) -> bool:
+        with self._log.lock:
+            if self.valid:
+                self._progress.lease_until = time.monotonic() + lease_ms / 1000
+            return self.valid
+
+    def release(self) -> bool:
+        with self._log.lock:
+            if self.valid:
+                self._progress.owner = FREE
+            return self.valid
+
+    def arm(self, lane: int) -> bool:
+        self._log.arm(self.queue, lane)
+        return self.has_more
+
+    def take(self, limit: int, span: int) -> list[ReceivedMessage]:
+        found: list[ReceivedMessage] = []
+        with self._log.lock:
+            while self.valid and len(found) < limit and self.next_offset < self._end(span):
+                if self.next_offset not in self._progress.acknowledged:
+                    message = self._log.message_at(self.queue, self.next_offset).as_delivered()
+                    if self._wanted.matches(message):
+                        found.append(self._counted(message))
+                    else:
+                        self._progress.finish([self.next_offset])
+                self.next_offset += 1
+        return found
+
+    def begin(self, message: ReceivedMessage) -> bool:
+        with self._log.lock:
+            if self.valid:
+                self._progress.held = message.queue_offset, message.delivery_attempt
+            return self.valid
+
+    def acknowledge(self, message: ReceivedMessage) -> bool:
+        return self.acknowledge_offsets([message.queue_offset])
+
+    def finish(self, messages: list[ReceivedMessage]) -> list[int]:
+        return [message.queue_offset for message in messages]
+
+    def acknowledge_offsets(self, offsets: list[int]) -> bool:
+        with self._log.lock:
+            if self.valid:
+                self._progress.finish(offsets)
+                self._progress.held = None
+            return self.valid
+
+    def _end(self, span: int) -> int:
+        return min(self.max_offset, self._progress.committed_offset + span)
+
+    def _counted(self, message: ReceivedMessage) -> ReceivedMessage:
+        held = self._progress.held
+        return message.again(held[1] + 1) if held is not None and held[0] == message.queue_offset else message
+
+
+def as_seen(progress: Progress) -> GroupQueue:
+    return GroupQueue(
+        group=progress.group,
+        queue=progress.queue,
+        committed_offset=progress.committed_offset,
+        acknowledged_ahead=len(progress.acknowledged),
+        owner=progress.owner,
+        epoch=progress.epoch,
+        paused=progress.paused,
+        flow_control=progress.flow_control,
+        held_attempts=0 if progress.held is None else progress.held[1],
+    )
