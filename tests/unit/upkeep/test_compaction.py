@@ -514,7 +514,7 @@ def test_a_file_of_which_nothing_can_be_read_stops_compaction_and_retention(
     content[:size] = content[-size:] = bytes(size)
     path_of(root, QUEUE).write_bytes(content)
     assert {problem.invariant for problem in verify(root)} == {14}
-    with pytest.raises(StoreCorrupt, match="neither of its two headers"):
+    with pytest.raises(StoreCorrupt, match="both of its headers are damaged"):
         pulled(store)
     send(producer, ("a", b"5"))
     send_others(producer, 60)
