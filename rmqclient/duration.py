@@ -13,6 +13,9 @@ from typing import TypeAlias
 Duration: TypeAlias = timedelta | float
 """A ``timedelta``, or seconds as an ``int`` or a ``float``."""
 
+LONGEST_DELAY = timedelta(days=3_653)
+"""Ten years: a longer delay of a message is a mistake in its unit."""
+
 
 def to_seconds(name: str, duration: object) -> float:
     """Return a duration in seconds; ``name`` is the argument that an error names. Raises TypeError for another type."""

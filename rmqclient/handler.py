@@ -189,11 +189,11 @@ def _check_order(order: object, retry: object) -> None:
             f'order={order!r}: use "queue" for the order of each queue, "key" for the order of each sharding key'
         )
     if not isinstance(retry, RetryPolicy):
-        raise HandlerError(f"retry={retry!r}: give a policy, such as RetryPolicy(max_retries=3, delay_levels=(1, 5))")
-    if order is not None and retry.delay_levels:
+        raise HandlerError(f"retry={retry!r}: give a policy, such as RetryPolicy(max_retries=3, delays=(1.0, 30.0))")
+    if order is not None and (retry.delays or retry.delay_levels):
         raise HandlerError(
-            f"delay_levels={retry.delay_levels!r} with order={order!r}: an ordered message is delivered again in "
-            "place, without a delay level; raise Suspend(5) for a pause of 5 seconds"
+            f"retry={retry!r} with order={order!r}: an ordered message is delivered again in place, without a delay "
+            "or a delay level; raise Suspend(5) for a pause of 5 seconds"
         )
 
 

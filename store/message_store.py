@@ -238,7 +238,7 @@ class MessageStore:
         return found
 
     def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
-        """Return a message by its id, the unique one or the offset message id; None when there is none.
+        """Return a message by its unique id or its offset message id; None when no message has the id.
 
         Without ``topic`` it searches every topic for a unique id. The unique id of a message in a batch gives that
         message. It brings the index up to date first: raises StoreFull when there is no room for it, and StoreBusy.
@@ -268,7 +268,7 @@ class MessageStore:
         return list(islice(found, limit))
 
     def queue_offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the queue offset of the first message stored at a time or later, by default the max offset.
+        """Return the queue offset of the first message stored at a time or later; without one, the max offset.
 
         Raises UnknownTopic.
         """

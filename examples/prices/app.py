@@ -18,7 +18,7 @@ prices = app.table("prices", value_type=Price)
 """Each worker has its own, in memory, and follows what is sent."""
 
 
-@app.handler("orders", group="valuation", threads=4, retry=RetryPolicy(delay_levels=(1,)))
+@app.handler("orders", group="valuation", threads=4, retry=RetryPolicy(delays=(1.0,)))
 def value(order: Order) -> None:
     """Send what an order is worth; one whose symbol has no price yet comes again after a second."""
     prices.wait_until_caught_up()

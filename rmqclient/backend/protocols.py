@@ -311,6 +311,7 @@ class Sender(Protocol):
         *,
         reconsume_times: int,
         delay_level: int = 0,
+        due_ms: int = 0,
     ) -> SendResult:
         """Append a received message again, to a queue of a topic, with exactly these properties."""
 

@@ -1,14 +1,14 @@
-"""Retry: what becomes of a message that its handler could not finish.
+"""Retry: a message that its handler could not finish is stored again, and only then acknowledged where it failed.
 
-It is stored again, and only then acknowledged where it failed: in ``%RETRY%group`` at a delay level, from which the
-group takes it by itself, or after the last attempt in ``%DLQ%group``. Properties of the copy, as
-``AbstractSendMessageProcessor.consumerSendMsgBack`` sets them:
+The copy goes to ``%RETRY%group`` after a delay, and the group takes it from there by itself. After the last attempt it
+goes to ``%DLQ%group``. The delay is a delay level of RocketMQ, or any duration, for which the copy waits in the timer.
+Properties of the copy, as ``AbstractSendMessageProcessor.consumerSendMsgBack`` sets them:
 
 =======================  ==========================================================================================
 ``RETRY_TOPIC``          the topic where it failed first; stays
 ``ORIGIN_MESSAGE_ID``    offset message id of its first record; stays
 ``WAIT``                 ``false``
-``DELAY``                the delay level; ``0`` in a dead letter
+``DELAY``                the delay level, if it has one; ``0`` in a dead letter
 ``DLQ_ORIGIN_TOPIC``     of a dead letter, as ``RETRY_TOPIC`` [RocketMQ 5]
 ``DLQ_ORIGIN_MESSAGE_ID``  of a dead letter, as ``ORIGIN_MESSAGE_ID`` [RocketMQ 5]
 ``RMQ_FAILURES``         what failed when, see :mod:`rmqclient.failures.failure`
@@ -20,9 +20,11 @@ group takes it by itself, or after the last attempt in ``%DLQ%group``. Propertie
 from __future__ import annotations
 
 import enum
+import time
 from dataclasses import dataclass
 
 from rmqclient.backend.protocols import Backend, Sender
+from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
 from rmqclient.errors import HandlerError
 from rmqclient.failures.failure import Failure, with_failures
 from rmqclient.message import ReceivedMessage, SendResult
@@ -34,11 +36,15 @@ LEVELS = 18
 FIRST_LEVEL = 3
 """Delay level of the first retry. [3 + reconsumeTimes]"""
 
+_OF_A_WAIT = frozenset(
+    ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_QUEUE_OFFSET", "TIMER_ROLL_TIMES")
+)
+
 _FLUSH_TRIES = 5
 
 
 class Outcome(enum.Enum):
-    """What becomes of a message that failed."""
+    """The fate of a message that failed."""
 
     RETRY = "retry"
     DEAD_LETTER = "dead letter"
@@ -46,18 +52,24 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often, when, and after which exceptions a message is delivered again, before it is a dead letter.
+    """How often, when, and after which exceptions a message is delivered again, before it becomes a dead letter.
 
-    The death of the process that handled it counts as a delivery, and is retried whatever the exceptions say.
+    The death of the handling process counts as a delivery, and is always retried, whatever the exceptions say.
 
-    Raises HandlerError for a number below 0, a delay level outside of 1 to 18, and what is no class of exceptions.
+    Raises HandlerError for a negative number, a delay that is negative or above ten years, a delay level outside 1 to
+    18, both delays and delay levels, and anything except classes of exceptions.
     """
 
     max_retries: int = 16
     """Deliveries after the first one. [maxReconsumeTimes]"""
 
+    delays: tuple[Duration, ...] = ()
+    """Pause before the first retry, before the second, and so on; the last one repeats. Each is a timedelta or seconds,
+    0 to ten years, and kept to the ms. Empty: the delay levels count."""
+
     delay_levels: tuple[int, ...] = ()
-    """Delay level of the first retry, of the second, and so on; the last one goes on. Empty: 3 + retries so far."""
+    """Delay level of the first retry, of the second, and so on; the last one repeats. Empty: 3 + retries so far, which
+    is 10 s, 30 s, 1 min and so on."""
 
     retry_on: tuple[type[BaseException], ...] = (BaseException,)
     """Other exceptions make a dead letter at once."""
@@ -75,21 +87,43 @@ class RetryPolicy:
                 raise HandlerError(
                     f"delay_levels={self.delay_levels!r}: {level!r} is no delay level; use 1 to {LEVELS}"
                 )
+        _check_delays(self.delays)
+        if self.delays and self.delay_levels:
+            raise HandlerError(f"delays={self.delays!r}, delay_levels={self.delay_levels!r}: give one of them")
         for name in ("retry_on", "dead_letter_on"):
             _check_classes(name, getattr(self, name))
 
     def outcome(self, attempt: int, exception: BaseException | None) -> Outcome:
-        """Return what becomes of a message whose delivery ``attempt`` failed; ``exception`` is None for a death."""
+        """Return the fate of a message whose delivery ``attempt`` failed; ``exception`` is None for a death."""
         is_final = exception is not None and (
             isinstance(exception, self.dead_letter_on) or not isinstance(exception, self.retry_on)
         )
         return Outcome.DEAD_LETTER if is_final or attempt > self.max_retries else Outcome.RETRY
 
     def delay_level(self, attempt: int) -> int:
-        """Return the delay level of the retry after a failed delivery ``attempt``, 1 for the first one."""
+        """Return the delay level of the retry after the failed delivery ``attempt``, which counts from 1.
+
+        0 means that the delay of the retry is :meth:`delay_s`.
+        """
+        if self.delays:
+            return 0
         if self.delay_levels:
             return self.delay_levels[min(attempt, len(self.delay_levels)) - 1]
         return min(FIRST_LEVEL + attempt - 1, LEVELS)
+
+    def delay_s(self, attempt: int) -> float:
+        """Return the seconds before the retry after the failed delivery ``attempt``; 0 if it has a delay level."""
+        return in_seconds("delay", self.delays[min(attempt, len(self.delays)) - 1]) if self.delays else 0.0
+
+
+def _check_delays(delays: object) -> None:
+    if not isinstance(delays, tuple):
+        raise HandlerError(f"delays={delays!r}: must be a tuple of durations, such as (1.0, 30.0)")
+    for delay in delays:
+        try:
+            in_seconds("delay", delay, most=LONGEST_DELAY.total_seconds())
+        except (TypeError, ValueError) as error:
+            raise HandlerError(f"delays={delays!r}: {error}") from error
 
 
 def _is_number(value: object) -> bool:
@@ -142,9 +176,12 @@ class Retries:
         """
         if self.policy.outcome(failure.attempt, failure.exception) is Outcome.DEAD_LETTER:
             return self.dead_letter(message, failure, *before)
-        level = self.policy.delay_level(failure.attempt)
         properties = self._properties(message, (*before, failure))
-        self._append(message, retry_topic(self._group), properties, failure.attempt, level)
+        level, delay_s = self.policy.delay_level(failure.attempt), self.policy.delay_s(failure.attempt)
+        if not level:
+            properties = _without_wait(properties)
+        due_ms = -(-(time.time_ns() + round(delay_s * 1e9)) // 1_000_000) if delay_s else 0
+        self._append(message, retry_topic(self._group), properties, failure.attempt, level, due_ms)
         return Outcome.RETRY
 
     def dead_letter(self, message: ReceivedMessage, failure: Failure, *before: Failure) -> Outcome:
@@ -155,7 +192,7 @@ class Retries:
             "DLQ_ORIGIN_TOPIC": origin_topic(message),
             "DLQ_ORIGIN_MESSAGE_ID": origin_message_id(message),
         }
-        self._append(message, dead_letter_topic(self._group), properties, failure.attempt, 0)
+        self._append(message, dead_letter_topic(self._group), properties, failure.attempt)
         return Outcome.DEAD_LETTER
 
     @staticmethod
@@ -168,14 +205,31 @@ class Retries:
         return with_failures({**message.properties, **origin}, failures)
 
     def _append(
-        self, message: ReceivedMessage, topic: str, properties: dict[str, str], reconsume_times: int, delay_level: int
+        self,
+        message: ReceivedMessage,
+        topic: str,
+        properties: dict[str, str],
+        reconsume_times: int,
+        delay_level: int = 0,
+        due_ms: int = 0,
     ) -> None:
         if self._sender is None:
             self._sender = copying(self._backend)
         result = self._sender.append_copy(
-            message, topic, 0, properties, reconsume_times=reconsume_times, delay_level=delay_level
+            message,
+            topic,
+            0,
+            properties,
+            reconsume_times=reconsume_times,
+            delay_level=delay_level,
+            due_ms=due_ms,
         )
         flush(self._backend, self._sender, result)
+
+
+def _without_wait(properties: dict[str, str]) -> dict[str, str]:
+    """Leave out what an earlier wait put into the properties; the next wait writes its own."""
+    return {name: value for name, value in properties.items() if name not in _OF_A_WAIT}
 
 
 def copying(backend: Backend) -> Sender:

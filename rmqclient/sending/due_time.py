@@ -5,10 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
-from rmqclient.duration import Duration, in_seconds
-
-LONGEST_DELAY = timedelta(days=3_653)
-"""Ten years: a longer delay is a mistake in its unit."""
+from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)

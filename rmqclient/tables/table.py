@@ -33,7 +33,7 @@ from rmqclient.codecs import value_decoder_for
 from rmqclient.duration import Duration, in_seconds
 from rmqclient.message import SendResult
 from rmqclient.names import check_topic
-from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, MessageStore, fork
+from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, fork
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
 from rmqclient.tables.updates import Unreadable, UpdateReader, Updates
 
@@ -220,10 +220,6 @@ class Table(Snapshot):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def uses(self, store: MessageStore) -> bool:
-        """Tell whether the table reads this open store."""
-        return self._store is store
 
     def leave_to_parent(self) -> None:
         """Refuse everything from now on: this is a forked child."""

@@ -469,15 +469,16 @@ class Appender:
         *,
         reconsume_times: int,
         delay_level: int = 0,
+        due_ms: int = 0,
     ) -> SendResult:
         """Append a message again, for queue ``queue_id`` of ``topic``, with exactly these properties in this order.
 
         Body, flag, ``sys_flag``, born time and both hosts stay. With a delay level of 1 to 18 (18 for one above) the
-        copy waits in SCHEDULE_TOPIC_XXXX, and the result says where; the properties then have RocketMQ's order. The
-        result's id is the property ``UNIQ_KEY``.
+        copy waits in SCHEDULE_TOPIC_XXXX, with ``due_ms``, in ms since 1970, in the timer, and the result says where;
+        the properties then have RocketMQ's order. The result's id is the property ``UNIQ_KEY``.
 
-        Raises ValueError for a negative level, MessageRejected, PropertiesTooLarge, BodyTooLarge and what ``append``
-        raises.
+        Raises ValueError for a negative level and for a level with a time, MessageRejected, PropertiesTooLarge,
+        BodyTooLarge and what ``append`` raises.
         """
     def append_half(
         self, message: Message, group: str, sharding_key: str | None = None, immunity_s: int = 0

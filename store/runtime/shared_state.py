@@ -236,7 +236,7 @@ def schedule_slot_at(number: int) -> int:
 def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int) -> SharedState:
     """Make a new runtime file beside the old one. Only for the process that holds the store exclusively.
 
-    :func:`finish` puts it in the place of the old file when its tables are filled; a crash before that leaves the old
+    :func:`finish` puts it where the old file is when its tables are filled; a crash before that leaves the old
     file to the next opener. Raises StoreFull.
     """
     path = root / _BUILDING

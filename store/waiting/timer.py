@@ -69,6 +69,8 @@ _log = logging.getLogger(__name__)
 
 _OFFSET = struct.Struct(">q")
 """Of the record, the first field of an entry."""
+_RETRY_PREFIX = "%RETRY%"
+"""Of the topic of a group's failed messages."""
 
 LANE = layout.ARRIVAL_LANES - 1
 """The arrival lane on which the delivering thread sleeps; consumers may share it."""
@@ -322,6 +324,8 @@ class Timer:
     def cancel(self, message_id: str, appender: Appender) -> bool:
         """Cancel a waiting message, which is then never delivered. False if no such message waits.
 
+        A message that waits for its retry was delivered before, and is not cancelled.
+
         The index is brought up to date first. Raises what an append and the index raise.
         """
         seen = -1
@@ -329,6 +333,8 @@ class Timer:
             seen = message.queue_offset
             if message.tags_code <= layout.MOST_TAGS_CODE:
                 break  # the id of an operation
+            if message.properties.get("REAL_TOPIC", "").startswith(_RETRY_PREFIX):
+                break
             if not self.bits.is_done(seen) and cancel_timed(appender, message) is not None:
                 return True
         return False  # if it was rolled meanwhile, the next round finds the new one

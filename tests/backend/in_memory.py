@@ -22,7 +22,7 @@ from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.store import MessageQueue, StoreConfig
 from tests.backend.memory_groups import MemoryGroups, MemoryMembers, as_seen
 from tests.backend.memory_log import MemoryArrivalBell, MemoryLog, copy_of, now_ms, record_of
-from tests.support.oracle.reference import DELAY_SECONDS
+from tests.support.oracle.reference import DELAY_SECONDS, ReferenceRecord
 
 
 class InMemoryBackend:
@@ -179,8 +179,7 @@ class MemorySender:
         self.check_usable()
         queue = self._log.queue_for(self._queues(message.topic), message.topic, sharding_key)
         record = record_of(message, queue, sharding_key)
-        delay_s = DELAY_SECONDS[delay_level - 1] if delay_level else (due_ms - now_ms()) / 1000 if due_ms else 0.0
-        return self._log.append_later(record, delay_s) if delay_s > 0 else self._log.append(record)
+        return self._append_or_wait(record, delay_level, due_ms)
 
     def append_batch(
         self, messages: Sequence[Message], sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
@@ -213,12 +212,11 @@ class MemorySender:
         *,
         reconsume_times: int,
         delay_level: int = 0,
+        due_ms: int = 0,
     ) -> SendResult:
         self.check_usable()
         record = copy_of(message, self._queues(topic)[queue_id], properties, reconsume_times)
-        if delay_level:
-            return self._log.append_later(record, DELAY_SECONDS[delay_level - 1])
-        return self._log.append(record)
+        return self._append_or_wait(record, delay_level, due_ms)
 
     def cancel(self, message_id: str) -> bool:
         return self._log.cancel(message_id)
@@ -234,6 +232,10 @@ class MemorySender:
 
     def buffer(self, limit_bytes: int) -> NoReturn:
         raise NotImplementedError("only a store has write buffers")
+
+    def _append_or_wait(self, record: ReferenceRecord, delay_level: int, due_ms: int) -> SendResult:
+        delay_s = DELAY_SECONDS[delay_level - 1] if delay_level else (due_ms - now_ms()) / 1000 if due_ms else 0.0
+        return self._log.append_later(record, delay_s) if delay_s > 0 else self._log.append(record)
 
     def _queues(self, topic: str) -> list[MessageQueue]:
         return self._backend.queues(topic) if topic in self._log.topics else self._make_topic(topic)

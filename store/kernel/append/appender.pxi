@@ -134,20 +134,19 @@ cdef class Appender:
         return results
 
     def append_copy(self, ReceivedMessage message not None, str topic not None, int queue_id, object properties not None,
-                    *, int reconsume_times, int delay_level=0):
+                    *, int reconsume_times, int delay_level=0, int64_t due_ms=0):
         cdef Route route = self.routes.to(topic, queue_id)
         cdef int number = route.number_of(queue_id)
         cdef SendResult result = SendResult.__new__(SendResult)
         cdef _Staging staging
-        if delay_level < 0:
-            raise ValueError(wrong_level(delay_level, 0))
+        check_wait(min(delay_level, LEVELS), due_ms)
         staging = self.begin(1)
         stage_copy(staging, message, route, queue_id, reconsume_times)
         copy_properties(staging, properties, topic)
-        if delay_level:
+        if delay_level or due_ms:
             delay_level = min(delay_level, LEVELS)
-            route = self.make_wait(staging, route, queue_id, delay_level, 0)
-            number = route.number_of(delay_level - 1)
+            route = self.make_wait(staging, route, queue_id, delay_level, due_ms)
+            number = route.number_of(max(0, delay_level - 1))
         name_result(result, properties.get("UNIQ_KEY") or message.message_id)
         return self.finish(staging, route, number, result)
 

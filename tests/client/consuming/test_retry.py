@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,27 @@ def test_a_retry_shows_its_own_topic_and_says_which_attempt_it_is(backend: Backe
     assert (boottime() - begun) / 1e9 > 2.0, "each waited for its delay level"
     record = backend.message_at(MessageQueue("%RETRY%g", 0), 0)
     assert record.topic == "%RETRY%g", "the log shows what stands there"
+
+
+@pytest.mark.guarantee("G21")
+def test_a_retry_waits_for_any_delay_and_the_last_delay_repeats(backend: Backend, producer: Producer) -> None:
+    app, times = App(NOWHERE), list[float]()
+
+    @app.handler("orders", group="g", retry=RetryPolicy(delays=(0.3, timedelta(milliseconds=50))))
+    def handle(message: ReceivedMessage) -> None:
+        times.append(time.monotonic())
+        if message.delivery_attempt < 4:
+            raise ValueError("not yet")
+
+    sent = producer.send(Message("orders", b"1", tags="paid"), delay=0.02)
+    with consuming(backend, app):
+        wait_for(lambda: len(times) == 4, "the fourth attempt")
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert [pause >= least for pause, least in zip(pauses, (0.3, 0.05, 0.05), strict=True)] == [True] * 3
+    retries = [backend.message_at(MessageQueue("%RETRY%g", 0), offset) for offset in range(3)]
+    assert [(each.message_id, each.reconsume_times, each.tags) for each in retries] == [
+        (sent.message_id, attempt, "paid") for attempt in (1, 2, 3)
+    ]
 
 
 @pytest.mark.guarantee("G22")

@@ -1,4 +1,4 @@
-"""A consumer that is killed while it sends a message back: ``python -m tests.crash.processes.child_retry ROOT POINT``.
+"""A consumer that is killed while it sends a message back: ``tests.crash.processes.child_retry ROOT POINT WAIT``.
 
 Its handler raises, with the kill armed at a crash point of the append of the retry or of the acknowledgement after it.
 """
@@ -17,11 +17,15 @@ from rmqclient.store.crash_points import CrashPoint, arm
 TOPIC, GROUP = "orders", "billing"
 
 
-def main(root: Path, point: CrashPoint) -> None:
+POLICIES = {"level": RetryPolicy(delay_levels=(1,)), "delay": RetryPolicy(delays=(0.5,))}
+"""By what a retry waits for: a delay level, or a delay in the timer."""
+
+
+def main(root: Path, point: CrashPoint, wait: str) -> None:
     """Consume until the kill."""
     app = App(root)
 
-    @app.handler(TOPIC, group=GROUP, retry=RetryPolicy(delay_levels=(1,)))
+    @app.handler(TOPIC, group=GROUP, retry=POLICIES[wait])
     def handle(message: ReceivedMessage) -> None:
         arm(point)
         raise ValueError(message.body)
@@ -32,4 +36,4 @@ def main(root: Path, point: CrashPoint) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), CrashPoint[sys.argv[2]])
+    main(Path(sys.argv[1]), CrashPoint[sys.argv[2]], sys.argv[3])

@@ -213,7 +213,8 @@ def test_another_order_is_refused(app: App, order: Any) -> None:
         ({"batch": True}, "give a batch"),
         ({"order": "key", "batch": Batch(2)}, 'use order="queue", or leave batch out'),
         ({"replies": True, "batch": Batch(2)}, "leave batch out"),
-        ({"order": "queue", "retry": RetryPolicy(delay_levels=(1,))}, "without a delay level"),
+        ({"order": "queue", "retry": RetryPolicy(delay_levels=(1,))}, "without a delay or a delay level"),
+        ({"order": "key", "retry": RetryPolicy(delays=(1.0,))}, "without a delay or a delay level"),
     ],
 )
 def test_options_out_of_their_limits_or_that_do_not_go_together_are_refused(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tarfile
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from rmqclient import Message, Producer, ReceivedMessage, StoreConfig
 from rmqclient.backend import open_backend
 from rmqclient.errors import HandlerError
-from rmqclient.failures.failure import HISTORY, Failure
+from rmqclient.failures.failure import HISTORY, Failure, history
 from rmqclient.failures.retry import Outcome, Retries, RetryPolicy
 from rmqclient.store import Durability, MessageStore, open_store
 from rmqclient.store.kernel._kernel import decode
@@ -46,6 +48,13 @@ def records(store: MessageStore, topic: str) -> list[ReceivedMessage]:
         for queue in store.topics.queues(topic)
         for offset in range(store.topics.max_offset(queue))
     ]
+
+
+def deliver_until(store: MessageStore, now_ms: int) -> None:
+    """Let the timer deliver the messages that are due at a time."""
+    store.timer.now_ms = lambda: now_ms
+    while store.timer.look() == 0:
+        pass
 
 
 def failed(attempt: int, error: BaseException | None = None) -> Failure:
@@ -111,6 +120,54 @@ def test_what_is_set_once_stays_over_many_attempts(store: MessageStore) -> None:
     assert message.properties["mine"] == "yes"
     delays = [each.properties["DELAY"] for each in records(store, "SCHEDULE_TOPIC_XXXX")]
     assert delays == ["3", "4", "5"]
+
+
+@pytest.mark.guarantee("G21")
+def test_with_a_delay_of_its_own_a_retry_waits_in_the_timer(store: MessageStore) -> None:
+    with Producer(store) as producer:
+        sent = producer.send(Message("orders", b"7", tags="paid", keys=("k",), properties={"mine": "yes"}))
+        message = store.read(sent.commit_log_offset)
+        retries = Retries(open_backend(store), "g", RetryPolicy(delays=(90.0, timedelta(days=3))), "me")
+        for attempt, delay_ms in ((1, 90_000), (2, 259_200_000), (3, 259_200_000)):
+            # When an attempt has failed, then it waits for the delay of this attempt
+            before = time.time_ns() // 1_000_000
+            assert retries.send_back(message, failed(attempt)) is Outcome.RETRY
+            (waiting,) = store.timer.pending()
+            assert 0 <= waiting.due_ms - before - delay_ms <= 10_000
+            assert (waiting.topic, waiting.queue_id, waiting.message_id) == ("%RETRY%g", 0, sent.message_id)
+
+            # And it is no message that a sender can cancel: it was delivered
+            assert not producer.cancel(sent.message_id)
+
+            # And it comes out as it went in
+            deliver_until(store, waiting.due_ms)
+            message = records(store, "%RETRY%g")[-1]
+            assert (message.reconsume_times, message.body, message.keys) == (attempt, b"7", ("k",))
+            assert (message.message_id, message.properties["mine"]) == (sent.message_id, "yes")
+            assert len(history(message.properties)) == attempt
+            assert list(store.timer.pending()) == []
+
+
+def test_a_retry_without_a_delay_is_in_the_retry_topic_at_once(store: MessageStore) -> None:
+    with Producer(store) as producer:
+        message = store.read(producer.send(Message("orders", b"7")).commit_log_offset)
+    Retries(open_backend(store), "g", RetryPolicy(delays=(0,)), "me").send_back(message, failed(1))
+    assert [each.body for each in records(store, "%RETRY%g")] == [b"7"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ({"delays": (-1.0,)}, r"delays=\(-1.0,\): delay=-1.0: must be from 0 s"),
+        ({"delays": (timedelta(days=4_000),)}, "must be from 0 s"),
+        ({"delays": ("1",)}, "give a timedelta, or a number of seconds"),
+        ({"delays": 5}, r"must be a tuple of durations, such as \(1.0, 30.0\)"),
+        ({"delays": (1,), "delay_levels": (1,)}, "give one of them"),
+    ],
+)
+def test_delays_that_cannot_be_are_refused(policy: dict[str, Any], words: str) -> None:
+    with pytest.raises(HandlerError, match=words):
+        RetryPolicy(**policy)
 
 
 def test_with_sync_durability_a_retry_is_on_the_disk_before_the_original_is_acknowledged(tmp_path: Path) -> None:
