@@ -177,8 +177,8 @@ class Producer:
     def cancel(self, message_id: str) -> bool:
         """Cancel a message that was sent with ``delay`` or ``deliver_at``, in any process: nobody ever gets it.
 
-        False when it was delivered or cancelled already, or there is none with this id; then nothing was done. Raises
-        as :meth:`send`.
+        False if it was delivered or cancelled before, even if it now waits for a retry, or if no message has this id;
+        then nothing was done. Raises as :meth:`send`.
         """
         cancelled = self._sender.cancel(message_id)
         if self._is_sync:
