@@ -183,8 +183,8 @@ class Producer:
     def cancel(self, message_id: str) -> bool:
         """Cancel a message that any process sent with ``delay`` or ``deliver_at``: no consumer ever gets it.
 
-        Returns False and does nothing when the message was already delivered or cancelled, or does not exist. Raises as
-        :meth:`send`.
+        Returns False and does nothing if the message was delivered or cancelled before, even if it now waits for a
+        retry, or if no message has this id. Raises as :meth:`send`.
         """
         cancelled = self._sender.cancel(message_id)
         if self._is_sync:
