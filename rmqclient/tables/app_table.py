@@ -1,4 +1,4 @@
-"""App table: a table that an application declares when it is imported, and that each of its processes has for itself.
+"""App table: a table that an application declares when it is imported. Each process has a table of its own.
 
 ::
 
@@ -9,7 +9,7 @@
         prices.wait_until_caught_up()   # every price that was sent before this order is known
         price = prices[order.symbol]
 
-It is opened when it is first used in a process, which waits until it has caught up. What it reads then:
+The first use in a process opens the table and waits until it has caught up. What it reads then:
 
 ====================================================  =================================================================
 the table is used                                     it reads, and is closed with
@@ -98,7 +98,7 @@ class AppTables:
 
 
 class AppTable(Mapping[str, Any]):
-    """The present value of each key of a topic, as :class:`rmqclient.Table`. Made by :meth:`rmqclient.App.table`.
+    """The current value of each key of a topic, as :class:`rmqclient.Table`. Made by :meth:`rmqclient.App.table`.
 
     ``tables`` are those of its application.
     """
@@ -135,20 +135,20 @@ class AppTable(Mapping[str, Any]):
         return self.opened.values()
 
     def snapshot(self) -> Snapshot:
-        """Return the table as it is now: a mapping that stays as it is."""
+        """Return a copy of the table as it is now, which does not change."""
         return self.opened.snapshot()
 
     def wait_for(self, sent: SendResult, timeout: Duration | None = None) -> None:
-        """Return when the table knows a message that somebody sent. Raises as :meth:`rmqclient.Table.wait_for`."""
+        """Return when the table knows a message that was sent. Raises as :meth:`rmqclient.Table.wait_for`."""
         self.opened.wait_for(sent, timeout)
 
     def wait_until_caught_up(self, timeout: Duration | None = None) -> None:
-        """Return when the table knows all messages that are there now. Raises TimeoutError, StoreClosed."""
+        """Return when the table knows every message that is in the topic now. Raises TimeoutError, StoreClosed."""
         self.opened.wait_until_caught_up(timeout)
 
     @property
     def opened(self) -> Table:
-        """The table of this process, opened now if it was not. Raises what :class:`rmqclient.Table` raises."""
+        """The table of this process; the first access opens it. Raises what :class:`rmqclient.Table` raises."""
         return self._table or self._open()
 
     def close(self) -> None:

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
 from rmqclient import Message, Producer, StoreConfig
 from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.spark.reading import batches
@@ -38,7 +40,6 @@ from tests.unit.spark.read_rows import (
     rows_of,
 )
 
-pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 
 

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pytest
 import zstandard
 
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
 from rmqclient.spark.reading.batches import BatchReader
 from rmqclient.store.errors import BodyUnreadable
 from rmqclient.store.inspect.view import LocalView
@@ -24,8 +26,6 @@ from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
 from tests.support.written import copy_with_runtime_file, written_store
 from tests.unit.spark.read_rows import FULL, HandMade, Row, Rows, Windows, both, never, row_of
-
-pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 GOLDEN = Path(__file__).parents[2] / "compat" / "golden"
 

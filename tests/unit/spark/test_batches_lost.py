@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
 from rmqclient.spark.reading.batches import BatchReader
 from rmqclient.store import MessageQueue
 from rmqclient.store.inspect.view import LocalView
@@ -28,8 +30,6 @@ from tests.unit.spark.read_rows import (
     row_of,
     rows_of,
 )
-
-pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 
 @pytest.fixture(scope="module")
