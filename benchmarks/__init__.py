@@ -4,7 +4,6 @@
 ``python -m benchmarks render`` writes ``docs/results/benchmarks.md`` from the results of the last runs. No benchmark
 passes or fails: a target stands beside what was measured.
 
-Reading order: ``measure``, ``machine``, ``child``, ``report``; ``traffic``, ``peers``; ``append``, ``consume``,
-``latency``, ``sync``, ``scale``, ``start``; ``spark`` with ``spark_rows``, ``spark_tuples``, ``spark_kafka``,
-``spark_scans``, ``spark_stream``.
+``sending``, ``consuming``, ``starting`` and ``spark`` hold the benchmarks. The files beside them hold what the
+benchmarks share: how they measure, what they run in child processes, and how they report.
 """
