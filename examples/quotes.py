@@ -24,7 +24,7 @@ app = App()
 
 @dataclass
 class Order:
-    """What is asked."""
+    """The request."""
 
     item: str
     count: int
@@ -32,7 +32,7 @@ class Order:
 
 @app.handler("quotes", group="pricing", replies=True)
 def quote(order: Order) -> dict[str, object]:
-    """Return what the order costs; that is the reply."""
+    """Return the price of the order, which is the reply."""
     return {"item": order.item, "total": PRICES[order.item] * order.count}
 
 

@@ -35,7 +35,7 @@ from rmqclient.handler import Batch, Handler, Order, Start
 from rmqclient.names import function_name
 from rmqclient.schedules.cron import MISFIRE_GRACE, Cron, make_cron
 from rmqclient.store import StoreConfig
-from rmqclient.tables.app_table import AppTable
+from rmqclient.tables.app_table import AppTable, AppTables
 
 ROOT_VARIABLE = "RMQ_STORE"
 
@@ -68,6 +68,8 @@ class App:
         self.handlers: list[Handler] = []
         self.crons: list[Cron] = []
         self._root = None if root is None else _absolute(os.fspath(root))
+        self.tables = AppTables(partial(_root_or_variable, self._root))
+        """The tables that were declared here, for the consumer of this application."""
 
     @property
     def root(self) -> Path:
@@ -151,7 +153,7 @@ class App:
 
         Raises InvalidName, and HandlerError for a ``value_type`` that no body can be decoded into.
         """
-        return AppTable(partial(_root_or_variable, self._root), topic, value_type)
+        return AppTable(self.tables, topic, value_type)
 
     def schedule(
         self,

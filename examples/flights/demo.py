@@ -1,4 +1,4 @@
-"""Demo: everything from nothing, and a proof at the end.
+"""Demo: the whole example from an empty directory, with a check at the end.
 
 A supervisor with two workers counts while another process replays the year. Halfway one worker is killed on purpose.
 When both groups have acknowledged everything, what they stored is compared with a plain computation over the dataset.
@@ -35,7 +35,7 @@ FEWEST_FLIGHTS = 1_000
 
 
 class Files:
-    """Where everything lies in the output directory."""
+    """The files in the output directory."""
 
     def __init__(self, output: Path) -> None:
         self.output = output.absolute()
@@ -46,7 +46,7 @@ class Files:
         self.chart = self.output / "delays.png"
 
     def wipe(self) -> None:
-        """Remove what an earlier demonstration left, and nothing else. Raises DemoFailed when it still runs."""
+        """Remove only the files of an earlier demonstration. Raises DemoFailed if it still runs."""
         if self.store.exists() and (pids := _supervisors_of(self.store)):
             raise DemoFailed(
                 f"workers use {self.store}: stop their supervisors first, with kill {' '.join(map(str, pids))}"
@@ -63,7 +63,7 @@ class Files:
 @click.option("--flights", "total", type=click.IntRange(FEWEST_FLIGHTS, FLIGHTS), default=FLIGHTS, show_default=True)
 @click.option("--processes", type=click.IntRange(min=2), default=2, show_default=True)
 def main(output: Path, total: int, processes: int) -> None:
-    """Count the flights of 2013, kill a worker on the way, and check the result. Exit code 1 when it is wrong."""
+    """Count the flights of 2013, kill a worker on the way, and check the result. The exit code is 1 if it is wrong."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the processes started here are stopped
     console = Console()
     files = Files(output)
@@ -119,12 +119,12 @@ def conclude(console: Console, files: Files, takeover: Takeover, total: int) -> 
 
 
 def shortest(path: Path) -> Path:
-    """Return the path from here, when it lies below."""
+    """Return the path relative to the working directory if it lies below, and the whole path otherwise."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _supervisors_of(store: Path) -> set[int]:
-    """Return the processes whose workers use a store; none if it cannot be opened, as nobody else then uses it."""
+    """Return the processes whose workers use a store; empty if it cannot be opened, because no worker uses it then."""
     try:
         with open_store(store, create=False, housekeeping=False) as opened:
             return {status.supervisor_pid for status in opened.workers().all()}
@@ -152,7 +152,7 @@ def _kill_a_worker(store: MessageStore, shown: Display, watched: Processes) -> T
 
 def _worker_table(results: Path, takeover: Takeover) -> Table:
     """Return how much each worker process has counted."""
-    table = report.plain_table("Who counted how many")
+    table = report.plain_table("Counts by worker process")
     table.add_column("Worker process")
     for group in GROUPS:
         table.add_column(group, justify="right")

@@ -18,10 +18,10 @@ _RATE_WINDOW_S = 2.0
 
 
 class Display(Protocol):
-    """What the demonstration shows itself with."""
+    """The display of the demonstration."""
 
     def show(self, counts: Counts) -> None:
-        """Show how far everybody is."""
+        """Show the progress of the replay and of each group."""
 
     def say(self, text: str) -> None:
         """Print a line with the time."""
@@ -86,7 +86,7 @@ class Lines:
         self._console.print(_said(self._begin, text), highlight=False, soft_wrap=True)
 
     def end(self) -> None:
-        """Print the latest counts, unless they have been."""
+        """Print the latest counts, unless they were printed already."""
         if self._latest == self._shown:
             return
         now = time.monotonic()

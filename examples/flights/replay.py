@@ -22,7 +22,7 @@ def message_for(flight: Flight) -> Message:
 
 
 def replay(store: Path, flown: Iterable[Flight]) -> int:
-    """Send a message for each flight, and return how many. The flights of an aircraft go to one queue, in order.
+    """Send a message for each flight, and return their number. The flights of an aircraft go to one queue, in order.
 
     Raises what :meth:`rmqclient.Producer.send` raises.
     """

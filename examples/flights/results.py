@@ -1,17 +1,17 @@
-"""Results: what the handlers have counted, in SQLite, so that a message counts once however often it is delivered.
+"""Results: the handlers' counts, in SQLite, so that a message counts once however often it is delivered.
 
 Delivery is at least once. A handler that was killed between its effect and its acknowledgement runs again, most likely
 in another process, so the effect is keyed by the message id, and the second delivery must find the first one's row.
 
 **One database for each group and queue**, ``<directory>/<group>-<queue id>.sqlite``. A queue has one owner in a group
-at a time, so a database has one writer at a time, and nobody waits for a lock; whoever takes the queue over opens the
-same file and finds what the one before it has counted. A database for each worker process would be as quick and wrong:
-the row of the first delivery would lie in the database of the dead process. One database for all would be right and
+at a time, so a database has one writer at a time, and no process waits for a lock. The next owner opens the
+same file and finds the counts of its predecessor. A database for each worker process would be as quick, but wrong:
+the row of the first delivery would lie in the database of the dead process. One database for all would be right, but
 slow: SQLite has one writer at a time and lets the others sleep. A worker that was stopped, lost its queue and wakes up
 in the middle of a handler may still write beside the new owner; the busy timeout and the key make that harmless.
 
-**One transaction for each message, no batches.** To return is to acknowledge, so what a handler did must survive the
-death of its process before it returns. In WAL mode a commit has handed its bytes to the kernel, where ``kill -9``
+**One transaction for each message, no batches.** To return is to acknowledge, so a handler's effect must survive the
+death of its process before that. In WAL mode a commit has handed its bytes to the kernel, where ``kill -9``
 cannot reach them. ``synchronous=NORMAL`` does not flush at a commit, which would only matter to a power cut, where
 SQLite then loses the last commits and the store, with its default durability, the last half second.
 """

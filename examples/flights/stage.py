@@ -1,7 +1,7 @@
-"""Stage: the processes of the demonstration, and what can be seen of them through the store.
+"""Stage: the processes of the demonstration, as they are seen through the store.
 
-The supervisor with its workers is one process tree, the replay another. Nothing is asked of them directly: how far they
-are, and who has which queue, stands in the store.
+The supervisor with its workers is one process tree, the replay another. The demonstration does not ask them: the
+store shows how far they are, and which worker has which queue.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from rmqclient.store import MessageStore, WorkerState
 
 REPOSITORY = Path(__file__).parents[2]
 STALL_LIMIT_S = 60.0
-"""Nothing here takes so long without any progress, unless something is broken."""
+"""Longer than any wait without progress, unless something is broken."""
 
 _LOOK_INTERVAL_S = 0.02
 _STOP_TIMEOUT_S = 40.0
 
 
 class DemoFailed(Exception):
-    """The demonstration did not go as it must. The text says what happened."""
+    """The demonstration failed. The text says what happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How far everybody is."""
+    """The progress of the replay and of each group."""
 
     sent: int
     acknowledged: dict[str, int]
@@ -43,7 +43,7 @@ class Counts:
 
     @property
     def slowest(self) -> int:
-        """What every group has reached."""
+        """The number of messages that every group has handled."""
         return min(self.acknowledged.values())
 
 
@@ -53,23 +53,23 @@ class Victim:
 
     pid: int
     epochs: dict[tuple[str, int], int]
-    """Of the queues that it has, by group and queue id. The next owner has a greater one."""
+    """The epochs of its queues, by group and queue id. The next owner has a greater epoch."""
 
     def queues(self, group: str) -> list[int]:
-        """Return the ids of the queues that it has in a group."""
+        """Return the ids of its queues in a group."""
         return sorted(queue_id for name, queue_id in self.epochs if name == group)
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What became of the queues of a killed worker."""
+    """The fate of the queues of a killed worker."""
 
     victim: Victim
     heirs: tuple[int, ...]
-    """Process ids of the workers that had them next."""
+    """Process ids of their next owners."""
 
     seconds: float
-    """From the kill until the last of them had a new owner."""
+    """From the kill until the last queue had a new owner, in seconds."""
 
 
 class Processes:
@@ -169,7 +169,7 @@ def wait_for_workers(store: MessageStore, watched: Processes, workers: int) -> N
 
 
 def choose_victim(store: MessageStore) -> Victim:
-    """Return a worker that has queues in every group. Raises DemoFailed when there is none."""
+    """Return a worker that has queues in every group. Raises DemoFailed if no worker has."""
     owners = queues_by_owner(store)
     for pid in ready_workers(store):
         epochs = {queue: epoch for queue, (owner, epoch) in owners.items() if owner == pid}
@@ -179,7 +179,7 @@ def choose_victim(store: MessageStore) -> Victim:
 
 
 def kill(store: MessageStore, victim: Victim, processes: Processes) -> Takeover:
-    """Kill a worker, and wait until others have taken all of its queues over. Raises DemoFailed when nobody does."""
+    """Kill a worker, and wait until others have taken over all of its queues. Raises DemoFailed if they do not."""
     begin = time.monotonic()
     os.kill(victim.pid, signal.SIGKILL)
     while True:

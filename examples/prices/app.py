@@ -1,4 +1,4 @@
-"""The application: what each order is worth, by the last price of its symbol that was sent before it.
+"""The application: it values each order by the last price of its symbol that was sent before the order.
 
 ``rmq run examples.prices.app:app --processes 2`` runs it. The store is the directory in ``RMQ_STORE``, or
 ``demo-output/prices``. Valuations go to a topic that is a table, too: ``rmq topic table valuations``.
@@ -15,12 +15,12 @@ from rmqclient import App, Message, Producer, RetryPolicy
 app = App(os.environ.get("RMQ_STORE", "demo-output/prices"))
 
 prices = app.table("prices", value_type=Price)
-"""Each worker has its own, in memory, and follows what is sent."""
+"""Each worker has its own table, in memory, and follows the topic."""
 
 
 @app.handler("orders", group="valuation", threads=4, retry=RetryPolicy(delays=(1.0,)))
 def value(order: Order) -> None:
-    """Send what an order is worth; one whose symbol has no price yet comes again after a second."""
+    """Send the value of an order. An order whose symbol has no price yet comes again after a second."""
     prices.wait_until_caught_up()
     valuation = Valuation(order.symbol, order.shares * prices[order.symbol].cents)
     results().send(Message("valuations", valuation, keys=f"{order.number}"), f"{order.number}")
@@ -28,5 +28,5 @@ def value(order: Order) -> None:
 
 @cache
 def results() -> Producer:
-    """Return what the handler sends with, the same for all calls in this process."""
+    """Return the producer of the handler, the same for all calls in this process."""
     return Producer(app.root)

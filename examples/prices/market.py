@@ -1,4 +1,4 @@
-"""The market: what is sent.
+"""The market: the messages.
 
 Prices go to one queue for each symbol, because they are sent with it as their sharding key.
 """
@@ -13,13 +13,13 @@ SYMBOLS = ("AAPL", "AMZN", "GOOG", "IBM", "INTC", "MSFT", "NVDA", "ORCL", "TSLA"
 
 
 class Price(msgspec.Struct):
-    """What one share costs, in cents."""
+    """The price of one share, in cents."""
 
     cents: int
 
 
 class Order(msgspec.Struct):
-    """So many shares, please."""
+    """An order for some shares."""
 
     number: int
     symbol: str
@@ -27,7 +27,7 @@ class Order(msgspec.Struct):
 
 
 class Valuation(msgspec.Struct):
-    """What an order is worth, in cents."""
+    """The value of an order, in cents."""
 
     symbol: str
     cents: int

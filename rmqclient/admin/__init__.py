@@ -18,7 +18,6 @@ from rmqclient.admin.infos import (
     TopicInfo,
 )
 from rmqclient.store import open_store
-from rmqclient.store.inspect.broker_conf import broker_conf
 
 __all__ = [
     "Admin",
@@ -31,6 +30,5 @@ __all__ = [
     "SeekInfo",
     "Subscription",
     "TopicInfo",
-    "broker_conf",
     "open_store",
 ]

@@ -1,4 +1,4 @@
-"""Pull consumer: reads queues at offsets of the caller's choice, and keeps a group's offsets when told to.
+"""Pull consumer: reads queues at any offset, and keeps a group's offsets if the caller commits them.
 
 ::
 
@@ -10,8 +10,9 @@
                 offset = result.next_offset
                 consumer.commit(queue, offset)
 
-It is no member of its group and has no queue to itself: who pulls what is up to the caller. So ``commit`` is refused
-while a member of the group (a handler of an :class:`rmqclient.App`) has the queue: it would undo its acknowledgements.
+A pull consumer is not a member of its group and owns no queue: the caller decides which process pulls what. So
+``commit`` is refused while a member of the group, a handler of an :class:`rmqclient.App`, has the queue: the commit
+would undo the acknowledgements of that member.
 """
 
 from __future__ import annotations

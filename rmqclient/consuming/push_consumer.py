@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmqclient.backend import Place, open_backend
-from rmqclient.backend.local import LocalBackend
 from rmqclient.backend.protocols import Backend, Members, Membership
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.broadcast import DroppedFailures, group_of_member
@@ -35,7 +34,7 @@ from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer
 from rmqclient.store import MessageQueue, boottime, check_client_id, default_client_id
 from rmqclient.store.errors import QueueError
-from rmqclient.tables import app_table
+from rmqclient.tables.app_table import AppTables
 
 _log = logging.getLogger(__name__)
 
@@ -95,6 +94,7 @@ class PushConsumer:
     the schedules of the application, which send while the consumer takes messages. ``client_id`` names this process
     among the members of its groups; the default has the host, the process id and a random part. Broadcast handlers keep
     their offsets under ``member_name``, which must be the same after a restart; the default is the given ``client_id``.
+    ``tables`` are the tables of the application: they read the same backend while the consumer runs.
 
     Raises InvalidName for a client id that is empty, too long or not printable, and what
     :func:`rmqclient.backend.open_backend` raises.
@@ -109,11 +109,13 @@ class PushConsumer:
         member_name: str | None = None,
         config: ConsumerConfig | None = None,
         crons: Sequence[Cron] = (),
+        tables: AppTables | None = None,
     ) -> None:
         self.client_id = default_client_id() if client_id is None else check_client_id(client_id)
         self._backend = open_backend(place, create=False)
         self._members = self._backend.members()
         self._crons = crons
+        self._tables = tables
         self._cron_threads: list[threading.Thread] = []
         self._sending_ended = threading.Event()
         self._member_name = member_name or client_id
@@ -134,8 +136,8 @@ class PushConsumer:
         Raises SubscriptionMismatch, ClientIdInUse, TableFull and StoreBusy. A broadcast handler raises HandlerError
         when the member has no name, and InvalidName. No group is joined then.
         """
-        if isinstance(self._backend, LocalBackend):
-            app_table.serve(self._backend.store)
+        if self._tables is not None:
+            self._tables.serve(self._backend)
         try:
             self._join()
         except BaseException:
@@ -191,7 +193,7 @@ class PushConsumer:
     def close(self) -> None:
         """Leave the groups; other members take the queues over at once. Closing twice does nothing.
 
-        Tables of the application that read this store are closed.
+        The tables of the application are closed.
         """
         self.stop_taking()
         self._closing.set()
@@ -203,8 +205,8 @@ class PushConsumer:
         for each in joined:
             if each.rebalancer.release_all():
                 each.membership.leave()
-        if isinstance(self._backend, LocalBackend):
-            app_table.leave(self._backend.store)
+        if self._tables is not None:
+            self._tables.leave(self._backend)
         self._backend.close()
 
     @property

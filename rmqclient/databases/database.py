@@ -1,6 +1,6 @@
-"""What outbox and inbox ask of a database: SQLite by sqlite3, PostgreSQL by psycopg.
+"""Database: what the outbox and the inbox ask of SQLite (sqlite3) and of PostgreSQL (psycopg).
 
-Statements are written with ``?`` for a value and ``{table}`` for the name of the table.
+A statement has ``?`` for each value and ``{table}`` for the name of the table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _IDLE, _FAILED = 0, 3
 
 
 class Cursor(Protocol):
-    """What is used of a cursor of the DB API."""
+    """The part of a DB API cursor that is used here."""
 
     @property
     def rowcount(self) -> int:
@@ -36,7 +36,7 @@ class Connection(Protocol):
     """A connection of sqlite3 or psycopg."""
 
     def cursor(self) -> Cursor:
-        """Return what runs statements in the connection's transaction."""
+        """Return a cursor, which runs statements in the connection's transaction."""
 
     def commit(self) -> None:
         """End the transaction."""
@@ -49,17 +49,17 @@ class Connection(Protocol):
 
 
 def check_table(table: str) -> str:
-    """Return a name that a table can have in both databases without quotes. Raises ValueError."""
+    """Return ``table`` if both databases accept it as a name without quotes. Raises ValueError."""
     if not _TABLE.fullmatch(table):
         raise ValueError(f"table={table!r}: give a letter and at most 40 letters, digits or _")
     return table
 
 
 def execute(connection: Connection, table: str, statement: str, values: Sequence[Any] = ()) -> Cursor:
-    """Run one statement; return its cursor. Raises TypeError for a connection that is to be awaited."""
+    """Run one statement; return its cursor. Raises TypeError for a connection whose methods are coroutines."""
     if inspect.iscoroutinefunction(connection.commit):
         raise TypeError(
-            f"{type(connection).__name__} is to be awaited: give a connection that is not, as psycopg.connect()"
+            f"{type(connection).__name__} has coroutines for methods: give a connection like psycopg.connect() makes"
         )
     cursor = connection.cursor()
     statement = statement.replace("{table}", table)
@@ -74,9 +74,9 @@ def is_sqlite(connection: Connection) -> bool:
 
 @contextmanager
 def transaction(connection: Connection) -> Iterator[None]:
-    """Commit at the end of the block what it has done, or undo it; begin a transaction unless there is one.
+    """Commit at the end of the block, and roll back if it raises. Begins a transaction if none is open.
 
-    Raises RuntimeError instead of a commit that the database would turn into its opposite.
+    Raises RuntimeError if a statement has failed: the database would answer a commit by a rollback.
     """
     begins = commits_by_itself(connection)
     try:
@@ -85,33 +85,33 @@ def transaction(connection: Connection) -> Iterator[None]:
         yield
         if _status(connection) == _FAILED:
             raise RuntimeError(
-                "a statement of this transaction has failed, and so the database can only undo it: let the error out "
-                "of the block, or set a savepoint around what may fail"
+                "a statement of this transaction has failed, so the database can only roll back: let the error out of "
+                "the block, or set a savepoint around a statement that may fail"
             )
         _end(connection, "COMMIT" if begins else None, connection.commit)
     except BaseException:
-        with contextlib.suppress(Exception):  # the connection may be what has failed; nothing is committed then
+        with contextlib.suppress(Exception):  # the connection itself may have failed: then nothing is committed
             _end(connection, "ROLLBACK" if begins else None, connection.rollback)
         raise
 
 
 def commits_by_itself(connection: Connection) -> bool:
-    """Tell whether a connection is in no transaction, and the next statement would be committed at once."""
+    """Tell whether a connection is outside of a transaction and would commit the next statement at once."""
     if isinstance(connection, sqlite3.Connection):
-        # The second is how Python 3.12 and later say it
+        # Python 3.12 and later have the attribute autocommit for it
         is_told_to = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
         return is_told_to and not connection.in_transaction
     return bool(getattr(connection, "autocommit", False)) and _status(connection) == _IDLE
 
 
 def _status(connection: Connection) -> int | None:
-    """Return what psycopg knows of the transaction (libpq's PQtransactionStatus); None of another connection."""
+    """Return the transaction's status by psycopg (libpq's PQtransactionStatus); None for another connection."""
     info = getattr(connection, "info", None)
     return None if info is None else info.transaction_status
 
 
 def _end(connection: Connection, statement: str | None, method: Callable[[], None]) -> None:
-    """End a transaction as it was begun: methods of a connection can do nothing when it commits by itself."""
+    """End a transaction the way it was begun: a connection that commits by itself has methods that do nothing."""
     if statement is None:
         method()
     else:

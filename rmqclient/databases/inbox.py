@@ -1,4 +1,4 @@
-"""Inbox: what a handler does to a database is done once, however often its message comes.
+"""Inbox: a handler changes a database once, however often its message is delivered.
 
 ::
 
@@ -11,24 +11,26 @@
             if is_first:
                 connection.execute("UPDATE account SET ...")
 
-The message goes into a table of the same database, by group and message id, in the transaction of the handler's own
-changes. So the row is there if and only if the changes are:
+The inbox writes the group and the message id into a table of the same database, in the transaction of the handler's
+own changes. So the row exists if and only if the changes do:
 
 ===========================================  ==========================================================================
 the process dies, or the handler raises      then
 ===========================================  ==========================================================================
 before the commit                            the database undoes row and changes; the next delivery does them
-after the commit, before the message is      the next delivery finds the row: ``is_first`` is false, the message is
-acknowledged                                 acknowledged and nothing done
+after the commit, before the message is      the next delivery finds the row: ``is_first`` is false, and the message is
+acknowledged                                 acknowledged without any change
 ===========================================  ==========================================================================
 
-A message that comes to two processes at once, as after a handler was taken for dead, makes the second one wait for the
-first one's transaction, and do what that did not. A wait that the database ends, after ``timeout`` of sqlite3, raises
-its error, as does a conflict that a serializable transaction has; the handler then fails, and the message comes again.
+If a message comes to two processes at once, as it does when a slow handler was taken for dead, the second process waits
+for the transaction of the first. If the first rolls back, the second does the work. When the database ends the wait,
+after the ``timeout`` of sqlite3, or finds a conflict between serializable transactions, it raises an error. Then the
+handler fails, and the message comes again.
 
 The message id is the one that the sender gave the message [UNIQ_KEY]. Retries, dead letters that are sent again,
-delayed and transactional messages keep it, and so does a second copy of any record. What two sends have in common only
-the application knows: give it as ``key``. A message of a client that gave no id has that of its first record.
+delayed and transactional messages keep it, and so does a second copy of any record. Two sends have different ids: if
+they mean the same to the application, give what they have in common as ``key``. A message of a client that gave no id
+has the id of its first record.
 """
 
 from __future__ import annotations
@@ -50,14 +52,14 @@ _COLUMNS = """
 
 
 class Inbox:
-    """The messages that a group has handled, in one database. Holds no connection: each call gets one."""
+    """The messages that a group has handled, in one database. It holds no connection: each call is given one."""
 
     def __init__(self, group: str, table: str = "rmq_inbox") -> None:
         self.group = check_group(group)
         self.table = check_table(table)
 
     def create(self, connection: Connection) -> None:
-        """Make the table unless it is there, and commit that. Groups may share it."""
+        """Make the table if it does not exist, and commit that. Groups may share a table."""
         kind = " WITHOUT ROWID" if is_sqlite(connection) else ""
         execute(connection, self.table, f"CREATE TABLE IF NOT EXISTS {{table}} ({_COLUMNS}){kind}")
         execute(connection, self.table, "CREATE INDEX IF NOT EXISTS {table}_old ON {table} (group_name, handled_at)")
@@ -65,11 +67,11 @@ class Inbox:
 
     @contextmanager
     def once(self, connection: Connection, message: ReceivedMessage, *, key: str | None = None) -> Iterator[bool]:
-        """Open a transaction that gives whether the group handles this message for the first time.
+        """Open a transaction, and tell its block whether the group handles this message for the first time.
 
-        The end of the block commits it, an exception undoes it. A transaction that is open already is gone on with and
-        ends here, too. Raises what the database raises, also for the commit, and RuntimeError when a statement has
-        failed and the block went on: nothing can be committed then. The handler must raise these as well.
+        The end of the block commits, and an exception rolls back. If a transaction is already open, the block continues
+        it, and it ends here, too. Raises what the database raises, also for the commit, and RuntimeError if a statement
+        failed and the block went on: then nothing can be committed. The handler must let these errors out.
         """
         with transaction(connection):
             yield self.add(connection, message, key=key)
@@ -77,11 +79,11 @@ class Inbox:
         reach(CrashPoint.INBOX_COMMITTED)
 
     def add(self, connection: Connection, message: ReceivedMessage, *, key: str | None = None) -> bool:
-        """Write a message down in the present transaction of ``connection``; tell whether it was not there.
+        """Write a message down in the current transaction of ``connection``; return whether it was new.
 
-        For a transaction that the handler ends, such as one for a whole batch. Waits for another transaction that has
-        written it down and not ended. Raises ValueError outside of a transaction, where the row would be there whatever
-        comes later, and for an empty ``key``; and what the database raises.
+        This is for a transaction that the handler ends itself, such as one for a whole batch. If another open
+        transaction has written the message down, this waits for its end. Raises ValueError outside of a transaction,
+        where the row would stay whatever happens later, and for an empty ``key``; and what the database raises.
         """
         if commits_by_itself(connection):
             raise ValueError(
@@ -102,15 +104,15 @@ class Inbox:
         return written == 1
 
     def forget_before(self, connection: Connection, moment: datetime) -> int:
-        """Delete the group's rows from before a time, in the connection's transaction; return how many.
+        """Delete the group's rows from before a time, in the connection's transaction; return how many there were.
 
-        A message whose row is gone is handled as a new one if it comes again. It can as long as the store keeps it,
-        as a retry or a dead letter for as long again each, and by a seek.
+        If the message of a deleted row comes again, it is handled as new. It can come again as long as the store keeps
+        it; a retry or a dead letter keeps it as long again, and a seek goes back to it.
         """
         deleted = "DELETE FROM {table} WHERE group_name = ? AND handled_at < ?"
         return execute(connection, self.table, deleted, (self.group, int(moment.timestamp() * 1_000))).rowcount
 
 
 def identity_of(message: ReceivedMessage) -> str:
-    """Return what a message is known by through retries, dead letters and delays."""
+    """Return the id that a message keeps through retries, dead letters and delays."""
     return message.properties.get("UNIQ_KEY") or origin_message_id(message)

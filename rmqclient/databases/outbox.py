@@ -1,4 +1,4 @@
-"""Outbox: a database transaction and a send are one thing, without two-phase commit.
+"""Outbox: a database transaction and a send happen together or not at all, without two-phase commit.
 
 ::
 
@@ -12,25 +12,25 @@
     with Relay("./store", outbox, lambda: sqlite3.connect("shop.db")) as relay:
         relay.run(ended)                               # in any process; a second one waits for the first to end
 
-The row is there if and only if the transaction was committed. A relay, of which one works at a time, goes through rows
-in three steps, and can be killed anywhere:
+The row exists if and only if the transaction was committed. One relay at a time handles the rows, in three steps, and
+can be killed anywhere:
 
 =================  ====================================  ==============================================================
 step               what the database then says           what the next relay does with the row
 =================  ====================================  ==============================================================
-claim, committed   ``state`` 1: it may have been sent    looks for a message with the row's unique key in the store:
-                                                         marks it if there is one, frees it if not
+claim, committed   ``state`` 1: it may have been sent    looks in the store for a message with the row's unique key:
+                                                         if it finds one, it marks the row; otherwise it frees the row
 send, flushed      the same                              the same
 mark, committed    ``state`` 2, with its message id      nothing
 =================  ====================================  ==============================================================
 
-So each row is sent once. The unique key is one of the message's keys, ``outbox-`` and 32 digits, and so also what a
-handler can know it by. A row whose message the store refuses for good gets state 3 and says why.
+So each row is sent once. The unique key, ``outbox-`` and 32 digits, is one of the message's keys, so a handler can
+recognise the message by it, too. If the store refuses a message for good, its row gets state 3 and the reason.
 
-What that rests on: a relay's lock goes when its process dies (a lock of the file beside an SQLite database, an advisory
-lock of a PostgreSQL session); an append that a death interrupted is settled before it is looked for; and the row is
-marked when the message is on the disk. Rows leave in the order of their numbers. With PostgreSQL that is the order in
-which transactions wrote them, and not the order in which they were committed.
+This rests on three facts. The lock of a relay ends when its process dies: a lock of the file beside an SQLite database,
+an advisory lock of a PostgreSQL session. An append that a death interrupted is settled before the message is looked
+for. And the row is marked only when the message is on disk. Rows are sent in the order of their numbers. With
+PostgreSQL that is the order in which transactions wrote them, which can differ from the order of their commits.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _log = logging.getLogger(__name__)
 
 _NEW, _CLAIMED, _SENT, _REFUSED = range(4)
 _LOCK_CLASS = int.from_bytes(b"rmqo", "big")
-"""First half of the advisory locks of this module, so that they are not those of others."""
+"""First half of the advisory locks of this module, which keeps them apart from the locks of other programs."""
 _FIELDS = "id, unique_key, topic, body, tags, keys, properties, flag, sharding_key"
 _COLUMNS = """
     unique_key TEXT NOT NULL UNIQUE, topic TEXT NOT NULL, body {bytes} NOT NULL, tags TEXT, keys TEXT NOT NULL,
@@ -101,13 +101,13 @@ class Row(NamedTuple):
 
 
 class Outbox:
-    """The outbox table of one database. Holds no connection: each call gets one."""
+    """The outbox table of one database. It holds no connection: each call is given one."""
 
     def __init__(self, table: str = "rmq_outbox") -> None:
         self.table = check_table(table)
 
     def create(self, connection: Connection) -> None:
-        """Make the table unless it is there, and commit that."""
+        """Make the table if it does not exist, and commit that."""
         number = "INTEGER PRIMARY KEY AUTOINCREMENT" if is_sqlite(connection) else "BIGSERIAL PRIMARY KEY"
         columns = _COLUMNS.format(bytes="BLOB" if is_sqlite(connection) else "BYTEA")
         self.execute(connection, "CREATE TABLE IF NOT EXISTS {table}" + f" (id {number}, {columns})")
@@ -117,10 +117,10 @@ class Outbox:
         connection.commit()
 
     def add(self, connection: Connection, message: Message, sharding_key: str | None = None) -> str:
-        """Write a message into the present transaction of ``connection``; return its unique key.
+        """Write a message in the current transaction of ``connection``; return its unique key.
 
-        It is sent if that transaction is committed. Raises ValueError outside of one, because the message would be sent
-        whatever comes later, and what the database raises.
+        The message is sent if that transaction is committed. Raises ValueError outside of a transaction, because the
+        message would be sent whatever happens later, and what the database raises.
         """
         if commits_by_itself(connection):
             raise ValueError(
@@ -151,12 +151,12 @@ class Outbox:
         return self.execute(connection, "DELETE FROM {table} WHERE state = ?", (_SENT,)).rowcount
 
     def rows(self, connection: Connection, state: int, limit: int) -> list[Row]:
-        """Return the first rows of a state."""
+        """Return the first ``limit`` rows in a state."""
         chosen = "SELECT {fields} FROM {table} WHERE state = ? ORDER BY id LIMIT ?"
         return [Row(*fields) for fields in self.execute(connection, chosen, (state, limit)).fetchall()]
 
     def mark(self, connection: Connection, row: Row, state: int, message_id: str | None, refusal: str | None) -> None:
-        """Write down what became of a row."""
+        """Set the state of a row, and the message id or the reason of the refusal."""
         changed = "UPDATE {table} SET state = ?, message_id = ?, refusal = ? WHERE id = ?"
         self.execute(connection, changed, (state, message_id, refusal, row.id))
 
@@ -166,9 +166,9 @@ class Outbox:
 
 
 class Relay:
-    """Sends what is in an outbox; a context manager. ``connect`` opens a connection that nobody else uses.
+    """Sends the messages of an outbox; a context manager. ``connect`` opens a connection for the relay alone.
 
-    ``root`` is the directory of a store, or an open store. Bodies are compressed as :class:`Producer` does it.
+    ``root`` is the directory of a store or an open store. Bodies are compressed as by :class:`Producer`.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class Relay:
         self._is_settled = False
 
     def run(self, ended: threading.Event) -> None:
-        """Send what there is and what comes, until ``ended`` is set; failures are reported and tried again."""
+        """Send messages as they come, until ``ended`` is set. Failures are logged and retried."""
         while not ended.is_set():
             try:
                 sent = self.send()
@@ -218,9 +218,9 @@ class Relay:
                 ended.wait(self._interval_s)
 
     def send(self) -> int:
-        """Send one batch; return how many rows were dealt with: 0 when none waits, or another relay is at work.
+        """Send one batch; return how many rows were handled: 0 when no row waits or another relay is at work.
 
-        Raises what the database raises, and what a send raises; rows then wait for the next call.
+        Raises what the database raises and what a send raises. The rows then wait for the next call.
         """
         try:
             connection = self._connected()
@@ -276,7 +276,7 @@ class Relay:
             return error
 
     def _settle(self, connection: Connection) -> None:
-        """Find out which rows were sent by a relay that did not live to mark them, or that failed."""
+        """Find out which claimed rows were sent, after a relay died or failed before it marked them."""
         self._store.settle_appends()
         while rows := self._outbox.rows(connection, _CLAIMED, self._batch):
             flushed_to = 0
@@ -293,7 +293,7 @@ class Relay:
         self._is_settled = True
 
     def _connected(self) -> Connection | None:
-        """Return the connection, when this relay is the one at work."""
+        """Return the connection if this relay is the one at work, else None."""
         if self._connection is None:
             connection = self._connect()
             try:
@@ -323,7 +323,7 @@ _Lock = Callable[[], None]
 
 
 def _lock_of(outbox: Outbox, connection: Connection) -> _Lock | None:
-    """Become the only relay; return what ends that after the connection is closed. None when there is one already."""
+    """Become the only relay; return what ends that after the connection is closed. None if another relay is at work."""
     if isinstance(connection, sqlite3.Connection):
         return _lock_beside(outbox, connection)
     number = zlib.crc32(outbox.table.encode()) - 2**31  # a signed integer of 32 bits

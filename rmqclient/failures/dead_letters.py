@@ -1,20 +1,20 @@
-"""Dead letters: what groups have given up, and sending it again when the handler is mended.
+"""Dead letters: the messages that groups have given up, and sending them again once the handler is mended.
 
-The messages stand in ``%DLQ%group`` until retention removes them. What was replayed or purged is remembered in
-``config/deadLetters.jsonl``, one line for each, written with one ``write`` after the replay was stored and flushed when
-a command ends::
+The messages stay in ``%DLQ%group`` until retention removes them. ``config/deadLetters.jsonl`` records each replayed or
+purged one in a line of its own, which is written with one ``write`` after the replay was stored, and flushed when the
+command ends::
 
     {"topic": "%DLQ%billing", "queue_offset": 7, "message_id": "7F00...", "done": "replayed", "at": 1792000000000}
 
-Before a replay another line says ``"done": "begun"``, and in ``to`` the topic, the queue id and the queue offset from
-which on the message can stand then. After a kill between the two lines the next replay looks there, and sends the
-message only if it is not there. A power cut that takes the lines and leaves the message leads to one replay more. The
-message id keeps a line from being read for another message that got the queue offset after a power cut. One command at
-a time writes: it holds an exclusive ``flock`` on the file.
+Before a replay another line says ``"done": "begun"``, and ``to`` has the topic, the queue id and the first queue offset
+that the replayed message can get. After a kill between the two lines the next replay searches from there, and sends the
+message only if it finds none. If a power cut takes the lines and leaves the message, it is replayed once more. The
+message id in a line protects another message that gets the same queue offset after a power cut. One command at a time
+writes: it holds an exclusive ``flock`` on the file.
 
-A replay keeps the message id, so that a handler that keys its effect by it has it once, also in other groups of the
-topic: they get the message again. It has the keys, the tag, the sharding key and the application's properties, no
-failures, and ``ORIGIN_MESSAGE_ID`` of the first record.
+A replay keeps the message id, so that a handler that keys its effect by the id has the effect once. That matters for
+the other groups of the topic, too, which get the message again. The replay has the keys, the tag, the sharding key and
+the application's properties, an empty history, and ``ORIGIN_MESSAGE_ID`` of the first record.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Name: TypeAlias = tuple[str, int, str]
 """Dead letter topic, queue offset there, message id."""
 
 Place: TypeAlias = tuple[MessageQueue, int]
-"""A queue, and the offset from which on a replay stands there that was begun."""
+"""A queue, and the first offset there that a begun replay can have."""
 
 _JOURNAL = Path("config", "deadLetters.jsonl")
 _KEPT = frozenset(("KEYS", "TAGS", "UNIQ_KEY", "__SHARDINGKEY", "ORIGIN_MESSAGE_ID"))
@@ -57,7 +57,7 @@ class DeadLetter:
     group: str
     message: ReceivedMessage
     done: Done | None
-    """What became of it here; None for one that waits."""
+    """Whether it was replayed or purged; None for one that waits."""
 
     @property
     def topic(self) -> str:
@@ -71,25 +71,25 @@ class DeadLetter:
 
     @property
     def failures(self) -> list[dict[str, Any]]:
-        """Its history, oldest failure first (:mod:`rmqclient.failures.failure`). Empty when a broker gave it up."""
+        """Its history, oldest failure first (:mod:`rmqclient.failures.failure`). Empty if a broker gave it up."""
         return history(self.message.properties)
 
     @property
     def error(self) -> str:
-        """The last failure in one line, empty when nothing is known."""
+        """The last failure in one line; empty if the history is."""
         last = self.failures[-1:]
         return f"{last[0].get('error')}: {last[0].get('text')}" if last else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which dead letters; every condition must hold."""
+    """A choice of dead letters; every condition must hold."""
 
     topic: str | None = None
     """Where they failed first."""
 
     error: str | None = None
-    """Part of the last failure, in any case of letters."""
+    """Part of the text of the last failure; upper and lower case are the same."""
 
     since_ms: int | None = None
     """Given up at this time or later, ms since the epoch."""
@@ -100,10 +100,10 @@ class Selection:
     """Only these."""
 
     done: bool = False
-    """Also those that were replayed or purged already."""
+    """Replayed and purged ones, too."""
 
     def has(self, letter: DeadLetter) -> bool:
-        """Tell whether a dead letter is one of them."""
+        """Tell whether every condition holds for a dead letter."""
         return (
             (self.done or letter.done is None)
             and self.topic in (None, letter.topic)
@@ -137,7 +137,7 @@ def groups(store: MessageStore) -> list[GroupLetters]:
 
 
 def select(store: MessageStore, group: str, selection: Selection, limit: int | None = None) -> Iterator[DeadLetter]:
-    """Yield dead letters of a group, the oldest first; none when it never had any. Damaged ones are passed over."""
+    """Yield the chosen dead letters of a group, the oldest first. Damaged ones are passed over."""
     settled = _settled(store)
     found = 0
     for message in _messages(store, dead_letter_topic(group)):
@@ -202,10 +202,10 @@ def _messages_of(store: MessageStore, queue: MessageQueue, offsets: range) -> It
 
 
 def _queue_for(store: MessageStore, letter: DeadLetter) -> MessageQueue:
-    """Choose as a producer does: by sharding key (SelectMessageQueueByHash), else one queue after the other."""
+    """Choose as a producer does: by sharding key (SelectMessageQueueByHash), or in turn if there is no key."""
     try:
         queues = store.topics.queues(letter.topic)
-    except UnknownTopic:  # made again: somebody consumes it, or will
+    except UnknownTopic:  # created again: a group consumes it, or will
         queues = store.topics.create(letter.topic, store.config.default_queue_count)
     key = letter.message.sharding_key
     if key is None and store.topics.is_compact(letter.topic):
@@ -221,7 +221,7 @@ def _name(message: ReceivedMessage) -> Name:
 
 
 def _landed(store: MessageStore, group: str) -> Iterator[DeadLetter]:
-    """Yield the dead letters whose replay was stored, and cut short before that was written down."""
+    """Yield the dead letters whose replay was stored, but ended before its line was written."""
     if begun := {name: place for name, place in _last_entries(store).items() if not isinstance(place, str)}:
         store.settle_appends()
         for letter in select(store, group, Selection(among=frozenset(begun), done=True)):
@@ -234,12 +234,12 @@ def _landed(store: MessageStore, group: str) -> Iterator[DeadLetter]:
 
 
 def _settled(store: MessageStore) -> dict[Name, Done]:
-    """Return what became of dead letters. One that was to be replayed again, and maybe was not, waits."""
+    """Return which dead letters were replayed or purged. One whose last replay may have failed waits."""
     return {name: done for name, done in _last_entries(store).items() if isinstance(done, str)}
 
 
 def _last_entries(store: MessageStore) -> dict[Name, Done | Place]:
-    """Return the last line about each dead letter: what was done, or where to what was begun."""
+    """Return the last line about each dead letter: what was done, or the place of a begun replay."""
     try:
         lines = (store.root / _JOURNAL).read_bytes().splitlines()
     except FileNotFoundError:
@@ -257,7 +257,7 @@ def _entries(lines: Iterable[bytes]) -> Iterator[tuple[Name, Done | Place]]:
                 yield name, (MessageQueue(topic, queue_id), start)
             else:
                 yield name, entry["done"]
-        except (ValueError, KeyError, TypeError):  # torn by a power cut, or rubbish: its message is replayed once more
+        except (ValueError, KeyError, TypeError):  # torn by a power cut, or not ours: its message is replayed once more
             continue
 
 

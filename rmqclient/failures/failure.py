@@ -1,17 +1,18 @@
-"""Failure: why a delivery attempt failed, and the history of failures that a message takes along.
+"""Failure: why a delivery attempt failed, and the history of failures that a message carries.
 
-The history is one property of our own, ``RMQ_FAILURES``, a JSON array with one object per failed attempt, the oldest
-first. RocketMQ reads it as a property of the application. Keys::
+The history is one property, ``RMQ_FAILURES``: a JSON array with one object per failed attempt, the oldest first.
+RocketMQ reads it as a property of the application. Keys::
 
-    at       ms since the epoch, when it was noticed
+    at       when the failure was noticed, ms since the epoch
     attempt  delivery attempt, 1 for the first
     error    class of the exception with its module; "death" when the process died
-    text     what the exception said; for a death what is known of it
+    text     the text of the exception; for a death, what is known about it
     trace    the last frames of the traceback; left out of older failures when room is short
     worker   client id of the consumer
 
-All properties of a message together have 32,767 bytes on disk. The history takes at most 8 KiB, and never what the
-message has no room for: older tracebacks go first, then failures from the second one on, then the last traceback.
+All properties of a message together have 32,767 bytes on disk. The history takes at most 8 KiB, and at most the room
+that the message leaves: older tracebacks are dropped first, then failures from the second one on, then the last
+traceback.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ class Failure:
     """ms since the epoch."""
 
     exception: BaseException | None = field(default=None, compare=False, repr=False)
-    """What the handler raised, for the policy; None for a death."""
+    """The exception that the handler raised, for the policy; None for a death."""
 
     @classmethod
     def raised(cls, exception: BaseException, attempt: int, worker: str) -> Self:
         """Return the failure of a handler that raised.
 
-        After a MemoryError the variables of the frames it came through are let go, because to store the message takes
-        memory, too.
+        After a MemoryError this frees the variables of the frames that it came through, because storing the message
+        takes memory, too.
         """
         if isinstance(exception, MemoryError):
             traceback.clear_frames(exception.__traceback__)
@@ -83,13 +84,13 @@ class Failure:
         )
 
     def entry(self) -> dict[str, Any]:
-        """Return what the history says of it."""
+        """Return the failure as an object of the history."""
         told = {"at": self.at, "attempt": self.attempt, "error": self.error, "text": self.text, "worker": self.worker}
         return {**told, "trace": self.trace} if self.trace else told
 
 
 def history(properties: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the failures of a message, the oldest first; none when there is no history, or somebody else's."""
+    """Return the failures of a message, the oldest first; empty if its history is missing or malformed."""
     try:
         found = json.loads(properties.get(HISTORY, "[]"))
     except ValueError:
@@ -98,7 +99,7 @@ def history(properties: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def with_failures(properties: Mapping[str, str], failures: Sequence[Failure]) -> dict[str, str]:
-    """Return the properties with these failures added to the history, as far as there is room."""
+    """Return the properties with these failures added to the history, as far as room allows."""
     others = {name: value for name, value in properties.items() if name != HISTORY}
     taken = sum(len(name.encode()) + len(value.encode()) + 2 for name, value in others.items())
     room = MAX_PROPERTIES_BYTES - CRC_PROPERTY_SIZE - _ROOM_FOR_DELIVERY - taken - len(HISTORY) - 2
@@ -107,7 +108,7 @@ def with_failures(properties: Mapping[str, str], failures: Sequence[Failure]) ->
 
 
 def _shortened(entries: list[dict[str, Any]], room: int) -> str:
-    """Return the entries in at most ``room`` bytes; the first and the last one stay longest. Empty without room."""
+    """Return the entries as JSON in at most ``room`` bytes; the first and the last stay longest. Empty if none fits."""
     while entries:
         told = json.dumps(entries, separators=(",", ":"))  # ASCII, and no control character of the property format
         if len(told) <= room:

@@ -32,7 +32,7 @@ from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqclient.store import Durability
 from rmqclient.store.errors import NotFlushed
 
-LEVELS = 18
+MAX_LEVEL = 18
 FIRST_LEVEL = 3
 """Delay level of the first retry. [3 + reconsumeTimes]"""
 
@@ -83,9 +83,9 @@ class RetryPolicy:
         if not isinstance(self.delay_levels, tuple):
             raise HandlerError(f"delay_levels={self.delay_levels!r}: must be a tuple, such as (1, 3, 5)")
         for level in self.delay_levels:
-            if not _is_number(level) or not 1 <= level <= LEVELS:
+            if not _is_number(level) or not 1 <= level <= MAX_LEVEL:
                 raise HandlerError(
-                    f"delay_levels={self.delay_levels!r}: {level!r} is no delay level; use 1 to {LEVELS}"
+                    f"delay_levels={self.delay_levels!r}: {level!r} is no delay level; use 1 to {MAX_LEVEL}"
                 )
         _check_delays(self.delays)
         if self.delays and self.delay_levels:
@@ -109,7 +109,7 @@ class RetryPolicy:
             return 0
         if self.delay_levels:
             return self.delay_levels[min(attempt, len(self.delay_levels)) - 1]
-        return min(FIRST_LEVEL + attempt - 1, LEVELS)
+        return min(FIRST_LEVEL + attempt - 1, MAX_LEVEL)
 
     def delay_s(self, attempt: int) -> float:
         """Return the seconds before the retry after the failed delivery ``attempt``; 0 if it has a delay level."""
@@ -149,7 +149,7 @@ def dead_letter_topic(group: str) -> str:
 
 
 def origin_topic(message: ReceivedMessage) -> str:
-    """Return the topic where a message failed first; its own when it never failed."""
+    """Return the topic where a message failed first, or its own topic if it never failed."""
     return message.properties.get("RETRY_TOPIC") or message.topic
 
 
@@ -159,7 +159,7 @@ def origin_message_id(message: ReceivedMessage) -> str:
 
 
 class Retries:
-    """Stores what failed in one group; safe for threads."""
+    """Stores the failed messages of one group; safe for threads."""
 
     def __init__(self, backend: Backend, group: str, policy: RetryPolicy, client_id: str) -> None:
         self.policy = policy
@@ -169,9 +169,9 @@ class Retries:
         self._sender: Sender | None = None
 
     def send_back(self, message: ReceivedMessage, failure: Failure, *before: Failure) -> Outcome:
-        """Store a message for its next attempt, or as a dead letter, as the policy says; then it may be acknowledged.
+        """Store a message for its next attempt or as a dead letter, as the policy says; then it may be acknowledged.
 
-        ``before`` are earlier failures that its history does not have yet. Raises what
+        ``before`` are earlier failures that are missing from its history. Raises what
         :meth:`rmqclient.sending.producer.Producer.send` raises; then it must not be acknowledged.
         """
         if self.policy.outcome(failure.attempt, failure.exception) is Outcome.DEAD_LETTER:
@@ -233,7 +233,7 @@ def _without_wait(properties: dict[str, str]) -> dict[str, str]:
 
 
 def copying(backend: Backend) -> Sender:
-    """Return what appends copies; it makes the topics of failed messages with one queue. [retryQueueNums]"""
+    """Return a sender for copies, which creates the topics of failed messages with one queue. [retryQueueNums]"""
     return backend.sender(lambda topic: backend.create_topic(topic, 1), prepare=False)
 
 
@@ -242,7 +242,7 @@ def flush(backend: Backend, sender: Sender, result: SendResult) -> None:
     for left in reversed(range(_FLUSH_TRIES if backend.config.durability is Durability.SYNC else 0)):
         try:
             sender.wait_until_flushed(result.commit_log_end)
-        except NotFlushed:  # to store it again would make two of it
+        except NotFlushed:  # storing it again would make a second copy
             if not left:
                 raise
         else:

@@ -1,20 +1,22 @@
-"""Cron sender: sends the message of each tick of a schedule, once, in one process of as many as there are.
+"""Cron sender: sends the message of each tick of a schedule once, however many processes run the schedule.
 
-Every process that runs a schedule does the same at each tick, and none is needed for it:
+At each tick every process that runs the schedule does the same, so any one of them is enough:
 
-1.  It takes the schedule's byte of the lock file, which the kernel takes from the dead.
-2.  It settles an append that a death interrupted, so that what is in the log can be seen.
-3.  It looks for a message with the tick's key in the log, by the index. If there is one, the tick is done.
-4.  If not, it calls the function, sends what that made, and gives the byte back.
+1.  It takes the lock of the schedule, a byte of the lock file. The kernel releases it when its holder dies.
+2.  It settles an append that a death interrupted, so that the log shows every message that was appended.
+3.  It looks in the log, by the index, for a message with the tick's key. If there is one, the tick is done.
+4.  Otherwise it calls the function, sends the message that the function made, and releases the lock.
 
-A kill before the append leaves the tick to the next process, at once; a kill behind it leaves the message. There is no
-state besides the log, so that a restart, a power cut and a clock that was set end in the same question: is it there?
+If the process is killed before the append, the next process handles the tick at once. If it is killed after the append,
+the message is there. The log is the only state. So a restart, a power cut and a clock that was set all lead to the same
+question: is the message there?
 
-**Missed ticks.** Of the ticks within ``misfire_grace`` that have no message the latest is sent, or with
-``coalesce=False`` each, in order. Older ones are over. A tick that is older than the oldest message of a store from
-which messages were removed is not sent: its message may have been one of them.
+**Missed ticks.** Among the ticks within ``misfire_grace`` that have no message, the latest is sent; with
+``coalesce=False`` all are sent, in order. Older ticks are dropped. If messages were removed from the store, a tick that
+is older than the oldest message is not sent, because its message may have been among them.
 
-**A function that returns None** leaves nothing that others could find: each process asks its own.
+**If the function returns None,** there is no message that other processes could find, so each process calls its own
+function.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from rmqclient.store.errors import StoreBusy, StoreClosed
 _log = logging.getLogger(__name__)
 
 LONGEST_SLEEP_S = 1.0
-"""After which a clock that was set is noticed."""
+"""Time after which the sender notices that a clock was set."""
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 10.0
@@ -57,15 +59,15 @@ class CronSender:
         self._cron = cron
         self._now = now
         self._settled_to: datetime.datetime | None = None
-        """Up to here every tick is done with, as far as this process goes."""
+        """This process has handled every tick up to here."""
         self._pause_s = _FIRST_PAUSE_S
 
     def run(self, ended: Event) -> None:
-        """Send what is due until ``ended`` is set; failures are reported and tried again."""
+        """Send what is due until ``ended`` is set. Failures are logged and retried."""
         while not ended.is_set():
             try:
                 pause_s = self.look()
-            except StoreClosed:  # by another thread, just now
+            except StoreClosed:  # another thread has just closed the store
                 return
             ended.wait(pause_s)
 
@@ -78,7 +80,7 @@ class CronSender:
                 self._settled_to = tick
         except StoreClosed:
             raise
-        except StoreBusy as error:  # somebody else is at it, and its function takes long
+        except StoreBusy as error:  # the function of another process takes long
             _log.info("schedule %s will look again: %s", self._cron.name, error)
             return _FIRST_PAUSE_S
         except Exception:  # noqa: BLE001 - the function is the application's
@@ -89,7 +91,7 @@ class CronSender:
         return self._seconds_left()
 
     def _due(self, now: datetime.datetime) -> list[datetime.datetime]:
-        """Return the ticks that need a message, unless they have one."""
+        """Return the ticks whose message must be there now."""
         after = now - self._cron.misfire_grace
         if self._settled_to is not None and after < self._settled_to <= now:  # later, when the clock was set back
             after = self._settled_to
@@ -97,7 +99,7 @@ class CronSender:
         return ticks[-1:] if self._cron.coalesce else ticks
 
     def _settle(self, tick: datetime.datetime) -> None:
-        """See to it that a tick has its message."""
+        """Send the message of a tick unless it is in the log."""
         with self._backend.alone(f"{self._cron.topic} {self._cron.name}", _LOCK_TIMEOUT_S):
             self._store.settle_appends()
             if self._store.messages_by_key(self._cron.topic, self._cron.key(tick), limit=1):

@@ -1,7 +1,7 @@
-"""Compressor: makes the bodies that a producer sends smaller, where that can be done.
+"""Compressor: compresses the bodies that a producer sends, if that makes them smaller.
 
-RocketMQ's producer does the same with bodies of 4,096 bytes and more (DefaultMQProducerImpl.tryToCompressMessage). One
-that would not become smaller is sent as it is, where RocketMQ's producer makes it larger.
+RocketMQ's producer compresses bodies of at least 4,096 bytes (DefaultMQProducerImpl.tryToCompressMessage), even if they
+become larger. Here a body that would become larger is sent as it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OVER_BYTES = 4_096
 
 
 class Compressor:
-    """Compresses bodies of ``over_bytes`` and more. Raises NotInstalled, and ValueError for settings that are none."""
+    """Compresses bodies of at least ``over_bytes``. Raises NotInstalled, and ValueError for invalid settings."""
 
     def __init__(self, compression: Compression, over_bytes: int, level: int | None) -> None:
         self._compression = Compression(compression)
@@ -30,10 +30,10 @@ class Compressor:
         self._level = level
 
     def compressed(self, message: Message, max_body_bytes: int) -> Message:
-        """Return the message with the body to store, which is encoded first. Raises MessageRejected.
+        """Return the message with its body encoded and, if that helps, compressed. Raises MessageRejected.
 
-        A longer body than ``max_body_bytes`` stays as it is, and so does what is no message: the append refuses them.
-        So does one that is made already, by :meth:`Message.with_body`.
+        A body of more than ``max_body_bytes`` and an object that is not a message are returned as they are: the append
+        refuses them. So is a message whose body was already prepared by :meth:`Message.with_body`.
         """
         if not isinstance(message, Message):
             return message

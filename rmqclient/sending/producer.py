@@ -26,16 +26,18 @@ from rmqclient.store.waiting.once import with_key
 class Producer:
     """Sends messages; a context manager, and safe to share between the threads of one process.
 
-    ``root`` is the directory of a store, made when it is missing, or an open store. ``group`` names the producers of
-    one application. With ``StoreConfig(durability=Durability.SYNC)`` a send returns when its message is on the disk.
+    ``root`` is the directory of a store, an open store or a backend; a missing store is made. ``group`` names the
+    producers of one application. With ``StoreConfig(durability=Durability.SYNC)``, a send returns when its message is
+    on disk.
 
-    ``write_buffer_bytes`` gives :meth:`send_buffered` a buffer in this process [transientStorePoolEnable]; 0 for none.
+    ``write_buffer_bytes`` is the size of the buffer of :meth:`send_buffered` in this process; 0 makes no buffer.
+    [transientStorePoolEnable]
 
-    With a ``compression`` bodies of ``compress_over_bytes`` and more are stored compressed, where that makes them
-    smaller [compressMsgBodyOverHowmuch]; whoever reads them gets them as they were sent. ``compression_level`` is that
-    of the compression, by default RocketMQ's. Raises NotInstalled when its package is missing.
+    With a ``compression``, bodies of at least ``compress_over_bytes`` are stored compressed if that makes them smaller
+    [compressMsgBodyOverHowmuch]. Readers get them as they were sent. ``compression_level`` is a level of that
+    compression; the default is RocketMQ's. Raises NotInstalled if the package of the compression is missing.
 
-    After a fork the child must make its own; this one raises StoreClosed there.
+    A forked child must make its own producer: this one raises StoreClosed there.
     """
 
     def __init__(
@@ -81,26 +83,28 @@ class Producer:
     ) -> SendResult:
         """Store one message and return where it stands.
 
-        Messages with the same ``sharding_key`` go to the same queue (SelectMessageQueueByHash); without one the queues
-        take turns. A topic is made by its first message. When this returns the message survives ``kill -9`` of any
-        process, and with SYNC durability a power cut.
+        Messages with the same ``sharding_key`` go to the same queue (SelectMessageQueueByHash). Messages without a key
+        go to the queues in turn. The first message of a topic makes the topic. When this returns, the message survives
+        ``kill -9`` of any process; with SYNC durability it survives a power cut, too.
 
-        With a ``delay_level`` nobody gets the message before its time: 1 to 18 are 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m
-        8m 9m 10m 20m 30m 1h 2h after it was stored. Until then it waits in ``SCHEDULE_TOPIC_XXXX``, which is the place
-        that the result tells; whoever is the housekeeper then delivers it, to the queue chosen now. What still waits
-        when retention removes its file is lost, as in RocketMQ.
+        A ``delay_level`` of 1 to 18 delivers the message 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
+        after it was stored. Until then the message waits in ``SCHEDULE_TOPIC_XXXX``, and the result gives its place
+        there. The housekeeper delivers it to the queue that is chosen now. If retention removes the file of a waiting
+        message, the message is lost, as in RocketMQ.
 
-        With a ``delay``, a timedelta or seconds, or a ``deliver_at``, the message is delivered at that time by the
-        clock of the host; to the ms when it is idle, and up to ten years from now. It waits in ``rmq_sys_wheel_timer``,
-        through retention too, and can be cancelled: :meth:`cancel`. A time in the past means: deliver immediately.
+        A ``delay``, a timedelta or seconds, or a ``deliver_at`` delivers the message at that time, up to ten years from
+        now, by the clock of the host; on an idle host it is exact to the ms. The message waits in
+        ``rmq_sys_wheel_timer``, where retention does not reach it, and :meth:`cancel` can cancel it. A time in the past
+        means: deliver immediately.
 
-        Raises ValueError for another ``delay_level``, a negative or longer ``delay``, a ``deliver_at`` without a time
-        zone, or more than one of them; TimerFull when 16 million messages wait; MessageRejected, InvalidName,
-        StoreFull, StoreBusy, StorePoisoned, StoreClosed, LimitReached, DiskFailed, NotFlushed, StoreUnusable; nothing
-        was written unless the error's ``stored`` says so.
+        Raises ValueError for another ``delay_level``, a ``delay`` that is negative or too long, a ``deliver_at``
+        without a time zone, or more than one of the three; TimerFull when 16 million messages wait; MessageRejected,
+        InvalidName, StoreFull, StoreBusy, StorePoisoned, StoreClosed, LimitReached, DiskFailed, NotFlushed,
+        StoreUnusable. Nothing was written unless the error's ``stored`` says so.
         """
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
-        result = self._sender.append(message, sharding_key, delay_level, due)
+        append = self._sender.append  # CPython calls a local name faster than an attribute of an attribute
+        result = append(message, sharding_key, delay_level, due)
         if self._is_sync:
             self._sender.wait_until_flushed(result.commit_log_end)
         return result
@@ -116,20 +120,20 @@ class Producer:
         delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult:
-        """Store one message as :meth:`send` does, unless one was sent to its topic with this ``key`` before.
+        """Store one message as :meth:`send` does, unless a message was sent to its topic with this ``key`` before.
 
-        Then the result's ``is_duplicate`` is true, and it tells where that message stands, with its message id. Of any
-        number of senders with one key, in any processes, killed when they may be, one stores its message; what a power
-        cut takes is sent again. With SYNC durability the message is on the disk when this returns, whoever sent it.
+        In that case the result's ``is_duplicate`` is true, and the result gives the place and the id of the earlier
+        message. If any number of senders in any processes use one key, exactly one message is stored, even if senders
+        are killed. A message that a power cut takes can be sent again. With SYNC durability the message is on disk when
+        this returns, even if another process sent it.
 
-        ``within``, a timedelta or seconds, is how long ago the other one may have been sent; None looks as far back as
-        the log goes. ``key`` is
-        up to 255 bytes without a space or anything unprintable. It becomes the last of the message's keys, with
-        ``once-`` in front. Only sends by this method count.
+        ``within``, a timedelta or seconds, limits how long ago the earlier message was sent; None looks through the
+        whole log. ``key`` is up to 255 bytes of printable characters without a space. It becomes the last of the
+        message's keys, with ``once-`` in front. Only messages sent by this method count.
 
-        Raises as :meth:`send`; ValueError for a window that is not positive or longer than ``file_reserved_hours``;
-        MessageRejected for a key that cannot be one; StoreBusy also while another sender with this key, or with one of
-        a thousandth of the others, is stopped in the middle of it; StoreCorrupt for an index file of another size.
+        Raises as :meth:`send`; ValueError if ``within`` is not positive or exceeds ``file_reserved_hours``;
+        MessageRejected for an invalid key; StoreBusy also while a sender that holds the same lock, one of 1,024 for all
+        keys, is stopped half way; StoreCorrupt for an index file of the wrong size.
         """
         self._sender.check_usable()
         due = due_ms(delay_level, delay, deliver_at)
@@ -152,21 +156,23 @@ class Producer:
     ) -> list[SendResult]:
         """Store messages of one topic in one queue, in order, all of them or none. Raises as :meth:`send`.
 
-        With a delay of either kind all of them wait, or none; they are due together, and delivered one by one in order.
-        RocketMQ refuses delayed batches.
+        With a delay, all messages wait or none does. They are due together, and are delivered one by one in their
+        order. RocketMQ refuses delayed batches.
 
-        With ``compression`` they are stored, and handed on, as one record that is compressed as a whole; consumers open
-        it. Each keeps its id, keys, properties and its own fate, but all have the place of the record and the same
-        tag, they cannot wait, and the topic is not compact: MessageRejected says so. ``level`` is that of the
-        compression. Raises also BatchTooLarge, NotInstalled. See docs/guide/batches.md.
+        With ``compression``, the messages are stored as one record that is compressed as a whole and that consumers
+        open. Each message keeps its id, keys and properties, and is acknowledged and retried by itself; all have the
+        place of the record. Such a batch needs one tag, no delay, and a topic that is not compact: otherwise
+        MessageRejected. ``level`` is a level of the compression. Raises BatchTooLarge and NotInstalled, too. See
+        docs/guide/batches.md.
         """
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         if compression is None:
-            results = self._sender.append_batch(messages, sharding_key, delay_level, due)
+            append_batch = self._sender.append_batch
+            results = append_batch(messages, sharding_key, delay_level, due)
         elif delay_level or due:
             raise MessageRejected(
                 f"delay_level={delay_level}, delay={delay}, deliver_at={deliver_at}: a compressed batch cannot wait, "
-                "because what is late is delivered message by message: send it without one of them"
+                "because delayed messages are delivered one by one: send it without a delay"
             )
         else:
             results = self._append_compressed(messages, sharding_key, compression, level)
@@ -175,10 +181,10 @@ class Producer:
         return results
 
     def cancel(self, message_id: str) -> bool:
-        """Cancel a message that was sent with ``delay`` or ``deliver_at``, in any process: nobody ever gets it.
+        """Cancel a message that any process sent with ``delay`` or ``deliver_at``: no consumer ever gets it.
 
-        False when it was delivered or cancelled already, or there is none with this id; then nothing was done. Raises
-        as :meth:`send`.
+        Returns False and does nothing if the message was delivered or cancelled before, even if it now waits for a
+        retry, or if no message has this id. Raises as :meth:`send`.
         """
         cancelled = self._sender.cancel(message_id)
         if self._is_sync:
@@ -186,25 +192,24 @@ class Producer:
         return cancelled
 
     def send_buffered(self, message: Message, sharding_key: str | None = None) -> None:
-        """Take one message into the write buffer; it is stored within 200 ms, or when the buffer is full.
+        """Put one message into the write buffer. It is stored within 200 ms, or when the buffer is full.
 
-        This costs more than :meth:`send` and waits less: for the append lock, behind a slow disk or other senders, only
-        when the buffer is full.
+        This costs more CPU than :meth:`send` and waits less: only a full buffer waits for the append lock, which a slow
+        disk or another sender may hold.
 
-        **Until then it is lost when this process dies or ends without** :meth:`close`, and nobody can read it. That is
-        at most ``write_buffer_bytes`` of records and, while the buffer can be stored, the messages of the last
-        ``commit_interval_ms``. Once :meth:`flush` returns, they are as safe as after :meth:`send`. Consecutive messages
-        of one topic and ``sharding_key`` are stored as one batch, in one queue; none overtakes another. :meth:`send`
-        does not wait for the buffer.
+        **A message in the buffer is lost when this process dies or ends without** :meth:`close`, and no consumer can
+        read it. At most ``write_buffer_bytes`` of records can be lost; while the buffer can be stored, at most the
+        messages of the last ``commit_interval_ms``. Once :meth:`flush` returns, the messages are as safe as after
+        :meth:`send`. Consecutive messages of one topic and ``sharding_key`` are stored as one batch in one queue.
+        Messages of the buffer never overtake each other, but :meth:`send` does not wait for the buffer.
 
         Raises at once what :meth:`send` would raise for this message, and what the last flush raised if it failed: then
         this message was not taken, and those in the buffer stay there until a flush succeeds. ValueError for a producer
         without a buffer.
         """
         buffer = self._open_buffer()
-        buffer.add(
-            self._sender.encoded(message), sharding_key
-        )  # now: the caller may change the body before it is stored
+        encoded = self._sender.encoded(message)  # now: the caller may change the body before it is stored
+        buffer.add(encoded, sharding_key)
 
     def flush(self) -> int:
         """Store the messages of the write buffer now; return how many they were. Raises as :meth:`send`.
@@ -217,44 +222,45 @@ class Producer:
     def request(self, message: Message, timeout: Duration, sharding_key: str | None = None) -> ReceivedMessage:
         """Send a message, wait for the reply to it, and return that (DefaultMQProducer.request).
 
-        ``timeout`` is a timedelta, or seconds, above 0. The reply comes from a handler with ``replies=True``, or from
-        :meth:`send_reply`; of several the first one counts, and one that comes late is dropped. A handler that raises
-        sends none: the message is retried as any other is, within the time or after it.
+        ``timeout`` is a timedelta, or seconds, above 0. A handler with ``replies=True`` sends the reply, or
+        :meth:`send_reply` does. The first of several replies counts; a late reply is dropped. If the handler raises, no
+        reply is sent, and the message is retried like any other, possibly after the timeout.
 
         Raises RequestTimeout, which is a TimeoutError, and what :meth:`send` raises; ValueError for the timeout.
         """
         return self.request_async(message, timeout, sharding_key).result()
 
     def request_async(self, message: Message, timeout: Duration, sharding_key: str | None = None) -> RequestFuture:
-        """Send a message and return the reply to come, a future, which ``await`` takes, too.
+        """Send a message and return a future of its reply, which can also be awaited.
 
-        Its result is what :meth:`request` returns or raises; what :meth:`send` raises is raised here.
+        The future ends as :meth:`request` would. Errors of the send are raised here.
         """
         return self._requester.request(self.send, message, sharding_key, timeout)
 
     def send_reply(self, request: ReceivedMessage, body: object) -> None:
-        """Send the reply to a request, wherever that was received. It waits for no flush, with SYNC durability either.
+        """Send the reply to a request, which this or any other process received.
 
-        Raises MessageRejected for a message that is no request, and what :meth:`send` raises.
+        A reply does not wait for a flush, even with SYNC durability. Raises MessageRejected if ``request`` is not a
+        request, and as :meth:`send`.
         """
         self._replier.send(request, body)
 
     def create_topic(self, topic: str, queue_count: int, *, cleanup_policy: str | None = None) -> list[MessageQueue]:
         """Make a topic with 1 to 1,024 queues, or return the queues that it has.
 
-        With ``cleanup_policy="compact"`` the latest message of each key, the first of ``keys``, outlives retention, and
-        an empty body deletes its key (docs/guide/compaction.md). Each message must have a key then, which chooses its
-        queue; a ``sharding_key`` in its place must be the same for all messages of a key. None is ``"delete"`` for a
-        new one.
+        With ``cleanup_policy="compact"``, retention keeps the latest message of each key. The key is the first of
+        ``keys``, and an empty body deletes it (docs/guide/compaction.md). Every message of such a topic needs a key,
+        which chooses its queue; if you set a ``sharding_key``, use the same one for all messages of a key. None means
+        ``"delete"`` for a new topic.
 
-        Raises InvalidName, ValueError, TableFull, ConfigMismatch when it was made with the other policy.
+        Raises InvalidName, ValueError, TableFull, and ConfigMismatch if the topic was made with the other policy.
         """
         return self._backend.create_topic(check_topic(topic), check_queue_count(queue_count), cleanup_policy)
 
     def close(self) -> None:
-        """Store what is in the write buffer and leave the store. Closing twice does nothing.
+        """Store the messages of the write buffer and leave the store. Closing twice does nothing.
 
-        When the buffer cannot be stored now and may be later (StoreFull, StoreBusy), this raises and the producer stays
+        If the buffer cannot be stored now but may be later (StoreFull, StoreBusy), this raises and the producer stays
         open: call it again.
         """
         try:

@@ -1,21 +1,21 @@
-"""Reply: the answer to a request, and its way back to the one who asked.
+"""Reply: the answer to a request, and its way back to the requester.
 
-A request is a message with four properties more, and its reply one with three of them, as RocketMQ's clients write them
-(DefaultMQProducerImpl.prepareSendRequest, MessageUtil.createReplyMessage):
+A request is a message with four extra properties, and its reply has three of them and one of its own. RocketMQ's
+clients write the same (DefaultMQProducerImpl.prepareSendRequest, MessageUtil.createReplyMessage):
 
 ===================  =======  =====  ==================================================================================
 property             request  reply
 ===================  =======  =====  ==================================================================================
-``CORRELATION_ID``   yes      yes    a UUID: which request the reply belongs to
+``CORRELATION_ID``   yes      yes    a UUID, the same in a request and its reply
 ``REPLY_TO_CLIENT``  yes      yes    client id of the requester
-``TTL``              yes      yes    how long it waits, in ms from the request's born time on
+``TTL``              yes      yes    how long the requester waits, in ms from the request's born time
 ``CLUSTER``          yes             names the reply topic, ``<cluster>_REPLY_TOPIC``; a broker adds it to every message
 ``MSG_TYPE``                  yes    ``reply``
 ===================  =======  =====  ==================================================================================
 
-A broker pushes a reply to its client. Here each requester follows the reply topic: a reply stands in the queue that its
-``REPLY_TO_CLIENT`` hashes to, which is also its sharding key, and has that client id as its tag, so that a requester
-passes over the replies of others by their consume queue entries alone.
+A broker pushes a reply to its client. Here each requester follows the reply topic. The sharding key of a reply is its
+``REPLY_TO_CLIENT``, so that client id chooses the queue. The client id is also the tag of the reply, so a requester
+skips the replies to other requesters by their consume queue entries alone.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from rmqclient.store.errors import MessageRejected, UnknownTopic
 from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX, cluster_name
 
 REPLY_QUEUES = 16
-"""Of a reply topic that is made here: its requesters wake each other only inside of a queue. A broker makes one."""
+"""Queues of a reply topic that is made here; a broker makes one. A reply wakes only the requesters of its queue."""
 
 _PROPERTIES = (b"CORRELATION_ID", b"REPLY_TO_CLIENT", b"TTL", b"CLUSTER")
 
 
 class Envelope(NamedTuple):
-    """What a request says of its reply."""
+    """The properties of a request that its reply needs."""
 
     correlation_id: str
     client_id: str
@@ -51,14 +51,14 @@ class Envelope(NamedTuple):
 
     @classmethod
     def of(cls, message: ReceivedMessage) -> Self | None:
-        """Return what a message says of its reply; None when it asks for none."""
+        """Return the envelope of a request; None for a message that is not a request."""
         found = message.some_properties(_PROPERTIES)
         values = [found.get(name.decode(), "") for name in _PROPERTIES]
         envelope = cls(*values)
         return envelope if envelope.correlation_id and envelope.client_id and envelope.cluster else None
 
     def reply(self, body: object) -> Message:
-        """Return the reply; it is sent with the client id as its sharding key."""
+        """Return the reply, to be sent with the client id as its sharding key."""
         properties = {"MSG_TYPE": "reply", "CORRELATION_ID": self.correlation_id, "REPLY_TO_CLIENT": self.client_id}
         if self.ttl_ms:
             properties["TTL"] = self.ttl_ms
@@ -66,9 +66,9 @@ class Envelope(NamedTuple):
 
 
 def seconds_left(request: ReceivedMessage) -> float:
-    """Return how long the requester of a message still waits; 0 or less when it has given up, infinity for no request.
+    """Return how many seconds the requester of a message still waits, by the wall clock since the message was made.
 
-    By the wall clock, from when the requester made the message.
+    0 or less means that the requester has given up. Infinity means that the message is not a request.
     """
     envelope = Envelope.of(request)
     if envelope is None or not envelope.ttl_ms.isdecimal():
@@ -77,7 +77,7 @@ def seconds_left(request: ReceivedMessage) -> float:
 
 
 def reply_queues(backend: Backend, topic: str) -> list[MessageQueue]:
-    """Return the queues of a reply topic, which is made when it is missing. Raises InvalidName, TableFull."""
+    """Return the queues of a reply topic, which is made if it is missing. Raises InvalidName, TableFull."""
     try:
         return backend.queues(topic)
     except UnknownTopic:
@@ -85,7 +85,7 @@ def reply_queues(backend: Backend, topic: str) -> list[MessageQueue]:
 
 
 def reply_queue(backend: Backend, client_id: str) -> MessageQueue:
-    """Return the queue in which the replies to a client stand: by hash, as for any sharding key."""
+    """Return the queue of the replies to a client, chosen by the hash of its id."""
     queues = reply_queues(backend, cluster_name(backend.topics()) + REPLY_SUFFIX)
     return queues[abs(java_hash(client_id)) % len(queues)]
 
@@ -93,7 +93,7 @@ def reply_queue(backend: Backend, client_id: str) -> MessageQueue:
 class Replier:
     """Sends replies for one process; safe for its threads.
 
-    No reply waits for a flush: a power cut that takes it takes its requester, too.
+    A reply does not wait for a flush: a power cut that takes the reply takes the requester, too.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -102,17 +102,17 @@ class Replier:
         self._making = threading.Lock()
 
     def send(self, request: ReceivedMessage, body: object) -> None:
-        """Send the reply to a request. Raises MessageRejected for a message that is none, and as a send."""
+        """Send the reply to a request. Raises MessageRejected if ``request`` is not a request, and as a send."""
         envelope = Envelope.of(request)
         if envelope is None:
             raise MessageRejected(
-                f"message {request.message_id} of topic {request.topic!r} is no request, so it has no reply: it lacks "
-                "one of CORRELATION_ID, REPLY_TO_CLIENT and CLUSTER"
+                f"message {request.message_id} of topic {request.topic!r} is not a request, so it has no reply: it "
+                "lacks one of CORRELATION_ID, REPLY_TO_CLIENT and CLUSTER"
             )
         self._send(envelope, body)
 
     def answering(self, handler: Handler, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return ``call``, the way to a handler's function, with what it returns sent as the reply to a request."""
+        """Return a caller that also sends the returned value as the reply; ``call`` calls the handler's function."""
         if inspect.iscoroutinefunction(handler.function):
 
             async def answer_async(message: ReceivedMessage) -> None:

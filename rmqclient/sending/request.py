@@ -1,15 +1,15 @@
 """Request: a message whose sender waits for the reply.
 
-One thread per requester follows the queue of the reply topic that its client id hashes to, from where the queue ended
-when the first request of those that still wait was sent. It sleeps on an arrival lane, which the sender of a reply
-wakes; as long as nothing is awaited, replies to others do not wake it.
+Each requester has one thread. The thread follows the queue of the reply topic that its client id hashes to. It begins
+where the queue ended when the oldest request that still waits was sent. It sleeps by a bell that the sender of a reply
+rings. While no reply is awaited, replies to other requesters do not wake it.
 
 ==================================  =================================================================================
-what happens                        then
+event                               effect
 ==================================  =================================================================================
-a reply comes                       the request has it; a second one is dropped
-the time is over                    RequestTimeout [RequestTimeoutException]; a reply that comes later is dropped
-the handler raises, or is killed    it is retried as any message is: a retry within the time is still a reply
+a reply comes                       the request ends with it; a second reply is dropped
+the time is over                    RequestTimeout [RequestTimeoutException]; a later reply is dropped
+the handler raises, or is killed    the message is retried like any other; a retry within the time can still reply
 the requester dies                  its replies stay in the reply topic until retention removes them
 ==================================  =================================================================================
 """
@@ -40,16 +40,17 @@ from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
 _log = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S = 0.5
-"""A replier killed between publishing and waking leaves a sleeper, which looks again by itself after so long."""
+"""A replier that is killed after it has published and before it rings leaves the sleeper asleep. It looks again after
+this time."""
 _IDLE_S = 3_600.0
 _LOOKED_AT_ONCE = 1_024
-"""Entries."""
+"""Messages of one read."""
 
 
 class RequestFuture(Future[ReceivedMessage]):
-    """The reply to come: a future of :mod:`concurrent.futures` that ``await`` takes, too.
+    """The reply to come: a future of :mod:`concurrent.futures` that can also be awaited.
 
-    Its callbacks run in the thread that receives the replies, so none should take long.
+    Its callbacks run in the thread that receives the replies, so they should be quick.
     """
 
     def __await__(self) -> Generator[Any, None, ReceivedMessage]:
@@ -69,7 +70,7 @@ class _Awaited:
         self.seconds = seconds
         self.began = time.monotonic()
         self.deadline = math.inf
-        """On the monotonic clock; it has none before it is sent."""
+        """On the monotonic clock; infinity until the request is sent."""
         self.message_id = ""
         self.future = RequestFuture()
 
@@ -93,23 +94,23 @@ class _Awaited:
 
 
 class Requester:
-    """Sends requests and receives their replies; safe for threads. Nothing is started before the first request."""
+    """Sends requests and receives their replies; safe for threads. The first request starts the thread."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.client_id = default_client_id()
         self._bell: ArrivalBell | None = None
-        """What the thread sleeps by, once it was started."""
+        """The bell that the thread sleeps by; None before the thread is started."""
         self._wanted = TagFilter(frozenset({self.client_id}))
         self._changing = threading.Lock()
         self._awaited: dict[str, _Awaited] = {}
         self._due = math.inf
-        """No request is due before this, on the monotonic clock."""
+        """Earliest deadline of a request, on the monotonic clock."""
         self._wakes_at = math.inf
-        """When the thread looks again by itself."""
+        """When the thread looks again even if no bell rings, on the monotonic clock."""
         self._queue: MessageQueue | None = None
         self._position = 0
-        """Queue offset below which nothing is for this requester any more."""
+        """Queue offset below which this requester has read every reply."""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="rmq-replies", daemon=True)
 
@@ -136,7 +137,7 @@ class Requester:
         return awaited.future
 
     def close(self) -> None:
-        """End the thread; requests that still wait fail with StoreClosed. Closing twice does nothing."""
+        """End the thread. Requests that still wait fail with StoreClosed. Closing twice does nothing."""
         with self._changing:
             self._closed = True
             left, self._awaited = list(self._awaited.values()), {}
@@ -170,17 +171,17 @@ class Requester:
         )
 
     def _expect(self, correlation_id: str, awaited: _Awaited) -> None:
-        """Take a request among those that wait, before it is sent."""
+        """Count a request among those that wait, before it is sent."""
         assert self._queue is not None
         with self._changing:
             if self._closed:
                 raise StoreClosed("this producer was closed")
-            if not self._awaited:  # what stands in the queue now is for nobody who still waits
+            if not self._awaited:  # the replies in the queue now are for requests that have ended
                 self._position = max(self._position, self._backend.span(self._queue).max_offset)
             self._awaited[correlation_id] = awaited
 
     def _time(self, awaited: _Awaited, message_id: str) -> None:
-        """Give a request that was sent its deadline; its time has run since it was begun."""
+        """Give a request that was sent its deadline. Its time runs from when the request was begun."""
         with self._changing:
             awaited.message_id = message_id
             awaited.deadline = awaited.began + awaited.seconds
@@ -197,12 +198,12 @@ class Requester:
             heard = bell.heard()
             pause_s = _IDLE_S
             if self._is_awaiting():
-                bell.arm(queue)  # before the look: who sends from now on wakes this thread
+                bell.arm(queue)  # before the look: a sender from now on wakes this thread
                 pause_s = self._step(queue)
             bell.wait(heard, pause_s)
 
     def _step(self, queue: MessageQueue) -> float:
-        """Receive and give up; return for how many seconds the thread may sleep."""
+        """Receive replies and end late requests; return for how many seconds the thread may sleep."""
         try:
             self._look(queue)
             return self._expire()
@@ -235,7 +236,7 @@ class Requester:
             awaited.end(reply)
 
     def _expire(self) -> float:
-        """Give up the requests whose time is over; return how long it is until the next one's is."""
+        """End the requests whose time is over; return the seconds until the next deadline."""
         now = time.monotonic()
         late: list[_Awaited] = []
         with self._changing:

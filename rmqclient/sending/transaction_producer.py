@@ -1,16 +1,17 @@
-"""Transaction producer: a message that is sent if something else is done, and not if it is not.
+"""Transaction producer: a message is delivered if and only if some other work is done.
 
 ::
 
-    with producer.transaction(Message("orders", body)) as tx:     # stored, and shown to nobody
+    with producer.transaction(Message("orders", body)) as tx:     # stored, but not delivered
         ...                                                       # the work
-                                                                  # left: committed; left by an exception: rolled back
+                                                                  # the end commits, an exception rolls back
 
-Whoever dies in between leaves an undecided transaction. The store asks about it, as RocketMQ's broker does: it stores
-the half message again with one check more (:mod:`rmqclient.store.waiting.transaction`) and wakes the producers. A
-producer with ``check`` is a member of its group in the half topic; the members look at what was stored again, each at
-its share: the queue offset modulo the number of living members. So the question reaches another one when the first
-died, and one that dies with it leaves it to the next round.
+A producer that dies in the block leaves an undecided transaction. The store asks about it, as RocketMQ's broker does:
+it stores the half message again with its number of checks increased (:mod:`rmqclient.store.waiting.transaction`), and
+wakes the producers. A producer with a ``check`` is a member of its group in the half topic. Each member looks at its
+share of the half messages that were stored again: those whose queue offset, modulo the number of living members, is the
+member's position. So if the first producer died, another one is asked. If that one dies with the question, the next
+round asks again.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Decision(enum.Enum):
     COMMIT = "commit"
     ROLLBACK = "rollback"
     UNKNOWN = "unknown"
-    """Not known yet: ask again later."""
+    """It is not known yet; the store asks again later."""
 
 
 Execute = Callable[[Message, object], Decision]
@@ -65,12 +66,12 @@ Check = Callable[[ReceivedMessage], Decision]
 
 
 class TransactionResult(NamedTuple):
-    """What came of :meth:`TransactionProducer.send_in_transaction`."""
+    """The outcome of :meth:`TransactionProducer.send_in_transaction`."""
 
     decision: Decision
     message_id: str
     sent: SendResult | None
-    """Where the committed message stands; None for one that was not committed."""
+    """Where the committed message stands; None if it was not committed."""
 
 
 class Transaction:
@@ -88,23 +89,23 @@ class Transaction:
 
     @property
     def decision(self) -> Decision | None:
-        """What was decided here; None while nothing was."""
+        """The decision that was made here; None before that."""
         return self._ended
 
     def commit(self) -> SendResult | None:
         """Store the message for its handlers, exactly once; return where it stands.
 
-        None when somebody else, a check or a person, has committed it meanwhile, or it was committed here before.
-        Raises TransactionDecided when it was rolled back, and what a send raises: the transaction is undecided then.
+        Returns None if the message is already committed: here, by a check, or by hand. Raises TransactionDecided if it
+        was rolled back. Raises what a send raises; then the transaction is still undecided.
         """
         return self._end(Decision.COMMIT)
 
     def rollback(self) -> None:
-        """Drop the message. Raises TransactionDecided when it was committed, and what a send raises."""
+        """Drop the message. Raises TransactionDecided if it was committed, and what a send raises."""
         self._end(Decision.ROLLBACK)
 
     def leave(self) -> None:
-        """Leave it undecided: ``check`` will be asked, of this producer or another one of the group."""
+        """Leave the transaction undecided: the store will call the ``check`` of a producer of the group."""
         if self._ended is None:
             self._ended = Decision.UNKNOWN
 
@@ -172,15 +173,15 @@ class TransactionProducer(Producer):
             compress_over_bytes=compress_over_bytes,
             compression_level=compression_level,
         )
-        self._store = store_of(self._backend, "a transaction producer")
         self._execute = execute
         self._checker = None
-        if check is not None:
-            try:
+        try:
+            self._store = store_of(self._backend, "a transaction producer")
+            if check is not None:
                 self._checker = _Checker(self, self._store, check, client_id or default_client_id())
-            except BaseException:
-                super().close()
-                raise
+        except BaseException:
+            super().close()
+            raise
 
     def transaction(
         self, message: Message, sharding_key: str | None = None, *, immunity: Duration | None = None
@@ -227,9 +228,10 @@ class TransactionProducer(Producer):
         return TransactionResult(decision, begun.message_id, sent)
 
     def decide(self, half_offset: int, decision: Decision) -> SendResult | None:
-        """Commit or roll back the half message at an offset of the commit log; None when it is not to be committed.
+        """Commit or roll back the half message at an offset of the commit log.
 
-        Raises TransactionDecided, MessageExpired, and what a send raises.
+        Returns where the committed message stands, None after a rollback. Raises TransactionDecided, MessageExpired,
+        and what a send raises.
         """
         self._store.check_usable()
         commit = decision is Decision.COMMIT
@@ -246,7 +248,7 @@ class TransactionProducer(Producer):
 
 
 class _Checker:
-    """Answers for the group, in a thread of its own."""
+    """Calls ``check`` for the group's undecided transactions, in a thread of its own."""
 
     def __init__(self, producer: TransactionProducer, store: MessageStore, check: Check, client_id: str) -> None:
         self._producer = producer
@@ -263,7 +265,7 @@ class _Checker:
         self._thread.start()
 
     def close(self) -> None:
-        """Return when no check runs any more."""
+        """End the thread; returns when no check runs."""
         if self._closed.is_set() or os.getpid() != self._pid:
             return
         self._closed.set()
@@ -284,7 +286,7 @@ class _Checker:
                 self._bell.wait(heard, _BEAT_S)
 
     def _answer(self) -> None:
-        """Ask about what was renewed for a check since the last time, as far as it is this member's share."""
+        """Check this member's share of the half messages that were stored again since the last time."""
         end = self._store.transactions.end
         while self._next < end:
             found = self._store.transactions.pending(self._next, _ASKED_AT_ONCE)
@@ -318,7 +320,7 @@ class _Checker:
             _log.exception("check of producer group %r failed for message %s", self._group, half.message_id)
             return
         if decision in (Decision.COMMIT, Decision.ROLLBACK):
-            with contextlib.suppress(TransactionDecided):  # by its own producer, just now
+            with contextlib.suppress(TransactionDecided):  # its own producer has just decided it
                 self._producer.decide(half.commit_log_offset, decision)
         elif decision is not Decision.UNKNOWN:
             _log.error("check of producer group %r returned %r: return a Decision", self._group, decision)

@@ -1,4 +1,4 @@
-"""Transactions that nobody has decided: listing them, and deciding one by hand."""
+"""Undecided transactions: listing them, and deciding one by hand."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from rmqclient.store.waiting.real_queue import real_queue
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """One transaction without an end."""
+    """One transaction that was neither committed nor rolled back."""
 
     message: ReceivedMessage
     queue: MessageQueue
-    """Where it goes when it is committed."""
+    """The queue that gets the message if the transaction is committed."""
     group: str
-    """Of the producers who can be asked."""
+    """The group whose producers are asked."""
     checks: int
-    """How often they were."""
+    """How often the producers were asked."""
     given_up: bool
-    """Whether nobody will be asked any more."""
+    """Whether the store has stopped asking."""
 
 
 def select(
     store: MessageStore, *, group: str | None = None, topic: str | None = None, message_id: str | None = None
 ) -> list[OpenTransaction]:
-    """Return the transactions that are neither committed nor rolled back: those given up first, the oldest first."""
+    """Return the undecided transactions: first those that the store gave up, then the others, each the oldest first."""
     return [
         each
         for each in _all(store)
@@ -43,8 +43,8 @@ def select(
 def decide(store: MessageStore, transaction: OpenTransaction, *, commit: bool) -> None:
     """Commit one or roll it back, as its producer would.
 
-    Raises TransactionDecided when somebody was quicker, MessageExpired when its half message was removed, and what a
-    send raises.
+    Raises TransactionDecided if it was decided meanwhile, MessageExpired if its half message was removed, and as a
+    send.
     """
     half: ReceivedMessage | None = transaction.message
     if transaction.given_up:

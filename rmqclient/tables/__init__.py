@@ -1,1 +1,1 @@
-"""Topics read as tables: the present value of each key."""
+"""Tables: the current value of each key of a topic, in the memory of a process."""

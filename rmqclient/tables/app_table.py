@@ -1,4 +1,4 @@
-"""App table: a table that an application declares when it is imported, and that each of its processes has for itself.
+"""App table: a table that an application declares when it is imported. Each process has a table of its own.
 
 ::
 
@@ -9,10 +9,19 @@
         prices.wait_until_caught_up()   # every price that was sent before this order is known
         price = prices[order.symbol]
 
-It is opened when it is first used in a process, which waits until it has caught up. In a worker it reads the store that
-the handlers take their messages from, which ``rmq run --store`` can choose, and is closed with the worker. Elsewhere,
-as in a web server, it opens the store of the application, and is closed when the process ends. A forked child opens its
-own, and so does a worker that a handler reached by value.
+The first use in a process opens the table and waits until it has caught up. What it reads then:
+
+====================================================  =================================================================
+the table is used                                     it reads, and is closed with
+====================================================  =================================================================
+while a consumer runs for its application             the store of that consumer; the consumer
+in a worker                                           the store of the worker, which ``rmq run --store`` can choose;
+                                                      the worker
+anywhere else, as in a web server                     the store that its application names; the process
+====================================================  =================================================================
+
+No other consumer of the process changes that. A forked child opens a table of its own, and so does a worker that a
+handler reached by value.
 """
 
 from __future__ import annotations
@@ -21,31 +30,87 @@ import atexit
 import threading
 import weakref
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rmqclient.backend import Backend, Place, open_backend
 from rmqclient.codecs import value_decoder_for
 from rmqclient.duration import Duration
 from rmqclient.message import SendResult
 from rmqclient.names import check_topic
-from rmqclient.store import MessageStore, fork
+from rmqclient.store import fork
+from rmqclient.store.errors import StoreUnusable
 from rmqclient.tables.table import Snapshot, Table
 
 
-class AppTable(Mapping[str, Any]):
-    """The present value of each key of a topic, as :class:`rmqclient.Table`. Made by :meth:`rmqclient.App.table`.
+class AppTables:
+    """The tables of one application in this process, and the backend that its consumer reads.
 
-    ``root_of`` tells the directory of the application's store when the table is opened.
+    ``root_of`` returns the directory of the application's store; it is called when a table is opened.
     """
 
-    def __init__(self, root_of: Callable[[], Path], topic: str, value_type: Any = bytes) -> None:
+    def __init__(self, root_of: Callable[[], Path]) -> None:
+        self._root_of = root_of
+        self._backends: list[Backend] = []
+        self._tables: weakref.WeakValueDictionary[int, AppTable] = weakref.WeakValueDictionary()
+        _applications.add(self)
+        fork.register(self)
+
+    def add(self, table: AppTable) -> None:
+        """Take a table that was declared."""
+        self._tables[id(table)] = table
+
+    def serve(self, backend: Backend) -> None:
+        """Let the tables read ``backend`` from now on: a consumer of the application takes its messages from it."""
+        self._backends.append(backend)
+        self.close()
+
+    def leave(self, backend: Backend) -> None:
+        """Close the tables, and let them read ``backend`` no more. Does nothing if they never did."""
+        if backend in self._backends:
+            self._backends.remove(backend)
+            self.close()
+
+    def close(self) -> None:
+        """Close every table of this process; using one opens it again."""
+        for table in list(self._tables.values()):
+            table.close()
+
+    @property
+    def place(self) -> Place:
+        """What the tables read. Raises StoreUnusable when consumers of the application read several stores."""
+        if len(self._backends) > 1:
+            raise StoreUnusable(
+                f"{len(self._backends)} consumers of one application run in this process, so its tables could read any "
+                "of their stores: give each consumer an App of its own, or open a Table"
+            )
+        if self._backends:
+            return self._backends[0]
+        return _worker_backends[-1] if _worker_backends else self._root_of()
+
+    def leave_to_parent(self) -> None:
+        """Forget the consumers of the process that this one was forked from."""
+        self._backends.clear()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return AppTables, (self._root_of,)
+
+
+class AppTable(Mapping[str, Any]):
+    """The current value of each key of a topic, as :class:`rmqclient.Table`. Made by :meth:`rmqclient.App.table`.
+
+    ``tables`` are those of its application.
+    """
+
+    def __init__(self, tables: AppTables, topic: str, value_type: Any = bytes) -> None:
         self.topic = check_topic(topic, reserved=True)
         self.value_type = value_type
         value_decoder_for(value_type)
-        self._root_of = root_of
+        self._tables = tables
         self._opening = threading.Lock()
         self._table: Table | None = None
-        _declared[id(self)] = self
+        tables.add(self)
         fork.register(self)
 
     def __getitem__(self, key: str) -> Any:
@@ -70,20 +135,20 @@ class AppTable(Mapping[str, Any]):
         return self.opened.values()
 
     def snapshot(self) -> Snapshot:
-        """Return the table as it is now: a mapping that stays as it is."""
+        """Return a copy of the table as it is now, which does not change."""
         return self.opened.snapshot()
 
     def wait_for(self, sent: SendResult, timeout: Duration | None = None) -> None:
-        """Return when the table knows a message that somebody sent. Raises as :meth:`rmqclient.Table.wait_for`."""
+        """Return when the table knows a message that was sent. Raises as :meth:`rmqclient.Table.wait_for`."""
         self.opened.wait_for(sent, timeout)
 
     def wait_until_caught_up(self, timeout: Duration | None = None) -> None:
-        """Return when the table knows all messages that are there now. Raises TimeoutError, StoreClosed."""
+        """Return when the table knows every message that is in the topic now. Raises TimeoutError, StoreClosed."""
         self.opened.wait_until_caught_up(timeout)
 
     @property
     def opened(self) -> Table:
-        """The table of this process, opened now if it was not. Raises what :class:`rmqclient.Table` raises."""
+        """The table of this process; the first access opens it. Raises what :class:`rmqclient.Table` raises."""
         return self._table or self._open()
 
     def close(self) -> None:
@@ -93,18 +158,13 @@ class AppTable(Mapping[str, Any]):
         if table is not None:
             table.close()
 
-    def close_in(self, store: MessageStore) -> None:
-        """Close the table of this process if it reads this open store."""
-        if self._table is not None and self._table.uses(store):
-            self.close()
-
     def leave_to_parent(self) -> None:
         """Forget the table of the process that this one was forked from."""
         self._opening = threading.Lock()
         self._table = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return AppTable, (self._root_of, self.topic, self.value_type)
+        return AppTable, (self._tables, self.topic, self.value_type)
 
     def __repr__(self) -> str:
         return f"AppTable({self.topic!r}, {self.value_type!r})"
@@ -112,47 +172,38 @@ class AppTable(Mapping[str, Any]):
     def _open(self) -> Table:
         with self._opening:
             if self._table is None:
-                self._table = Table(_serving(self._root_of) or self._root_of(), self.topic, value_type=self.value_type)
+                self._table = Table(self._tables.place, self.topic, value_type=self.value_type)
             return self._table
 
 
-def serve(store: MessageStore) -> None:
-    """Let the tables of this process read ``store`` from now on: its handlers take their messages from it."""
-    _stores.append(store)
-
-
-def leave(store: MessageStore) -> None:
-    """Close the tables of this process that read ``store``."""
-    if store in _stores:
-        _stores.remove(store)
-    for table in list(_declared.values()):
-        table.close_in(store)
-
-
-def _serving(root_of: Callable[[], Path]) -> MessageStore | None:
-    """Return the store of the handlers of this process; the application's own if they have several."""
-    if len(_stores) < 2:
-        return _stores[0] if _stores else None
-    root = root_of()
-    return next((store for store in _stores if store.root == root), None)
-
-
-class _Stores(list[MessageStore]):
-    """The open stores that handlers of this process take their messages from."""
+class _WorkerBackends(list[Backend]):
+    """The backend of the worker that this process is; empty in any other process."""
 
     def leave_to_parent(self) -> None:
-        """Forget the stores of the process that this one was forked from."""
+        """Forget the backend: a forked child is no worker."""
         self.clear()
 
 
-_stores = _Stores()
-_declared: weakref.WeakValueDictionary[int, AppTable] = weakref.WeakValueDictionary()
+@contextmanager
+def read_by_worker(place: Place) -> Iterator[None]:
+    """Let the tables of every application read this backend until the block ends: this process is its worker."""
+    backend = open_backend(place)
+    _worker_backends.append(backend)
+    try:
+        yield
+    finally:
+        _worker_backends.remove(backend)
+        _close_all()
+
+
+_worker_backends = _WorkerBackends()
+_applications: weakref.WeakSet[AppTables] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    for table in list(_declared.values()):
-        table.close()
+    for application in list(_applications):
+        application.close()
 
 
 atexit.register(_close_all)
-fork.register(_stores)
+fork.register(_worker_backends)

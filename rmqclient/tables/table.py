@@ -1,22 +1,22 @@
-"""Table: the present value of each key of a topic, in the memory of this process.
+"""Table: the current value of each key of a topic, in the memory of this process.
 
 ::
 
     with Table("./store", "prices", value_type=Price) as prices:
         prices["AAPL"]                          # the last Price that was sent with this key
 
-The key of a message is the first of its ``keys``, the value its body; an empty body deletes the key. A message without
-a key says nothing. A table begins with the oldest message of each queue and follows the topic from then on: one thread
-reads what comes, and sleeps until a sender wakes it.
+The key of a message is the first of its ``keys``, and the value is its body. An empty body deletes the key. A message
+without a key changes nothing. A table begins with the oldest message of each queue and then follows the topic: one
+thread reads new messages, and sleeps until a sender wakes it.
 
-**Which message counts** when several have the same key: the one that stands last in the commit log, which all queues of
-a store share. Queues are read one after the other; so that an older message does not replace a newer one of another
-queue, the table notes, while it goes through the queues once and once more, where in the log it has each key from. By
-then every message that is older than one of those has been met: an append makes its message visible before the next one
-begins. A topic of one queue needs none of this.
+**Which message counts** if several have the same key: the last one in the commit log, which all queues of a store
+share. The table reads the queues one after the other, and an older message of one queue must not replace a newer one of
+another queue. So for two rounds through the queues the table remembers where in the log each key came from. After two
+rounds it has met every message that is older than a remembered one, because an append makes its message visible before
+the next append begins. A topic of one queue needs no such record.
 
-**What is kept** is the key and the bytes of the body. They are decoded each time that somebody asks for the value: it
-is the caller's own, and a value that nobody asks for costs nothing more.
+**What is kept** is the key and the bytes of the body. The bytes are decoded at each access: the caller gets an object
+of its own, and a value that is never read costs nothing more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rmqclient.codecs import value_decoder_for
 from rmqclient.duration import Duration, in_seconds
 from rmqclient.message import SendResult
 from rmqclient.names import check_topic
-from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, MessageStore, fork
+from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, fork
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
 from rmqclient.tables.updates import Unreadable, UpdateReader, Updates
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class Snapshot(Mapping[str, Any]):
-    """Values by key, as they were when it was taken. Values are decoded when they are asked for."""
+    """The values by key at the time when it was taken. A value is decoded when it is read."""
 
     def __init__(self, topic: str, values: dict[str, bytes | Unreadable], value_type: Any) -> None:
         self.topic = topic
@@ -50,7 +50,7 @@ class Snapshot(Mapping[str, Any]):
         self._decode = value_decoder_for(value_type)
 
     def __getitem__(self, key: str) -> Any:
-        """Return the value of a key. Raises KeyError, and BodyUnreadable for a body that is no value of its type."""
+        """Return the value of a key. Raises KeyError, and BodyUnreadable if the body does not decode to its type."""
         value = self._values[key]
         if isinstance(value, Unreadable):
             raise BodyUnreadable(f"the value of key {key!r} of topic {self.topic!r} cannot be read: {value.reason}")
@@ -80,7 +80,7 @@ class Snapshot(Mapping[str, Any]):
 
 
 class Table(Snapshot):
-    """The present value of each key of a topic; a mapping, a context manager, safe between the threads of one process.
+    """The current value of each key of a topic; a mapping and a context manager, safe for the threads of one process.
 
     ``root`` is the directory of a store, or an open one. ``value_type`` says what a body is decoded into, as the
     annotation of a handler's parameter does: ``bytes``, ``str``, a dataclass, TypedDict, msgspec.Struct or pydantic
@@ -130,7 +130,7 @@ class Table(Snapshot):
         self._tells_changes = False
         self._closing = False
         self._refusal = ""
-        """Why nobody gets an answer any more."""
+        """Why every later call is refused; empty while the table is usable."""
         self._is_forked = False
         self._thread = threading.Thread(target=self._follow, name=f"rmq-table-{topic}", daemon=True)
         fork.register(self)
@@ -173,7 +173,7 @@ class Table(Snapshot):
         return super().stored(key)
 
     def snapshot(self) -> Snapshot:
-        """Return the table as it is now: a mapping that stays as it is."""
+        """Return a copy of the table as it is now, which does not change."""
         self._check_usable()
         return Snapshot(self.topic, self._values.copy(), self.value_type)
 
@@ -185,16 +185,16 @@ class Table(Snapshot):
             return dict(self._positions)
 
     def wait_until_caught_up(self, timeout: Duration | None = None) -> None:
-        """Return when the table knows all messages that are there now. Raises TimeoutError, StoreClosed.
+        """Return when the table knows every message that is in the topic now. Raises TimeoutError, StoreClosed.
 
-        A handler that calls this first knows what was sent before its message.
+        A handler that calls this first sees every message that was sent before its own.
         """
         self._check_usable()
         ends = self._ends()
         self._wait(lambda: all(self._positions.get(queue, 0) >= end for queue, end in ends.items()), timeout, f"{ends}")
 
     def wait_for(self, sent: SendResult, timeout: Duration | None = None) -> None:
-        """Return when the table knows a message that somebody sent, and so all that stand before it in its queue.
+        """Return when the table knows a message that was sent, and so all messages before it in its queue.
 
         Raises TimeoutError, StoreClosed, and ValueError for a message of another topic, such as one that is delayed.
         """
@@ -221,12 +221,8 @@ class Table(Snapshot):
     ) -> None:
         self.close()
 
-    def uses(self, store: MessageStore) -> bool:
-        """Tell whether the table reads this open store."""
-        return self._store is store
-
     def leave_to_parent(self) -> None:
-        """Refuse everything from now on: this is a forked child."""
+        """Refuse every later call: this is a forked child."""
         self._is_forked = True
         self._refusal = "this table belongs to the process that this one was forked from: make one in this process"
 
@@ -251,7 +247,7 @@ class Table(Snapshot):
             self._look_until_closed()
         except (StoreClosed, NotInstalled) as error:
             refusal = str(error)
-        except Exception:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+        except Exception:  # noqa: BLE001 - the threads that wait must be told, whatever the error is
             _log.exception("the table of %r has failed", self.topic)
             refusal = f"the table of {self.topic!r} has failed, and the log says why"
         with self._moved:
@@ -269,7 +265,7 @@ class Table(Snapshot):
                 has_more = self._look()
             except (StoreClosed, NotInstalled):
                 raise
-            except (QueueError, OSError) as error:  # such as too many open files: the next look tries again
+            except (QueueError, OSError) as error:  # such as too many open files: the next round tries again
                 _log.error("the table of %r cannot be read, trying again: %s", self.topic, error)
                 has_more = False
             if not has_more and not self._closing:
@@ -293,14 +289,14 @@ class Table(Snapshot):
         return self._membership_bell, self._membership_bell.heard()
 
     def _look(self) -> bool:
-        """Go through the queues once, to the ends that they have now. False when there was nothing."""
+        """Read the queues once, up to their current ends. Returns False if there was nothing new."""
         ends = self._ends()
         for queue in ends.keys() - self._positions.keys():
             with self._moved:
                 self._positions[queue] = self._store.topics.min_offset(queue)
                 self._moved.notify_all()
         new = [queue for queue, end in ends.items() if self._positions[queue] < end]
-        is_only = len(self._queues()) == 1  # asked again: a queue that was made meanwhile may have older messages
+        is_only = len(self._queues()) == 1  # asked again: a queue that was made in between may have older messages
         for queue in new:
             for updates in self._reader.read(queue, self._positions[queue], ends[queue]):
                 self._take_in(queue, updates, is_only=is_only)
@@ -338,7 +334,7 @@ class Table(Snapshot):
         assert self._on_change is not None
         try:
             self._on_change(keys)
-        except Exception:  # noqa: BLE001 - whatever the application raises, the table goes on
+        except Exception:  # noqa: BLE001 - the table goes on, whatever the application raises
             _log.exception("on_change of the table of %r failed", self.topic)
 
 

@@ -1,13 +1,13 @@
-"""Table updates: what the messages of a queue say about keys, many at a time.
+"""Table updates: the keys and values of the messages of a queue, read many at a time.
 
-Messages of a compact topic that stand below the begin of the log are read from its compacted file.
+In a compact topic, messages from before the begin of the log are read from the compacted file.
 
-The kernel checks the records of a batch and puts keys and bodies into buffers (store/kernel/arrow/columns.pxi); here
-they become lists, without a message object for each. A batch that is one record is a row for each of its messages. What
-needs a look of its own, a body that cannot be opened or a record that cannot be read, goes the long way, as a message.
+The kernel checks the records of a batch and puts keys and bodies into buffers (store/kernel/arrow/columns.pxi). Here
+the buffers become lists, without an object for each message. A batch that is one record gives one row for each of its
+messages. A body that cannot be opened, or a record that cannot be read, is read again by itself, as a message.
 
-Files are read through mappings of the table's own. Those of the store are taken away whenever retention removes a file,
-which must not happen between the check of a record and the copy of its body.
+Files are read through mappings of the table's own. The mappings of the store go away when retention removes a file, and
+that must not happen between the check of a record and the copy of its body.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENTRIES_AT_ONCE = 16_384
 _ROWS = 8_192
 _BYTES = 4 << 20
 _OPENED = COMPRESSED | INNER_BATCH
-"""System flags of records that the kernel opens; where it could not, there is a row without a value."""
+"""System flags of records that the kernel opens. If it cannot open one, the row has no value."""
 
 _NAMES = ("key", "value", "commit_log_offset", "sys_flag")
 
@@ -37,23 +37,23 @@ _log = logging.getLogger(__name__)
 
 
 class Unreadable(NamedTuple):
-    """Stands for a value that cannot be told."""
+    """Stands for a value that cannot be read."""
 
     reason: str
 
 
 class Updates(NamedTuple):
-    """What some consecutive messages of a queue say: lists with an element for each."""
+    """The keys and values of some consecutive messages of a queue: lists with an element for each."""
 
     keys: list[str]
-    """The first of ``keys`` of each message; empty for a message without one."""
+    """The first of the ``keys`` of each message; empty for a message without keys."""
 
     values: list[bytes | Unreadable]
     """The bodies."""
 
     commit_log_offsets: list[int]
     next_offset: int
-    """Queue offset behind them."""
+    """Queue offset of the next message."""
 
     lost: int = 0
     """Messages among them that were removed before they were read, or are damaged."""
@@ -71,12 +71,13 @@ class UpdateReader:
         self._part: LogPart | None = None
 
     def read(self, queue: MessageQueue, start: int, stop: int) -> Iterator[Updates]:
-        """Yield what the messages from queue offset ``start`` up to ``stop`` say, in order, or somewhat further.
+        """Yield the updates of the messages from queue offset ``start`` up to ``stop`` or a little further, in order.
 
-        What is not there any more or damaged is logged and stepped over. Raises StoreClosed, LimitReached, DiskFailed.
+        Messages that were removed or are damaged are logged and stepped over. Raises StoreClosed, LimitReached,
+        DiskFailed.
         """
         self._store.check_usable()
-        self._columns.take()  # what an error left there
+        self._columns.take()  # drops rows that an earlier error left there
         is_compact = self._store.topics.is_compact(queue.topic)
         while start < stop:
             if is_compact:
@@ -88,14 +89,14 @@ class UpdateReader:
                     start = updates.next_offset
 
     def release(self) -> None:
-        """Let go of files that were removed."""
+        """Unmap files that were removed."""
         self._part = None
         self._view.release()
 
     def _read_compacted(self, queue: MessageQueue, start: int) -> Generator[Updates, None, int]:
-        """Return ``start``, or where to go on in the log when it begins behind that: then a compacted file was read.
+        """Read the compacted file if the log begins after ``start``; return where to go on in the log.
 
-        Such a file stands for all messages up to where it was compacted, also for those that the log still has.
+        A compacted file stands for all messages up to its end, also for those that the log still has.
         """
         log_low = self._store.compaction.log_low(queue)
         file = open_compacted(self._store.root, queue) if start < log_low else None
@@ -118,7 +119,7 @@ class UpdateReader:
         return file.compacted_to
 
     def _read_entries(self, queue: MessageQueue, first: int, stop: int) -> Generator[Updates, None, tuple[int, bool]]:
-        """Return the queue offset where this ended, and False when the message there could not be read."""
+        """Return the queue offset where this ended, and whether the message there can be read."""
         topic, entries = queue.topic.encode(), self._entries(queue, first, stop)
         at, count = 0, len(entries) // ENTRY.size
         is_whole = count > 0
@@ -144,7 +145,7 @@ class UpdateReader:
         return self._collector.add_queue(entries, at, first, topic, queue_id, self._part.content, self._part.base)
 
     def _find(self, entries: bytes, at: int) -> bool:
-        """Map the file with the record of an entry. False when there is none."""
+        """Map the file with the record of an entry. False if there is no such file."""
         offset, size, _ = ENTRY.unpack_from(entries, at * ENTRY.size)
         try:
             self._part = self._view.log(offset, size)
@@ -153,7 +154,7 @@ class UpdateReader:
         return bool(offset + size <= self._part.file_end)
 
     def _read_one(self, queue: MessageQueue, offset: int) -> Updates:
-        """Read a message the long way, which tells what is wrong with it."""
+        """Read one message as an object, which raises what is wrong with it."""
         try:
             message = self._store.message_at(queue, offset)
             if (message.queue, message.queue_offset) != (queue, offset):
@@ -180,7 +181,7 @@ class UpdateReader:
         return updates
 
     def _look_again(self, updates: Updates, number: int) -> bool:
-        """Put in what a record says that the kernel did not open. True when nobody can tell."""
+        """Fill in the rows of a record that the kernel did not open. True if it cannot be opened here either."""
         offset = updates.commit_log_offsets[number]
         try:
             said = _said_by(self._store.read(offset))
@@ -192,9 +193,9 @@ class UpdateReader:
 
 
 def _said_by(record: ReceivedMessage) -> list[tuple[str, bytes | Unreadable]]:
-    """Return key and value of the message, or of each message of a batch, that a record holds.
+    """Return the key and the value of the message of a record, or of each message if the record is a batch.
 
-    Nothing for a batch that cannot be opened, which is logged: nobody can tell what it says of which key.
+    A batch that cannot be opened is logged and gives nothing, because its keys cannot be read.
     """
     if is_batch(record):
         try:

@@ -1,4 +1,4 @@
-"""Types of the compiled kernel. The rules of that file stand in its own docstring."""
+"""Types and documentation of the compiled kernel. Its rules stand in the docstring of ``_kernel.pyx``."""
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as MappingLike
@@ -14,7 +14,7 @@ HALF_TOPIC: str
 OPERATION_TOPIC: str
 GIVEN_UP_TOPIC: str
 DELAYS: list[str]
-"""How long the messages of delay levels 1 to 18 wait, as RocketMQ writes it."""
+"""Delays of levels 1 to 18, as RocketMQ writes them."""
 RESERVED_PROPERTIES: frozenset[str]
 
 class _AppendFiles(Protocol):
@@ -31,27 +31,29 @@ class _GrantFiles(Protocol):
     def queue_file(self, slot: int, queue_offset: int) -> tuple[Mapping, int] | None: ...
     def oldest(self, slot: int) -> int: ...
 
-def arm(point: int, passes: int, signal_number: int) -> None: ...
+def arm(point: int, passes: int, signal_number: int) -> None:
+    """Let this process die by a signal when it comes to a crash point; it passes the point ``passes`` times first."""
+
 def crc32(data: bytes | memoryview | Mapping, value: int = 0) -> int:
     """Return the CRC-32 of ``data``, as :func:`zlib.crc32`."""
 
 def boottime() -> int:
-    """Return CLOCK_BOOTTIME in ns: one clock for all processes, which counts suspend and never steps."""
+    """Return CLOCK_BOOTTIME in ns: one clock for all processes, which counts time in suspend and never steps."""
 
 def delay_ms(level: int) -> int:
-    """Return how long the messages of a delay level wait. Raises ValueError for a level that does not exist."""
+    """Return the delay of a level, in ms. Raises ValueError for a level that does not exist."""
 
 def java_hash(text: str) -> int:
     """Return Java's ``String.hashCode``, 32 bits signed."""
 
 MAX_INNER_MESSAGES: int
-"""Most messages of a batch that is one record."""
+"""Largest number of messages in a batch that is one record."""
 
 def inner_messages(record: ReceivedMessage) -> list[ReceivedMessage]:
-    """Return the messages of a batch, each as a record of its own, which stands in memory only.
+    """Return the messages of a batch. Each one is a record of its own, in memory only.
 
-    They have the place of the batch, its times and hosts. Raises BodyUnreadable for a body that is damaged or opens to
-    too much, NotInstalled as :attr:`ReceivedMessage.body`, ValueError for a record that is no batch.
+    They have the position, the times and the hosts of the batch. Raises BodyUnreadable for a body that is damaged or
+    opens to too many bytes, NotInstalled as :attr:`ReceivedMessage.body`, ValueError for a record that is not a batch.
     """
 
 def decode(
@@ -60,7 +62,10 @@ def decode(
     commit_log_offset: int,
     queue: MessageQueue | None = None,
 ) -> ReceivedMessage | int:
-    """Return the valid record at ``position``, or the number in ``FOUND`` of what stands there instead."""
+    """Return the valid record at ``position``, or the number in ``layout.FOUND`` of what stands there.
+
+    Raises ValueError when ``position`` is outside of ``buffer``.
+    """
 
 @final
 class Mapping:
@@ -71,9 +76,14 @@ class Mapping:
     def __new__(cls, fd: int, size: int, *, writable: bool = True) -> Self: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __len__(self) -> int: ...
-    def populate(self) -> None: ...
-    def read_no_further(self) -> None: ...
-    def detach(self) -> None: ...
+    def populate(self) -> None:
+        """Make every page of the file now. Raises OSError when there is no memory."""
+
+    def read_no_further(self) -> None:
+        """Let the first touch of a page read that page only."""
+
+    def detach(self) -> None:
+        """Map zeros over the file, so that its blocks can be freed. The address stays mapped. Raises OSError."""
 
 @final
 class Words:
@@ -82,33 +92,50 @@ class Words:
     def __new__(cls, mapping: Mapping) -> Self: ...
     def load(self, at: int) -> int: ...
     def store(self, at: int, value: int) -> None: ...
-    def add(self, at: int, value: int) -> int: ...
-    def replace(self, at: int, expected: int, desired: int) -> bool: ...
-    def set_bits(self, at: int, bits: int) -> int: ...
+    def add(self, at: int, value: int) -> int:
+        """Add to a word, and return its new value."""
+
+    def replace(self, at: int, expected: int, desired: int) -> bool:
+        """Set a word to ``desired`` if it is ``expected``; return whether it was."""
+
+    def set_bits(self, at: int, bits: int) -> int:
+        """Set bits of a word, and return its value before."""
+
     def load32(self, at: int) -> int: ...
     def store32(self, at: int, value: int) -> None: ...
-    def wait(self, at: int, expected: int, timeout_ms: int) -> bool: ...
-    def signal(self, at: int) -> int: ...
+    def wait(self, at: int, expected: int, timeout_ms: int) -> bool:
+        """Sleep while a 32-bit word is ``expected``. Returns False when the time is up or a signal came."""
+
+    def signal(self, at: int) -> int:
+        """Add 1 to a 32-bit word and wake every thread that waits on it; return how many were woken."""
 
 @final
 class RobustMutex:
-    """A robust, process-shared mutex in a mapping; of the thread that acquired it."""
+    """A robust, process-shared mutex in a mapping, for the rare paths that run Python while they hold it.
+
+    The thread that acquired it must release it. When its holder dies, the kernel hands it on.
+    """
 
     def __new__(cls, mapping: Mapping, at: int) -> Self: ...
-    def initialise(self) -> None: ...
+    def initialise(self) -> None:
+        """Make the mutex, once, before others can see it."""
+
     def try_acquire(self) -> bool: ...
-    def acquire(self, timeout_ms: int) -> None: ...
+    def acquire(self, timeout_ms: int) -> None:
+        """Raises StoreBusy after ``timeout_ms``."""
+
     def release(self) -> None: ...
     @property
-    def owner(self) -> int: ...
+    def owner(self) -> int:
+        """Thread id of the holder, 0 when the mutex is free."""
 
 @final
 class Message:
     """One message to send.
 
-    ``topic``: 1 to 127 characters of ``%a-zA-Z0-9_-``. ``body``: bytes as they are, anything else is encoded as JSON
-    when it is sent. ``tags``: one tag to filter by. ``keys``: words to find the message by. ``properties``: strings of
-    the application. ``flag``: 32 bits of the application. All is checked when the message is sent.
+    ``topic``: 1 to 127 characters of ``%a-zA-Z0-9_-``. ``body``: bytes are stored as they are, any other object is
+    encoded as JSON when it is sent. ``tags``: one tag to filter by. ``keys``: words to find the message by, without
+    spaces. ``properties``: strings of the application. ``flag``: 32 bits of the application. Sending checks them all.
     """
 
     def __init__(
@@ -135,10 +162,10 @@ class Message:
     def flag(self) -> int: ...
     @property
     def sys_flag(self) -> int:
-        """What the record will say of the body as it stands here: 0, or that it is compressed."""
+        """What the record will say of the body: 0, or how it is compressed."""
 
     def with_body(self, body: bytes, sys_flag: int) -> Message:
-        """Return this message with its body as it is to be stored, and what its record says of it: for producers."""
+        """Return this message with the body as it is stored, and the flag that its record gets. For producers."""
 
 @final
 class SendResult:
@@ -158,30 +185,30 @@ class SendResult:
 
     @property
     def commit_log_offset(self) -> int:
-        """First byte of its record."""
+        """Commit log offset of the first byte of its record."""
 
     @property
     def commit_log_end(self) -> int:
-        """First byte behind its record."""
+        """Commit log offset of the first byte behind its record."""
 
     @property
     def is_duplicate(self) -> bool:
-        """Whether nothing was sent, because this message stood there already; only of ``send_once``."""
+        """Whether ``send_once`` sent nothing, because the log had this message already."""
 
 def duplicate_of(message: ReceivedMessage, queue: MessageQueue) -> SendResult:
-    """Return where a message stands, as the result of a send that did nothing."""
+    """Return where a message stands, as the result of a send that found it there."""
 
 @final
 class ReceivedMessage:
-    """A message of the log; each field is decoded when it is read."""
+    """A message of the log. Each field is decoded when it is read."""
 
     @property
     def topic(self) -> str:
-        """Its topic. A message that a group gets from its retry topic shows the topic where it failed [RETRY_TOPIC]."""
+        """Its topic. A message from a retry topic shows the topic where it first failed [RETRY_TOPIC]."""
 
     @property
     def queue(self) -> MessageQueue:
-        """Where it was taken from; for a retry that is the queue of the retry topic."""
+        """The message queue it was taken from; for a retry, the queue of the retry topic."""
 
     @property
     def queue_id(self) -> int: ...
@@ -195,22 +222,22 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """Its body as it was sent: opened when it is compressed, once, and kept until it is acknowledged.
+        """Its body as it was sent. A compressed body is opened once, and kept until the message is acknowledged.
 
-        Raises BodyUnreadable when it opens to more than :attr:`max_opened_body_bytes`, or not at all; NotInstalled
-        when the package is missing that opens it.
+        Raises BodyUnreadable when the body cannot be opened, or opens to more than :attr:`max_opened_body_bytes`;
+        NotInstalled when the package that opens it is missing.
         """
 
     @property
     def stored_body(self) -> bytes:
-        """The bytes of its body in the record, which may be compressed."""
+        """The bytes of its body in the record: compressed, if the body is."""
 
     def open_body(self, limit: int = ...) -> bytes:
-        """Return :attr:`body` without keeping it, by a lower limit if one is given. Raises the same."""
+        """Return :attr:`body` without keeping it; at most ``limit`` bytes. Raises what :attr:`body` raises."""
 
     @property
     def max_opened_body_bytes(self) -> int:
-        """What a compressed body may open to: what the store says from which it was taken, else 64 MiB."""
+        """Limit for an opened body: the setting of the store it was taken from; 64 MiB without a store."""
 
     def limited_to(self, max_opened_body_bytes: int) -> Self:
         """Set :attr:`max_opened_body_bytes`, and return this message."""
@@ -221,19 +248,19 @@ class ReceivedMessage:
     def sys_flag(self) -> int: ...
     @property
     def born_timestamp(self) -> int:
-        """ms since the epoch, by the producer's clock."""
+        """ms since 1970, by the producer's clock."""
 
     @property
     def store_timestamp(self) -> int:
-        """ms since the epoch, taken when it was stored."""
+        """ms since 1970, when it was stored."""
 
     @property
     def tags(self) -> str | None: ...
     @property
     def tags_code(self) -> int:
-        """What its consume queue entry holds: Java hash of the tag, 0 without one.
+        """The last field of its consume queue entry: the Java hash of its tag, 0 without a tag.
 
-        For a delayed message that waits in SCHEDULE_TOPIC_XXXX it is the time in ms at which to deliver it.
+        For a message that waits in SCHEDULE_TOPIC_XXXX, and for most in the timer, the time in ms at which it is due.
         """
 
     @property
@@ -246,7 +273,7 @@ class ReceivedMessage:
 
     @property
     def message_id(self) -> str:
-        """The same as ``SendResult.message_id``; the offset message id for a message without one."""
+        """The same as ``SendResult.message_id``; for a message without such an id, :attr:`offset_message_id`."""
 
     @property
     def offset_message_id(self) -> str:
@@ -254,35 +281,35 @@ class ReceivedMessage:
 
     @property
     def delivery_attempt(self) -> int:
-        """1 for the first delivery; those that ended with the death of a process count, too."""
+        """1 for the first delivery. A delivery that ended with the death of its process counts, too."""
 
     @property
     def reconsume_times(self) -> int:
         """Delivery attempts before this record was stored."""
 
     def some_properties(self, names: tuple[bytes, ...]) -> dict[str, str]:
-        """Return those of :attr:`properties` that are named, without decoding the others."""
+        """Return the named ones of :attr:`properties`, without decoding the others."""
 
     @property
     def inner_number(self) -> int:
-        """Its place in the batch that it was sent in, from 0; 0 without one."""
+        """Its number in the batch that it was sent in, from 0; 0 outside of a batch."""
 
     @property
     def unopened(self) -> Exception | None:
-        """Why this record, which is a batch that a group was to get, cannot be opened."""
+        """The reason why this record, a batch for a group, cannot be opened; None for every other message."""
 
     def check_opened(self) -> None:
-        """Raise :attr:`unopened`, if it is one."""
+        """Raise :attr:`unopened` unless it is None."""
 
     def again(self, attempt: int = 0) -> ReceivedMessage:
-        """Return the same message as its next delivery attempt, or as that ``attempt``."""
+        """Return the same message with its next delivery attempt, or with ``attempt`` if that is not 0."""
 
     @property
     def prepared_transaction_offset(self) -> int:
         """Commit log offset of the half message that this one was committed from; 0 without a transaction."""
 
     def as_delivered(self) -> ReceivedMessage:
-        """Return the same message as a handler gets it: of a retry or a half message, with the topic it is for."""
+        """Return the same message as a handler gets it: a retry and a half message show the topic they are for."""
 
     def record(self) -> bytes:
         """Return the bytes of the whole record."""
@@ -291,16 +318,16 @@ _Bytes: TypeAlias = bytes | bytearray | memoryview | Mapping
 
 @final
 class Dispatcher:
-    """Checks records and consume queue entries, and writes entries where they are not right already.
+    """Checks records and their consume queue entries, and writes the entries that are not right.
 
     ``queue_file(topic, queue_id, queue_offset, commit_log_offset, end, is_checked)`` returns the mapped consume queue
-    file that takes an entry, and the number of its first entry; or the queue offset to believe instead. ``end`` is
-    behind the last one dispatched, 0 before the first; ``is_checked`` says whether the record has a CRC over its
-    queue offset. None in its place: no entry is looked at.
+    file that takes an entry, and the number of its first entry; or the queue offset to believe instead. ``end`` is the
+    queue offset behind the last record dispatched, 0 before the first. ``is_checked`` says whether the record has a CRC
+    over its queue offset. With None for ``queue_file``, entries are not looked at.
     """
 
     right_to: int
-    """Below this commit log offset the entries of all records that were checked are right."""
+    """Every checked record below this commit log offset has a right entry."""
     records: int
     entries_written: int
     doubtful: list[tuple[int, int]]
@@ -316,12 +343,15 @@ class Dispatcher:
     def check(self, buffer: _Bytes, base: int, start: int, stop: int) -> tuple[int, int]:
         """Walk over the valid records of one commit log file, whose bytes from ``base`` on are ``buffer``.
 
-        Returns where the walk ended, and what stands there: a number of ``FOUND``, that of a record when all of it was
-        valid up to ``stop``. Until the first entry that is not right, entries are compared with their records.
+        Returns where the walk ended, and the number in ``layout.FOUND`` of what stands there: RECORD when all records
+        up to ``stop`` are valid. Entries are compared with their records up to the first entry that is not right.
         """
 
     def dispatch(self, buffer: _Bytes, base: int, start: int, stop: int) -> int:
-        """Dispatch the records of one commit log file up to ``stop``, or to where none stands; return that offset."""
+        """Dispatch the records of one commit log file up to ``stop``, or up to the first that is not valid.
+
+        Returns the commit log offset where that ended.
+        """
 
 def index_key_hash(topic: str, key: str) -> int:
     """Return the hash under which the index has a key of a topic (IndexFile.indexKeyHashMethod)."""
@@ -331,39 +361,40 @@ def index_records(
 ) -> tuple[int, int, bool]:
     """Add the keys of records of one commit log file to an index file.
 
-    The first ``done`` keys of the first record are there already. Returns where it ended, how many keys of the record
-    there were added, and whether that is because the index file is full.
+    The file has the first ``done`` keys of the first record already. Returns the commit log offset where it ended, how
+    many keys of the record there were added, and whether it ended because the index file is full.
     """
 
 @final
 class Running:
-    """The running slot of one handler thread: what it says is found when the handler has killed its process.
+    """The running slot of one handler thread. If the handler kills its process, the slot tells others what it ran.
 
-    Made when the slot is claimed; ``member`` and ``incarnation`` stand in it already.
+    The slot must be claimed: ``member`` and ``incarnation`` stand in it. Raises ValueError for an ``at`` outside of
+    ``shared``.
     """
 
     def __init__(self, shared: Mapping, at: int) -> None: ...
     def serve(self, group_queue: int) -> None:
-        """Say of which slot of the group-queue table the next messages are."""
+        """Note the slot of the group-queue table that the next messages belong to."""
 
     def begin(self, message: ReceivedMessage) -> None:
-        """Say that the handler of this message is about to run."""
+        """Note, before the handler runs, which message it gets."""
 
     def begin_batch(self, messages: list[ReceivedMessage]) -> None:
-        """Say that the handlers of these messages, one or more in the order of their queue, are about to run."""
+        """Note, before the handler runs, which messages it gets: one or more, in the order of their queue."""
 
     def rest(self) -> None:
-        """Say that no handler runs. Nothing happens when the slot has gone to another member."""
+        """Note that no handler runs. Does nothing when the slot belongs to another member by now."""
 
     def release(self) -> None:
-        """Give the slot back. Nothing happens when it has gone to another member."""
+        """Give the slot back. Does nothing when it belongs to another member by now."""
 
 def running_in(shared: Mapping, table_at: int, count: int, group_queue: int) -> list[int]:
-    """Return the numbers of the running slots in use that tell of a message of one group-queue slot."""
+    """Return the numbers of the running slots that name a message of one group-queue slot."""
 
 @final
 class Route:
-    """The queues of one topic, as an appender needs them."""
+    """The queues of one topic and their slots in the queue table, for an appender."""
 
     topic: str
     compact: bool
@@ -425,25 +456,36 @@ class Appender:
     def append(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> SendResult:
-        """Append a message. With ``due_ms``, in ms since 1970, it waits in the timer, and the result says where.
+        """Append a message. With ``due_ms``, in ms since 1970, it waits in the timer, and the result says where there.
 
         Raises ValueError, MessageRejected, TimerFull, StoreFull, StoreBusy, StorePoisoned, LimitReached, DiskFailed.
         """
-    def record_size(self, message: Message, sharding_key: str | None = None) -> int: ...
+    def record_size(self, message: Message, sharding_key: str | None = None) -> int:
+        """Return the size of a message's record in bytes. Raises what :meth:`append` raises for the message itself."""
+
     def queue_of(self, message: Message, sharding_key: str | None = None) -> int | None:
-        """Return the number of the queue that a message must go to; None where the queues take turns."""
+        """Return the number of the queue that a message must go to; None when the queues take turns."""
 
     def append_batch(
         self, messages: Iterable[Message], sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
-    ) -> list[SendResult]: ...
-    def deliver(self, message: ReceivedMessage, topic: str, queue_id: int, progress_at: int) -> SendResult | None:
-        """Append a message that waited in a delay level, for its own queue, with everything but its place as it was.
+    ) -> list[SendResult]:
+        """Append messages of one topic to one queue, in one append: all of them, or none.
 
-        In the same append the word of the runtime file at byte ``progress_at`` moves from the message's queue offset to
-        the next one: whatever dies, both happen or neither. None, and nothing is done, when the word is not there.
-
-        Raises what ``append_copy`` raises.
+        Raises BatchTooLarge when they do not fit into a commit log file or a consume queue file, TypeError for an
+        object that is not a Message, MessageRejected for messages of several topics or queues, and what :meth:`append`
+        raises.
         """
+
+    def deliver(self, message: ReceivedMessage, topic: str, queue_id: int, progress_at: int) -> SendResult | None:
+        """Append a message that waited in a delay level to its own queue. Only its position changes.
+
+        The same append moves the word of the runtime file at byte ``progress_at`` from the message's queue offset to
+        the next one: a death leaves both done, or neither. Returns None and changes nothing when the word has another
+        value.
+
+        Raises what :meth:`append_copy` raises, and ValueError when ``progress_at`` is not a word of the file.
+        """
+
     def append_inner_batch(
         self,
         messages: Iterable[Message],
@@ -454,12 +496,14 @@ class Appender:
     ) -> list[SendResult]:
         """Append messages as one record; see :mod:`rmqclient.store.log.inner_batch`.
 
-        Each message has a result with the place of the record.
+        The result of each message has the position of the record. ``pack`` returns the compressed content, and the
+        system flag that says how it is compressed.
 
-        ``pack`` returns the content compressed, and the system flag that says how. Raises MessageRejected for messages
-        of several topics or tags, BatchTooLarge for more than ``most_bytes`` of content, for more messages than a batch
-        holds, and when it is too long compressed, PropertiesTooLarge when their keys are, and what ``append`` raises.
+        Raises MessageRejected for messages of several topics or tags; BatchTooLarge for more than ``most_bytes`` of
+        content, for more messages than a batch holds, or when the compressed content is too long; PropertiesTooLarge
+        when their keys are too long; and what :meth:`append` raises.
         """
+
     def append_copy(
         self,
         message: ReceivedMessage,
@@ -471,31 +515,34 @@ class Appender:
         delay_level: int = 0,
         due_ms: int = 0,
     ) -> SendResult:
-        """Append a message again, for queue ``queue_id`` of ``topic``, with exactly these properties in this order.
+        """Append a message again, to queue ``queue_id`` of ``topic``, with exactly these properties in this order.
 
-        Body, flag, ``sys_flag``, born time and both hosts stay. With a delay level of 1 to 18 (18 for one above) the
-        copy waits in SCHEDULE_TOPIC_XXXX, with ``due_ms``, in ms since 1970, in the timer, and the result says where;
-        the properties then have RocketMQ's order. The result's id is the property ``UNIQ_KEY``.
+        Body, flag, ``sys_flag``, born time and both hosts stay. With a delay level of 1 to 18 (a higher level means 18)
+        the copy waits in SCHEDULE_TOPIC_XXXX; with ``due_ms``, in ms since 1970, it waits in the timer. The result says
+        where there, and the properties then have RocketMQ's order. The id of the result is the property ``UNIQ_KEY``.
 
         Raises ValueError for a negative level and for a level with a time, MessageRejected, PropertiesTooLarge,
-        BodyTooLarge and what ``append`` raises.
+        BodyTooLarge, TimerFull and what :meth:`append` raises.
         """
+
     def append_half(
         self, message: Message, group: str, sharding_key: str | None = None, immunity_s: int = 0
     ) -> SendResult:
-        """Append the half message of a transaction, for a queue of its topic that is chosen now, but not shown there.
+        """Append the half message of a transaction. Its queue is chosen now, and does not show it until the commit.
 
-        The result says where in RMQ_SYS_TRANS_HALF_TOPIC it stands. Raises what ``append`` raises.
+        The result says where it stands in RMQ_SYS_TRANS_HALF_TOPIC. Raises what :meth:`append` raises.
         """
+
     def decide(
         self, half: ReceivedMessage, topic: str | None, queue_id: int, guards: MappingLike[int, int]
     ) -> SendResult | None:
-        """Append the operation record of a half message and, with a topic, before it the committed message: one append.
+        """Append the operation record of a half message; with a topic, the committed message before it, in one append.
 
-        None, and nothing is done, unless each word of the runtime file at a byte in ``guards`` has its value. The
-        result says where the committed message stands, without a topic where the operation does. Raises what
-        ``append_copy`` raises.
+        Returns None and changes nothing unless each word of the runtime file at a byte in ``guards`` has its value. The
+        result says where the committed message stands; without a topic, where the operation record stands. Raises what
+        :meth:`append_copy` raises, and ValueError for a byte that is not a word of the file, or for too many guards.
         """
+
     def pass_half(
         self,
         half: ReceivedMessage,
@@ -504,20 +551,20 @@ class Appender:
         progress_at: int,
         guards: MappingLike[int, int],
     ) -> SendResult | None:
-        """Append a half message again, to the half topic or to the topic of those given up, with these properties.
+        """Append a half message again, to the half topic or to TRANS_CHECK_MAX_TIME_TOPIC, with these properties.
 
-        In the same append the word at byte ``progress_at`` moves on, as in :meth:`deliver`; None as in :meth:`decide`.
-        A half message loses its flag and its attempts when it is renewed (renewHalfMessageInner).
+        The same append moves the word at byte ``progress_at``, as in :meth:`deliver`. Returns None as :meth:`decide`
+        does. In the half topic the message loses its flag and its attempts (renewHalfMessageInner).
         """
 
 def deliver_timed(appender: Appender, message: ReceivedMessage, topic: str, queue_id: int) -> SendResult | None:
-    """Append a message of the timer for its own queue, and count it as done in the same append.
+    """Append a message of the timer to its own queue, and count it as done in the same append.
 
-    None, and nothing is done, when it is done already. Raises what ``append_copy`` raises.
+    Returns None and changes nothing when the message is done already. Raises what :meth:`Appender.append_copy` raises.
     """
 
 def roll_timed(appender: Appender, message: ReceivedMessage) -> SendResult | None:
-    """Append a message of the timer there again, behind all others; as :func:`deliver_timed`. Raises TimerFull, too."""
+    """Append a message of the timer at the end of the timer; as :func:`deliver_timed`. Raises TimerFull, too."""
 
 def cancel_timed(appender: Appender, message: ReceivedMessage) -> SendResult | None:
     """Append the operation that cancels a message of the timer; as :func:`roll_timed`."""
@@ -525,34 +572,37 @@ def cancel_timed(appender: Appender, message: ReceivedMessage) -> SendResult | N
 def wait_ends(buffer: _Bytes, begin: int, stop: int) -> tuple[int, list[tuple[int, bytes, bytes | None, int]]]:
     """Find the records that end the wait of a message of the timer, in bytes of the log from ``begin`` up to ``stop``.
 
-    Returns where that ended, at ``stop`` or where no record stands, and of each: its commit log offset, what it has in
-    TIMER_QUEUE_OFFSET, the unique key of the message, and of an operation its own queue offset, else -1.
+    Returns where that ended: at ``stop``, or at the first position without a record. Then for each record found: its
+    commit log offset, its property TIMER_QUEUE_OFFSET, the unique key of the message, and the queue offset of the
+    record itself if it is an operation, else -1.
     """
 
 @final
 class TimerHeap:
-    """Due time and queue offset of messages that wait, the next one first; 16 bytes each."""
+    """Due times in ms and queue offsets of waiting messages, the next one first; 16 bytes each."""
 
     def __len__(self) -> int: ...
     @property
     def next_due(self) -> int | None: ...
     def push(self, due_ms: int, queue_offset: int) -> None: ...
     def pop_due(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
-        """Take out up to ``limit`` that are due, the first one first."""
-    def fill(self, entries: bytes, first: int, shared: Mapping, timer_at: int, bits: int) -> list[int]:
-        """Take in the messages of some entries, the first one of queue offset ``first``, but for those that are done.
+        """Take out up to ``limit`` messages that are due, in the order of their times."""
 
-        Returns the queue offsets of those whose entries hold no time.
+    def fill(self, entries: bytes, first: int, shared: Mapping, timer_at: int, bits: int) -> list[int]:
+        """Add the messages of some entries that are not done; the first entry has the queue offset ``first``.
+
+        Returns the queue offsets of the messages whose entries hold no time. Raises ValueError when there is no timer
+        of ``bits`` messages at byte ``timer_at``.
         """
 
 @final
 class TagSet:
-    """Tags to deliver; empty for every message. ``passes``, if given, is asked about each one whose tag matches."""
+    """Tags to deliver; without tags, every message. ``passes`` is called with each message whose tag matches."""
 
     def __new__(cls, tags: Iterable[str], passes: Callable[[ReceivedMessage], bool] | None = None) -> Self: ...
 
 def key_and_body_size(message: ReceivedMessage) -> tuple[bytes | None, int]:
-    """Return the first key of a message, None without one, and how many bytes its body has."""
+    """Return the first key of a message, None for a message without keys, and the size of its body in bytes."""
 
 def note_latest(
     latest: dict[bytes, int],
@@ -565,11 +615,11 @@ def note_latest(
     part: _Bytes,
     base: int,
 ) -> tuple[int, int, int]:
-    """Note in ``latest`` of each key where its last record stands, by consume queue entries from number ``at`` on.
+    """Note in ``latest`` where the last record of each key stands, by consume queue entries from number ``at`` on.
 
-    The entry of number 0 is of queue offset ``first``; ``part`` holds the bytes of the log from ``base`` on. At most
-    ``most`` keys are noted. Returns the number where that ended, why, as :meth:`Collector.add_queue`, FULL for one key
-    too many; and how many records have no key.
+    Entry number 0 has the queue offset ``first``; ``part`` holds the bytes of the log from ``base`` on. At most
+    ``most`` keys are noted. Returns the number of the entry where that ended; why, as :meth:`Collector.add_queue`, and
+    FULL for one key too many; and how many records have no key.
     """
 
 @final
@@ -578,13 +628,18 @@ class QueueGrant:
 
     queue: MessageQueue
     queue_slot_number: int
+    """Number of the queue's slot in the queue table."""
     group_queue: int
-    """Number of its slot in the group-queue table."""
+    """Number of the group's slot for it in the group-queue table."""
     epoch: int
     next_offset: int
+    """Queue offset where the next :meth:`take` begins."""
     damaged: list[tuple[int, int, int]]
+    """(queue offset, commit log offset, number in ``layout.FOUND``) of damaged messages, for the caller to clear."""
     skipped: int
+    """Messages that were finished because the tags do not want them."""
     expired: int
+    """Messages that retention removed before they were taken, for the caller to report and set to 0."""
     def __init__(
         self,
         shared: Mapping,
@@ -606,18 +661,23 @@ class QueueGrant:
         """``compacted`` is for a compact topic: :class:`rmqclient.store.files.compacted_file.CompactedQueue`."""
 
     @property
-    def committed_offset(self) -> int: ...
+    def committed_offset(self) -> int:
+        """Every message below it is finished."""
+
     @property
-    def max_offset(self) -> int: ...
+    def max_offset(self) -> int:
+        """Queue offset of the next message to be sent."""
+
     @property
-    def has_more(self) -> bool: ...
+    def has_more(self) -> bool:
+        """Whether there is a message at :attr:`next_offset`."""
     @property
     def valid(self) -> bool:
         """Whether nobody was granted the queue after this grant."""
 
     @property
     def paused(self) -> bool:
-        """Whether the group is to take nothing from the queue."""
+        """Whether the group has paused the queue."""
 
     @property
     def lease_until(self) -> int:
@@ -629,10 +689,10 @@ class QueueGrant:
 
     @property
     def flow_control(self) -> int:
-        """The number that :meth:`show` has written last, of this grant or of an earlier one."""
+        """The number that the last :meth:`show` wrote, perhaps by an earlier owner."""
 
     def show(self, flow_control: int) -> None:
-        """Write why the owner takes nothing just now, for display. Takes no lock: only the owner writes it."""
+        """Write why the owner takes nothing now, for display. Takes no lock: only the owner writes it."""
 
     def renew(self, lease_ms: int) -> bool:
         """Let the lease end ``lease_ms`` from now. Returns False and changes nothing when the epoch is old.
@@ -643,26 +703,50 @@ class QueueGrant:
     def release(self) -> bool:
         """Give the queue back. Returns False and changes nothing when the epoch is old. Raises StoreBusy."""
 
-    def arm(self, lane: int) -> bool: ...
-    def take(self, limit: int, span: int) -> list[ReceivedMessage]: ...
-    def begin(self, message: ReceivedMessage) -> bool: ...
+    def arm(self, lane: int) -> bool:
+        """Ask the next sender to wake ``lane``. Returns True when a message is there already: do not sleep then."""
+
+    def take(self, limit: int, span: int) -> list[ReceivedMessage]:
+        """Return up to ``limit`` messages from :attr:`next_offset` on, all below ``committed_offset + span``.
+
+        Leaves out finished messages, and finishes unwanted ones. Returns an empty list when the epoch is old. Raises
+        StoreBusy, and what reading files raises.
+        """
+
+    def begin(self, message: ReceivedMessage) -> bool:
+        """Count a delivery attempt before the handler runs, and set :attr:`ReceivedMessage.delivery_attempt`.
+
+        For the one message that an ordered queue stands at: the count outlives this process. Returns False when the
+        epoch is old. Raises StoreBusy.
+        """
+
     has_unopened: bool
-    """A batch was taken that cannot be opened: a message with :attr:`ReceivedMessage.unopened`."""
+    """Whether a batch was taken that cannot be opened: a message with :attr:`ReceivedMessage.unopened`."""
+
     def acknowledge(self, message: ReceivedMessage) -> bool:
-        """Mark a message finished, and its record if it was the last one of a batch. False when the epoch is old."""
+        """Mark a message finished; in a batch, its record when it is the last unfinished message.
+
+        Returns False when the epoch is old: another member has the queue. Raises StoreBusy.
+        """
+
     def finish(self, messages: list[ReceivedMessage]) -> list[int]:
         """Mark messages finished inside of their batches; return the queue offsets to acknowledge now."""
-    def acknowledge_offsets(self, offsets: list[int]) -> bool: ...
+
+    def acknowledge_offsets(self, offsets: list[int]) -> bool:
+        """Mark messages finished by their queue offsets, under one lock. Returns False when the epoch is old.
+
+        Raises StoreBusy, and ValueError for an offset 2,048 or more above the committed offset.
+        """
 
 class _ArrowArray(Protocol):
     def __getitem__(self, number: int, /) -> object: ...
 
 @final
 class Stager:
-    """Encodes the rows of one part as runs of staged records: whole but for what is known only when they are appended.
+    """Encodes the rows of one part as runs of staged records, which lack only what the append knows.
 
-    ``queue_count_of`` returns how many queues a topic has, and raises when it is no topic to send to. ``topic`` is that
-    of all rows; None: each names its own.
+    ``queue_count_of`` returns how many queues a topic has, and raises for a topic that nobody may send to. ``topic`` is
+    the topic of all rows; with None each row names its own.
     """
 
     def __init__(
@@ -678,27 +762,27 @@ class Stager:
     ) -> None: ...
     @property
     def rows(self) -> int:
-        """How many rows were encoded."""
+        """Rows that were encoded."""
 
     @property
     def buffered(self) -> int:
-        """Bytes that were not drained yet."""
+        """Bytes that :meth:`drain` will hand over."""
 
     @property
     def size(self) -> int:
-        """Bytes that were drained."""
+        """Bytes that :meth:`drain` has handed over."""
 
     @property
     def digest(self) -> int:
-        """CRC-32 of the bytes that were drained."""
+        """CRC-32 of the bytes that :meth:`drain` has handed over."""
 
     @property
     def content(self) -> int:
-        """64 bits over the rows, in whatever order and parts they came."""
+        """64 bits over the rows, the same for every order of the rows and every division into parts."""
 
     @property
     def queue_counts(self) -> dict[str, int]:
-        """How many queues each topic has that occurred."""
+        """Number of queues of each topic that occurred."""
 
     def add(
         self,
@@ -714,7 +798,7 @@ class Stager:
         properties: _ArrowArray | None = None,
         born_timestamp: _ArrowArray | None = None,
     ) -> int:
-        """Encode rows from ``row`` on, up to ``stop`` or until ``most_bytes`` are buffered; return where that ended.
+        """Encode rows from ``row`` up to ``stop``, or until ``most_bytes`` are buffered; return the next row.
 
         Each column is what ``__arrow_c_array__`` of its Arrow array returned: binary or string with 32 bit offsets,
         int32, ``map<string, string>``, timestamp in microseconds. Raises MessageRejected, BodyTooLarge and
@@ -722,11 +806,11 @@ class Stager:
         """
 
     def drain(self, write: Callable[[memoryview], object]) -> None:
-        """Hand over what is buffered, a run for each queue. A view is good until the call that gets it returns."""
+        """Call ``write`` with each run that is buffered, one for each queue. The view is valid during the call only."""
 
 @final
 class Landed:
-    """Which rows of a batch stand in the log already, found by their unique keys; ``len`` is their number.
+    """Which rows of a batch are in the log already, found by their unique keys; ``len`` is their number.
 
     ``parts`` holds (first 8 bytes of the unique keys as a number, rows) of each part.
     """
@@ -737,30 +821,30 @@ class Landed:
         """Return how many rows of one part were found. Raises KeyError."""
 
     def look(self, buffer: _Bytes, begin: int, stop: int) -> int:
-        """Look at the valid records of one commit log file that begin below ``stop``; return where that ended.
+        """Look at the valid records of one commit log file that begin below ``stop``.
 
-        ``buffer`` holds the bytes of the log from ``begin`` on.
+        ``buffer`` holds the bytes of the log from ``begin`` on. Returns the commit log offset where that ended.
         """
 
 def append_run(
     appender: Appender, content: _Bytes, position: int, prefix: int, landed: Landed | None = None
 ) -> tuple[int, int]:
-    """Append the staged records of the run at ``position`` of ``content``, but for those that have landed.
+    """Append the staged records of the run at ``position`` of ``content`` that have not landed.
 
-    In sections of at most 256 KiB and 1,000 records, so that other senders wait no longer than for a batch of theirs.
-    ``prefix`` becomes the first 8 bytes of each unique key. Returns where the next run begins, and how many records
-    were appended. Raises ValueError when no run stands there, MessageRejected for a queue that the topic does not have,
-    and what ``Appender.append`` raises; the sections before that are in the log.
+    Each append has at most 256 KiB and 1,000 records, so that other senders wait no longer than for a batch. ``prefix``
+    becomes the first 8 bytes of each unique key. Returns where the next run begins, and how many records were appended.
+    Raises ValueError when no run stands at ``position``, MessageRejected for a queue that the topic does not have, and
+    what :meth:`Appender.append` raises. What was appended before an exception stays in the log.
     """
 
 COLUMNS: tuple[str, ...]
-"""Names of the columns that :class:`Columns` can have."""
+"""Names of the columns of :class:`Columns`."""
 STOPPED: dict[str, int]
-"""Why a :class:`Collector` stopped; any other number is that of what it met in ``FOUND``.
+"""Why a :class:`Collector` stopped. Any other number is the number in ``layout.FOUND`` of what it met.
 
-END: what was given is at its end. SHORT: these bytes end before the record does. FULL: the columns hold a batch.
-ELSEWHERE: the record is not inside of this part of the log. GAP: messages of the queue before this one were not met.
-OTHER: a valid record, but not that of its entry.
+END: the entries, or the part of the log, are at their end. SHORT: the bytes end before the record does. FULL: the
+columns hold a batch. ELSEWHERE: the record is outside of this part of the log. GAP: earlier messages of the queue are
+missing. OTHER: a valid record, but not the one its entry stands for.
 """
 
 @final
@@ -774,11 +858,11 @@ class ColumnBuffer:
 class Columns:
     """Rows of the wanted columns, until they are taken as the buffers of Arrow arrays.
 
-    A batch ends with ``rows`` rows, or with the row with which it has more than ``size`` bytes of variable size. Raises
-    ValueError for a name that is none of ``COLUMNS``, and for limits that cannot be.
+    A batch ends with ``rows`` rows, or with the row that brings it above ``size`` bytes of variable size. Raises
+    ValueError for a name that is not in ``COLUMNS``, and for limits out of range.
 
-    A body that opens to more than ``max_opened_body_bytes``, or not at all, is null with ``null_unreadable``. Without,
-    the collector that comes to it raises BodyUnreadable, which names queue and offsets.
+    ``null_unreadable``: a body that cannot be opened, or opens to more than ``max_opened_body_bytes``, is null.
+    Otherwise the collector that comes to it raises BodyUnreadable, which names queue and offsets.
     """
 
     def __new__(
@@ -792,49 +876,49 @@ class Columns:
     ) -> Self: ...
     @property
     def rows(self) -> int:
-        """Rows that were added and not taken yet."""
+        """Rows that :meth:`take` will return."""
 
     def take(self) -> tuple[int, dict[str, tuple[int, list[ColumnBuffer | None]]]]:
-        """Return the number of rows and, by column, how many are null and the buffers; begin anew.
+        """Return the number of rows and, by column, how many are null and the buffers; then begin a new batch.
 
-        Buffers as the Arrow columnar format orders them, without a bitmap where nothing is null. Those of properties:
-        the offsets, then offsets and data of the names, then of the values.
+        The buffers have the order of the Arrow columnar format; the bitmap is None when no value is null. The column
+        properties has its offsets, then offsets and data of the names, then offsets and data of the values.
         """
 
 @final
 class Collector:
-    """Adds messages to columns, those with one of some tags or all. Every record is checked first.
+    """Adds messages to columns: those with one of ``tags``, or all without tags. It checks every record first.
 
-    What adds raises BodyUnreadable, unless the columns have null for it, and NotInstalled.
+    Methods that add raise BodyUnreadable, unless the columns put null there, and NotInstalled.
     """
 
     def __new__(cls, columns: Columns, *, tags: Iterable[str] = ()) -> Self: ...
     @property
     def columns(self) -> Columns: ...
     def add_entries(self, entries: bytes, at: int, first: int, topic: bytes, queue_id: int) -> tuple[int, int]:
-        """Add what entries tell of their messages, from number ``at`` on; number 0 has the queue offset ``first``.
+        """Add the columns that entries alone can fill, from entry number ``at`` on; number 0 has the offset ``first``.
 
-        Tags are not looked at. Returns the number where that ended, and why.
+        Does not look at tags. Returns the number of the entry where that ended, and why.
         """
 
     def add_queue(
         self, entries: bytes, at: int, first: int, topic: bytes, queue_id: int, part: _Bytes, base: int
     ) -> tuple[int, int]:
-        """Add the messages of entries whose records stand in the part of the log from ``base`` on; as add_entries."""
+        """Add the messages of entries, read from the part of the log at ``base``; otherwise as :meth:`add_entries`."""
 
     def want(self, queues: list[tuple[bytes, int, int, int]]) -> None:
-        """Say of which queues ``add_log`` adds messages: (topic, queue id, first queue offset, end) of each."""
+        """Set the queues for :meth:`add_log`: topic, queue id, first queue offset and end of each."""
 
     def next_of(self, number: int) -> int:
-        """Return below which queue offset all messages of a wanted queue were met, or are known to be missing."""
+        """Return the queue offset below which all messages of a wanted queue were met, or are known to be missing."""
 
     def go_on(self, number: int, queue_offset: int) -> None:
-        """Say that all messages of a wanted queue below an offset were met, or are known to be missing."""
+        """Set :meth:`next_of`: the caller knows that the messages below it are missing, or has them."""
 
     def add_log(self, part: _Bytes, base: int, file_end: int, start: int, stop: int) -> tuple[int, int, int, int]:
-        """Add messages of wanted queues from the part of the log that begins at ``base``, of a file up to ``file_end``.
+        """Add messages of wanted queues from the part of the log that begins at ``base``, in a file up to ``file_end``.
 
-        Records of other queues are stepped over unchecked. Returns where in the log that ended, and why: END is
-        ``stop``, or the end of the part or of the file. Then, for GAP, which of the wanted queues it is and the queue
-        offset that was met, else -1.
+        Steps over records of other queues without a check. Returns where in the log that ended, and why: END at
+        ``stop``, or at the end of the part or of the file. Then for GAP the number of the queue and the queue offset
+        that was met, otherwise -1 and -1.
         """

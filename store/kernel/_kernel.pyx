@@ -3,15 +3,22 @@
 
 Rules of this file
 
-1. What runs while a mutex between processes is held is a ``noexcept nogil`` function: no Python, no allocation,
-   no I/O, so the compiler proves that it is short. The exception is :class:`RobustMutex`, for the rare paths.
-2. Nobody blocks on such a mutex with the GIL held: a short try first, then slices without the GIL.
+1. Code that holds a mutex between processes is a ``noexcept nogil`` function: no Python, no allocation, no I/O, so
+   the compiler proves that it is short. The exception is :class:`RobustMutex`, for the rare paths.
+2. No thread blocks on such a mutex while it holds the GIL: it tries for a moment, then waits in slices without the GIL.
 3. Entry points check their arguments once; below them positions are trusted.
 4. Bytes that break the format are a return value, not an exception: the caller knows file and position.
 5. A pointer into a mapping is used only while a Python reference to its :class:`Mapping` is held.
 
-The parts, in the order in which they build on each other, are the files that are included at the end. They are one
-module, so that the compiler can put small functions where they are called.
+The parts are the files that are included at the end, each below those it uses. They are one module, so that the
+compiler can inline small functions across parts (docs/decisions/0017).
+
+- ``record/``: what a record is, what is sent and what is received
+- ``dispatch/``: what recovery and compaction derive from records
+- ``append/``: the append section, and what leads up to it
+- ``groups/``: taking and acknowledging
+- ``arrow/``: records as columns, and columns as records, for Spark
+- ``timer/``: messages that wait for their time
 """
 
 cimport cython
@@ -107,7 +114,7 @@ cdef extern from "<sys/mman.h>" nogil:
     void *MAP_FAILED
 
 
-# --- constants, compared with store/layout.py when store is imported -------------------------------------------
+# --- constants, compared with store/layout.py when store is imported --------------------------------------------------
 
 cdef enum:
     # record
@@ -291,6 +298,7 @@ include "groups/tags.pxi"
 include "groups/skip.pxi"
 include "groups/reader.pxi"
 include "groups/grant.pxi"
+include "arrow/buffers.pxi"
 include "arrow/texts.pxi"
 include "arrow/columns.pxi"
 include "arrow/collect.pxi"

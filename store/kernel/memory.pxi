@@ -1,8 +1,8 @@
-# --- mappings, words and the mutex: what processes share ----------------------------------------------------------
+# --- mappings, words and the mutex: what processes share --------------------------------------------------------------
 
 @cython.final
 cdef class Mapping:
-    """A shared mapping of a whole file. It keeps no descriptor, and is unmapped when the last reference goes."""
+    """A shared mapping of a whole file. It keeps no descriptor; the last reference to it unmaps the file."""
 
     cdef unsigned char *address
     cdef object __weakref__
@@ -33,14 +33,14 @@ cdef class Mapping:
         return self.size
 
     def read_no_further(self):
-        """Let the first touch of a page bring in that page only, and not 128 KiB around it, which may be all zeros.
+        """Let the first touch of a page bring in that page only, and not the 128 KiB around it, which may be all zeros.
 
-        A kernel that refuses this advice costs memory, and nothing else.
+        A kernel that refuses this advice uses more memory, and works the same.
         """
         madvise(self.address, self.size, MADV_RANDOM)
 
     def populate(self):
-        """Make every page of the file now, in one call instead of a fault for each."""
+        """Make every page of the file now: one call instead of a page fault for each."""
         cdef int failure
         with nogil:
             failure = madvise(self.address, self.size, MADV_POPULATE_WRITE)
@@ -48,9 +48,9 @@ cdef class Mapping:
             raise OSError(errno, os.strerror(errno))
 
     def detach(self):
-        """Put zeros in the place of the file, so that the blocks of a removed file are given back.
+        """Map zeros over the file, so that the file system can free the blocks of a removed file.
 
-        The address stays mapped: whoever reads there meanwhile finds zeros, and no signal.
+        The address stays mapped: a reader finds zeros there, and gets no signal.
         """
         cdef void *address
         with nogil:
@@ -60,20 +60,20 @@ cdef class Mapping:
             raise OSError(errno, os.strerror(errno))
 
 
-cdef uint64_t unmapped = 1  # by this process, counted under the GIL: an address noted at the same count is still one
+cdef uint64_t unmapped = 1  # mappings of this process so far, under the GIL: at the same count a noted address is good
 
 
 cdef tuple borrowed(tuple files):
-    """Return (Mapping, begin[, Mapping or None, begin]) with weak references: the mapping cache may let go of them.
+    """Return (Mapping, begin[, Mapping or None, begin]) with weak references, so that the mapping cache can let go.
 
-    A process may use more files than it can map. Who uses one from time to time borrows it, and asks again when it is
-    gone, so that the cache's limit is a limit of all.
+    A process may use more files than it can map. An object that uses a file now and then borrows its mapping, and asks
+    again when the mapping is gone. So the cache's limit holds for all mappings of the process.
     """
     return tuple([PyWeakref_NewRef(part, None) if isinstance(part, Mapping) else part for part in files])
 
 
 cdef Mapping lent(tuple files, int number):
-    """Return a borrowed mapping, None when it is gone. Whoever points into it holds what this returns."""
+    """Return a borrowed mapping, None when it is gone. Keep the returned Mapping alive while you use its address."""
     cdef PyObject *found
     if files is None or files[number] is None:
         return None
@@ -81,7 +81,7 @@ cdef Mapping lent(tuple files, int number):
     return None if found == <PyObject *>None else <Mapping>found
 
 
-# --- words and mutex: for what is written in Python ------------------------------------------------------------
+# --- words and mutex: for the parts of the store that are written in Python -------------------------------------------
 
 @cython.final
 cdef class Words:

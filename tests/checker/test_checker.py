@@ -12,22 +12,8 @@ import pytest
 from tests.checker.history import History, Kind, now, read
 from tests.checker.plan import MAX_RETRIES, Mode
 from tests.checker.rules.checks import RULES
-from tests.checker.story import (
-    LEASE_MS,
-    NEMESIS,
-    OTHER_PRODUCER,
-    OTHER_WORKER,
-    PRODUCER,
-    WORKER,
-    Story,
-    good_story,
-    message,
-)
-
-EACH_ORDER = pytest.mark.parametrize("mode", [Mode.ORDERED, Mode.KEYED])
-
-
-# --- what is right --------------------------------------------------------------------------------
+from tests.checker.stories import poison_story
+from tests.checker.story import LEASE_MS, NEMESIS, OTHER_PRODUCER, OTHER_WORKER, PRODUCER, WORKER, good_story, message
 
 
 @pytest.mark.parametrize("mode", [Mode.CONCURRENT, Mode.ORDERED, Mode.KEYED])
@@ -135,9 +121,6 @@ def test_what_a_worker_stopped_past_its_lease_goes_on_with_is_repeated_rightly(m
 
 def test_poison_is_tried_as_often_as_it_may_and_is_a_dead_letter() -> None:
     assert poison_story(MAX_RETRIES + 1).found() == {}
-
-
-# --- the store ------------------------------------------------------------------------------------
 
 
 def test_a_sent_message_that_is_not_stored_is_lost() -> None:
@@ -253,176 +236,6 @@ def test_an_entry_that_does_not_belong_to_its_record_is_misplaced() -> None:
     assert story.found() == {"misplaced entry": 1}
 
 
-# --- deliveries -----------------------------------------------------------------------------------
-
-
-def test_a_message_that_nobody_handled_is_lost() -> None:
-    story = good_story()
-    story.handle(WORKER, *range(5))
-    assert story.found() == {"lost in delivery": 1}
-    story.begin(WORKER, 5)
-    assert story.found() == {"lost in delivery": 1}, "a call that never ended handles nothing"
-    story.end(WORKER, 5, failed=True)
-    assert story.found() == {"lost in delivery": 1}, "nor does one that failed"
-
-
-def test_a_second_delivery_without_a_fault_is_found() -> None:
-    story = good_story()
-    story.handle(WORKER, *range(6))
-    story.begin(WORKER, 5)
-    story.end(WORKER, 5)
-    assert story.found() == {"repeated without a fault": 1}
-
-
-def test_a_fault_does_not_explain_the_repetition_of_what_was_committed() -> None:
-    story = good_story()
-    story.handle(WORKER, *range(6))
-    story.kill(WORKER)
-    story.grant(OTHER_WORKER, 2, committed=6)
-    story.handle(OTHER_WORKER, 5, epoch=2)
-    assert story.found() == {"repeated without a fault": 1}
-
-
-def test_the_fault_of_another_process_explains_nothing() -> None:
-    story = good_story()
-    story.handle(WORKER, *range(5))
-    story.begin(WORKER, 5)
-    story.end(WORKER, 5)
-    story.kill(OTHER_WORKER)
-    story.handle(WORKER, 5)
-    assert story.found() == {"repeated without a fault": 1}
-
-
-def test_a_refusal_without_another_owner_explains_nothing() -> None:
-    story = good_story()
-    story.handle(WORKER, *range(5))
-    story.begin(WORKER, 5)
-    story.end(WORKER, 5)
-    story.commit(WORKER, 5, refused=True)
-    story.stop_past_the_lease(WORKER)
-    story.handle(WORKER, 5)
-    assert story.found() == {"repeated without a fault": 1}
-
-
-def test_a_kill_repeats_no_more_than_was_in_flight() -> None:
-    story = good_story()
-    story.handle(WORKER, 0, 1, 2)
-    for thread, offset in enumerate((3, 4, 5)):
-        story.begin(WORKER, offset, thread=thread)
-    story.kill(WORKER)
-    story.grant(OTHER_WORKER, 2, committed=3)
-    story.handle(OTHER_WORKER, 3, 4, 5, epoch=2)
-    assert story.found() == {"repeated more than was in flight": 1}, "there are two threads"
-
-
-@EACH_ORDER
-def test_overlapping_calls_break_the_order(mode: Mode) -> None:
-    story = good_story(mode)
-    story.handle(WORKER, 0, 1, 2, 3)
-    for step in (story.begin, story.end):
-        for thread, offset in enumerate((4, 5)):
-            step(WORKER, offset, thread=thread)
-    story.commit(WORKER, 4)
-    story.commit(WORKER, 5)
-    assert story.found() == {"reordered": 1}
-
-
-@EACH_ORDER
-def test_a_call_ahead_of_its_turn_breaks_the_order(mode: Mode) -> None:
-    story = good_story(mode)
-    story.handle(WORKER, 0, 2, 1, 3, 4, 5)
-    assert story.found() == {"reordered": 2}, "2 is ahead of 1, and 3 does not follow 1"
-
-
-def test_other_keys_may_overlap_and_overtake() -> None:
-    story = Story(Mode.KEYED)
-    story.send(range(3), key=1)
-    story.send(range(3, 6), key=2)
-    story.grant(WORKER, 1)
-    story.begin(WORKER, 3, thread=1)
-    story.handle(WORKER, 0, 1)
-    story.end(WORKER, 3, thread=1)
-    story.commit(WORKER, 3)
-    story.handle(WORKER, 4, 5, 2)
-    assert story.found() == {}
-
-
-def test_a_committed_offset_beyond_what_was_handled_is_found() -> None:
-    story = good_story()
-    story.handle(WORKER, 0, 1)
-    story.write(NEMESIS, Kind.SAMPLE, offset=3)
-    story.handle(WORKER, 2, 3, 4, 5)
-    assert story.found() == {"acknowledged too early": 1}
-
-
-def test_an_acknowledgement_before_the_call_is_found() -> None:
-    story = good_story()
-    story.handle(WORKER, *range(5))
-    story.commit(WORKER, 5)
-    story.begin(WORKER, 5)
-    story.end(WORKER, 5)
-    assert story.found() == {"acknowledged too early": 1}
-
-
-def test_an_acknowledgement_with_an_old_epoch_is_found() -> None:
-    story = good_story()
-    story.handle(WORKER, *range(4))
-    story.begin(WORKER, 4)
-    story.stop_past_the_lease(WORKER)
-    story.grant(OTHER_WORKER, 2, committed=4)
-    story.handle(OTHER_WORKER, 5, epoch=2)
-    story.end(WORKER, 4)
-    story.commit(WORKER, 4, epoch=1)
-    assert story.found() == {"stale acknowledgement": 1}
-
-
-def poison_story(attempts: int, *, dead: bool = True) -> Story:
-    """Tell of one message that fails so often; the seed makes message 0 poison."""
-    story = Story(Mode.POISON)
-    story = Story(Mode.POISON, seed=(story.plan.seed - story.plan.seed_of(message(0))) % (1 << 32))
-    story.send(range(1))
-    story.grant(WORKER, 1)
-    retry_queue = story.plan.queue_numbers["%RETRY%group0", 0]
-    for attempt in range(attempts):
-        queue = retry_queue if attempt else 0
-        offset = max(attempt - 1, 0)
-        story.write(WORKER, Kind.HANDLE, subject=message(0), offset=offset, queue=queue, detail=1)
-        story.write(WORKER, Kind.HANDLE_FAILED, subject=message(0), offset=offset, queue=queue)
-        story.commit(WORKER, offset, queue=queue)
-    if dead:
-        story.store(message(0), queue=story.plan.queue_numbers["%DLQ%group0", 0])
-    return story
-
-
-def test_poison_that_is_no_dead_letter_is_found() -> None:
-    assert poison_story(MAX_RETRIES + 1, dead=False).found() == {"dead letter": 1, "lost in delivery": 1}
-
-
-def test_a_dead_letter_that_was_tried_too_seldom_or_too_often_is_found() -> None:
-    assert poison_story(MAX_RETRIES).found() == {"dead letter": 1}
-    assert poison_story(MAX_RETRIES + 2).found() == {"dead letter": 1}
-
-
-def test_a_message_that_is_more_than_one_dead_letter_is_found_unless_a_fault_explains_it() -> None:
-    story = poison_story(MAX_RETRIES + 1)
-    dead_letters = story.plan.queue_numbers["%DLQ%group0", 0]
-    story.store(message(0), queue=dead_letters)
-    assert story.found() == {"dead letter": 1}
-    story.begin(OTHER_WORKER, 0)
-    story.end(OTHER_WORKER, 0, failed=True)
-    assert story.found() == {}, "its retry was stored, and then its worker was killed"
-
-
-def test_a_dead_letter_that_never_failed_is_found() -> None:
-    story = good_story(Mode.POISON)
-    story.handle(WORKER, *range(6))
-    story.store(message(5), queue=story.plan.queue_numbers["%DLQ%group0", 0])
-    assert "dead letter" in story.found()
-
-
-# --- queues and processes -------------------------------------------------------------------------
-
-
 def test_a_new_owner_that_begins_behind_the_committed_offset_is_found() -> None:
     story = good_story()
     story.handle(WORKER, 0, 1)
@@ -498,11 +311,8 @@ def test_what_a_process_keeps_of_the_store_is_found() -> None:
 
 
 def test_every_rule_was_seen_to_fail() -> None:
-    source = Path(__file__).read_text(encoding="utf-8")
+    source = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_checker*.py"))
     assert [anomaly for anomaly in RULES if f'"{anomaly}"' not in source] == []
-
-
-# --- the history ----------------------------------------------------------------------------------
 
 
 def test_a_killed_process_leaves_its_whole_records(tmp_path: Path) -> None:

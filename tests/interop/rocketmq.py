@@ -130,7 +130,9 @@ def broker(java: Java, conf: str) -> Iterator[Broker]:
         _started(stack, java, "namesrv", java.command(main, "-c", java.home / "namesrv.conf"))
         main = "org.apache.rocketmq.broker.BrokerStartup"
         command = java.command(main, "-n", name_server, "-c", java.home / "broker.conf")
-        yield Broker(java, name_server, _started(stack, java, "broker", command))
+        started = Broker(java, name_server, _started(stack, java, "broker", command))
+        _wait_for_route(started)
+        yield started
 
 
 def _started(stack: ExitStack, java: Java, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -144,6 +146,15 @@ def _started(stack: ExitStack, java: Java, name: str, command: Sequence[str]) ->
             raise RocketMQFailed(f"{name} did not start:\n{printed.read_text(encoding='utf-8', errors='replace')}")
         time.sleep(0.05)
     return process
+
+
+def _wait_for_route(broker: Broker) -> None:
+    """Wait until the name server knows the broker. "boot success" comes first: 5.3.3 registers seconds after it."""
+    left_s = int(_START_S)
+    try:
+        broker.run("await-route", left_s)
+    except RocketMQFailed as error:
+        raise RocketMQFailed(f"the broker did not register within {left_s} s: {error}") from error
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

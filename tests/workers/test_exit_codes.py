@@ -12,7 +12,7 @@ from rmqclient.workers.exit_codes import WorkerExit, in_words
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (-signal.SIGKILL, "killed by SIGKILL: by somebody, or because memory ran out"),
+        (-signal.SIGKILL, "killed by SIGKILL: by a person, or because memory ran out"),
         (-signal.SIGBUS, "killed by SIGBUS: a store file was shortened or cannot be read"),
         (-signal.SIGTERM, "killed by SIGTERM"),
         (-(signal.SIGRTMIN + 3), f"killed by signal {signal.SIGRTMIN + 3}"),

@@ -222,7 +222,7 @@ def test_the_log_says_why_a_worker_hung_and_when_it_comes_back() -> None:
     assert "in its handler for 61.0 s" in said(step(worker(Phase.READY, suspect_s=1), Tick(BUSY), NOW))
     assert "not ready after 61 s" in said(step(worker(Phase.STARTING, age_s=61, suspect_s=1), Tick(NOT_READY), NOW))
     assert said(step(worker(Phase.READY), Exited(-9), NOW)) == (
-        "killed by SIGKILL: by somebody, or because memory ran out; starting it again in 0.1 s"
+        "killed by SIGKILL: by a person, or because memory ran out; starting it again in 0.1 s"
     )
 
 

@@ -37,6 +37,7 @@ from rmqclient import admin
 from rmqclient.admin.workers import WorkerSlot, WorkerState
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import HandlerError, MembershipRefused, QueueError
+from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit
 from rmqclient.workers.processes import signals
@@ -104,7 +105,10 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
         return WorkerExit.CANNOT_BOOT
     handlers, crons = loaded
     try:
-        with admin.open_store(boot.root, boot.config, create=False, housekeeping=False) as store:
+        with (
+            admin.open_store(boot.root, boot.config, create=False, housekeeping=False) as store,
+            read_by_worker(store),
+        ):
             consumer = PushConsumer(store, handlers, member_name=boot.member_name, config=boot.consumer, crons=crons)
             slot = store.workers().attach(boot.slot)
             with Heartbeat(slot, consumer) as heartbeat:

@@ -1,1 +1,1 @@
-"""What came out of the demonstration, and whether it is right."""
+"""The results of the demonstration, their check, and their chart."""

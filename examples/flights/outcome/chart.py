@@ -57,7 +57,7 @@ def mean_delays(tally: Tally) -> dict[str, Line]:
 
 
 def finding(tally: Tally) -> str:
-    """Return what the chart shows, in one sentence with the numbers of this tally. It needs an hour that is drawn."""
+    """Return the message of the chart, in one sentence with the numbers of this tally. It needs a drawn hour."""
     by_hour = tally.delays_by(lambda _origin, _carrier, hour: hour)
     means = {hour: by_hour[hour].mean for hour in next(iter(mean_delays(tally).values()))}
     best, worst = min(means, key=means.__getitem__), max(means, key=means.__getitem__)

@@ -1,4 +1,4 @@
-"""Report: what came out, and whether it is right.
+"""Report: the results, and their check.
 
 ``python -m examples.flights.outcome.report [--results DIR] [--flights N]``
 """
@@ -40,7 +40,7 @@ class Verdict:
 
 
 def check(found: Tally, expected: Tally) -> Verdict:
-    """Compare the results with what they must be."""
+    """Compare the results with the plain computation."""
     names = set(expected.names[GROUPS[0]])
     once, problems = set(names), []
     for group in GROUPS:
@@ -108,7 +108,7 @@ def plain_table(title: str) -> Table:
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), help="Instead of FLIGHTS_RESULTS.")
 @click.option("--flights", "limit", type=click.IntRange(1, FLIGHTS), default=FLIGHTS, show_default=True)
 def main(results: Path | None, limit: int) -> None:
-    """Show what the handlers have counted, and check it. Exit code 1 when it is wrong, or not complete."""
+    """Show the handlers' counts, and check them. The exit code is 1 if they are wrong or incomplete."""
     console = Console()
     found = stored(results or results_directory())
     console.print(delay_table(found), aircraft_table(found))

@@ -31,7 +31,7 @@ class Delays:
 
     @property
     def mean(self) -> float:
-        """Minutes, over those that departed; NaN when none did."""
+        """Minutes, over the flights that departed; NaN if no flight did."""
         return self.minutes / self.departed if self.departed else float("nan")
 
     @property
@@ -61,7 +61,7 @@ class AirTime:
 
 @dataclass(slots=True)
 class Tally:
-    """Everything that is counted. Two of the same flights are equal."""
+    """All counts. Two tallies of the same flights are equal."""
 
     delays: defaultdict[tuple[str, str, int], Delays] = field(default_factory=lambda: defaultdict(Delays))
     """By airport, carrier and hour of the scheduled departure."""
@@ -94,7 +94,7 @@ def computed(flown: Iterable[Flight]) -> Tally:
 
 
 def stored(directory: Path) -> Tally:
-    """Return what the handlers have counted. Raises sqlite3.Error."""
+    """Return the handlers' counts. Raises sqlite3.Error."""
     tally = Tally()
     for origin, carrier, hour, flights, departed, minutes in select(directory, "delays", _DELAYS):
         tally.delays[origin, carrier, hour].add(flights, departed, int(minutes))

@@ -46,7 +46,7 @@ _LOOK_INTERVAL_S = 0.2
 
 
 class PipelineFiles(Files):
-    """Where everything lies in the output directory."""
+    """The files in the output directory."""
 
     def __init__(self, output: Path) -> None:
         super().__init__(output)
@@ -133,7 +133,7 @@ def _wait_until_following(watched: Processes, queries: dict[str, StreamingQuery]
 def _show_until(
     store: MessageStore, shown: Display, watched: Processes, queries: dict[str, StreamingQuery], goal: int
 ) -> None:
-    """Show how far everybody is, until every group and every query has reached the goal."""
+    """Show the progress of groups and queries, until every group and every query has reached the goal."""
     while True:
         counts = stage.counts(store)
         read = {name: rows_read(query) for name, query in queries.items()}

@@ -58,7 +58,7 @@ def lines_of(delays: WeatherDelays, airport: str) -> dict[str, Line]:
 
 
 def finding(delays: WeatherDelays) -> str:
-    """Return what the chart shows, in one sentence with the numbers of these delays."""
+    """Return the message of the chart, in one sentence with the numbers of these delays."""
     dry, wet = (total(delays, weather=weather).mean for weather in (DRY, WET))
     return f"In rain or snow flights leave {wet:.0f} minutes late on average, in dry weather {dry:.0f} minutes"
 

@@ -1,4 +1,4 @@
-"""Delays by airport, hour of the day and weather: what the pipeline finds, and the same computed with pandas."""
+"""Delays by airport, hour of the day and weather: found by the pipeline, and computed with pandas."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def differences(found: WeatherDelays, expected: WeatherDelays) -> list[str]:
 
 
 def total(delays: WeatherDelays, *, airport: str | None = None, weather: str | None = None) -> Delays:
-    """Return the delays added up over all hours, and over all airports or weathers where none is named."""
+    """Return the delays added up over all hours, and over all airports or weathers unless one is named."""
     added = Delays()
     for (at, _, under), cell in delays.items():
         if airport in {None, at} and weather in {None, under}:

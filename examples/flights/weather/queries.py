@@ -1,4 +1,4 @@
-"""Queries: what Spark makes of the flights in the store.
+"""Queries: Spark over the flights in the store.
 
 Two of them follow the topic. Neither is a member of a group, neither asks anybody: they read the files of the store.
 
@@ -27,7 +27,7 @@ FLIGHT = """
     carrier string, number int, tail_number string, origin string, destination string, scheduled timestamp,
     departure_time int, departure_delay_minutes int, air_minutes int, distance_miles int
 """
-"""What is read of the JSON in a body. A timestamp is a moment; the hour in New York is made of it."""
+"""The fields that are read from the JSON of a body. A timestamp is a moment; the hour in New York follows from it."""
 
 TIME_ZONE = "America/New_York"
 HOURLY = "hourly"

@@ -1,4 +1,4 @@
-# --- ahead: pages of a commit log file, made before the writer needs them -------------------------------------------------
+# --- ahead: pages of a commit log file, made before the writer needs them ---------------------------------------------
 
 @cython.final
 cdef class Ahead:

@@ -1,4 +1,4 @@
-# --- the appender: everything that appends to the log -----------------------------------------------------------------------
+# --- the appender: everything that appends to the log -----------------------------------------------------------------
 
 cdef enum:
     TIMER_RESERVE = 64            # one part in so many of the timer is kept for rolls and cancels
@@ -215,7 +215,10 @@ cdef class Appender:
         return staging
 
     cdef SendResult finish(self, _Staging staging, Route route, int number, SendResult result):
-        """Append what is staged, and place the result; None, and nothing is done, when a word of the plan had moved on."""
+        """Append what is staged, and place the result.
+
+        Returns None and changes nothing when a word of the plan had moved on.
+        """
         self.check_file_size(staging)
         if self.committer.commit(staging, route.slots[number]):
             place_result(result, route.queues[number], &staging.section)

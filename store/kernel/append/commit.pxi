@@ -1,4 +1,4 @@
-# --- the committer: runs the append section, and gets what that needs -------------------------------------------------------
+# --- the committer: runs the append section, and gets what that needs -------------------------------------------------
 
 cdef enum:
     BUSY = -2                           # an outcome beside those of the section: another thread has the mutex
@@ -46,7 +46,7 @@ cdef class _Committer:
         return staging
 
     cdef int commit(self, _Staging staging, int slot) except -1:
-        """Append what is staged to the queue of a slot. 0, and nothing is done, when a word of the plan had moved on.
+        """Append what is staged to the queue of a slot. 0: a word of the plan had moved on, and nothing changed.
 
         The first attempt takes the address that the last append to this queue has noted: with 10,000 queues each object
         on the way to the file would have to come from main memory. A noted address holds no reference to its mapping, so
@@ -142,7 +142,10 @@ cdef class _Committer:
         return 0
 
     cdef tuple provide(self, int outcome, int slot, Plan *plan):
-        """Get what the section needs; return files that must be held until it has run again. Raises when there is no way."""
+        """Get what the section needs.
+
+        Return files that must be held until it has run again. Raises when there is no way.
+        """
         if outcome == POISONED:
             raise StorePoisoned(
                 f"a flush failed with errno {load64(self.shared.address + H_POISONED)}; nothing was written. "

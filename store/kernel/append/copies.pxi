@@ -1,4 +1,4 @@
-# --- copies: records that are staged again, for another queue --------------------------------------------------------------
+# --- copies: records that are staged again, for another queue ---------------------------------------------------------
 
 cdef enum:
     MOST_ADDED = 128              # bytes that delivery and rolls add to the properties of a message that waits
@@ -73,7 +73,10 @@ cdef void finish_record(_Staging staging, unsigned char *end, Py_ssize_t propert
 
 
 cdef int redirect(_Staging staging, Route route, int queue_id, Route waiting, int waiting_id, dict more) except -1:
-    """Let the record that was staged last wait in another queue; its properties name its own queue, and hold ``more``."""
+    """Let the record that was staged last wait in another queue.
+
+    Its properties name its own queue, and hold ``more``.
+    """
     more[b"REAL_TOPIC"] = route.name
     more[b"REAL_QID"] = b"%d" % queue_id
     return add_properties(staging, waiting, waiting_id, more)

@@ -1,4 +1,4 @@
-# --- batches and results: what may go together, and where it then stands -----------------------------------------------------
+# --- batches and results: what may go together, and where it then stands ----------------------------------------------
 
 cdef int place_result(SendResult result, object queue, Section *section) except -1:
     """Say where the first record of an append stands, and where its last record ends."""

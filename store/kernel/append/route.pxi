@@ -1,4 +1,4 @@
-# --- routes: the queues of a topic --------------------------------------------------------------------------------------
+# --- routes: the queues of a topic ------------------------------------------------------------------------------------
 
 @cython.final
 cdef class Route:
@@ -51,7 +51,10 @@ cdef class Route:
         raise MessageRejected(f"topic {self.topic!r} has {self.count} queues, and no queue with the id {queue_id}")
 
     cdef str sharding(self, Message message, str sharding_key):
-        """The text that chooses the queue of a message; in a compact topic its first key, if there is no sharding key."""
+        """The text that chooses the queue of a message.
+
+        In a compact topic its first key, if there is no sharding key.
+        """
         if not self.compact:
             return sharding_key
         if not message.keys:

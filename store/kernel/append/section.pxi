@@ -1,4 +1,4 @@
-# --- the append section: what happens under the append mutex ------------------------------------------------------------
+# --- the append section: what happens under the append mutex ----------------------------------------------------------
 
 cdef enum:  # what a section asks for before it can go on
     DONE = 0
@@ -156,6 +156,42 @@ cdef void write_entries(Section *section) noexcept nogil:
         commit_log_offset += section.sizes[number]
 
 
+cdef int refusal(Section *section) noexcept nogil:
+    """Why the append cannot be made as things stand, or what is needed first; DONE when it can be made."""
+    cdef unsigned char *shared = section.shared
+    if load64(shared + H_APPEND_STAGE) != IDLE:
+        return NEED_REPAIR
+    if section.plan.progress_at and load64(shared + section.plan.progress_at) != section.plan.progress_from:
+        return OUTDATED
+    if not guarded(section):
+        return OUTDATED
+    if section.plan.done_at and is_done(
+            section.timer, section.plan.done_offset, load64(shared + section.plan.done_at), section.plan.done_bit):
+        return OUTDATED
+    if load64(shared + H_POISONED):
+        return POISONED
+    if load64(shared + H_DISK_FULL) and not section.plan.makes_room:
+        return DISK_FULL
+    return DONE
+
+
+cdef int place_entries(Section *section) noexcept nogil:
+    """Take the queue offsets; NEED_QUEUE_FILE when the file of an entry is not mapped."""
+    section.queue_offset = load64(section.slot + Q_MAX_OFFSET)
+    if section.other_slot != NULL:
+        section.other_queue_offset = load64(section.other_slot + Q_MAX_OFFSET)
+        if entry_of(section, section.plan.count - 1) == NULL:
+            return NEED_OTHER_QUEUE_FILE
+        if entry_at(section, section.queue_offset + section.plan.count - 2) == NULL:
+            return NEED_QUEUE_FILE
+    elif entry_at(section, section.queue_offset + section.plan.count - 1) == NULL:
+        return NEED_QUEUE_FILE
+    if section.plan.timer_room and (
+            section.queue_offset + section.plan.count > load64(section.timer + T_DONE_TO) + section.plan.timer_room):
+        return TIMER_FULL
+    return NEED_QUEUE_FILE if entry_at(section, section.queue_offset) == NULL else DONE
+
+
 cdef int append_section(Section *section) noexcept nogil:
     """The append, under the append mutex. It publishes everything, or changes nothing and says what it needs.
 
@@ -171,35 +207,16 @@ cdef int append_section(Section *section) noexcept nogil:
     cdef int64_t timestamp
     cdef int outcome
     expect_write(section.slot + Q_MAX_OFFSET, 1)
-    if load64(shared + H_APPEND_STAGE) != IDLE:
-        return NEED_REPAIR
-    if section.plan.progress_at and load64(shared + section.plan.progress_at) != section.plan.progress_from:
-        return OUTDATED
-    if not guarded(section):
-        return OUTDATED
-    if section.plan.done_at and is_done(section.timer, section.plan.done_offset, load64(shared + section.plan.done_at), section.plan.done_bit):
-        return OUTDATED
-    if load64(shared + H_POISONED):
-        return POISONED
-    if load64(shared + H_DISK_FULL) and not section.plan.makes_room:
-        return DISK_FULL
+    outcome = refusal(section)
+    if outcome != DONE:
+        return outcome
     outcome = place(section, &target, &blank, &left)
     if outcome != DONE:
         return outcome
     expect_write(target, section.plan.size + BLANK_SIZE)
-    section.queue_offset = load64(section.slot + Q_MAX_OFFSET)
-    if section.other_slot != NULL:
-        section.other_queue_offset = load64(section.other_slot + Q_MAX_OFFSET)
-        if entry_of(section, section.plan.count - 1) == NULL:
-            return NEED_OTHER_QUEUE_FILE
-        if entry_at(section, section.queue_offset + section.plan.count - 2) == NULL:
-            return NEED_QUEUE_FILE
-    elif entry_at(section, section.queue_offset + section.plan.count - 1) == NULL:
-        return NEED_QUEUE_FILE
-    if section.plan.timer_room and section.queue_offset + section.plan.count > load64(section.timer + T_DONE_TO) + section.plan.timer_room:
-        return TIMER_FULL
-    if entry_at(section, section.queue_offset) == NULL:
-        return NEED_QUEUE_FILE
+    outcome = place_entries(section)
+    if outcome != DONE:
+        return outcome
     expect_write(entry_at(section, section.queue_offset), ENTRY_SIZE)
     reach_point(AT_APPEND_LOCKED)
 
@@ -209,12 +226,7 @@ cdef int append_section(Section *section) noexcept nogil:
     complete_records(section, timestamp)
     end = section.commit_log_offset + section.plan.size
 
-    store64(shared + H_APPEND_FROM, section.commit_log_offset)
-    store64(shared + H_WRITTEN_TO, end)
-    store64(shared + H_PROGRESS_AT, section.plan.done_at if section.plan.done_at else section.plan.progress_at)
-    store64(shared + H_PROGRESS_TO, section.plan.done_bit if section.plan.done_at else section.plan.progress_from + 1)
-    store64(shared + H_APPEND_STAGE, COPYING)
-    keep_program_order()
+    announce(section, end)
     reach_point(AT_APPEND_ANNOUNCED)
     if blank != NULL:
         put_i32(blank, <int32_t>left)
@@ -231,26 +243,53 @@ cdef int append_section(Section *section) noexcept nogil:
 
     store64(shared + H_PUBLISHED_TO, end)
     reach_point(AT_RECORDS_PUBLISHED)
-    store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + section.plan.count - (section.other_slot != NULL))
-    reach_point(AT_QUEUE_PUBLISHED)
-    if section.other_slot != NULL:
-        store64_seq(section.other_slot + Q_MAX_OFFSET, section.other_queue_offset + 1)
-        reach_point(AT_OTHER_QUEUE_PUBLISHED)
-    if section.plan.progress_at:
-        store64(shared + section.plan.progress_at, section.plan.progress_from + 1)
-        reach_point(AT_PROGRESS_ADVANCED)
-    if section.plan.done_at:
-        or64(shared + section.plan.done_at, section.plan.done_bit)
-        reach_point(AT_PROGRESS_ADVANCED)
+    publish_queues(section)
     if timestamp != <int64_t>load64(shared + H_LAST_STORE_TIMESTAMP):
         store64(shared + H_LAST_STORE_TIMESTAMP, timestamp)
     store64(shared + H_APPEND_STAGE, IDLE)
 
     section.rolled = blank != NULL
-    section.lanes = exchange64(section.slot + Q_WAITING_LANES, 0) if load64_seq(section.slot + Q_WAITING_LANES) else 0
-    if section.other_slot != NULL and load64_seq(section.other_slot + Q_WAITING_LANES):
-        section.lanes |= exchange64(section.other_slot + Q_WAITING_LANES, 0)
+    section.lanes = sleepers_of(section)
     return DONE
+
+
+cdef void announce(Section *section, uint64_t end) noexcept nogil:
+    """Say what is about to be written, and what else the append changes, before the first byte."""
+    cdef unsigned char *shared = section.shared
+    cdef Plan *plan = &section.plan
+    store64(shared + H_APPEND_FROM, section.commit_log_offset)
+    store64(shared + H_WRITTEN_TO, end)
+    store64(shared + H_PROGRESS_AT, plan.done_at if plan.done_at else plan.progress_at)
+    store64(shared + H_PROGRESS_TO, plan.done_bit if plan.done_at else plan.progress_from + 1)
+    store64(shared + H_APPEND_STAGE, COPYING)
+    keep_program_order()
+
+
+cdef void publish_queues(Section *section) noexcept nogil:
+    """Show the messages in their queues; then move the word, or set the bit, that this append moves on."""
+    cdef unsigned char *shared = section.shared
+    cdef Plan *plan = &section.plan
+    store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + plan.count - (section.other_slot != NULL))
+    reach_point(AT_QUEUE_PUBLISHED)
+    if section.other_slot != NULL:
+        store64_seq(section.other_slot + Q_MAX_OFFSET, section.other_queue_offset + 1)
+        reach_point(AT_OTHER_QUEUE_PUBLISHED)
+    if plan.progress_at:
+        store64(shared + plan.progress_at, plan.progress_from + 1)
+        reach_point(AT_PROGRESS_ADVANCED)
+    if plan.done_at:
+        or64(shared + plan.done_at, plan.done_bit)
+        reach_point(AT_PROGRESS_ADVANCED)
+
+
+cdef uint64_t sleepers_of(Section *section) noexcept nogil:
+    """Take the arrival lanes on which consumers of the queues sleep: they are this append's to wake."""
+    cdef uint64_t lanes = 0
+    if load64_seq(section.slot + Q_WAITING_LANES):
+        lanes = exchange64(section.slot + Q_WAITING_LANES, 0)
+    if section.other_slot != NULL and load64_seq(section.other_slot + Q_WAITING_LANES):
+        lanes |= exchange64(section.other_slot + Q_WAITING_LANES, 0)
+    return lanes
 
 
 cdef void wake_lanes(unsigned char *shared, uint64_t lanes) noexcept nogil:

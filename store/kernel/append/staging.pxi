@@ -1,4 +1,4 @@
-# --- staging: records in memory of their own, before they go into the log ------------------------------------------------
+# --- staging: records in memory of their own, before they go into the log ---------------------------------------------
 
 @cython.final
 cdef class _Staging:

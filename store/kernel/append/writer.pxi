@@ -1,4 +1,4 @@
-# --- the record writer: messages as records in memory ---------------------------------------------------------------------
+# --- the record writer: messages as records in memory -----------------------------------------------------------------
 
 @cython.final
 cdef class _RecordWriter:

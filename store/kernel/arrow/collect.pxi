@@ -1,19 +1,19 @@
-# --- collecting: which messages become rows, by the entries of a queue or along the log -----------------------------------
+# --- collecting: which messages become rows, by the entries of a queue or along the log -------------------------------
 
-cdef enum:  # why collecting stopped before what was given ended, beside the numbers of FOUND
+cdef enum:  # why collecting stopped before the end of the entries or of the log, beside the numbers of FOUND
     IS_FULL = 20          # the columns hold a batch
-    IS_ELSEWHERE = 21     # the record is not inside of this part of the log
-    IS_GAP = 22           # messages of the queue before this one were not met
-    IS_OTHER = 23         # a valid record, but not that of its entry
+    IS_ELSEWHERE = 21     # the record is outside of this part of the log
+    IS_GAP = 22           # earlier messages of the queue are missing
+    IS_OTHER = 23         # a valid record, but not the one its entry stands for
     NO_MEMORY = 24
     IS_UNREADABLE = 25    # its body cannot be opened
 
 STOPPED = {"END": IS_RECORD, "SHORT": IS_SHORT, "FULL": IS_FULL, "ELSEWHERE": IS_ELSEWHERE, "GAP": IS_GAP, "OTHER": IS_OTHER}
 
 cdef enum:
-    ENTRIES_AHEAD = 12    # whose records are asked for while others are read
-    BYTES_AHEAD = 2048    # the same along the log, where the processor looks ahead within a page only
-    MOST_EXPECTED = 1536  # bytes of a record: then the processor has seen where this goes
+    ENTRIES_AHEAD = 12    # entries whose records are prefetched while others are read
+    BYTES_AHEAD = 2048    # the same along the log: by itself the processor looks ahead only within a page
+    MOST_EXPECTED = 1536  # bytes of a record to prefetch: by then the processor prefetches by itself
     PRE_BLANK_SIZE = 2147483647
 
 cdef struct WantedQueue:
@@ -22,12 +22,12 @@ cdef struct WantedQueue:
 
 
 cdef bint is_possible(int64_t commit_log_offset, Py_ssize_t size) noexcept nogil:
-    """Whether these can be those of a record. An entry that was not written has none, nor has one before the first."""
+    """Whether an entry can stand for a record. An unwritten entry and a pre-blank entry cannot."""
     return commit_log_offset >= 0 and RECORD_FIXED_SIZE <= size < PRE_BLANK_SIZE
 
 
 cdef Py_ssize_t topic_of(const unsigned char *record, Py_ssize_t size) noexcept nogil:
-    """Where the topic of a record begins that is not checked yet, behind its size; -1 for sizes that do not add up."""
+    """Where the topic of an unchecked record begins, behind the byte of its size; -1 when sizes do not add up."""
     cdef Py_ssize_t at = R_BODY_SIZE + header_shift(record)
     cdef Py_ssize_t body_size
     if at + 7 > size:
@@ -42,15 +42,15 @@ cdef Py_ssize_t topic_of(const unsigned char *record, Py_ssize_t size) noexcept 
 
 @cython.final
 cdef class Collector:
-    """Adds messages to columns. Records are checked first; what breaks the format is a return value."""
+    """Adds messages to columns. It checks each record first; a record that breaks the format is a return value."""
 
     cdef readonly Columns columns
     cdef bint looks_for_named
     cdef TagSet tags
-    cdef bytes tag_bytes                # of each tag its size in four bytes, and itself
+    cdef bytes tag_bytes                # for each tag its size in four bytes, then the tag
     cdef const unsigned char *tag_list  # the same
     cdef const unsigned char *tag_list_end
-    cdef _QueueMap queues                # those that are wanted along the log
+    cdef _QueueMap queues                # wanted along the log
     cdef WantedQueue *wanted            # by the number of their queue
     cdef list given                     # these numbers, in the order in which the queues were given
     cdef list batch                     # messages of the batch that is being added
@@ -71,10 +71,6 @@ cdef class Collector:
     # --- by entries ------------------------------------------------------------------------------------
 
     def add_entries(self, bytes entries not None, Py_ssize_t at, int64_t first, bytes topic not None, int32_t queue_id):
-        """Add what entries tell of their messages, from number ``at`` on; the one of number 0 is of offset ``first``.
-
-        Returns the number where that ended, and why: IS_RECORD at the end of the entries.
-        """
         cdef const unsigned char *entry = <const unsigned char *>PyBytes_AS_STRING(entries)
         cdef const unsigned char *name = <const unsigned char *>PyBytes_AS_STRING(topic)
         cdef Py_ssize_t name_size = PyBytes_GET_SIZE(topic)
@@ -89,7 +85,6 @@ cdef class Collector:
 
     def add_queue(self, bytes entries not None, Py_ssize_t at, int64_t first, bytes topic not None, int32_t queue_id,
                   part, int64_t base):
-        """Add the messages of entries whose records stand in the part of the log from ``base`` on; as add_entries."""
         cdef const unsigned char *entry = <const unsigned char *>PyBytes_AS_STRING(entries)
         cdef const unsigned char *name = <const unsigned char *>PyBytes_AS_STRING(topic)
         cdef Py_ssize_t name_size = PyBytes_GET_SIZE(topic)
@@ -150,7 +145,6 @@ cdef class Collector:
     # --- along the log ---------------------------------------------------------------------------------
 
     def want(self, list queues not None):
-        """Say of which queues ``add_log`` adds messages: (topic, queue id, first queue offset, end) of each."""
         cdef WantedQueue *queue
         cdef int32_t number
         free(self.wanted)
@@ -167,19 +161,12 @@ cdef class Collector:
             self.given.append(number)
 
     def next_of(self, Py_ssize_t number):
-        """Return below which queue offset all messages of a wanted queue were met, or are known to be missing."""
         return self.wanted[<Py_ssize_t>self.given[number]].next
 
     def go_on(self, Py_ssize_t number, int64_t queue_offset):
-        """Say that all messages of a wanted queue below an offset were met, or are known to be missing."""
         self.wanted[<Py_ssize_t>self.given[number]].next = queue_offset
 
     def add_log(self, part, int64_t base, int64_t file_end, int64_t start, int64_t stop):
-        """Add messages of wanted queues from the part of the log that begins at ``base``, of a file up to ``file_end``.
-
-        Returns where in the log that ended, and why: IS_RECORD at ``stop``, the end of the part or of the file. Then,
-        for IS_GAP, which of the wanted queues it is and the queue offset that was met, -1 without a gap.
-        """
         cdef _Range log = _Range(part, base, start, stop)
         cdef WantedQueue *queue = NULL
         cdef Py_ssize_t number = -1
@@ -230,7 +217,7 @@ cdef class Collector:
         return offset, IS_RECORD
 
     cdef int _wants(self, const unsigned char *record, Py_ssize_t size, WantedQueue **queue) noexcept nogil:
-        """Find the queue of a record that is not checked yet; NULL when it is not wanted, or has been passed."""
+        """Find the queue of an unchecked record; NULL when the record is not wanted, or the queue is past it."""
         cdef Py_ssize_t topic_at = topic_of(record, size)
         cdef int64_t number = get_i64(record + R_QUEUE_OFFSET)
         cdef int32_t place
@@ -245,7 +232,7 @@ cdef class Collector:
     # --- both ------------------------------------------------------------------------------------------
 
     cdef int _add(self, const unsigned char *record, Frame *frame) noexcept nogil:
-        """Add a row of a checked record, or of each message of a batch, if its tag is wanted."""
+        """Add a row for a checked record, or for each message of a batch, if its tag is wanted."""
         if is_inner_batch(record):
             return self._add_batch(record, frame)
         return self._add_one(record, frame)
@@ -259,7 +246,10 @@ cdef class Collector:
         return self.columns.add(record, frame, &named)
 
     cdef int _add_batch(self, const unsigned char *record, Frame *frame) noexcept with gil:
-        """Add a row of each message of a batch; when the columns are full before its end, the next call goes on there."""
+        """Add a row for each message of a batch.
+
+        When the columns are full before its end, the next call goes on there.
+        """
         cdef ReceivedMessage message
         cdef int found
         try:

@@ -1,12 +1,10 @@
-# --- columns: records as the buffers of Arrow arrays --------------------------------------------------------------------
-# An Arrow array is values of one width; or, of text and bytes, offsets of 32 bits, one more than values, and what they
-# point into. Where a value can be null, a bitmap has a bit for each that is not.
+# --- columns: records as the buffers of Arrow arrays ------------------------------------------------------------------
 
 cdef enum:  # columns, numbered in the order of COLUMNS
     COLUMN_KEY, COLUMN_VALUE, COLUMN_TOPIC, COLUMN_PARTITION, COLUMN_OFFSET, COLUMN_TIMESTAMP, COLUMN_BORN_TIMESTAMP
     COLUMN_TAGS, COLUMN_PROPERTIES, COLUMN_COMMIT_LOG_OFFSET, COLUMN_SIZE, COLUMN_FLAG, COLUMN_SYS_FLAG
     COLUMN_RECONSUME_TIMES, COLUMN_BORN_HOST, COLUMN_STORE_HOST, COLUMN_MSG_ID
-    PROPERTY_NAMES, PROPERTY_VALUES  # the columns inside of properties, with a value for each property
+    PROPERTY_NAMES, PROPERTY_VALUES  # the two columns inside of properties: a value for each property
     ALL_COLUMNS
 
 cdef enum:
@@ -20,51 +18,9 @@ COLUMNS = (
     "commit_log_offset", "size", "flag", "sys_flag", "reconsume_times", "born_host", "store_host", "msg_id",
 )
 
-cdef struct Column:
-    bint is_wanted
-    int width                   # bytes of a value, 4 of an offset
-    bint has_data               # that offsets point into
-    bint has_nulls
-    unsigned char *values       # or offsets
-    Py_ssize_t values_room
-    unsigned char *data
-    Py_ssize_t used
-    Py_ssize_t room
-    unsigned char *validity
-    Py_ssize_t nulls
-
-
-@cython.final
-cdef class ColumnBuffer:
-    """Bytes of an Arrow array, read-only."""
-
-    cdef unsigned char *at
-    cdef Py_ssize_t size
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.at, self.size, 1, flags)
-
-    def __len__(self):
-        return self.size
-
-    def __dealloc__(self):
-        free(self.at)
-
-
-cdef ColumnBuffer handed_over(unsigned char **at, Py_ssize_t size):
-    cdef ColumnBuffer buffer = ColumnBuffer.__new__(ColumnBuffer)
-    buffer.at = at[0]
-    buffer.size = size
-    at[0] = NULL
-    return buffer
-
-
 @cython.final
 cdef class Columns:
-    """Rows of the wanted columns, from the records that are added until they are taken.
-
-    Buffers grow, and belong to whoever takes them.
-    """
+    """Rows of the wanted columns: records add rows, and :meth:`take` hands them over with their buffers."""
 
     cdef Column columns[ALL_COLUMNS]
     cdef Address born_host
@@ -80,7 +36,7 @@ cdef class Columns:
     cdef int64_t max_opened_body_bytes
     cdef bint null_unreadable           # a body that cannot be opened is null, and not a failure
     cdef bytes opened                   # body of the row that is added
-    cdef object failure                 # why that of the last record cannot be opened
+    cdef object failure                 # why the body of the last record cannot be opened
 
     def __cinit__(self, tuple names not None, *, Py_ssize_t rows, Py_ssize_t size,
                   int64_t max_opened_body_bytes=DEFAULT_LIMIT, bint null_unreadable=False):
@@ -122,11 +78,6 @@ cdef class Columns:
             free(self.columns[number].validity)
 
     def take(self):
-        """Return the number of rows and, by column, how many values are null and the buffers; begin anew.
-
-        Buffers as the Arrow columnar format orders them, those of the two columns inside of properties behind its own.
-        None for a bitmap without a null in it.
-        """
         cdef Py_ssize_t rows = self.rows
         cdef dict taken = {}
         cdef int number
@@ -155,7 +106,7 @@ cdef class Columns:
         return buffers
 
     cdef int begin(self) except -1:
-        """Make buffers, of data as large as the last ones became."""
+        """Make buffers; those for data get the size that the last ones needed."""
         cdef int number
         cdef Column *column
         if self.begun:
@@ -182,12 +133,12 @@ cdef class Columns:
         return 0
 
     cdef bint is_full(self, Py_ssize_t size) noexcept nogil:
-        """Whether a record of so many bytes has to wait for the next batch."""
+        """Whether a record of ``size`` bytes has to wait for the next batch."""
         return (self.rows >= self.most_rows or self.variable > self.most_bytes
                 or (self.rows > 0 and self.variable + size > MOST_OFFSET))
 
     cdef int add(self, const unsigned char *record, const Frame *frame, const Named *named) noexcept nogil:
-        """Add a row of a checked record, and return IS_RECORD; or none, and IS_FULL, IS_UNREADABLE or NO_MEMORY."""
+        """Add a row for a checked record and return IS_RECORD, or return IS_FULL, IS_UNREADABLE or NO_MEMORY."""
         cdef int32_t flags = get_i32(record + R_SYS_FLAG)
         cdef bint born_v6 = flags & SYS_FLAG_BORN_HOST_V6
         cdef bint store_v6 = flags & SYS_FLAG_STORE_HOST_V6
@@ -197,7 +148,7 @@ cdef class Columns:
         cdef char text[MESSAGE_ID_SIZE]
         cdef bint done = True
         cdef int found
-        if flags & SYS_FLAG_INNER_BATCH:  # one that cannot be opened: of others the messages come, as records of their own
+        if flags & SYS_FLAG_INNER_BATCH:  # it cannot be opened: otherwise its messages would come one by one
             body = NULL
             body_size = 0
         elif flags & SYS_FLAG_COMPRESSED and self.columns[COLUMN_VALUE].is_wanted:
@@ -235,7 +186,7 @@ cdef class Columns:
 
     cdef int _open(self, const unsigned char *record, const Frame *frame, const unsigned char **body,
                    Py_ssize_t *size) noexcept with gil:
-        """Point to the opened body of a record, NULL for one that is null."""
+        """Point ``body`` to the opened body of a record; to NULL when the value is to be null."""
         body[0] = NULL
         size[0] = 0
         try:
@@ -253,7 +204,7 @@ cdef class Columns:
         return IS_FULL if self.rows > 0 and self.variable + frame.size + size[0] > MOST_OFFSET else IS_RECORD
 
     cdef int _fail(self, const unsigned char *record, const Frame *frame, error):
-        """Keep why a record cannot be opened, with its place."""
+        """Note why a record cannot be opened, and where it stands."""
         topic = PyUnicode_DecodeUTF8(<char *>record + frame.topic_at, frame.topic_size, NULL)
         self.failure = type(error)(
             f"{topic}, queue {get_i32(record + R_QUEUE_ID)}, offset {get_i64(record + R_QUEUE_OFFSET)}, at "
@@ -290,7 +241,7 @@ cdef class Columns:
         return True
 
     cdef bint _put_properties(self, const unsigned char *at, Py_ssize_t size) noexcept nogil:
-        """Put every property but the CRC into this row, as ReceivedMessage.properties has them."""
+        """Put the properties of ReceivedMessage.properties, which are all but the CRC, into this row."""
         cdef Py_ssize_t first = self.pairs
         cdef Py_ssize_t names_used = self.columns[PROPERTY_NAMES].used
         cdef Py_ssize_t values_used = self.columns[PROPERTY_VALUES].used
@@ -339,17 +290,3 @@ cdef class Columns:
                         and memcmp(names + at[one], names + at[other], at[one + 1] - at[one]) == 0):
                     return True
         return False
-
-
-cdef bint reserve(unsigned char **at, Py_ssize_t *room, Py_ssize_t needed) noexcept nogil:
-    """Make room for so many bytes. False when there is no memory."""
-    cdef Py_ssize_t larger = max(needed, 2 * room[0])
-    cdef unsigned char *moved
-    if needed <= room[0]:
-        return True
-    moved = <unsigned char *>realloc(at[0], larger)
-    if moved == NULL:
-        return False
-    at[0] = moved
-    room[0] = larger
-    return True

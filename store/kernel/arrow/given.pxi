@@ -1,4 +1,4 @@
-# --- given columns: the rows of a data frame, in Arrow's C data interface -----------------------------------------------
+# --- given columns: the rows of a data frame, in Arrow's C data interface ---------------------------------------------
 
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.pycapsule cimport PyCapsule_GetPointer
@@ -22,10 +22,10 @@ cdef struct ArrowColumn:            # struct ArrowArray of Arrow's C data interf
 
 
 cdef struct Texts:                  # a column of strings or bytes with 32 bit offsets; ``ends`` is NULL without one
-    const unsigned char *valid      # bits, NULL when nothing is null
+    const unsigned char *valid      # a bit for each value, 0 for null; NULL when no value is null
     const int32_t *ends
     const unsigned char *data
-    int64_t first                   # number of row 0 in them
+    int64_t first                   # position of row 0 in the column
 
 
 cdef struct Numbers:                # a column of 32 or 64 bits
@@ -53,7 +53,7 @@ cdef struct RowColumns:
 
 
 cdef ArrowColumn *arrow_column(object exported) except NULL:
-    """The array that ``__arrow_c_array__`` gave, in the second of its capsules."""
+    """The array in the second capsule that ``__arrow_c_array__`` returned."""
     return <ArrowColumn *>PyCapsule_GetPointer(exported[1], b"arrow_array")
 
 
@@ -91,3 +91,71 @@ cdef const unsigned char *text_at(const Texts *texts, int64_t row, Py_ssize_t *s
         return NULL
     size[0] = texts.ends[number + 1] - texts.ends[number]
     return <const unsigned char *>b"" if texts.data == NULL else texts.data + texts.ends[number]
+
+
+cdef struct Row:                    # what one row has; NULL and 0 for null and for columns that were not given
+    const unsigned char *body
+    const unsigned char *key
+    const unsigned char *tags
+    Py_ssize_t body_size
+    Py_ssize_t key_size
+    Py_ssize_t tags_size
+    Py_ssize_t properties_size
+    Py_ssize_t total                # bytes of the record
+    int64_t born                    # ms since 1970; INT64_MIN: when it is appended
+    bint is_chosen                  # its partition is
+    bint sharded                    # its key chooses the queue
+
+
+cdef int64_t born_at(const Numbers *numbers, int64_t row) noexcept nogil:
+    """Born time of a row in ms, INT64_MIN when it is null or there is no such column."""
+    cdef int64_t number = numbers.first + row
+    cdef int64_t born
+    if numbers.values == NULL or not is_set(numbers.valid, number):
+        return INT64_MIN
+    born = (<const int64_t *>numbers.values)[number]
+    return born // 1000 - (1 if born % 1000 < 0 else 0)  # from microseconds; C rounds towards zero
+
+
+cdef enum:  # what is wrong with a text
+    IS_PLAIN = 0
+    HAS_SEPARATOR = 1
+    IS_NO_UTF8 = 2
+
+cdef list RESERVED_NAMES = [name.encode() for name in sorted(RESERVED_PROPERTIES)]
+
+
+cdef int problem_of(const unsigned char *at, Py_ssize_t size) noexcept nogil:
+    cdef unsigned char seen = 0
+    cdef Py_ssize_t number
+    for number in range(size):
+        if at[number] == 1 or at[number] == 2:
+            return HAS_SEPARATOR
+        seen |= at[number]
+    return IS_PLAIN if seen < 0x80 or is_utf8(at, size) else IS_NO_UTF8
+
+
+cdef bint is_reserved(const unsigned char *name, Py_ssize_t size) noexcept:
+    cdef bytes reserved
+    for reserved in RESERVED_NAMES:
+        if PyBytes_GET_SIZE(reserved) == size and memcmp(PyBytes_AS_STRING(reserved), name, size) == 0:
+            return True
+    return False
+
+
+cdef uint64_t mixed(uint64_t value) noexcept nogil:
+    """Mix a number (splitmix64): every bit of the result depends on every bit of ``value``."""
+    value += 0x9E3779B97F4A7C15ULL
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9ULL
+    value = (value ^ value >> 27) * 0x94D049BB133111EBULL
+    return value ^ value >> 31
+
+
+cdef void put_row_key(unsigned char *at, int64_t row) noexcept nogil:
+    """Write UNIQ_KEY with the number of the row in its second half, and zeros where the CRC goes."""
+    memcpy(at, N_UNIQ_KEY.text, N_UNIQ_KEY.size)
+    at[8] = 1
+    memset(at + 9, 48, 16)
+    put_hex(at + 25, <uint64_t>row, 16)
+    at[41] = 2
+    memset(at + UNIQUE_PROPERTY_SIZE, 0, CRC_PROPERTY_SIZE)

@@ -1,4 +1,4 @@
-# --- landed records: which rows of a batch are in the log, and the others on their way there ----------------------
+# --- landed records: which rows of a batch are in the log, and how the others get there -------------------------------
 
 cdef struct LandedPart:
     uint64_t prefix                 # first half of the unique keys of the part
@@ -9,7 +9,7 @@ cdef struct LandedPart:
 
 @cython.final
 cdef class Landed:
-    """Which rows of a batch stand in the log already, by the unique keys of the records there."""
+    """Which rows of a batch are in the log already, found by the unique keys of the records there."""
 
     cdef LandedPart *parts
     cdef int count

@@ -1,5 +1,5 @@
-# --- staged records: the rows of a data frame on their way into the log -------------------------------------------
-# Encoded by tasks, which append nothing, and appended by one process when all of them are known (store/append/staged.py).
+# --- staged records: the rows of a data frame on their way into the log -----------------------------------------------
+# Tasks encode them and append nothing; one process appends them all when every task is done (store/append/staged.py).
 
 cdef enum:
     RUN_MAGIC = 0x524D5153          # RMQS
@@ -11,49 +11,15 @@ cdef enum:
     STAGED_ROW = 8                  # behind the tags code
     STAGED_PREFIX_SIZE = 16
     UNIQUE_VALUE_FROM_END = CRC_PROPERTY_SIZE + 33
-    MOST_CHUNK_BYTES = 262144       # of one append section, for which every other sender waits
+    MOST_CHUNK_BYTES = 262144       # of one append section: every other sender waits that long
     MOST_CHUNK_RECORDS = 1000
     MOST_TRIES = 10
 
-cdef enum:  # what is wrong with a text
-    IS_PLAIN = 0
-    HAS_SEPARATOR = 1
-    IS_NO_UTF8 = 2
-
-cdef list RESERVED_NAMES = [name.encode() for name in sorted(RESERVED_PROPERTIES)]
-
-
-cdef struct StagedGroup:            # the present run of one queue
+cdef struct StagedGroup:            # the run of one queue that is being written
     unsigned char *at
     Py_ssize_t size
     Py_ssize_t capacity
     int32_t count
-
-
-cdef int problem_of(const unsigned char *at, Py_ssize_t size) noexcept nogil:
-    cdef unsigned char seen = 0
-    cdef Py_ssize_t number
-    for number in range(size):
-        if at[number] == 1 or at[number] == 2:
-            return HAS_SEPARATOR
-        seen |= at[number]
-    return IS_PLAIN if seen < 0x80 or is_utf8(at, size) else IS_NO_UTF8
-
-
-cdef bint is_reserved(const unsigned char *name, Py_ssize_t size) noexcept:
-    cdef bytes reserved
-    for reserved in RESERVED_NAMES:
-        if PyBytes_GET_SIZE(reserved) == size and memcmp(PyBytes_AS_STRING(reserved), name, size) == 0:
-            return True
-    return False
-
-
-cdef uint64_t mixed(uint64_t value) noexcept nogil:
-    """A number of which every bit depends on every bit of ``value`` (splitmix64)."""
-    value += 0x9E3779B97F4A7C15ULL
-    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9ULL
-    value = (value ^ value >> 27) * 0x94D049BB133111EBULL
-    return value ^ value >> 31
 
 
 @cython.final
@@ -77,7 +43,7 @@ cdef class Stager:
     """Encodes the rows of one part into runs of staged records."""
 
     cdef object queue_count_of
-    cdef dict topics                    # by their UTF-8, in the order in which they came
+    cdef dict topics                    # by their UTF-8, in the order of their first rows
     cdef _StagedTopic fixed             # the topic of every row, or None
     cdef _StagedTopic recent
     cdef int part
@@ -201,7 +167,7 @@ cdef class Stager:
 
     cdef int queue_of(self, RowColumns *columns, int64_t row, _StagedTopic topic, const unsigned char *key,
                       Py_ssize_t key_size) except -1:
-        """The partition that the row names, else by its key as SelectMessageQueueByHash, else one after the other."""
+        """The partition that the row names; or by its key as SelectMessageQueueByHash; or the queues take turns."""
         cdef int64_t number = columns.partition.first + row
         cdef int32_t chosen
         if columns.partition.values != NULL and is_set(columns.partition.valid, number):
@@ -256,82 +222,82 @@ cdef class Stager:
 
     cdef int stage(self, RowColumns *columns, int64_t row) except -1:
         """Write the record of one row behind the others of its queue."""
-        cdef Py_ssize_t body_size = 0
-        cdef Py_ssize_t key_size = 0
-        cdef Py_ssize_t tags_size = 0
-        cdef const unsigned char *body = text_at(&columns.value, row, &body_size)
-        cdef const unsigned char *key = text_at(&columns.key, row, &key_size)
-        cdef const unsigned char *tags = text_at(&columns.tags, row, &tags_size)
-        cdef Py_ssize_t properties_size = UNIQUE_PROPERTY_SIZE + CRC_PROPERTY_SIZE
-        cdef Py_ssize_t topic_size, total
-        cdef int64_t born = INT64_MIN
-        cdef int64_t number = columns.born.first + row
-        cdef bint is_chosen = (
-            columns.partition.values != NULL and is_set(columns.partition.valid, columns.partition.first + row))
-        cdef bint sharded = False
+        cdef Row given
         cdef _StagedTopic topic
-        cdef StagedGroup *group
-        cdef unsigned char *at
-        cdef unsigned char *record
         cdef int queue_id
-        if body == NULL:
-            raise MessageRejected(f"{self.here()}: column value is null: a message has a body; filter such rows out, or coalesce them")
-        if body_size > self.max_body_bytes:
-            raise BodyTooLarge(
-                f"{self.here()}: a body of {body_size} bytes is over the limit of {self.max_body_bytes} (max_body_bytes): split "
-                "it, or store the data elsewhere and send a reference")
+        self.look_at(columns, row, &given)
         topic = self.topic_of(columns, row)
-        if key_size:
-            self.check(key, key_size, "key")
-            sharded = not is_chosen
-            properties_size += key_size + 6 + (key_size + 15 if sharded else 0)
-        if tags_size:
-            self.check(tags, tags_size, "tags")
-            properties_size += tags_size + 6
-        properties_size += self.pairs_size(&columns.properties, row)
-        if properties_size > MAX_PROPERTIES_BYTES:
+        if given.key_size:
+            self.check(given.key, given.key_size, "key")
+        if given.tags_size:
+            self.check(given.tags, given.tags_size, "tags")
+        given.properties_size += self.pairs_size(&columns.properties, row)
+        if given.properties_size > MAX_PROPERTIES_BYTES:
             raise PropertiesTooLarge(
-                f"{self.here()}: key, tags and properties take {properties_size} bytes on disk, more than "
+                f"{self.here()}: key, tags and properties take {given.properties_size} bytes on disk, more than "
                 f"{MAX_PROPERTIES_BYTES}: shorten them")
-        queue_id = self.queue_of(columns, row, topic, key, key_size)
-        if columns.born.values != NULL and is_set(columns.born.valid, number):
-            born = (<const int64_t *>columns.born.values)[number]
-            born = born // 1000 - (1 if born % 1000 < 0 else 0)  # microseconds; C rounds towards zero
-
-        topic_size = PyBytes_GET_SIZE(topic.text)
-        total = RECORD_FIXED_SIZE + body_size + topic_size + properties_size
-        if total > self.max_record_bytes:
+        queue_id = self.queue_of(columns, row, topic, given.key, given.key_size)
+        given.total = RECORD_FIXED_SIZE + given.body_size + PyBytes_GET_SIZE(topic.text) + given.properties_size
+        if given.total > self.max_record_bytes:
             raise BodyTooLarge(
-                f"{self.here()}: a record of {total} bytes; one commit log file holds {self.max_record_bytes}: split the body")
-        group = self.room_for(&topic.groups[queue_id], STAGED_PREFIX_SIZE + total, topic)
-        at = group.at + group.size
-        put_i64(at, hash_utf8(tags, tags_size) if tags_size else 0)
-        put_i64(at + STAGED_ROW, self.rows)
-        record = at + STAGED_PREFIX_SIZE
-        at = put_head(record, queue_id, born, self.born_host, self.store_host, body, body_size,
-                      PyBytes_AS_STRING(topic.text), topic_size)
-        put_i32(record, <int32_t>total)
-        put_i16(at, <int>properties_size)
+                f"{self.here()}: a record of {given.total} bytes; one commit log file holds {self.max_record_bytes}: split "
+                "the body")
+        self.write(columns, row, &given, topic, queue_id)
+        return 0
+
+    cdef int look_at(self, RowColumns *columns, int64_t row, Row *given) except -1:
+        """Find the values of a row, and the size of its properties without those of its column ``properties``."""
+        given.body = text_at(&columns.value, row, &given.body_size)
+        given.key = text_at(&columns.key, row, &given.key_size)
+        given.tags = text_at(&columns.tags, row, &given.tags_size)
+        given.is_chosen = (
+            columns.partition.values != NULL and is_set(columns.partition.valid, columns.partition.first + row))
+        given.born = born_at(&columns.born, row)
+        if given.body == NULL:
+            raise MessageRejected(
+                f"{self.here()}: column value is null: a message has a body; filter such rows out, or coalesce them")
+        if given.body_size > self.max_body_bytes:
+            raise BodyTooLarge(
+                f"{self.here()}: a body of {given.body_size} bytes is over the limit of {self.max_body_bytes} "
+                "(max_body_bytes): split it, or store the data elsewhere and send a reference")
+        given.sharded = given.key_size and not given.is_chosen
+        given.properties_size = UNIQUE_PROPERTY_SIZE + CRC_PROPERTY_SIZE
+        if given.key_size:
+            given.properties_size += given.key_size + N_KEYS.size + 2
+        if given.sharded:
+            given.properties_size += given.key_size + N_SHARDING_KEY.size + 2
+        if given.tags_size:
+            given.properties_size += given.tags_size + N_TAGS.size + 2
+        return 0
+
+    cdef int write(self, RowColumns *columns, int64_t row, const Row *given, _StagedTopic topic, int queue_id) except -1:
+        """Write a checked row as a record at the end of the run of its queue."""
+        cdef StagedGroup *group = self.room_for(&topic.groups[queue_id], STAGED_PREFIX_SIZE + given.total, topic)
+        cdef unsigned char *record = group.at + group.size + STAGED_PREFIX_SIZE
+        cdef unsigned char *body_end = record + RECORD_HEADER_SIZE + given.body_size
+        cdef unsigned char *at
+        put_i64(group.at + group.size, hash_utf8(given.tags, given.tags_size) if given.tags_size else 0)
+        put_i64(group.at + group.size + STAGED_ROW, self.rows)
+        at = put_head(record, queue_id, given.born, self.born_host, self.store_host, given.body, given.body_size,
+                      PyBytes_AS_STRING(topic.text), PyBytes_GET_SIZE(topic.text))
+        put_i32(record, <int32_t>given.total)
+        put_i16(at, <int>given.properties_size)
         at += 2
-        if key_size:
-            at = put_property(at, N_KEYS, <const char *>key, key_size)
-        if tags_size:
-            at = put_property(at, N_TAGS, <const char *>tags, tags_size)
+        if given.key_size:
+            at = put_property(at, N_KEYS, <const char *>given.key, given.key_size)
+        if given.tags_size:
+            at = put_property(at, N_TAGS, <const char *>given.tags, given.tags_size)
         at = self.put_pairs(at, &columns.properties, row)
-        if sharded:
-            at = put_property(at, N_SHARDING_KEY, <const char *>key, key_size)
+        if given.sharded:
+            at = put_property(at, N_SHARDING_KEY, <const char *>given.key, given.key_size)
         self.content += mixed(
-            mixed(<uint64_t>get_i32(record + R_BODY_CRC) << 32 | <uint64_t>body_size)
-            ^ mixed(<uint64_t>born + <uint64_t>(queue_id + 1 if is_chosen else 0))
-            ^ rmq_crc32(0, record + RECORD_HEADER_SIZE + body_size, at - record - RECORD_HEADER_SIZE - body_size))
-        memcpy(at, b"UNIQ_KEY\x01", 9)
-        memset(at + 9, 48, 16)
-        put_hex(at + 25, <uint64_t>self.rows, 16)
-        at[41] = 2
-        memset(at + UNIQUE_PROPERTY_SIZE, 0, CRC_PROPERTY_SIZE)
-        group.size += STAGED_PREFIX_SIZE + total
+            mixed(<uint64_t>get_i32(record + R_BODY_CRC) << 32 | <uint64_t>given.body_size)
+            ^ mixed(<uint64_t>given.born + <uint64_t>(queue_id + 1 if given.is_chosen else 0))
+            ^ rmq_crc32(0, body_end, at - body_end))
+        put_row_key(at, self.rows)
+        group.size += STAGED_PREFIX_SIZE + given.total
         group.count += 1
-        self.buffered += STAGED_PREFIX_SIZE + total
+        self.buffered += STAGED_PREFIX_SIZE + given.total
         return 0
 
     cdef unsigned char *put_pairs(self, unsigned char *at, Pairs *pairs, int64_t row) noexcept:

@@ -1,4 +1,4 @@
-# --- texts of a row: properties with columns of their own, addresses, ids -----------------------------------------------
+# --- texts of a row: properties with columns of their own, addresses, ids ---------------------------------------------
 
 cdef extern from "<arpa/inet.h>" nogil:
     int AF_INET, AF_INET6
@@ -7,14 +7,14 @@ cdef extern from "<arpa/inet.h>" nogil:
 cdef extern from "<stdio.h>" nogil:
     int snprintf(char *text, size_t size, const char *template, ...)
 
-cdef struct Address:  # the last one that a column got: the next one is nearly always the same
+cdef struct Address:  # the last address of a column: the next one is nearly always the same
     unsigned char bytes[20]
     int size                    # of the bytes; 0 before the first
     char text[64]
     Py_ssize_t text_size
 
 
-cdef struct Named:  # properties with columns of their own; NULL for what a record has not
+cdef struct Named:  # properties with columns of their own; NULL for a property that a record lacks
     const unsigned char *key
     const unsigned char *tags
     const unsigned char *unique
@@ -24,7 +24,7 @@ cdef struct Named:  # properties with columns of their own; NULL for what a reco
 
 
 cdef void find_named(const unsigned char *at, Py_ssize_t size, Named *named) noexcept nogil:
-    """Find the properties with columns of their own in one pass; of several the first one, as find_property."""
+    """Find the properties with columns of their own in one pass; the first of a name counts, as in find_property."""
     cdef const unsigned char *end = at + size
     cdef const unsigned char *stop
     memset(named, 0, sizeof(Named))
@@ -46,7 +46,7 @@ cdef void find_named(const unsigned char *at, Py_ssize_t size, Named *named) noe
 
 cdef bint is_set_later(const unsigned char *name, Py_ssize_t size, const unsigned char *at,
                        const unsigned char *end) noexcept nogil:
-    """Whether a property of that name has a value further on."""
+    """Whether a later property of the same name has a value."""
     cdef Py_ssize_t value_size = 0
     while at < end:
         at = find_property(at, end - at, name_of(<const char *>name, size), &value_size)
@@ -58,7 +58,7 @@ cdef bint is_set_later(const unsigned char *name, Py_ssize_t size, const unsigne
 
 
 cdef void write_address(Address *address, const unsigned char *at, bint is_v6) noexcept nogil:
-    """Make ``address`` that which stands at ``at``, its text being ``ip:port``."""
+    """Set ``address`` to the address at ``at``, with its text ``ip:port``."""
     cdef int size = 20 if is_v6 else 8
     if address.size == size and memcmp(address.bytes, at, size) == 0:
         return

@@ -1,4 +1,4 @@
-# --- entries: the consume queue entries of the records of one commit log file -------------------------------------------
+# --- entries: the consume queue entries of the records of one commit log file -----------------------------------------
 
 cdef enum:
     NO_FILE = -1                  # beside the numbers of FOUND: the consume queue file of a record is not open yet
@@ -21,7 +21,7 @@ cdef bint has_entry(const unsigned char *record) noexcept nogil:
 
 @cython.final
 cdef class Dispatcher:
-    """Checks records and their consume queue entries; writes those entries that are not right already."""
+    """Checks records and their consume queue entries, and writes the entries that are not right."""
 
     cdef object queue_file
     cdef int64_t entries_per_file
@@ -66,7 +66,7 @@ cdef class Dispatcher:
         return offset, found
 
     cdef (int64_t, int) check_on(self, _Range part, int64_t offset, Frame *frame) noexcept nogil:
-        """Walk over valid records until one ends the walk; stop comparing entries at the first that is not right."""
+        """Walk over valid records to the first that is not valid; compare entries up to the first that is not right."""
         cdef const unsigned char *record
         cdef QueueTarget *target
         cdef int found = IS_RECORD
@@ -174,7 +174,10 @@ cdef class Dispatcher:
         return &self.targets[number]
 
     cdef int64_t open_file(self, QueueTarget *target, const unsigned char *record, Frame *frame, int64_t offset) except -2:
-        """Open the file that takes the entry of a record. Returns -1, or the queue offset to believe instead of its own."""
+        """Open the file that takes the entry of a record.
+
+        Returns -1, or the queue offset to believe instead of its own.
+        """
         cdef int32_t number = <int32_t>(target - self.targets)
         cdef Mapping mapping
         cdef int64_t queue_offset = get_i64(record + R_QUEUE_OFFSET)

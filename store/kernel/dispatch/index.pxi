@@ -1,4 +1,4 @@
-# --- the index: records by their keys -----------------------------------------------------------------------------------
+# --- the index: records by their keys ---------------------------------------------------------------------------------
 
 cdef enum:
     # index file header
@@ -51,8 +51,8 @@ def index_key_hash(str topic not None, str key not None):
 cdef bint put_key(IndexFile *index, int32_t hash, int64_t offset, int64_t timestamp) noexcept nogil:
     """Add an entry (IndexFile.putKey); False when the file is full.
 
-    The entry is whole before its slot points to it, and counts last. Whoever comes after a death in between finds the
-    slot pointing to the number that is next: the chain then goes on behind it.
+    The entry is whole before its slot points to it, and the count grows last. A death in between leaves a slot that points
+    to the next number: the next process to add an entry then follows the chain behind it.
     """
     cdef unsigned char *header = index.at
     cdef int32_t number = get_i32(header + I_NEXT_NUMBER)
@@ -90,7 +90,7 @@ cdef bint put_key(IndexFile *index, int32_t hash, int64_t offset, int64_t timest
 
 
 cdef bint put_keys(IndexFile *index, const unsigned char *record, Frame *frame, int64_t offset, int *done) noexcept nogil:
-    """Add a record's unique key and its keys, but the first ``done``, which counts up; False when the file is full.
+    """Add a record's unique key and its keys, without the first ``done``, which counts up; False when the file is full.
 
     IndexService.buildIndex.
     """

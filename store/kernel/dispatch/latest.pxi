@@ -1,7 +1,7 @@
-# --- keys: the latest record of each key of a queue -----------------------------------------------------------------
+# --- the latest record of each key of a queue, for compaction ---------------------------------------------------------
 
 cdef bytes first_key(const unsigned char *record, const Frame *frame):
-    """The first of the keys of a checked record, None when it has none."""
+    """The first key of a checked record, None for a record without keys."""
     cdef Py_ssize_t size = 0
     cdef const unsigned char *at = find_property(
         record + frame.properties_at, frame.properties_size, N_KEYS, &size)

@@ -1,4 +1,4 @@
-# --- the queue map: message queues by topic and id ---------------------------------------------------------------------
+# --- the queue map: message queues by topic and id --------------------------------------------------------------------
 
 cdef enum:
     MOST_TOPIC_BYTES = 127

@@ -1,8 +1,8 @@
-# --- a range of one commit log file -------------------------------------------------------------------------------------
+# --- a range of one commit log file -----------------------------------------------------------------------------------
 
 @cython.final
 cdef class _Range:
-    """A part of one commit log file: ``buffer`` holds the file's bytes from its first one on."""
+    """A part of one commit log file: ``buffer`` holds the bytes of the file from its begin."""
 
     cdef Py_buffer view
     cdef int64_t base

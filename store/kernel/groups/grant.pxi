@@ -1,4 +1,4 @@
-# --- the grant: taking and acknowledging the messages of one queue -----------------------------------------------------------
+# --- the grant: taking and acknowledging the messages of one queue ----------------------------------------------------
 
 cdef enum:
     MOST_LOOKED_AT = 1 << 20    # entries that one call of take looks at: then its caller gets a word in
@@ -298,7 +298,10 @@ cdef class QueueGrant:
         raise OSError(failure, os.strerror(failure))
 
     cdef bint _skip(self, uint64_t *offset, uint64_t span, uint64_t log_begin) except -1:
-        """Finish the messages from ``offset`` on that the tags cannot match, and move it. False when the epoch is old."""
+        """Finish the messages from ``offset`` on that the tags cannot match, and move it.
+
+        False when the epoch is old.
+        """
         cdef Skip skip
         cdef int failure
         cdef Mapping mapping = lent(self.reader.queue_file, 0)

@@ -1,4 +1,4 @@
-# --- the queue reader: the messages of one queue that a group wants ----------------------------------------------------------
+# --- the queue reader: the messages of one queue that a group wants ---------------------------------------------------
 
 cdef struct Entry:
     int64_t commit_log_offset
@@ -82,7 +82,10 @@ cdef class _QueueReader:
         return self.tags.passes is None or bool(self.tags.passes(message))
 
     cdef object message(self, uint64_t offset, const Entry *entry):
-        """The message of an entry, or a list of the messages of a batch; None: damaged, or not wanted after all; ``_GONE``."""
+        """The message of an entry, or a list of the messages of a batch.
+
+        None: it is damaged, or not wanted after all. ``_GONE``: retention has removed it.
+        """
         cdef Frame frame
         cdef bytes record
         cdef int found = IS_SHORT
@@ -109,7 +112,10 @@ cdef class _QueueReader:
         return self.delivered(record, &frame, offset)
 
     cdef Mapping log_of(self, int64_t commit_log_offset):
-        """The commit log file of an offset; None when retention has removed it. Raises FileNotFoundError when it is lost."""
+        """The commit log file of an offset.
+
+        None when retention has removed it. Raises FileNotFoundError when it is lost.
+        """
         cdef Mapping mapping = lent(self.log_file, 0)
         cdef tuple provided
         if mapping is None or not (
@@ -152,7 +158,10 @@ cdef class _QueueReader:
         return message if self.tags.passes is None or self.tags.passes(message) else None
 
     cdef object unwrapped(self, ReceivedMessage batch, uint64_t offset):
-        """The messages of a batch that are wanted and unfinished, or None; the batch itself when it cannot be opened."""
+        """The messages of a batch that are wanted and unfinished, or None.
+
+        The batch itself when it cannot be opened.
+        """
         cdef ReceivedMessage message
         cdef list messages
         cdef list wanted = []

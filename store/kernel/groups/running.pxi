@@ -1,5 +1,4 @@
-# --- running ---------------------------------------------------------------------------------------------------
-# What each handler thread runs, where it is found when the handler has killed its process.
+# --- running: what each handler thread runs, for the time when the handler has killed its process ---------------------
 
 cdef enum:
     # running slot
@@ -21,11 +20,11 @@ LAYOUT.update({
 
 @cython.final
 cdef class Running:
-    """The running slot of one handler thread. Only a death is told by it, so a few plain stores are enough.
+    """The running slot of one handler thread. Others read it only after a death, so plain stores are enough.
 
-    ``attempt`` is taken away first and written last: whatever instruction is the last one, the slot tells of a message
-    with its own attempt, or of none. It counts what this record was begun for; messages that ran side by side were all
-    begun for the first time, while their delivery attempts may differ.
+    ``attempt`` is cleared first and written last: wherever a death comes, the slot names a message with its own attempt, or
+    no message. It counts how often this record was begun. Messages that ran side by side were all begun for the first
+    time, even if their delivery attempts differ.
     """
 
     cdef Mapping shared
@@ -42,12 +41,10 @@ cdef class Running:
         self.incarnation = load64(self.slot + U_INCARNATION)
 
     def serve(self, uint32_t group_queue):
-        """Say of which group-queue the next messages are."""
         store64(self.slot + U_ATTEMPT, 0)
         store32(self.slot + U_GROUP_QUEUE, group_queue)
 
     def begin(self, ReceivedMessage message not None):
-        """Say that the handler of this message is about to run."""
         cdef uint64_t offset = get_i64(message.at + R_QUEUE_OFFSET)
         store64(self.slot + U_ATTEMPT, 0)
         store64(self.slot + U_QUEUE_OFFSET, offset)
@@ -55,7 +52,6 @@ cdef class Running:
         store64(self.slot + U_ATTEMPT, message.delivery_attempt - attempt_of(message.at) + 1)
 
     def begin_batch(self, list messages not None):
-        """Say that the handlers of these messages, which stand in order, are about to run side by side."""
         cdef ReceivedMessage first = messages[0]
         cdef ReceivedMessage last = messages[len(messages) - 1]
         store64(self.slot + U_ATTEMPT, 0)
@@ -64,19 +60,16 @@ cdef class Running:
         store64(self.slot + U_ATTEMPT, first.delivery_attempt - attempt_of(first.at) + 1)
 
     def rest(self):
-        """Say that no handler runs. Nothing happens when the slot has gone to another member, as this one had left."""
         if load64(self.slot + U_MEMBER) == self.member and load64(self.slot + U_INCARNATION) == self.incarnation:
             store64(self.slot + U_ATTEMPT, 0)
 
     def release(self):
-        """Give the slot back; as :meth:`rest`."""
         if load64(self.slot + U_MEMBER) == self.member and load64(self.slot + U_INCARNATION) == self.incarnation:
             store64(self.slot + U_ATTEMPT, 0)
             store64(self.slot + U_MEMBER, 0)
 
 
 def running_in(Mapping shared not None, Py_ssize_t table_at, Py_ssize_t count, uint32_t group_queue):
-    """Return the numbers of the running slots in use that tell of a message of one group-queue."""
     cdef Py_ssize_t number
     cdef const unsigned char *slot
     cdef list found = []

@@ -1,4 +1,4 @@
-# --- sections of a group-queue: what changes committed offset, bitmap and attempts under its mutex --------------------------
+# --- sections of a group-queue: what changes committed offset, bitmap and attempts under its mutex --------------------
 # A section gets the slot and its own struct, and returns 0 and changes nothing when the epoch is old, else 1 or what it says.
 
 ctypedef int (*SlotSection)(unsigned char *slot, void *what) noexcept nogil
@@ -37,7 +37,10 @@ cdef struct Lease:
 
 
 cdef inline int under_mutex(unsigned char *slot, SlotSection section, void *what, int64_t timeout_ns, int *outcome):
-    """Run a section under the mutex of a group-queue: after a short try, or a wait without the GIL. Returns an errno."""
+    """Run a section under the mutex of a group-queue: after a short try, or a wait without the GIL.
+
+    Returns an errno.
+    """
     cdef int failure = mutex_try(slot + G_MUTEX, 30)
     if failure == 0:
         outcome[0] = section(slot, what)

@@ -1,4 +1,4 @@
-# --- skipping: messages that the tags cannot match are finished without being read --------------------------------------
+# --- skipping: messages that the tags cannot match are finished without being read ------------------------------------
 
 cdef enum:
     ENTRIES_AT_ONCE = 16
@@ -33,7 +33,10 @@ cdef bint is_any_wanted(const Skip *skip, const unsigned char *entry, int count)
 
 
 cdef uint64_t first_wanted(const Skip *skip, uint64_t end) noexcept nogil:
-    """The first offset below ``end`` that may be wanted or whose record is removed; ``end`` if there is no such offset."""
+    """The first offset below ``end`` that may be wanted or whose record is removed.
+
+    ``end`` if there is no such offset.
+    """
     cdef const unsigned char *entry = skip.entry
     cdef uint64_t left = end - skip.offset
     while left >= ENTRIES_AT_ONCE and not is_any_wanted(skip, entry, ENTRIES_AT_ONCE):

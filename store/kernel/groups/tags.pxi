@@ -1,10 +1,10 @@
-# --- tags: which messages a group wants ---------------------------------------------------------------------------------
+# --- tags: which messages a group wants -------------------------------------------------------------------------------
 
 @cython.final
 cdef class TagSet:
-    """Tags to deliver: their hashes for the entry, their bytes for the record. Empty takes every message.
+    """Tags to deliver: hashes to compare with an entry, bytes to compare with a record. An empty set takes every message.
 
-    ``passes`` is asked for each message whose tag matches, unless it is None.
+    ``passes``, if it is not None, is called with each message whose tag matches.
     """
 
     cdef frozenset tags

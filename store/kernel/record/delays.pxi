@@ -1,4 +1,4 @@
-# --- delays: levels, times, and the topics in which messages wait -------------------------------------------------------
+# --- delays: levels, times, and the topics in which messages wait -----------------------------------------------------
 
 SCHEDULE_TOPIC = T_SCHEDULE.text.decode()
 HALF_TOPIC = T_HALF.text.decode()

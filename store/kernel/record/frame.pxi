@@ -1,4 +1,4 @@
-# --- the record: where its parts stand, and whether it is whole ---------------------------------------------------------
+# --- the record: where its parts stand, and whether it is whole -------------------------------------------------------
 
 cdef enum:  # what stands at a position: FOUND in store/layout.py
     IS_RECORD = 0
@@ -68,7 +68,10 @@ cdef void put_crc_property(unsigned char *at, uint32_t crc) noexcept nogil:
 
 
 cdef int64_t ten_digits(const unsigned char *at) noexcept nogil:
-    """The number in ten digits, the least significant first; -1 when a byte is not a digit. Reads eight bytes at once."""
+    """The number in ten digits, the least significant first.
+
+    -1 when a byte is not a digit. Reads eight bytes at once.
+    """
     cdef uint64_t digits = <uint64_t>get_i64(at)  # big-endian: the most significant one is in the lowest byte
     cdef unsigned int ninth = at[8] - 48
     cdef unsigned int tenth = at[9] - 48

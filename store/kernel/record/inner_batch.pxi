@@ -1,13 +1,13 @@
-# --- inner batches: many messages in the body of one record, as store/log/inner_batch.py describes it ------------------------
+# --- inner batches: many messages in the body of one record; store/log/inner_batch.py describes the format ------------
 
 cdef enum:
-    SYS_FLAG_UNWRAPPED = 0xC0    # INNER_BATCH, and NEED_UNWRAP, which only others set
+    SYS_FLAG_UNWRAPPED = 0xC0    # INNER_BATCH, and NEED_UNWRAP, which only brokers set
     SYS_FLAG_INNER_BATCH = 0x80
     SYS_FLAG_COMPRESSION = 0x701
     INNER_FLAG = 12
     INNER_BODY_SIZE = 16
     INNER_HEAD_SIZE = 20
-    MOST_INNER = 16384           # a quarter of the unique keys that a process has for one ms
+    MOST_INNER = 16384           # a quarter of the unique keys that a process can make in one ms
     UNFINISHED = 1
 
 MAX_INNER_MESSAGES = MOST_INNER
@@ -37,7 +37,7 @@ cdef Py_ssize_t inner_size(const unsigned char *at, Py_ssize_t left) noexcept no
 
 cdef Py_ssize_t put_inner_record(unsigned char *at, const unsigned char *record, const Frame *outer, const unsigned char *inner,
                                  const char *topic, Py_ssize_t topic_size, Frame *frame) noexcept nogil:
-    """Write an inner message as a record of its own, in the place of its batch; return its size."""
+    """Write an inner message as a record of its own, with the position of its batch; return its size."""
     cdef const unsigned char *content = inner + INNER_HEAD_SIZE
     cdef unsigned char *start = at
     cdef Py_ssize_t properties_size
@@ -123,7 +123,7 @@ def inner_messages(ReceivedMessage record not None):
 
 
 cdef int finish_inner(ReceivedMessage message) noexcept:
-    """Mark one message of a batch finished; return how many of the batch are not. Twice is once."""
+    """Mark one message of a batch finished; return how many are unfinished. A second time changes nothing."""
     cdef unsigned char *rest = <unsigned char *>PyByteArray_AS_STRING(message.rest)
     cdef int left = get_i32(rest)
     if rest[4 + message.inner_number] == UNFINISHED:
@@ -134,7 +134,7 @@ cdef int finish_inner(ReceivedMessage message) noexcept:
 
 
 cdef int32_t number_in(const unsigned char *digits, Py_ssize_t size) noexcept nogil:
-    """A number of messages in a batch; 1 for one that cannot be."""
+    """The number of messages that a batch names; 1 for a number that is not possible."""
     cdef int32_t value = 0
     cdef Py_ssize_t position
     for position in range(size):
@@ -145,7 +145,7 @@ cdef int32_t number_in(const unsigned char *digits, Py_ssize_t size) noexcept no
 
 
 cdef int count_unique_keys(const unsigned char *record, const Frame *frame) noexcept nogil:
-    """How many unique keys a record stands for: those of a batch of ours follow each other, from UNIQ_KEY on."""
+    """How many unique keys a record stands for: in a batch made here they follow each other, from UNIQ_KEY on."""
     cdef Py_ssize_t size = 0
     cdef const unsigned char *value
     if not is_inner_batch(record):
@@ -155,7 +155,10 @@ cdef int count_unique_keys(const unsigned char *record, const Frame *frame) noex
 
 
 cdef bint next_unique_key(unsigned char *key) noexcept nogil:
-    """Count up the last four of 32 hexadecimal digits, as a producer's counter does; False when they are none."""
+    """Count up the last four of 32 hexadecimal digits, as a producer's counter does.
+
+    False when one is not such a digit.
+    """
     cdef int digit
     for digit in range(31, 27, -1):
         if key[digit] == 70:  # F

@@ -1,4 +1,4 @@
-# --- properties: pairs of name and value behind the topic of a record ---------------------------------------------------
+# --- properties: pairs of name and value behind the topic of a record -------------------------------------------------
 
 # RocketMQ keeps these for itself (MessageConst.STRING_HASH_SET); an application cannot set them as properties.
 RESERVED_PROPERTIES = frozenset(

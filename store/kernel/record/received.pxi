@@ -1,4 +1,4 @@
-# --- what is received: a record, decoded field by field -----------------------------------------------------------------
+# --- what is received: a record, decoded field by field ---------------------------------------------------------------
 
 cdef int64_t DEFAULT_LIMIT = _DEFAULT_LIMIT
 

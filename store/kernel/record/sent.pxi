@@ -1,4 +1,4 @@
-# --- what is sent: the message, and the place where it then stands ------------------------------------------------------
+# --- what is sent: the message, and the place where it then stands ----------------------------------------------------
 
 @cython.final
 @cython.freelist(256)
@@ -11,7 +11,7 @@ cdef class Message:
     cdef readonly tuple keys
     cdef readonly dict properties
     cdef readonly int flag
-    cdef readonly int sys_flag          # of the body as it stands here, such as that it is compressed
+    cdef readonly int sys_flag          # what the record will say of the body, such as that it is compressed
 
     def __init__(self, str topic not None, object body, *, str tags=None, object keys=(), object properties=None,
                  int flag=0):
@@ -56,7 +56,7 @@ def _message(topic, body, tags, keys, properties, flag, sys_flag):
 
 
 @cython.final
-@cython.no_gc  # refers to a queue and nothing that could refer back
+@cython.no_gc  # it refers to a queue, which never refers back
 @cython.freelist(256)
 cdef class SendResult:
     """Where a sent message stands."""
@@ -65,9 +65,9 @@ cdef class SendResult:
     cdef readonly uint64_t queue_offset
     cdef readonly uint64_t commit_log_offset
     cdef readonly uint64_t commit_log_end
-    cdef readonly bint is_duplicate     # nothing was sent: a message with the key of send_once stood there already
+    cdef readonly bint is_duplicate     # nothing was sent: the log had a message with this key of send_once
     cdef char unique_key[32]
-    cdef str foreign_key                # of a message that another client made, when it has not 32 bytes; else None
+    cdef str foreign_key                # the id of a message that another client made, if it is not 32 bytes; else None
 
     @property
     def message_id(self):

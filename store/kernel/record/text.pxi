@@ -1,4 +1,4 @@
-# --- text: Java hashes, digits and hexadecimal digits -------------------------------------------------------------------
+# --- text: Java hashes, digits and hexadecimal digits -----------------------------------------------------------------
 
 cdef int32_t hash_utf8(const unsigned char *at, Py_ssize_t size, uint32_t value=0) noexcept nogil:
     """Java's ``String.hashCode``: over UTF-16 units, so a character beyond U+FFFF counts as two.

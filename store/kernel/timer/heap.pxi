@@ -1,4 +1,4 @@
-# --- the heap of the timer: which message is due next -------------------------------------------------------------------
+# --- the heap of the timer: which message is due next -----------------------------------------------------------------
 
 cdef struct Waiting:
     int64_t due_ms
@@ -11,7 +11,7 @@ cdef inline bint is_before(const Waiting *one, const Waiting *other) noexcept no
 
 @cython.final
 cdef class TimerHeap:
-    """Due time and queue offset of messages that wait, the next one first; 16 bytes each."""
+    """Due times and queue offsets of waiting messages, the next one first; 16 bytes each."""
 
     cdef Waiting *items
     cdef Py_ssize_t count

@@ -1,4 +1,4 @@
-# --- the timer: what ends the wait of a message -------------------------------------------------------------------------
+# --- the timer: what ends the wait of a message -----------------------------------------------------------------------
 
 def deliver_timed(Appender appender not None, ReceivedMessage message not None, str topic not None, int queue_id):
     return end_wait(appender, message, appender.routes.to(topic, queue_id), queue_id, False)

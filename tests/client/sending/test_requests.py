@@ -184,7 +184,7 @@ def test_what_is_no_request_gets_no_reply(store: MessageStore, producer: Produce
         wait_for(lambda: consumer.counters.handled == 1, "the message is handled")
 
     assert REPLIES not in store.topics.topics()
-    with pytest.raises(MessageRejected, match="is no request, so it has no reply"):
+    with pytest.raises(MessageRejected, match="is not a request, so it has no reply"):
         producer.send_reply(asked(store, "echo"), b"?")
 
 

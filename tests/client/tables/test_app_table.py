@@ -12,8 +12,10 @@ import pytest
 
 from rmqclient import App, Message, Producer, Table
 from rmqclient.backend.local import store_of
+from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import HandlerError, InvalidName, StoreClosed, StoreUnusable
-from rmqclient.store import MessageStore
+from rmqclient.store import MessageStore, open_store
+from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers.handler_transfer import transfer
 from tests.client.conftest import consuming, wait_for
 from tests.support.transferred import answers
@@ -95,6 +97,58 @@ def test_with_several_stores_it_reads_that_of_the_application(
             assert there.table("prices")["AAPL"] == b"there"
             with pytest.raises(StoreUnusable):
                 neither.table("prices")["AAPL"]
+
+
+def test_a_consumer_that_is_never_closed_changes_no_other_table(tmp_path: Path, store: MessageStore) -> None:
+    # Given a consumer of another store that runs on
+    elsewhere = App(tmp_path / "elsewhere")
+    elsewhere.handler("orders", group="g")(lambda _: None)
+    with open_store(tmp_path / "elsewhere") as other, Producer(tmp_path / "elsewhere") as producer:
+        producer.send(Message("prices", b"there", keys="AAPL"))
+        consumer = PushConsumer(other, elsewhere.handlers, tables=elsewhere.tables)
+        consumer.start()
+        try:
+            # Then the tables of an application read its own store, and those of that consumer's read that one
+            with Producer(store) as here:
+                here.send(Message("prices", b"here", keys="AAPL"))
+            prices = App(store.root).table("prices")
+            assert prices["AAPL"] == b"here"
+            assert elsewhere.table("prices")["AAPL"] == b"there"
+            prices.close()
+        finally:
+            consumer.stop_taking()
+            consumer.drain(10)
+            consumer.close()
+
+
+def test_two_consumers_of_one_application_never_leave_it_open_which_store_a_table_reads(
+    app: App, tmp_path: Path, store: MessageStore, producer: Producer
+) -> None:
+    # Given a table that is read while one consumer runs
+    producer.send(Message("prices", b"here", keys="AAPL"))
+    prices = app.table("prices")
+    app.handler("orders", group="g")(lambda _: None)
+    with consuming(store, app), open_store(tmp_path / "other") as other:
+        assert prices["AAPL"] == b"here"
+        # When another one runs on another store
+        with consuming(other, app), pytest.raises(StoreUnusable, match="2 consumers of one application"):
+            prices["AAPL"]
+        # Then it is read again when that one has ended
+        assert prices["AAPL"] == b"here"
+
+
+def test_in_a_worker_the_tables_of_every_application_read_its_store(
+    app: App, store: MessageStore, producer: Producer
+) -> None:
+    producer.send(Message("prices", b"3", keys="AAPL"))
+    prices = app.table("prices")
+    with read_by_worker(store):
+        assert prices["AAPL"] == b"3"
+        opened = prices.opened
+    with pytest.raises(StoreClosed):
+        opened["AAPL"]
+    with pytest.raises(StoreUnusable):
+        prices["AAPL"]
 
 
 def test_threads_that_use_it_first_at_once_share_one(tmp_path: Path, producer: Producer) -> None:

@@ -64,8 +64,8 @@ FAULTS = [
     Fault(
         name="every request passes over the replies that have come",
         file="rmqclient/sending/request.py",
-        old="            if not self._awaited:  # what stands",
-        new="            if True:  # what stands",
+        old="            if not self._awaited:  # the replies",
+        new="            if True:  # the replies",
         tests=REQUESTS,
         select="passed_over",
     ),

@@ -9,15 +9,15 @@ KILLED_SEEK = "tests/crash/client/test_killed_seek.py"
 KILLED_OPENING = "tests/crash/store/test_killed_opening.py"
 ACKNOWLEDGEMENT = "tests/unit/kernel/test_acknowledgement.py"
 TAG_SKIPPING = "tests/unit/kernel/test_tag_skipping.py"
-RECOVERY = "tests/unit/recovery/test_recovery.py"
 RUNNING = "tests/unit/runtime/test_running.py"
 FLIPS = "tests/torture/quick/test_flips.py"
 IMAGES = "tests/images/test_images.py"
-COMPRESSION = "tests/client/sending/test_compression.py"
 SECTIONS = "store/kernel/groups/sections.pxi"
 SKIP = "store/kernel/groups/skip.pxi"
 READER = "store/kernel/groups/reader.pxi"
 GRANT = "store/kernel/groups/grant.pxi"
+RECOVERY_DAMAGE = "tests/unit/recovery/test_recovery_damage.py"
+COMPRESSED_READING = "tests/client/sending/test_compressed_reading.py"
 
 FAULTS = [
     Fault(
@@ -132,7 +132,7 @@ FAULTS = [
         old="        if found == IS_RECORD and not self.is_of_entry(",
         new="        if found == BAD_CRC:\n            found = IS_RECORD\n"
         "        if found == IS_RECORD and not self.is_of_entry(",
-        tests=RECOVERY,
+        tests=RECOVERY_DAMAGE,
         select="damaged_while_the_store_is_open",
     ),
     Fault(
@@ -164,7 +164,7 @@ FAULTS = [
         file=GRANT,
         old="        message.opened = None  # a batch of messages holds each of them until all are finished\n",
         new="",
-        tests=COMPRESSION,
+        tests=COMPRESSED_READING,
         select="bombs or no_longer_keeps",
     ),
     Fault(

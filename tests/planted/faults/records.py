@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.planted.fault import Fault
 
 RECOVERY = "tests/unit/recovery/test_recovery.py"
-COMPACTION = "tests/unit/upkeep/test_compaction.py"
 FILE_LOCK = "tests/unit/files/test_file_lock.py"
-COMPRESSION = "tests/client/sending/test_compression.py"
 FRAME = "store/kernel/record/frame.pxi"
+COMPRESSED_READING = "tests/client/sending/test_compressed_reading.py"
+COMPACTED_READING = "tests/unit/upkeep/test_compacted_reading.py"
 
 FAULTS = [
     Fault(
@@ -48,7 +48,7 @@ FAULTS = [
         file="store/bodies.py",
         old="    opened = opener.decompress(body, limit + 1)\n",
         new="    opened = opener.decompress(body)\n",
-        tests=COMPRESSION,
+        tests=COMPRESSED_READING,
         select="bombs",
     ),
     Fault(
@@ -64,7 +64,7 @@ FAULTS = [
         file="store/files/compacted_file.py",
         old="            os.fsync(self._file.fileno())\n",
         new="",
-        tests=COMPACTION,
+        tests=COMPACTED_READING,
         select="on_the_disk_before",
     ),
     Fault(

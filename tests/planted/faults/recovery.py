@@ -10,6 +10,7 @@ KILLED_SEEK = "tests/crash/client/test_killed_seek.py"
 RECOVERY = "tests/unit/recovery/test_recovery.py"
 RUNNING = "tests/unit/runtime/test_running.py"
 IMAGES = "tests/images/test_images.py"
+RECOVERY_DAMAGE = "tests/unit/recovery/test_recovery_damage.py"
 
 FAULTS = [
     Fault(
@@ -65,7 +66,7 @@ FAULTS = [
         file="store/recovery/log_scan.py",
         old="        if end >= sure_to and not goes_on:",
         new="        if end >= 0:",
-        tests=RECOVERY,
+        tests=RECOVERY_DAMAGE,
         select="damaged_record_is_kept",
     ),
     Fault(

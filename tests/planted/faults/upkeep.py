@@ -9,6 +9,10 @@ FLUSH = "tests/unit/upkeep/test_flush.py"
 RETENTION = "tests/unit/upkeep/test_retention.py"
 COMPACTION = "tests/unit/upkeep/test_compaction.py"
 IMAGES = "tests/images/test_images.py"
+RETENTION_RULES = "tests/unit/upkeep/test_retention_rules.py"
+FLUSH_FAILURE = "tests/unit/upkeep/test_flush_failure.py"
+FLUSH_PROGRESS = "tests/unit/upkeep/test_flush_progress.py"
+COMPACTED_READING = "tests/unit/upkeep/test_compacted_reading.py"
 
 FAULTS = [
     Fault(
@@ -16,14 +20,14 @@ FAULTS = [
         file="store/upkeep/flush.py",
         old="        try:\n            self._sync(start, end)\n",
         new="        self._state.flushed_to = max(end, self._state.flushed_to)\n        try:\n            self._sync(start, end)\n",
-        tests=FLUSH,
+        tests=FLUSH_FAILURE,
     ),
     Fault(
         name="a failed flush poisons nothing",
         file="store/upkeep/flush.py",
         old="        self._state.poisoned = error.errno or errno.EIO\n",
         new="",
-        tests=FLUSH,
+        tests=FLUSH_FAILURE,
     ),
     Fault(
         name="a file is removed before its readers are told",
@@ -40,7 +44,7 @@ FAULTS = [
         file="store/upkeep/retention.py",
         old="now_ms=min(wall, stepless),",
         new="now_ms=wall,",
-        tests=RETENTION,
+        tests=RETENTION_RULES,
         select="jumps_in_the_life",
     ),
     Fault(
@@ -48,7 +52,7 @@ FAULTS = [
         file="store/upkeep/flush.py",
         old="            self._sync(start, end)\n        except OSError as error:\n            self._poison(error)\n",
         new="            self._sync(start, end)\n        except OSError:\n            self._sync(start, end)\n",
-        tests=FLUSH,
+        tests=FLUSH_FAILURE,
         select="failed_flush or flush_fails",
     ),
     Fault(
@@ -64,7 +68,7 @@ FAULTS = [
         file="store/upkeep/flush.py",
         old="        flushed_to = self._state.flushed_to\n",
         new="        flushed_to = self._state.published_to\n",
-        tests=FLUSH,
+        tests=FLUSH_PROGRESS,
         select="checkpoint_says",
     ),
     Fault(
@@ -96,7 +100,7 @@ FAULTS = [
         file="store/upkeep/retention.py",
         old="        kept = [base for base in bases if base + size > needed_from]\n",
         new="        kept: list[int] = []\n",
-        tests=COMPACTION,
+        tests=COMPACTED_READING,
         select="waits_for_the_compaction",
     ),
     Fault(
@@ -120,7 +124,7 @@ FAULTS = [
         file="store/upkeep/compaction.py",
         old="            sync_directory(file.path.parent)  #",
         new="            pass  #",
-        tests=COMPACTION,
+        tests=COMPACTED_READING,
         select="name_durable",
     ),
 ]

@@ -27,10 +27,9 @@ import os
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rmqclient.store import Message, MessageStore, TagSet, layout, open_store
 from rmqclient.store.errors import QueueError
@@ -42,20 +41,16 @@ from rmqclient.store.settings import checkpoint
 from tests.support.oracle import reference
 from tests.support.stores import abandon
 from tests.torture.damage import sandbox, specimens
+from tests.torture.damage.damages import DAMAGES, SECTOR, Damage, flip, random_damage
 from tests.torture.damage.specimens import CONFIG, FILE_BYTES, GROUP, TAGS, Delivered, Place, Specimen, deliver
 from tests.torture.result import Result, Rig
 
 CLAIM = "No flipped bit, and no damaged sector, makes a consumer get a wrong message, or the store crash or hang."
 
 ENTRY = layout.CONSUME_QUEUE_ENTRY.size
-SECTOR = 512
 LEFT = MessageQueue("left", 0)
 PROBLEM = "!"
 """Begins an outcome that refutes the claim."""
-
-
-Damage = Callable[[Any], object]
-"""Changes the content of a file in place, through something with the items and slices of a bytearray."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +249,6 @@ def _append_one(store: MessageStore) -> str:
     return ""
 
 
-# --- what is flipped ------------------------------------------------------------------------------
-
-
 def targets(bench: Bench) -> Iterator[Target]:
     """Yield everything whose bits are flipped."""
     for name in ("open", "closed", "scanned"):
@@ -359,9 +351,6 @@ def _config(root: Path, name: str) -> Iterator[Target]:
         yield Target(path.name, path.name, name, path, 0, path.stat().st_size)
 
 
-# --- what is done to it ---------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """One damage of one target."""
@@ -390,14 +379,7 @@ def flip_cases(bench: Bench, rounds: int, rng: random.Random) -> Iterator[Case]:
         for bit in chosen:
             position = target.start + bit // 8
             words = f"bit {bit % 8} of byte {position} of {target.path.name} ({target.name}, {target.specimen})"
-            yield Case(target, words, _flip(position, bit % 8))
-
-
-def _flip(position: int, bit: int) -> Damage:
-    def damage(content: Any) -> None:
-        content[position] ^= 1 << bit
-
-    return damage
+            yield Case(target, words, flip(position, bit % 8))
 
 
 def random_cases(bench: Bench, rounds: int, rng: random.Random) -> Iterator[Case]:
@@ -415,61 +397,8 @@ def random_cases(bench: Bench, rounds: int, rng: random.Random) -> Iterator[Case
         yield Case(
             target,
             f"{kind} {seed} in {path.relative_to(specimen.root)} ({name})",
-            _random(damage, seed, min(size, used)),
+            random_damage(damage, seed, min(size, used)),
         )
-
-
-def _random(damage: Callable[[Any, int, random.Random], None], seed: int, size: int) -> Damage:
-    return lambda content: damage(content, size, random.Random(seed))
-
-
-def _some_bits(content: Any, size: int, rng: random.Random) -> None:
-    for _ in range(rng.randint(2, 8)):
-        content[rng.randrange(size)] ^= 1 << rng.randrange(8)
-
-
-def _burst(content: Any, size: int, rng: random.Random) -> None:
-    start = rng.randrange(size)
-    for at in range(start, min(size, start + rng.randint(1, 64))):
-        content[at] = rng.randrange(256)
-
-
-def _zeros(content: Any, size: int, rng: random.Random) -> None:
-    start, length = _sector(size, rng)
-    content[start : start + length] = bytes(length)
-
-
-def _swapped(content: Any, size: int, rng: random.Random) -> None:
-    first, length = _sector(size, rng)
-    second, other = _sector(size, rng)
-    length = min(length, other)
-    kept = bytes(content[first : first + length])
-    content[first : first + length] = content[second : second + length]
-    content[second : second + length] = kept
-
-
-def _stale(content: Any, size: int, rng: random.Random) -> None:
-    first, length = _sector(size, rng)
-    second, other = _sector(size, rng)
-    length = min(length, other)
-    content[first : first + length] = content[second : second + length]
-
-
-def _sector(size: int, rng: random.Random) -> tuple[int, int]:
-    start = rng.randrange(0, size, SECTOR)
-    return start, min(SECTOR, size - start)
-
-
-DAMAGES: dict[str, Callable[[Any, int, random.Random], None]] = {
-    "bits": _some_bits,
-    "burst": _burst,
-    "zeroed sector": _zeros,
-    "swapped sectors": _swapped,
-    "stale sector": _stale,
-}
-
-
-# --- the rig --------------------------------------------------------------------------------------
 
 
 def run(seed: int, rounds: int, scratch: Path) -> Result:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import mmap
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,20 +16,15 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Producer
-from rmqclient.store import Durability, Message, MessageStore, StoreConfig, open_store
-from rmqclient.store.errors import StoreBusy, StorePoisoned
-from rmqclient.store.files import file_queue
-from rmqclient.store.recovery.recovery import ABORT
-from rmqclient.store.settings import checkpoint
+from rmqclient.store import Message, MessageStore, StoreConfig, open_store
+from rmqclient.store.errors import StoreBusy
 from rmqclient.store.upkeep import flush
 from rmqclient.store.upkeep.housekeeper import Housekeeper
 from rmqclient.store.upkeep.timetable import Every
 from tests.crash.processes.nursery import ROOT, notes_of
 from tests.crash.processes.order import Order
-from tests.support.oracle import reference
 from tests.support.stores import SMALL
-
-SYNC = replace(SMALL, durability=Durability.SYNC)
+from tests.unit.upkeep.flushed import SYNC, Disk, mark, producer_of, queue_of, started
 
 
 @pytest.fixture
@@ -49,42 +42,9 @@ def other(store: MessageStore) -> Iterator[MessageStore]:
         yield opened
 
 
-def producer_of(store: MessageStore, config: StoreConfig = SYNC) -> Producer:
-    return Producer(store, config=config)
-
-
-class Disk:
-    """Stands between the flusher and ``fdatasync``: counts, fails on demand, or holds a flush up."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.flushes: list[str] = []
-        self.fail_at: int | None = None
-        self.entered = threading.Semaphore(0)
-        self.may_leave: threading.Semaphore | None = None
-        monkeypatch.setattr(flush, "sync_file", self._sync)
-        monkeypatch.setattr(flush, "sync_directory", self._sync)
-
-    def _sync(self, path: Path) -> None:
-        self.flushes.append(path.name)
-        if len(self.flushes) == self.fail_at:
-            raise OSError(errno.EIO, "the disk is broken")
-        self.entered.release()
-        if self.may_leave is not None:
-            assert self.may_leave.acquire(timeout=5)
-
-
 @pytest.fixture
 def disk(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(monkeypatch)
-
-
-def started(function: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=function)
-    thread.start()
-    return thread
-
-
-# --- a send returns when its message is flushed ---------------------------------------------------
 
 
 @pytest.mark.guarantee("G2")
@@ -179,9 +139,6 @@ def test_whoever_waits_too_long_for_a_leader_is_told_that_the_message_is_stored(
     assert len(queue_of(store)) == 2
 
 
-# --- the timed flush ------------------------------------------------------------------------------
-
-
 def test_a_timed_flush_waits_for_enough_pages(store: MessageStore, disk: Disk) -> None:
     producer = producer_of(store, SMALL)
     assert not store.flusher.flush()
@@ -203,9 +160,6 @@ def test_a_file_that_is_full_is_flushed_however_little_is_dirty(store: MessageSt
         store.flusher.flush()
         producer.send(Message("t", bytes(2_000)))
     assert store.flusher.flush(4)
-
-
-# --- the intervals of RocketMQ ---------------------------------------------------------------------
 
 
 def test_the_intervals_and_page_counts_are_those_of_rocketmq() -> None:
@@ -292,9 +246,6 @@ def test_the_mark_says_only_what_all_queues_have_on_disk(large: MessageStore) ->
     assert mark(large).dispatched_to == large.state.published_to
 
 
-# --- the next file ahead of the writers ------------------------------------------------------------
-
-
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 def test_the_next_file_is_in_the_page_cache_when_that_is_asked_for(tmp_path: Path, warm: bool) -> None:
     config = StoreConfig(commit_log_file_bytes=4 << 20, max_body_bytes=2_048, warm_mapped_files=warm)
@@ -322,201 +273,6 @@ def resident_pages(path: Path) -> int:
     assert library.mincore(address, size, pages) == 0
     library.munmap(address, size)
     return sum(page & 1 for page in pages.raw)
-
-
-# --- what is recorded -----------------------------------------------------------------------------
-
-
-def mark(store: MessageStore) -> checkpoint.LowWater:
-    _, found = checkpoint.read(store.root)
-    assert found is not None
-    return found
-
-
-def test_the_checkpoint_says_what_was_flushed_and_not_more(store: MessageStore) -> None:
-    producer = producer_of(store, SMALL)
-    first = producer.send(Message("t", b"body"))
-    store.flusher.flush_thorough()
-    assert (mark(store).flushed_to, mark(store).dispatched_to) == (first.commit_log_end,) * 2
-    second = producer.send(Message("t", b"body"))
-    store.flusher.write_checkpoint()
-    assert mark(store).flushed_to == first.commit_log_end
-    store.flusher.flush()
-    store.flusher.write_checkpoint()
-    assert (mark(store).flushed_to, mark(store).dispatched_to) == (second.commit_log_end, first.commit_log_end)
-
-
-def test_two_that_record_at_once_make_one_checkpoint(store: MessageStore) -> None:
-    producer_of(store, SMALL).send(Message("t", b"body"))
-    store.flusher.flush()
-    for _ in range(20):
-        (store.root / checkpoint.FILE_NAME).unlink(missing_ok=True)
-        with ThreadPoolExecutor(4) as pool:
-            for written in [pool.submit(store.flusher.write_checkpoint) for _ in range(8)]:
-                written.result(5)
-    assert not store.state.poisoned
-    assert mark(store).flushed_to == store.state.flushed_to
-
-
-def test_a_housekeeper_that_has_flushed_no_queue_keeps_the_mark_of_the_last_one(
-    store: MessageStore, other: MessageStore
-) -> None:
-    result = producer_of(store).send(Message("t", b"body"))
-    store.flusher.flush_thorough()
-    producer_of(store).send(Message("t", b"body"))
-    other.flusher.write_checkpoint()
-    assert mark(store).dispatched_to == result.commit_log_end
-
-
-def test_only_queues_with_new_entries_are_flushed_and_none_after_a_clean_close(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flushed: list[str] = []
-    named: list[str] = []
-    monkeypatch.setattr(file_queue, "sync_file", lambda path: flushed.append(path.parent.name))
-    monkeypatch.setattr(file_queue, "sync_directory", lambda path: named.append(path.name))
-    for opening, queue_names in enumerate([["0", "1", "2", "3"], []]):
-        with open_store(tmp_path, SMALL, housekeeping=False) as store, Producer(store) as producer:
-            producer.create_topic("t", 4)
-            for _ in range(0 if opening else 4):
-                producer.send(Message("t", b"body"))
-            store.flusher.flush_thorough()
-            assert (flushed, named) == (queue_names, queue_names)
-            sent_to = str(producer.send(Message("t", b"body")).queue.queue_id)
-            store.flusher.flush_thorough()
-            assert flushed == [*queue_names, sent_to]
-            assert named == queue_names + [sent_to] * opening  # a name that this process knows is durable stays so
-        flushed.clear()
-        named.clear()
-
-
-def test_what_is_appended_while_the_queues_are_counted_is_flushed_with_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Given an append that comes between the counting of the queues and the mark that a checkpoint will have
-    flushed: list[Path] = []
-    with open_store(tmp_path, SMALL, housekeeping=False) as store, Producer(store) as producer:
-        producer.create_topic("t", 1)
-        store.flusher.flush_thorough()
-        monkeypatch.setattr(file_queue, "sync_file", flushed.append)
-        count = store.flusher._counted_to
-        monkeypatch.setattr(store.flusher, "_counted_to", lambda: (producer.send(Message("t", b"body")), count())[1])
-
-        # When they are flushed, then its entry, which the mark is above, is on the disk
-        store.flusher.flush_queues()
-        store.flusher.flush()
-        store.flusher.write_checkpoint()
-        assert mark(store).dispatched_to == store.state.published_to
-        assert mark(store).queue_ends == 0
-        assert [path.parent.name for path in flushed] == ["0"]
-        monkeypatch.undo()
-
-
-def test_an_append_under_way_is_not_counted_as_dispatched(store: MessageStore) -> None:
-    # Given an append that has published its record, and not yet its queue
-    producer = producer_of(store)
-    first = producer.send(Message("t", b"body"))
-    second = producer.send(Message("t", b"body"))
-    store.state.append_stage = 2
-
-    # Then its entry may not be on the disk when the queues were flushed
-    store.flusher.flush_thorough()
-    assert (mark(store).flushed_to, mark(store).dispatched_to) == (second.commit_log_end, first.commit_log_end)
-    store.state.append_stage = 0
-    store.flusher.flush_thorough()
-    assert mark(store).dispatched_to == second.commit_log_end
-
-
-# --- failure --------------------------------------------------------------------------------------
-
-
-@pytest.mark.guarantee("G2")
-def test_the_first_failed_flush_is_the_last_one_for_every_process(
-    store: MessageStore, other: MessageStore, disk: Disk
-) -> None:
-    # Given a flush that fails
-    producer_of(store).send(Message("t", b"good"))
-    disk.fail_at = len(disk.flushes) + 1
-    with pytest.raises(StorePoisoned, match="the disk is broken") as raised:
-        producer_of(store).send(Message("t", b"unknown"))
-    assert raised.value.stored
-
-    # Then no append and no flush is believed any more, although the disk works again
-    flushes = len(disk.flushes)
-    flushed_to, published_to = store.state.flushed_to, store.state.published_to
-    for handle in (store, other):
-        with pytest.raises(StorePoisoned, match="errno 5"):
-            producer_of(handle).send(Message("t", b"refused"))
-        with pytest.raises(StorePoisoned, match="errno 5"):
-            producer_of(handle, SMALL).send(Message("t", b"refused"))
-        with pytest.raises(StorePoisoned, match="errno 5"):
-            handle.flusher.wait_until_flushed(published_to)
-        with pytest.raises(StorePoisoned):
-            handle.flusher.flush_thorough()
-    assert len(disk.flushes) == flushes
-    assert (store.state.flushed_to, store.state.published_to) == (flushed_to, published_to)
-
-    # And what is stored can still be read
-    assert len(queue_of(store)) == 2
-
-    # And the store is not left as if it had been closed; the next opening recovers it
-    store.close()
-    other.close()
-    assert (store.root / ABORT).exists()
-    disk.fail_at = None
-    with open_store(store.root, housekeeping=False) as again:
-        producer_of(again).send(Message("t", b"after"))
-    assert [record.body for _, record in reference.read_commit_log(store.root)] == [b"good", b"unknown", b"after"]
-    assert reference.check_store(store.root) == []
-
-
-@pytest.mark.guarantee("G2")
-def test_a_sleeping_follower_is_told_of_the_failure(store: MessageStore, other: MessageStore, disk: Disk) -> None:
-    disk.may_leave = threading.Semaphore(0)
-    disk.fail_at = 2
-    raised: list[str] = []
-
-    def send(handle: MessageStore) -> None:
-        try:
-            producer_of(handle).send(Message("t", b""))
-        except StorePoisoned as error:
-            raised.append(str(error))
-
-    threads = [started(lambda: send(store))]
-    assert disk.entered.acquire(timeout=5)
-    threads += [started(lambda: send(other)) for _ in range(3)]
-    while len(queue_of(store)) < 4:
-        pass
-    disk.may_leave.release()  # the first call, for the file, works; the second one, for its name, does not
-    for thread in threads:
-        thread.join(5)
-    assert len(raised) == 4
-
-
-@pytest.mark.parametrize("number", range(1, 12))
-def test_whichever_flush_fails_no_send_is_acknowledged_after_it(tmp_path: Path, disk: Disk, number: int) -> None:
-    disk.fail_at = number
-    acknowledged = []
-    failed = False
-    store = open_store(tmp_path / "another", SYNC, housekeeping=False)
-    producer = producer_of(store)
-    for count in range(60):
-        try:
-            acknowledged.append(producer.send(Message("t", bytes(2_000))).commit_log_end)
-            assert not failed
-            if count % 5 == 0:
-                store.flusher.flush_thorough()
-        except StorePoisoned:
-            failed = True
-    assert failed
-    assert store.state.poisoned == errno.EIO
-    assert store.state.flushed_to >= max(acknowledged, default=0)
-    store.close()
-
-
-def queue_of(store: MessageStore) -> range:
-    (queue,) = store.topics.queues("t")
-    return range(store.topics.max_offset(queue))
 
 
 def send_one(store: MessageStore) -> None:

@@ -298,7 +298,7 @@ def test_who_holds_a_renewed_half_message_decides_its_renewal(
 
 def test_what_belongs_to_no_queue_is_refused(store: MessageStore, appender: Appender) -> None:
     appender.append(Message(TOPIC, b"plain"))
-    with pytest.raises(MessageRejected, match="no half message"):
+    with pytest.raises(MessageRejected, match="names no queue"):
         store.transactions.decide(store.message_at(QUEUE, 0), commit=True)
     with pytest.raises(MessageRejected, match="belongs to transactions"):
         appender.append(Message(HALF_TOPIC, b"forged"))
@@ -432,7 +432,7 @@ def test_half_messages_that_retention_removes_are_told_of(
     with caplog.at_level(logging.ERROR):
         store.transactions.check()
     (told,) = caplog.messages
-    assert told.startswith(f"retention has removed {low // 2} half messages, 1 to")
+    assert told.startswith(f"retention removed {low // 2} undecided half messages, 1 to")
     assert numbers(store.transactions.pending()) == [number for number in range(low, 100) if number % 2]
 
 

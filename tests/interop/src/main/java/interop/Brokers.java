@@ -1,15 +1,43 @@
 package interop;
 
 import java.net.InetSocketAddress;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.exception.RemotingException;
 
 /** What the public methods of a consumer do not tell. */
 final class Brokers {
     private Brokers() {
+    }
+
+    /** Waits until the name server knows a broker, whose topics it learns with the broker. */
+    static void awaitRoute(String nameServer, int seconds) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("interop-route");
+        producer.setNamesrvAddr(nameServer);
+        producer.start();
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(seconds);
+        while (!isRegistered(producer)) {
+            if (System.nanoTime() > deadline) {
+                throw new IllegalStateException("no route from " + nameServer + " after " + seconds + " s");
+            }
+            Thread.sleep(50);
+        }
+        producer.shutdown();
+    }
+
+    private static boolean isRegistered(DefaultMQProducer producer) throws InterruptedException, RemotingException {
+        MQClientInstance client = producer.getDefaultMQProducerImpl().getmQClientFactory();
+        try {
+            return !client.getMQClientAPIImpl().getBrokerClusterInfo(3_000).getBrokerAddrTable().isEmpty();
+        } catch (MQBrokerException notYet) {
+            return false;
+        }
     }
 
     /** Where a queue's broker listens. */

@@ -8,9 +8,23 @@ public final class Interop {
     private Interop() {
     }
 
-    public static void main(String[] arguments) throws Exception {
-        List<String> rest = Arrays.asList(arguments).subList(1, arguments.length);
-        switch (arguments[0]) {
+    public static void main(String[] arguments) {
+        try {
+            run(arguments[0], Arrays.asList(arguments).subList(1, arguments.length));
+            Lines.print("done");
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            System.exit(1); // clients leave threads behind, which would keep a failed program alive
+        }
+        System.out.flush();
+        System.exit(0);
+    }
+
+    private static void run(String command, List<String> rest) throws Exception {
+        switch (command) {
+            case "await-route": // NAMESRV SECONDS: until the name server knows the broker
+                Brokers.awaitRoute(rest.get(0), Integer.parseInt(rest.get(1)));
+                break;
             case "read-store": // CONF: through DefaultMessageStore alone, which may change the directory
                 StoreReading.run(rest.get(0));
                 break;
@@ -36,10 +50,7 @@ public final class Interop {
                 Sending.run(rest.get(0), rest.get(1), rest.subList(2, rest.size()));
                 break;
             default:
-                throw new IllegalArgumentException("no such command: " + arguments[0]);
+                throw new IllegalArgumentException("no such command: " + command);
         }
-        Lines.print("done");
-        System.out.flush();
-        System.exit(0); // clients leave threads behind
     }
 }
