@@ -34,3 +34,11 @@ def test_the_index_of_the_decisions_has_every_decision_with_its_title() -> None:
         number, _, title = page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ").partition(". ")
         assert int(number) == int(page.name[:4])
         assert f"{number}. [{title}]({page.name})" in index
+
+
+@pytest.mark.parametrize("package", ["store", "rmqclient", "workers"])
+def test_the_architecture_names_every_room(package: str) -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in (REPOSITORY / package).rglob("*.py")}
+    files = {path.stem for path in (REPOSITORY / package).glob("*.py") if not path.stem.startswith("__")}
+    assert {name for name in rooms | files if name not in page} == set()
