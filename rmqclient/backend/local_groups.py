@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from rmqclient.backend.protocols import Grant, Seat
+from rmqclient.backend.group_protocols import Grant, Seat
 from rmqclient.filters import MessageFilter
 from rmqclient.store import Bell, Interrupted, Member, MemberInfo, MessageQueue, MessageStore, QueueGrant, Running
 from rmqclient.store import Seat as MemberSeat
@@ -32,7 +32,7 @@ class LocalMembers:
         return any((member.group, member.topic) == (group, topic) for member in self._table.all())
 
     def join(self, group: str, topic: str, client_id: str, subscription: str) -> LocalMembership:
-        """Become a member; see :meth:`rmqclient.backend.protocols.Members.join`."""
+        """Become a member; see :meth:`rmqclient.backend.group_protocols.Members.join`."""
         return LocalMembership(self._store, self._table.join(group, topic, client_id, subscription))
 
 

@@ -1,16 +1,14 @@
 """Protocols of a backend: what producers and consumers ask of the place where messages are kept.
 
-=================  ====================================================================================
-:class:`Backend`   topics, queues, reading, and the way to the four others
-:class:`Sender`    appends messages
-:class:`Members`   takes part in groups, for one consumer: all its members share one thread
-:class:`Membership`  one member: what it sees of its group, and the queues that it is granted
-:class:`Grant`     one queue, granted to one member under one epoch
-:class:`Bell`      wakes a thread when a group changes, an :class:`ArrivalBell` when messages arrive
-=================  ====================================================================================
+===========================================  ============================================================
+:class:`Backend`                             topics, queues, reading, and the way to the others
+:class:`Sender`                              appends messages
+:mod:`rmqclient.backend.group_protocols`     members of groups, and the queues that they are granted
+:mod:`rmqclient.backend.bells`               wake a thread when a group changes, or when messages arrive
+===========================================  ============================================================
 
-The store's own objects satisfy them structurally: the compiled :class:`rmqclient.store.QueueGrant` is the grant, and a
-handler thread calls it directly. Messages have one shape everywhere, :class:`rmqclient.message.ReceivedMessage`.
+The store's own objects satisfy them structurally. Messages have one shape everywhere,
+:class:`rmqclient.message.ReceivedMessage`.
 """
 
 from __future__ import annotations
@@ -20,221 +18,12 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
+from rmqclient.backend.bells import ArrivalBell
+from rmqclient.backend.group_protocols import Members
 from rmqclient.backend.pull_result import PullResult
-from rmqclient.filters import MessageFilter
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage, SendResult
-from rmqclient.store import MemberInfo, MessageQueue, StoreConfig
-
-
-class Bell(Protocol):
-    """Wakes sleeping threads. Any thread or process may ring it."""
-
-    def heard(self) -> int:
-        """Return a number that changes at each ring, for :meth:`wait`."""
-
-    def wait(self, heard: int, timeout_s: float) -> None:
-        """Sleep until the bell rings, at most ``timeout_s`` seconds; return at once if it rang since ``heard``."""
-
-    def ring(self) -> None:
-        """Wake every thread that sleeps on this bell."""
-
-
-class ArrivalBell(Bell, Protocol):
-    """A bell that the senders to some queues ring, once each time that it is armed."""
-
-    lane: int
-    """The number by which a :class:`Grant` knows this bell."""
-
-    def arm(self, *queues: MessageQueue) -> int:
-        """Ask the next sender to each of these queues to ring; return :meth:`heard`. Raises UnknownTopic."""
-
-
-class Grant(Protocol):
-    """One message queue, granted to one member of a group under one epoch.
-
-    Taking is for one thread at a time; acknowledging is safe for threads.
-    """
-
-    queue: MessageQueue
-    group_queue: int
-    """The number by which a :class:`RunningSlot` knows this queue of this group."""
-    epoch: int
-    next_offset: int
-    """Queue offset of the message that comes next."""
-    damaged: list[tuple[int, int, int]]
-    """Messages that a take stepped over: queue offset, commit log offset, and what stands there."""
-    expired: int
-    """How many messages were removed before they were taken."""
-    has_unopened: bool
-    """Whether a compressed batch was taken that cannot be opened."""
-
-    @property
-    def committed_offset(self) -> int:
-        """Every message below it is finished."""
-
-    @property
-    def max_offset(self) -> int:
-        """Queue offset that the next message of the queue will get."""
-
-    @property
-    def has_more(self) -> bool:
-        """Whether there are messages that were not taken."""
-
-    @property
-    def valid(self) -> bool:
-        """Whether the queue still belongs to this grant: no later epoch has begun."""
-
-    @property
-    def lease_is_over(self) -> bool:
-        """Whether the lease has run out and was not renewed, so that another member may get the queue."""
-
-    @property
-    def paused(self) -> bool:
-        """Whether the group takes nothing from this queue."""
-
-    def show(self, flow_control: int) -> None:
-        """Let other processes see why this queue gives nothing; 0 when it does."""
-
-    def renew(self, lease_ms: int) -> bool:
-        """Let the lease end ``lease_ms`` from now. False when the epoch is old. Raises StoreBusy."""
-
-    def release(self) -> bool:
-        """Give the queue back. False when the epoch is old: it has another owner. Raises StoreBusy."""
-
-    def arm(self, lane: int) -> bool:
-        """Ask the next sender to this queue to ring the bell of this lane. True when there is something to take."""
-
-    def take(self, limit: int, span: int) -> list[ReceivedMessage]:
-        """Return up to ``limit`` messages, none more than ``span`` above the committed offset."""
-
-    def begin(self, message: ReceivedMessage) -> bool:
-        """Count an attempt of the message at the head of an ordered queue. False when the epoch is old."""
-
-    def acknowledge(self, message: ReceivedMessage) -> bool:
-        """Mark a message finished. False when the epoch is old."""
-
-    def finish(self, messages: list[ReceivedMessage]) -> list[int]:
-        """Mark messages finished inside of their batches; return the queue offsets to acknowledge now."""
-
-    def acknowledge_offsets(self, offsets: list[int]) -> bool:
-        """Mark the messages at these queue offsets finished. False when the epoch is old."""
-
-
-class RunningSlot(Protocol):
-    """What one handler thread says before it runs something, for whoever finds its process dead."""
-
-    def serve(self, group_queue: int) -> None:
-        """Say of which queue the next messages are: :attr:`Grant.group_queue`."""
-
-    def begin(self, message: ReceivedMessage) -> None:
-        """Say that the handler of this message is about to run."""
-
-    def begin_batch(self, messages: list[ReceivedMessage]) -> None:
-        """Say that the handler of these messages is about to run."""
-
-    def rest(self) -> None:
-        """Say that no handler runs."""
-
-    def release(self) -> None:
-        """Give the slot back."""
-
-
-class Death(Protocol):
-    """A message was being handled when a process died."""
-
-    @property
-    def begun(self) -> int:
-        """How often the message had been begun from this queue, 1 for the first time."""
-
-    @property
-    def client_id(self) -> str:
-        """Of the member that died; empty when it is not known any more."""
-
-    @property
-    def pid(self) -> int:
-        """Process id of the member that died."""
-
-
-class Seat(Protocol):
-    """A member of a group, as the other members count it."""
-
-    @property
-    def client_id(self) -> str:
-        """The name that the members are sorted by."""
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """Identifies the member; :meth:`Membership.owners` gives it of each queue."""
-
-
-class Membership(Protocol):
-    """One member of a group, for one topic. Except for :attr:`bell`, for one thread."""
-
-    group: str
-    topic: str
-    client_id: str
-
-    @property
-    def bell(self) -> ArrivalBell:
-        """The bell that the handler threads of this member sleep on."""
-
-    def beat(self) -> None:
-        """Show that this process runs."""
-
-    def watch(self) -> bool:
-        """Look whether the member that this one watches has died. True when it has: every member is woken then."""
-
-    def counted(self, lease_ms: int) -> tuple[Seat, ...]:
-        """Return the members that the queues are allocated to, sorted by client id.
-
-        A member whose last beat is older than ``lease_ms`` is not counted.
-        """
-
-    def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:
-        """Return the :attr:`Seat.key` of the member that has each queue; ``(0, 0)`` for a queue without an owner."""
-
-    def grant(self, queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> Grant | None:
-        """Become the owner of a queue if it is free, and return what takes its messages; None if it is not free.
-
-        A group that never had the queue begins at its oldest message. Raises UnknownTopic, TableFull, StoreBusy.
-        """
-
-    def interrupted(self, grant: Grant) -> Mapping[int, Sequence[Death]]:
-        """Return, by queue offset, the messages that processes died with before this grant, the last death last."""
-
-    def tell(self, seats: Iterable[Seat]) -> None:
-        """Wake these members, so that they look at once."""
-
-    def claim(self, count: int) -> Sequence[RunningSlot]:
-        """Take a slot for each of ``count`` handler threads. Raises TableFull, StoreBusy."""
-
-    def leave(self) -> None:
-        """End the membership. Queues must be released before."""
-
-
-class Members(Protocol):
-    """The memberships of one consumer. One thread sees to all of them and sleeps on :attr:`bell`."""
-
-    @property
-    def bell(self) -> Bell:
-        """Rings when a member joins or leaves or a topic is made, and when another member tells one of these.
-
-        A first join replaces this bell by another one.
-        """
-
-    def all(self) -> Sequence[MemberInfo]:
-        """Return every member whose process runs."""
-
-    def has(self, group: str, topic: str) -> bool:
-        """Tell whether a group has a living member for a topic, in any process."""
-
-    def join(self, group: str, topic: str, client_id: str, subscription: str) -> Membership:
-        """Become a member. ``subscription`` must be the same for all members of the group that consume the topic.
-
-        Raises SubscriptionMismatch when a living member has another one, ClientIdInUse when one has the same client
-        id, InvalidName for a client id that is empty or too long, TableFull, StoreBusy.
-        """
+from rmqclient.store import MessageQueue, StoreConfig
 
 
 class Buffer(Protocol):
@@ -347,11 +136,11 @@ class GroupQueue(NamedTuple):
     acknowledged_ahead: int
     """Messages above the committed offset that are finished."""
     owner: tuple[int, int]
-    """:attr:`Seat.key` of the member that was granted the queue last; the member may be dead."""
+    """``Seat.key`` of the member that was granted the queue last; the member may be dead."""
     epoch: int
     paused: bool
     flow_control: int
-    """What :meth:`Grant.show` was given last."""
+    """What :meth:`rmqclient.backend.group_protocols.Grant.show` was given last."""
     held_attempts: int
     """Attempts of the failed message that an ordered queue is held by; 0 without such a message."""
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmqclient.backend import Place, open_backend
-from rmqclient.backend.protocols import Backend, Members, Membership
+from rmqclient.backend.group_protocols import Members, Membership
+from rmqclient.backend.protocols import Backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.broadcast import DroppedFailures, group_of_member
 from rmqclient.consuming.rebalance import Rebalancer

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from operator import length_hint
 
-from rmqclient.backend.protocols import RunningSlot
+from rmqclient.backend.group_protocols import RunningSlot
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.message import ReceivedMessage
 

@@ -18,7 +18,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Generic
 
-from rmqclient.backend.protocols import Backend, Death, Grant, Membership
+from rmqclient.backend.group_protocols import Death, Grant, Membership
+from rmqclient.backend.protocols import Backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery import caller
 from rmqclient.delivery.acknowledging import Acknowledger

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from rmqclient.backend.protocols import ArrivalBell
+from rmqclient.backend.bells import ArrivalBell
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import LONGEST_SLEEP_S

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from rmqclient.backend.protocols import Death
+from rmqclient.backend.group_protocols import Death
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
 

@@ -26,7 +26,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from rmqclient.backend import Backend
-from rmqclient.backend.protocols import ArrivalBell
+from rmqclient.backend.bells import ArrivalBell
 from rmqclient.backend.pull_result import PullStatus
 from rmqclient.duration import Duration, to_seconds
 from rmqclient.errors import RequestTimeout

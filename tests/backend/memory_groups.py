@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from rmqclient.backend.protocols import Death, GroupQueue
-from rmqclient.backend.protocols import Seat as SeatOfBackend
+from rmqclient.backend.group_protocols import Death
+from rmqclient.backend.group_protocols import Seat as SeatOfBackend
+from rmqclient.backend.protocols import GroupQueue
 from rmqclient.errors import ClientIdInUse, SubscriptionMismatch
 from rmqclient.filters import MessageFilter
 from rmqclient.message import ReceivedMessage

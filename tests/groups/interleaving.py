@@ -26,9 +26,9 @@ from typing import Any, cast
 from unittest import mock
 
 from rmqclient.allocation import allocate
+from rmqclient.backend.group_protocols import Grant
 from rmqclient.backend.local import LocalBackend
 from rmqclient.backend.local_groups import LocalMembership
-from rmqclient.backend.protocols import Grant
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming import rebalance
 from rmqclient.consuming.rebalance import Rebalancer

@@ -19,7 +19,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rmqclient.backend.protocols import Backend, Death, Grant, Membership
+from rmqclient.backend.group_protocols import Death, Grant, Membership
+from rmqclient.backend.protocols import Backend
 from rmqclient.codecs import element_decoder_for
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.caller import waiting_caller

@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import length_hint
 from typing import Any, TypeAlias
 
-from rmqclient.backend.protocols import Backend, Death, Grant, Membership
+from rmqclient.backend.group_protocols import Death, Grant, Membership
+from rmqclient.backend.protocols import Backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.delivery import Delivery

@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 
-from rmqclient.backend.protocols import Death, Grant
+from rmqclient.backend.group_protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import FlowControl, ProcessQueue
 from rmqclient.message import ReceivedMessage

@@ -30,7 +30,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rmqclient.backend.protocols import Backend, Death, Grant, Membership
+from rmqclient.backend.group_protocols import Death, Grant, Membership
+from rmqclient.backend.protocols import Backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.caller import waiting_caller
 from rmqclient.delivery.calls import Calls

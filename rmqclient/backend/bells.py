@@ -1,0 +1,34 @@
+"""Bells: how a thread sleeps until a group changes or a message arrives.
+
+A thread calls :meth:`Bell.heard`, then looks whether there is something to do, and then waits. A ring after the first
+call ends the wait at once. The bells of the store, :mod:`rmqclient.store.runtime.arrivals`, satisfy the protocols.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rmqclient.store import MessageQueue
+
+
+class Bell(Protocol):
+    """Wakes sleeping threads. Any thread or process may ring it."""
+
+    def heard(self) -> int:
+        """Return a number that changes at each ring, for :meth:`wait`."""
+
+    def wait(self, heard: int, timeout_s: float) -> None:
+        """Sleep until the bell rings, at most ``timeout_s`` seconds; return at once if it rang since ``heard``."""
+
+    def ring(self) -> None:
+        """Wake every thread that sleeps on this bell."""
+
+
+class ArrivalBell(Bell, Protocol):
+    """A bell that the senders to some queues ring, once each time that it is armed."""
+
+    lane: int
+    """The number by which a grant knows this bell."""
+
+    def arm(self, *queues: MessageQueue) -> int:
+        """Ask the next sender to each of these queues to ring; return :meth:`heard`. Raises UnknownTopic."""
