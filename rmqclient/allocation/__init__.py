@@ -1,22 +1,22 @@
 """Allocation: which member of a group gets which message queues. Pure functions of sorted inputs.
 
 Every member computes the whole allocation by itself and takes its own part, so the same inputs must give the same
-answer in every process: members are sorted as RocketMQ sorts client ids (String.compareTo, by UTF-16 units), queues by
-:attr:`~rmqclient.message.MessageQueue.sort_key`. The order in which they are given does not matter.
+result in every process. Members are sorted as RocketMQ sorts client ids (String.compareTo, by UTF-16 units), queues by
+:attr:`~rmqclient.message.MessageQueue.sort_key`. The order of the arguments does not matter.
 
 =======================  =========================================  ==================================================
-name                     who gets what                              made with settings by
+name                     queues of a member                         made with settings by
 =======================  =========================================  ==================================================
 ``averaged``             neighbouring queues
 ``circle``               every n-th queue
-``hash``                 the next member on a ring of hashes        :class:`hashed`
-``config``               what was written down                      :class:`configured`
+``hash``                 those next to its places on a hash ring    :class:`hashed`
+``config``               those that the settings list               :class:`configured`
 ``machine_room``         the queues of some rooms, averaged         :class:`machine_room`
 ``machine_room_nearby``  the queues of its own room                 :class:`nearby`
-``sticky``               what it has already, balanced              the rebalance, which knows who has what
+``sticky``               those that it has already, balanced        the rebalance, which knows the present owners
 =======================  =========================================  ==================================================
 
-A strategy of one's own is a function of (sorted members, sorted queues); its answer is checked by :func:`allocate`.
+A custom strategy is a function of (sorted members, sorted queues); :func:`allocate` checks its result.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ WITHOUT_SETTINGS: Mapping[str, Strategy] = MappingProxyType(
     {"averaged": averaged, "circle": circle, "hash": hashed(), "sticky": sticky({})}
 )
 STRATEGIES: frozenset[str] = frozenset({*WITHOUT_SETTINGS, "config", "machine_room", "machine_room_nearby"})
-"""Every name. A handler can give those of ``WITHOUT_SETTINGS`` by name, the others as what makes them."""
+"""The names of all strategies. A handler gives those of ``WITHOUT_SETTINGS`` by name, the others as objects."""
 
 _SETTING = MappingProxyType(
     {
@@ -79,15 +79,16 @@ def allocate(
     inner: str | Strategy = "averaged",
     current: Mapping[MessageQueue, str] | None = None,
 ) -> Allocation:
-    """Return the queues of each member; every member is a key, those without a queue with an empty list.
+    """Return the queues of each member. Every member is a key; a member without queues has an empty list.
 
-    What is given twice counts once. ``virtual_nodes`` is for ``hash``, ``configured`` for ``config``, ``rooms`` for
-    ``machine_room``, ``room_of`` and ``inner`` for ``machine_room_nearby``, ``current`` (who has what now) for
-    ``sticky``. A function of one's own may leave out members, and queues, which :func:`unallocated` then names.
+    Members and queues given twice count once. ``virtual_nodes`` is for ``hash``, ``configured`` for ``config``,
+    ``rooms`` for ``machine_room``, ``room_of`` and ``inner`` for ``machine_room_nearby``, ``current`` (the owner of
+    each queue) for ``sticky``. A custom function may leave out members and queues; :func:`unallocated` then names the
+    queues.
 
-    Raises ValueError when there is no such strategy, a setting is missing, there is no member or no queue, and for an
-    empty client id (RocketMQ's AbstractAllocateMessageQueueStrategy.check); AllocationError when a function of one's
-    own raises, or gives a queue twice, an unknown queue, or a queue to an unknown member.
+    Raises ValueError for an unknown strategy, a missing setting, no members, no queues, and an empty client id
+    (RocketMQ's AbstractAllocateMessageQueueStrategy.check). Raises AllocationError if a custom function raises, or
+    gives a queue twice, an unknown queue, or a queue to an unknown member.
     """
     if isinstance(strategy, str):
         check_name(strategy)
@@ -105,21 +106,23 @@ def allocate(
 
 
 def check_name(strategy: str) -> None:
-    """Raise ValueError when no strategy has this name."""
+    """Raise ValueError if no strategy has this name."""
     if strategy not in STRATEGIES:
-        raise ValueError(f"no allocation strategy {strategy!r}: there is {', '.join(map(repr, sorted(STRATEGIES)))}")
+        raise ValueError(
+            f"no allocation strategy {strategy!r}: choose one of {', '.join(map(repr, sorted(STRATEGIES)))}"
+        )
 
 
 def unallocated(allocation: Allocation, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """Return the queues that nobody gets."""
+    """Return the queues that no member gets."""
     given = {queue for part in allocation.values() for queue in part}
     return [queue for queue in queues if queue not in given]
 
 
 def name_of(strategy: str | Strategy) -> str:
-    """Return the name under which members compare their strategies; a function counts by ``module:qualname``.
+    """Return the name by which members compare their strategies; of a function, ``module:qualname``.
 
-    What was made with settings names them too, so that two members with other settings differ.
+    The name of a strategy with settings includes them, so that members with different settings are noticed.
     """
     if isinstance(strategy, str):
         return strategy
@@ -127,7 +130,7 @@ def name_of(strategy: str | Strategy) -> str:
 
 
 def needs_settings(strategy: str) -> str | None:
-    """Say what a handler has to give in the place of a name that is not enough; None for one that is."""
+    """Return the object a handler must give instead of a name that needs settings; else None."""
     return _SETTING[strategy][1] if strategy in _SETTING else None
 
 
@@ -166,7 +169,9 @@ def _checked(strategy: Strategy, members: Sequence[str], queues: tuple[MessageQu
     known, owner_of = set(queues), dict[MessageQueue, str]()
     for member, part in answer.items():
         if member not in members:
-            raise AllocationError(f"allocation {name} gives queues to {member!r}, which is no member: {list(members)}")
+            raise AllocationError(
+                f"allocation {name} gives queues to {member!r}, which is not a member: {list(members)}"
+            )
         for queue in part:
             if queue not in known:
                 raise AllocationError(f"allocation {name} gives {member!r} the queue {queue!r}, which does not exist")

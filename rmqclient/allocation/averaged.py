@@ -1,4 +1,4 @@
-"""Averaged: neighbouring queues to each member (AllocateMessageQueueAveragely). The default."""
+"""Averaged: each member gets neighbouring queues (AllocateMessageQueueAveragely). The default."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rmqclient.message import MessageQueue
 
 
 def averaged(members: Sequence[str], queues: Sequence[MessageQueue]) -> Allocation:
-    """Give each member as many, the first ones one more where it does not come out even."""
+    """Give each member the same number of queues; the first members get one of the remainder each."""
     share, left_over = divmod(len(queues), len(members))
     allocation: Allocation = {}
     start = 0

@@ -1,4 +1,4 @@
-"""Circle: queues dealt out one by one, as cards (AllocateMessageQueueAveragelyByCircle)."""
+"""Circle: queues dealt one by one, like cards (AllocateMessageQueueAveragelyByCircle)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configured: what somebody wrote down (AllocateMessageQueueByConfig)."""
+"""Configured: each member gets the queues that the settings list (AllocateMessageQueueByConfig)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rmqclient.message import MessageQueue
 class configured:  # noqa: N801 - written as a function: allocation=configured({...})
     """The strategy ``config``: the queues of each member by its client id.
 
-    A member that is not named gets none. A queue that the topic does not have (yet) is left out, where RocketMQ would
-    hand it out. Raises ValueError for a queue that is given to two members, where RocketMQ would let both have it.
+    A member that is not named gets no queues. A queue that the topic does not have (yet) is left out; RocketMQ would
+    assign it. Raises ValueError for a queue that two members are given; RocketMQ would let both have it.
     """
 
     queues_of: tuple[tuple[str, tuple[MessageQueue, ...]], ...]
@@ -30,12 +30,12 @@ class configured:  # noqa: N801 - written as a function: allocation=configured({
 
     @property
     def name(self) -> str:
-        """What members compare."""
+        """The name that members compare."""
         parts = (f"{member}: {', '.join(map(_short, part))}" for member, part in self.queues_of)
         return f"config({'; '.join(parts)})"
 
     def __call__(self, members: Sequence[str], queues: Sequence[MessageQueue]) -> Allocation:
-        """Allocate."""
+        """Return the queues of each member."""
         known, queues_of = set(queues), dict(self.queues_of)
         return {member: [queue for queue in queues_of.get(member, ()) if queue in known] for member in members}
 

@@ -1,9 +1,9 @@
-"""Consistent hash: each queue to the next member on a ring (AllocateMessageQueueConsistentHash, ConsistentHashRouter).
+"""Consistent hash: the next member on a ring gets a queue (AllocateMessageQueueConsistentHash, ConsistentHashRouter).
 
-Every member stands on the ring at ``virtual_nodes`` places, the hashes of ``<client id>-0``, ``<client id>-1`` and so
-on; a queue belongs to the first place at or behind its own hash, or to the lowest place when there is none. A hash is
-the first four bytes of an MD5, big-endian. A member that comes or goes moves only the queues next to its places; the
-shares are not even.
+Every member has ``virtual_nodes`` places on the ring, the hashes of ``<client id>-0``, ``<client id>-1`` and so on. A
+queue belongs to the lowest place at or above its own hash, or to the lowest of all if no place is above. A hash is the
+first four bytes of an MD5, big-endian. When a member joins or leaves, only the queues next to its places move. The
+shares are uneven.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class hashed:  # noqa: N801 - written as a function: allocation=hashed(100)
 
     @property
     def name(self) -> str:
-        """What members compare."""
+        """The name that members compare."""
         return "hash" if self.virtual_nodes == VIRTUAL_NODES else f"hash({self.virtual_nodes})"
 
     def __call__(self, members: Sequence[str], queues: Sequence[MessageQueue]) -> Allocation:
-        """Allocate."""
-        # Where two places have the same hash the later one stands, as in RocketMQ's map.
+        """Return the queues of each member."""
+        # If two places have the same hash, the later one wins, as in RocketMQ's map.
         ring = {_hash(f"{member}-{node}"): member for member in members for node in range(self.virtual_nodes)}
         places = sorted(ring)
         allocation: Allocation = {member: [] for member in members}
@@ -53,6 +53,6 @@ def _text(queue: MessageQueue) -> str:
 
 
 def _hash(key: str) -> int:
-    """ConsistentHashRouter.MD5Hash; what UTF-8 cannot say is a question mark, as in String.getBytes."""
+    """ConsistentHashRouter.MD5Hash; text that UTF-8 cannot encode becomes a question mark, as in String.getBytes."""
     digest = hashlib.md5(key.encode("utf-8", "replace"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")

@@ -1,7 +1,7 @@
-"""Machine room: the queues of some rooms, as equal neighbouring parts (AllocateMessageQueueByMachineRoom).
+"""Machine room: the queues of the chosen rooms, in equal neighbouring parts (AllocateMessageQueueByMachineRoom).
 
-The room of a queue is what stands before the ``@`` of its broker name, ``room1@broker-a``. What does not come out even
-goes to the first members, one each, from the end. Queues of other rooms go to nobody.
+The room of a queue is the text before the ``@`` of its broker name, ``room1@broker-a``. The remainder, taken from the
+end of the queues, goes to the first members, one queue each. Queues of other rooms are not allocated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rmqclient.message import MessageQueue
 
 @dataclass(frozen=True, slots=True, init=False)
 class machine_room:  # noqa: N801 - written as a function: allocation=machine_room({...})
-    """The strategy ``machine_room`` for the rooms that are named. Raises ValueError for none. [consumeridcs]"""
+    """The strategy ``machine_room`` for the named rooms. Raises ValueError if no room is named. [consumeridcs]"""
 
     rooms: tuple[str, ...]
 
@@ -24,15 +24,15 @@ class machine_room:  # noqa: N801 - written as a function: allocation=machine_ro
             raise ValueError(f"rooms={rooms!r}: give several names, such as {{{rooms!r}}}")  # noqa: TRY004 - as any bad value
         object.__setattr__(self, "rooms", tuple(sorted(set(rooms))))
         if not self.rooms:
-            raise ValueError("rooms is empty: nobody would get a queue")
+            raise ValueError("rooms is empty: no member would get a queue")
 
     @property
     def name(self) -> str:
-        """What members compare."""
+        """The name that members compare."""
         return f"machine_room({', '.join(self.rooms)})"
 
     def __call__(self, members: Sequence[str], queues: Sequence[MessageQueue]) -> Allocation:
-        """Allocate."""
+        """Return the queues of each member."""
         near = [queue for queue in queues if _room(queue) in self.rooms]
         share, left_over = divmod(len(near), len(members))
         allocation = {member: near[share * number : share * (number + 1)] for number, member in enumerate(members)}

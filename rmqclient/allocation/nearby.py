@@ -1,7 +1,7 @@
 """Nearby: members get the queues of their own machine room (AllocateMachineRoomNearby).
 
-The queues of a room go to the members of that room by an inner strategy. The queues of a room without any member go,
-room by room, to all members by the same strategy.
+An inner strategy allocates the queues of a room to the members of that room. It allocates the queues of a room without
+members, room by room, to all members.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _INNER: dict[str, Strategy] = {"averaged": averaged, "circle": circle, "hash": h
 class nearby:  # noqa: N801 - written as a function: allocation=nearby(room_of)
     """The strategy ``machine_room_nearby``. [MachineRoomResolver]
 
-    ``room_of`` is asked for the room of each member, by its client id, and of each queue. ``inner`` is ``averaged``,
-    ``circle``, ``hash``, or a function. Raises ValueError for another inner strategy, and when a room is empty.
+    ``room_of`` returns the room of a member, given its client id, and of a queue. ``inner`` is ``averaged``,
+    ``circle``, ``hash``, or a function. Raises ValueError for another inner strategy and for an empty room name.
     """
 
     room_of: Callable[[str | MessageQueue], str]
@@ -36,16 +36,16 @@ class nearby:  # noqa: N801 - written as a function: allocation=nearby(room_of)
 
     @property
     def name(self) -> str:
-        """What members compare."""
+        """The name that members compare."""
         inner = self.inner if isinstance(self.inner, str) else getattr(self.inner, "name", function_name(self.inner))
         return f"machine_room_nearby({function_name(self.room_of)}, {inner})"
 
     def __call__(self, members: Sequence[str], queues: Sequence[MessageQueue]) -> Allocation:
-        """Allocate."""
+        """Return the queues of each member."""
         inner = _INNER[self.inner] if isinstance(self.inner, str) else self.inner
         members_in, queues_in = self._by_room(members), self._by_room(queues)
         allocation: Allocation = {member: [] for member in members}
-        # The rooms with members first: a member's own room stands before those that are shared.
+        # The rooms with members first: a member's own room comes before shared rooms.
         for room in sorted(queues_in, key=lambda room: (room not in members_in, room)):
             for member, part in inner(members_in.get(room, members), queues_in[room]).items():
                 allocation[member] += part

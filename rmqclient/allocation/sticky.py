@@ -1,22 +1,21 @@
-"""Sticky: balanced, and of what members have as little as possible moves.
+"""Sticky: a balanced allocation that moves as few queues as possible.
 
-The parts differ by one queue at most, as with ``averaged``; the places for one more go to those that have most. A
-member keeps what it has up to its part, and the rest goes, with what nobody has, to those that have less.
+The shares differ by at most one queue, as with ``averaged``; the larger shares go to the members that have most queues.
+A member keeps its queues up to its share. Its other queues, and those without an owner, go to members that have fewer.
 
-Why members agree in the end although they look at the owners at different moments, while queues move:
+Members read the owners at different moments, while queues move. They agree in the end because:
 
-1. A member knows exactly what it has itself, because nobody else changes that while its lease lasts; so it never takes
-   more than its part, and after its first look at the present members it never has more than one above the smaller
-   part.
-2. Of those that have one more than the smaller part, the first by (number of queues, client id) keep it. A member gives
-   it up only when as many as there are such places stand before it, and those give up nothing; so the places fill
-   from the front, and each is given up at most once by each member behind.
-3. Everything else only takes what is free. A queue that a stale look gave to two members has one grant, by epoch and
-   lease, and the one that did not get it looks again. Every take brings the owners nearer to a whole, balanced
-   allocation, and of such an allocation this function moves nothing.
+1. A member knows exactly which queues it has: no other member changes that while its lease lasts. So it never takes
+   more than its share. Once it has read the present members, it never has more than one queue above the smaller share.
+2. Of the members with one queue more than the smaller share, the first by (number of queues, client id) keep it. A
+   member gives it up only if the members before it take up all the larger shares, and those give up nothing. So the
+   larger shares are filled from the front, and each member further back gives up each of them at most once.
+3. All other steps only take free queues. If outdated owners make two members choose the same queue, epoch and lease let
+   only one have the grant, and the other one reads the owners again. Every take brings the owners nearer to a complete,
+   balanced allocation, and this function leaves such an allocation as it is.
 
-A member is settled when the owners are what it computed, for all queues and not only for its own; until then it looks
-again at every tick.
+A member is settled when the owners of all queues, not only of its own, are those that it computed. Until then it reads
+them again at every tick.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class sticky:  # noqa: N801 - written as a function, like the other strategies w
 
     @property
     def name(self) -> str:
-        """What members compare."""
+        """The name that members compare."""
         return "sticky"
 
     def __call__(self, members: Sequence[str], queues: Sequence[MessageQueue]) -> Allocation:
-        """Allocate."""
+        """Return the queues of each member."""
         held: Allocation = {member: [] for member in members}
         free: list[MessageQueue] = []
         for queue in queues:

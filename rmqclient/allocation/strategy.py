@@ -1,4 +1,4 @@
-"""Strategy: what every way of allocating takes and gives, and the order in which members and queues stand."""
+"""Strategy: the type of all allocation strategies, and the order of members and queues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rmqclient.message import MessageQueue
 
 Allocation = dict[str, list[MessageQueue]]
 Strategy = Callable[[Sequence[str], Sequence[MessageQueue]], Allocation]
-"""Takes sorted members and sorted queues, neither of them empty."""
+"""Takes sorted members and sorted queues, both nonempty; returns the queues of each member."""
 
 
 def in_order_of_members(members: Sequence[str]) -> list[str]:
@@ -19,5 +19,5 @@ def in_order_of_members(members: Sequence[str]) -> list[str]:
 
 @functools.lru_cache(maxsize=16)
 def in_order_of_queues(queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
-    """Return queues as RocketMQ sorts them, each once. The same again and again, so it is remembered."""
+    """Return queues as RocketMQ sorts them, each once. Cached, because calls repeat their arguments."""
     return tuple(sorted(set(queues), key=lambda queue: queue.sort_key))

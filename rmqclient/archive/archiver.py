@@ -1,27 +1,27 @@
-"""Archive: the sealed files of a store, uploaded once each to shared or object storage, by whoever asks for it.
+"""Archiver: uploads the sealed files of a store to shared or object storage, each one once.
 
-The store may be closed, open in other processes, or a RocketMQ broker's. It is only read. What an archive holds says
-its manifest (rmqclient/archive/manifest.py), which is written last: what it does not name does not count.
+The store may be closed, open in other processes, or a RocketMQ broker's. It is only read. The manifest of an archive
+(rmqclient/archive/manifest.py) says what the archive holds. It is written last; objects it does not name do not count.
 
-A commit log file is sealed when the log goes on in the next one: below ``published_to`` and ``flushed_to`` in a store
-whose runtime file is believed, and otherwise when a later file begins with a record. A consume queue file is sealed
-when it is full of entries for archived records. Of the one that is not, those entries are uploaded with zeros behind
-them, and it is uploaded anew when there are more: so a plain copy of an archive is a store, and each message that is
-archived has its entry there.
+A commit log file is sealed when the log continues in the next one. In a store whose runtime file can be trusted, the
+file must end at or below ``published_to`` and ``flushed_to``; in any other store a later file must begin with a record.
+A consume queue file is sealed when it is full of entries for archived records. The last file of a queue is uploaded
+with the entries for archived records, filled with zeros, and uploaded anew when there are more. So a plain copy of an
+archive is a store, with an entry for each archived message.
 
-An archive grows in parts, of a gigabyte of the log or more. The steps of one:
+An archive grows in parts of a gigabyte of the log or more. The steps of one part:
 
 ===============================  =================================================================================
 step                             what a kill after it leaves
 ===============================  =================================================================================
-manifest with ``pending`` files  the archive as it was; it is known whose it is, and what may be there and not count
-consume queue files              more entries than count
-commit log files                 files that the next run finds, compares and does not upload again
+manifest with ``pending`` files  the archive as it was, with the names of objects that may exist and do not count yet
+consume queue files              entries that do not count yet
+commit log files                 files that the next run finds and compares instead of uploading them again
 manifest without ``pending``     the larger archive
 ===============================  =================================================================================
 
-One archiver at a time works for a store, under an advisory lock on its directory. One on another host, for a copy of
-the store, is noticed by the sequence number of the manifest.
+One archiver at a time works for a store, under an advisory lock on the store's directory. An archiver on another host,
+for a copy of the store, is noticed by the sequence number of the manifest.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ from rmqclient.store.log.consume_queue import ENTRY
 
 _PART_BYTES = 1 << 30
 _FILES_A_PART = 64
-"""At most: all are open while it is uploaded, and keep their blocks although retention removes them."""
+"""Upper limit. All files of a part are open during its upload and keep their blocks even if retention removes them."""
 _PART_OVER_OPEN_FILES = 16
-"""A part of the log is that many times as large as the unsealed consume queue files, which each part uploads anew."""
+"""A part of the log is this many times as large as the unsealed consume queue files, which each part uploads anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one run did, and what the archive holds now."""
+    """The work of one run, and what the archive holds after it."""
 
     url: str
     """Without credentials."""
@@ -75,10 +75,10 @@ class Report:
     queue_files: int
     """Sealed consume queue files that were uploaded."""
     renewed_files: int
-    """Consume queue files that are not full yet and were uploaded, perhaps in the place of an earlier state."""
+    """Consume queue files that are not full yet and were uploaded; an upload replaces an earlier state of the file."""
     uploaded_bytes: int
     found_files: int
-    """Of a run that was killed: they were compared and not uploaded again."""
+    """Files uploaded by a killed run: this run compared them instead of uploading them again."""
     log_range: range
     queues: int
     lost: tuple[range, ...]
@@ -88,12 +88,12 @@ class Report:
 def archive(
     root: Path, url: str, options: Mapping[str, str] | None = None, *, progress: Progress = lambda _: None
 ) -> Report:
-    """Upload what is sealed in the store in ``root`` and not in the archive at ``url``; return what was done.
+    """Upload the sealed files of the store in ``root`` that are not in the archive at ``url``; report the work.
 
     ``options`` are those of :class:`rmqclient.archive.storage.Storage`. Raises StoreUnusable without a store,
-    ArchiveBusy when another process archives it, ArchiveMismatch when the archive is another store's or none,
-    ArchiveError when it cannot be reached, StoreCorrupt for a byte that cannot be read. A run that failed or was killed
-    is taken up by the next one.
+    ArchiveBusy while another process archives it, ArchiveMismatch if the URL holds another store's archive or no
+    archive, ArchiveError if it cannot be reached, StoreCorrupt for a byte that cannot be read. The next run continues
+    one that failed or was killed.
     """
     reader = open_reader(root)
     storage = Storage(url, options)
@@ -130,7 +130,7 @@ class _Archiver:
         todo = [base for base in sealed if base >= end]
         for part in self._parts(todo):
             self._archive_part(part)
-        if not self._manifest.sequence:  # nothing was sealed yet: readers find an archive all the same
+        if not self._manifest.sequence:  # nothing is sealed yet; with a manifest, readers find an archive
             self._write_manifest()
         done, queue_files = self._uploads.done, self._queue_archiver.sealed_files
         log_files = sum(upload.name.startswith(LOG_DIRECTORY) for upload in done)
@@ -166,7 +166,7 @@ class _Archiver:
             self._queue_archiver.archive(queue, self._queues.get(queue), begin, end)
             for queue in self._reader.consume_queues.on_disk()
         ]
-        # Retention removes a log file before the entries for it, so that what is there now has its entries uploaded.
+        # Retention removes a log file before its entries, so the entries of every file still there are uploaded.
         there = [file for file in pending if self._hold(file.begin)]
         if there and not log.files and there[0] is not pending[0]:
             queues = [self._queue_archiver.begun_at(queue, there[0].begin) for queue in queues if queue is not None]
@@ -180,7 +180,7 @@ class _Archiver:
         self._write_manifest()
 
     def _hold(self, base: int) -> bool:
-        """Open a commit log file, so that it can be read although retention removes it; False when it has."""
+        """Open a commit log file, so that it can be read even if retention removes it; False if it is already gone."""
         try:
             self._held.read(str(self._reader.log_files.path(base)), self._log_bytes, 0, 1)
         except FileNotFoundError:
@@ -188,7 +188,7 @@ class _Archiver:
         return True
 
     def _archive_log_file(self, pending: PendingFile) -> LogFile:
-        """Upload a commit log file that is held; return what the manifest says of it."""
+        """Upload a commit log file that is held open; return its entry in the manifest."""
         crc = self._uploads.put(
             log_file_name(pending.begin),
             self._log_bytes,
@@ -199,7 +199,7 @@ class _Archiver:
         return LogFile(pending.file, pending.head_crc32, crc)
 
     def _head(self, base: int) -> int | None:
-        """Return the CRC of the head of a commit log file; None when it was removed."""
+        """Return the CRC of the head of a commit log file; None if the file was removed."""
         try:
             return zlib.crc32(self._reader.log_files.read(base, 0, HEAD_BYTES))
         except FileNotFoundError:
@@ -212,8 +212,8 @@ class _Archiver:
         for name in (_OF_A_STORE,) if manifest is not None else (LOG_DIRECTORY, QUEUE_DIRECTORY):
             if self._storage.is_there(name):
                 raise ArchiveMismatch(
-                    f"{self._storage.shown} has a {name}, so it is no archive but perhaps a store: nothing was "
-                    "written; give a place of its own"
+                    f"{self._storage.shown} has a {name}, so it is not an archive but perhaps a store: nothing was "
+                    "written; give the archive a place of its own"
                 )
         if manifest is None:
             return Manifest(commit_log_file_bytes=self._log_bytes, consume_queue_file_entries=self._entries_per_file)
@@ -223,8 +223,8 @@ class _Archiver:
         written = archive_manifest.read_sequence(self._storage)
         if written != (self._manifest.sequence or None):
             raise ArchiveBusy(
-                f"archive {self._storage.shown}: somebody else has written {NAME} meanwhile (number {written} instead "
-                f"of {self._manifest.sequence}): run it again when that has ended"
+                f"archive {self._storage.shown}: another archiver has written {NAME} meanwhile (number {written} "
+                f"instead of {self._manifest.sequence}): archive again when that one has ended"
             )
         self._manifest.sequence += 1
         text = self._manifest.render()
@@ -236,13 +236,13 @@ class _Archiver:
         return shape.gaps([file.begin for file in self._manifest.commit_log.files], self._log_bytes)
 
     def _check_store(self, sealed: list[int]) -> None:
-        """Raise ArchiveMismatch when the archive is that of another store."""
+        """Raise ArchiveMismatch if the archive belongs to another store."""
         manifest, url = self._manifest, self._storage.shown
         sizes = manifest.commit_log_file_bytes, manifest.consume_queue_file_entries
         if sizes != (self._log_bytes, self._entries_per_file):
             raise ArchiveMismatch(
                 f"archive {url} is of a store with commit log files of {sizes[0]} bytes and consume queue files of "
-                f"{sizes[1]} entries, this one has {self._log_bytes} and {self._entries_per_file}: {_OTHER_STORE}"
+                f"{sizes[1]} entries; this store has {self._log_bytes} and {self._entries_per_file}: {_OTHER_STORE}"
             )
         known = {file.begin: file.head_crc32 for file in [*manifest.commit_log.files, *manifest.commit_log.pending]}
         for base in reversed(sealed):
@@ -257,9 +257,9 @@ class _Archiver:
             )
 
     def _is_cut(self, base: int) -> bool:
-        """Tell whether an archived file is not the local one any more: a power cut takes back what was not flushed.
+        """Return whether an archived file differs from the local one: a power cut undoes what was not flushed.
 
-        In a store whose runtime file is believed only flushed files are archived.
+        In a store whose runtime file can be trusted, only flushed files are archived.
         """
         archived = [file.crc32 for file in self._manifest.commit_log.files if file.begin == base]
         if not archived or self._reader.state is not None:
@@ -276,19 +276,19 @@ class _Archiver:
 
 _OF_A_STORE = "lock"
 _OTHER_STORE = (
-    "it is another store's, or this one lost what it had; nothing was written; give each store a URL of its own"
+    "the archive is another store's, or this store has lost data; nothing was written; give each store a URL of its own"
 )
 
 
 def sealed_files(reader: StoreReader) -> list[int]:
-    """Return the begin of each commit log file that will not change any more, in order."""
+    """Return the first byte of each commit log file that will never change again, in order."""
     files, state = reader.log_files, reader.state
     bases = [base for base in files.bases() if base + files.file_bytes > reader.begin]
     if state is not None:
         end = min(state.published_to, state.flushed_to)
         return [base for base in bases if base + files.file_bytes <= end]
     for number in range(len(bases) - 1, 0, -1):
-        with suppress(StoreCorrupt):  # a page that cannot be read
+        with suppress(StoreCorrupt):  # a page that the disk cannot read
             if shape.begins_with_record(files, bases[number]):
                 return bases[:number]
     return []
@@ -297,19 +297,19 @@ def sealed_files(reader: StoreReader) -> list[int]:
 def _check_place(root: Path, storage: Storage) -> None:
     place = storage.local_path
     if place is not None and root.resolve() in (place.resolve(), *place.resolve().parents):
-        raise ArchiveMismatch(f"{storage.shown} lies in the store {root}: give a place outside of it")
+        raise ArchiveMismatch(f"{storage.shown} lies in the store {root}: give a place outside the store")
 
 
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    """Be the only archiver of a store. The lock goes with the process; a broker does not look at it."""
+    """Be the only archiver of a store. The lock ends with the process; a broker ignores it."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ArchiveBusy(f"another process archives the store {root}: run it again when that has ended") from None
-        except OSError:  # a file system without locks: the sequence number is left
+            raise ArchiveBusy(f"another process archives the store {root}: archive again when it has ended") from None
+        except OSError:  # a file system without locks: only the sequence number protects
             pass
         yield
     finally:

@@ -1,25 +1,25 @@
-"""Manifest: what an archive of a store's sealed files holds, in ``manifest.json`` beside them.
+"""Manifest: ``manifest.json``, which says what an archive of a store's sealed files holds.
 
 ====================================  ==================================================================================
 field                                 meaning
 ====================================  ==================================================================================
 ``format``, ``version``               ``rmq-archive``, 1
-``sequence``                          one more at each writing of the manifest
+``sequence``                          grows by one each time the manifest is written
 ``commit_log_file_bytes``             size of each commit log file
 ``consume_queue_file_entries``        entries of 20 bytes in each consume queue file, which is always of full size
-``commit_log.begin``, ``.end``        commit log offsets from the begin of the oldest file to the end of the newest one
+``commit_log.begin``, ``.end``        commit log offsets: first byte of the oldest file, end of the newest file
 ``commit_log.files[]``                ``file`` (its first byte, 20 digits), ``crc32`` of all of it, ``head_crc32`` of
                                       its first 4,096 bytes
-``commit_log.pending[]``              ``file`` and ``head_crc32`` of those that are being uploaded, or were when their
-                                      archiver was killed
+``commit_log.pending[]``              ``file`` and ``head_crc32`` of files whose upload has begun; a killed archiver
+                                      leaves them here
 ``queues[]``                          ``topic``, ``queue_id``, and the queue offsets ``min_offset`` to ``max_offset``
                                       (exclusive) of the archived messages
-``queues[].files[]``                  ``file`` (its first byte, 20 digits), ``entries``: so many of it count, ``crc32``
-                                      of all of it when it was written
+``queues[].files[]``                  ``file`` (its first byte, 20 digits), ``entries``, the number that
+                                      count, ``crc32`` of all of it when it was written
 ====================================  ==================================================================================
 
-A file that is missing between two others was removed by retention before it was archived. What is in the archive and
-not in the manifest does not count. Names of objects are made here from numbers and checked topics, never taken over.
+If a file between two others is missing, retention removed it before it was archived. Objects that the manifest does not
+name do not count. Names of objects are built here from numbers and checked topics, never copied from a manifest.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rmqclient.store.log.consume_queue import ENTRY
 
 NAME = "manifest.json"
 MOST_BYTES = 256 << 20
-"""Of a manifest; one of a terabyte takes some 5 MB."""
+"""Size limit of a manifest; the manifest of a terabyte takes some 5 MB."""
 HEAD_BYTES = 4_096
 LOG_DIRECTORY = "commitlog"
 QUEUE_DIRECTORY = "consumequeue"
@@ -113,7 +113,7 @@ class CommitLog(msgspec.Struct):
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """What the archive holds."""
+    """The content of an archive."""
 
     format: Literal["rmq-archive"] = "rmq-archive"
     version: int = 1
@@ -124,14 +124,14 @@ class Manifest(msgspec.Struct, kw_only=True):
     queues: list[ArchivedQueue] = []
 
     def render(self) -> bytes:
-        """Return its JSON."""
+        """Return the JSON text of the manifest."""
         return msgspec.json.encode(self)
 
 
 def parse(text: bytes, url: str) -> Manifest:
-    """Return the manifest that ``text`` is; ``url`` is for messages.
+    """Parse the text of a manifest; error messages name ``url``.
 
-    Raises ArchiveCorrupt with the field that is wrong, ArchiveMismatch for a manifest of a later version.
+    Raises ArchiveCorrupt, which names the wrong field, and ArchiveMismatch for a manifest of a later version.
     """
     try:
         manifest = msgspec.json.decode(text, type=Manifest)
@@ -139,7 +139,7 @@ def parse(text: bytes, url: str) -> Manifest:
         raise ArchiveCorrupt(f"archive {url}: {NAME}: {error}") from None
     if manifest.version != 1:
         raise ArchiveMismatch(
-            f"archive {url}: {NAME} has version {manifest.version}, and this library reads version 1: use a later one"
+            f"archive {url}: {NAME} has version {manifest.version}, this library reads version 1: use a later library"
         )
     if problem := _problem(manifest):
         raise ArchiveCorrupt(f"archive {url}: {NAME}: {problem}")
@@ -147,15 +147,15 @@ def parse(text: bytes, url: str) -> Manifest:
 
 
 def read(storage: Storage) -> Manifest | None:
-    """Return the manifest of an archive; None when there is none. Raises ArchiveError and as :func:`parse`."""
-    for _ in range(_TRIES - 1):  # one that is replaced between a look at its size and the reading is cut short
+    """Return the manifest of an archive; None without one. Raises ArchiveError, and as :func:`parse`."""
+    for _ in range(_TRIES - 1):  # a manifest that is replaced after its size was read is cut short
         with suppress(ArchiveCorrupt):
             return _read(storage)
     return _read(storage)
 
 
 def read_sequence(storage: Storage) -> int | None:
-    """Return the sequence number of the manifest, without reading the rest of it; None when there is none."""
+    """Return the sequence number of the manifest without reading the rest; None without a manifest."""
     try:
         file = storage.open(NAME)
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def _read(storage: Storage) -> Manifest | None:
     try:
         if file.size > MOST_BYTES:
             raise ArchiveCorrupt(
-                f"archive {storage.shown}: {NAME} has {file.size} bytes, and at most {MOST_BYTES} are read"
+                f"archive {storage.shown}: {NAME} has {file.size} bytes; at most {MOST_BYTES} are read"
             )
         return parse(file.read(0, file.size), storage.shown)
     finally:
@@ -182,7 +182,7 @@ def _read(storage: Storage) -> Manifest | None:
 
 
 def sequence_of(head: bytes) -> int | None:
-    """Return the sequence number from the first bytes of a manifest; None when it is not there."""
+    """Return the sequence number in the first bytes of a manifest; None if they hold none."""
     found = _SEQUENCE.search(head)
     return int(found[1]) if found else None
 
@@ -208,7 +208,7 @@ def _problem(manifest: Manifest) -> str:
     if problem := _order_problem(begins, log_bytes) or _order_problem([file.begin for file in log.pending], log_bytes):
         return f"commit_log: {problem}"
     if begins and (log.begin, log.end) != (begins[0], begins[-1] + log_bytes):
-        return f"commit_log: begin {log.begin} and end {log.end} are not those of the files"
+        return f"commit_log: begin {log.begin} and end {log.end} do not match the files"
     if len({(queue.topic, queue.queue_id) for queue in manifest.queues}) != len(manifest.queues):
         return "queues: one of them is there twice"
     for queue in manifest.queues:
@@ -230,7 +230,7 @@ def _queue_problem(queue: ArchivedQueue, entries: int) -> str:
 
 def _order_problem(begins: list[int], file_bytes: int) -> str:
     if any(begin % file_bytes or begin + file_bytes >= 2**63 for begin in begins):
-        return f"a file begins at no multiple of {file_bytes}"
+        return f"a file does not begin at a multiple of {file_bytes}"
     if any(later <= earlier for earlier, later in pairwise(begins)):
         return "files are not in order"
     return ""

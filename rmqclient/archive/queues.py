@@ -1,8 +1,8 @@
-"""The consume queues of an archive: the entries of the messages that are archived, and no others.
+"""The consume queues of an archive: the entries of the archived messages, and no others.
 
-A file whose entries all count is uploaded once. Of the last one of a queue those that count are uploaded, with zeros
-behind them, and again when there are more. Entries that are archived stay as they are: recovery may have written them
-again since, blank where retention has removed the messages.
+A file whose entries all count is uploaded once. The last file of a queue is uploaded with the entries that count,
+filled with zeros, and uploaded again when there are more. Archived entries are never replaced: in the store, recovery
+may have rewritten them since, as blank entries where retention has removed the messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rmqclient.store.log.consume_queue import ENTRY, PRE_BLANK, ConsumeQueue, Co
 
 
 class QueueArchiver:
-    """Uploads consume queue files of one store. ``may_be_there`` says that a killed run may have done it."""
+    """Uploads consume queue files of one store. ``may_be_there`` says that a killed run may have uploaded files."""
 
     def __init__(self, queues: ConsumeQueues, uploads: Uploads, *, may_be_there: bool) -> None:
         self.sealed_files = 0
@@ -32,9 +32,10 @@ class QueueArchiver:
     def archive(
         self, queue: MessageQueue, known: ArchivedQueue | None, log_begin: int, log_end: int
     ) -> ArchivedQueue | None:
-        """Upload what a queue has for records between two commit log offsets; return what is archived then.
+        """Upload the queue's entries for records between two commit log offsets; return what is archived afterwards.
 
-        ``known`` is what was. None when there is nothing. Raises StoreCorrupt when an entry is missing.
+        ``known`` is what was archived before. Returns None if there are no entries. Raises StoreCorrupt if an entry is
+        missing.
         """
         entries = self._consume_queues[queue]
         bounds = _bounds(entries, log_begin, log_end)
@@ -46,7 +47,7 @@ class QueueArchiver:
             count = min(bounds.stop - first, self._entries_per_file)
             before = files.get(first)
             if count > (before.entries if before is not None else 0):
-                with suppress(FileNotFoundError):  # retention removed it after the records of all its entries
+                with suppress(FileNotFoundError):  # retention removed the file, after the records of all its entries
                     content = self._entries(queue, entries, range(first, first + count), before)
                     _check(entries, first, content, before.entries if before is not None else bounds.start - first)
                     files[first] = self._put(queue, first, content)
@@ -63,7 +64,7 @@ class QueueArchiver:
         return msgspec.structs.replace(queue, min_offset=min(max(queue.min_offset, bounds.start), queue.max_offset))
 
     def _entries(self, queue: MessageQueue, entries: ConsumeQueue, numbers: range, known: QueueFile | None) -> bytes:
-        """Return the first entries of a file, those that are archived as they are there."""
+        """Return the first entries of a file; the archived ones are read from the archive."""
         content = entries.files.read(numbers.start * ENTRY.size, 0, len(numbers) * ENTRY.size)
         archived = known.entries * ENTRY.size if known is not None else 0
         if known is None or zlib.crc32(self._padded(content[:archived])) == known.crc32:
@@ -91,13 +92,13 @@ class QueueArchiver:
 def _bounds(entries: ConsumeQueue, log_begin: int, log_end: int) -> range:
     """Return the queue offsets of the messages between two commit log offsets."""
     while True:
-        with suppress(FileNotFoundError):  # removed between the look at the directory and that at the file
+        with suppress(FileNotFoundError):  # removed after the directory was listed
             stop = entries.end_below(log_end)
             return range(min(entries.begin(log_begin), stop), stop)
 
 
 def _check(entries: ConsumeQueue, first: int, content: bytes, start: int) -> None:
-    """Raise StoreCorrupt when an entry from ``start`` on is missing, as after a power cut: recovery writes it."""
+    """Raise StoreCorrupt if an entry from ``start`` on is missing, as after a power cut; recovery restores it."""
     before = -1
     for number in range(max(0, start), len(content) // ENTRY.size):
         entry = ENTRY.unpack_from(content, number * ENTRY.size)
@@ -107,6 +108,6 @@ def _check(entries: ConsumeQueue, first: int, content: bytes, start: int) -> Non
             raise StoreCorrupt(
                 entries.files.path(first * ENTRY.size),
                 number * ENTRY.size,
-                f"entry {first + number} is not there or out of order: have the store recovered, then archive it",
+                f"entry {first + number} is missing or out of order: open the store to recover it, then archive again",
             )
         before = entry[0]

@@ -1,19 +1,19 @@
-"""Storage: the objects of an archive, on whatever file system its URL names.
+"""Storage: the objects of an archive, on the file system that its URL names.
 
 ==========================================  ===========================================================================
-URL                                         what reads and writes it
+URL                                         library that reads and writes it
 ==========================================  ===========================================================================
 ``/backup/orders``, ``file:///backup``      ``pyarrow.fs.LocalFileSystem``
 ``s3://bucket/orders`` (``s3a`` as well)    ``pyarrow.fs.S3FileSystem``; its arguments as options, or in the URL's query
 ``gs://``, ``hdfs://``, ``abfss://``        pyarrow's own
-any other, and those three with options     fsspec, whose file system takes the options
+any other, and these three with options     fsspec, whose file system takes the options
 ==========================================  ===========================================================================
 
 Credentials come from options, the URL or the environment, as pyarrow takes them (``AWS_ACCESS_KEY_ID``,
-``AWS_PROFILE``, ``AWS_REGION``, ``AWS_ENDPOINT_URL`` and so on). No text that this module makes has them in it.
+``AWS_PROFILE``, ``AWS_REGION``, ``AWS_ENDPOINT_URL`` and so on). No text from this module contains them.
 
-An object appears under its name when it is whole. Where a put is atomic, as on S3, it is written under its name.
-Elsewhere it is written to ``.uploading/``, flushed if the disk is local, and renamed.
+An object appears under its name only when it is complete. If puts are atomic, as on S3, it is written under its name.
+Otherwise it is written to ``.uploading/``, flushed if the disk is local, and renamed.
 """
 
 # ruff: noqa: PLC0415 - pyarrow takes a second to import, and only archives need it
@@ -42,7 +42,7 @@ _S3_NUMBERS = frozenset(("request_timeout", "connect_timeout", "load_frequency")
 _SHOWN_OPTIONS = frozenset(("region", "scheme", "endpoint_override"))
 _NO_SECRETS = _SHOWN_OPTIONS | _S3_FLAGS | _S3_NUMBERS | {"tls_ca_file_path"}
 _SHORTEST_SECRET = 3
-"""A shorter text is in every message by chance."""
+"""A shorter secret is not removed from messages: it occurs in them by chance."""
 _PUTS_ARE_ATOMIC = frozenset(("s3", "s3a", "gcs", "gs", "abfs", "abfss", "az", "oss"))
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -53,8 +53,8 @@ Parts = Iterable[bytes | memoryview]
 class Storage:
     """The objects below one URL. ``options`` are for the file system, by the names of its own arguments.
 
-    ``shown`` is the URL for people, without credentials. Raises ArchiveError for a URL or options that make no sense,
-    and when pyarrow is not installed.
+    ``shown`` is the URL for people, without credentials. Raises ArchiveError for an invalid URL or invalid options, and
+    if pyarrow is not installed.
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
@@ -75,14 +75,14 @@ class Storage:
         return Path(self._path or "/") if self._is_local else None
 
     def size(self, name: str) -> int | None:
-        """Return the size of an object in bytes; None when there is none. Raises ArchiveError."""
+        """Return the size of an object in bytes; None if it does not exist. Raises ArchiveError."""
         with self._told(f"{name} cannot be looked at"):
             self._forget_listings()
             info = self._files.get_file_info(self._place(name))
             return int(info.size) if info.is_file else None
 
     def is_there(self, name: str) -> bool:
-        """Tell whether there is an object, or a directory. Raises ArchiveError."""
+        """Return whether an object or a directory exists. Raises ArchiveError."""
         with self._told(f"{name} cannot be looked at"):
             self._forget_listings()
             return str(self._files.get_file_info(self._place(name)).type.name) != "NotFound"
@@ -94,10 +94,10 @@ class Storage:
             return Object(file, int(file.size()), lambda: self._told(f"{name} cannot be read"))
 
     def write(self, name: str, parts: Parts) -> None:
-        """Make an object of these parts, or put it in the place of the one that is there. Raises ArchiveError.
+        """Write an object of these parts; replaces an existing one. Raises ArchiveError.
 
-        When taking the parts fails, what is there under the name is as before where objects are renamed. Where puts are
-        atomic it may be cut short then, because pyarrow gives no way to abandon a put.
+        If taking the parts fails and objects are renamed, the object under the name stays as it was. If puts are
+        atomic, the object may be cut short, because pyarrow cannot abandon a put.
         """
         with self._told(f"{name} cannot be written"):
             if self._puts_are_atomic:
@@ -114,7 +114,7 @@ class Storage:
                 sync_directory(Path(place).parent)
 
     def remove_leftovers(self) -> None:
-        """Remove what writers that were killed have left. Only while nobody else writes. Raises ArchiveError."""
+        """Remove the leftovers of killed writers. Only while no other process writes. Raises ArchiveError."""
         if not self._puts_are_atomic and self.is_there(TEMPORARY):
             with self._told(f"{TEMPORARY} cannot be removed"):
                 self._files.delete_dir(self._place(TEMPORARY))
@@ -138,7 +138,7 @@ class Storage:
         self._files.create_dir(place.rpartition("/")[0], recursive=True)
 
     def _forget_listings(self) -> None:
-        if (inner := _of_fsspec(self._files)) is not None:  # it keeps listings
+        if (inner := _of_fsspec(self._files)) is not None:  # fsspec caches listings
             inner.invalidate_cache()
 
     @contextmanager
@@ -147,16 +147,16 @@ class Storage:
             yield
         except QueueError:
             raise
-        except Exception as error:  # each file system raises what its library does
+        except Exception as error:  # each file system raises its own library's errors
             if may_be_missing and isinstance(error, FileNotFoundError):
                 raise
             reason = " ".join(self.hidden(str(error)).split()) or type(error).__name__
-            # Not chained: the cause would show the credentials again.
+            # Not chained: the cause would show the credentials.
             raise ArchiveError(f"archive {self.shown}: {doing}: {reason}") from None
 
 
 class Object:
-    """An open object: ``size`` in bytes, and parts of it."""
+    """An open object, which is read in parts; ``size`` is in bytes."""
 
     def __init__(self, file: Any, size: int, told: Callable[[], Any]) -> None:
         self.size = size
@@ -178,7 +178,7 @@ class Object:
 
 
 def is_url(text: str) -> bool:
-    """Tell whether that is a URL and not a path."""
+    """Return whether a text is a URL rather than a path."""
     return "://" in text
 
 
@@ -195,7 +195,7 @@ def shown(url: str) -> str:
 
 
 def _kind_of(files: Any) -> str:
-    """Return what a file system is called, by pyarrow or by fsspec."""
+    """Return the name of a file system in pyarrow or fsspec."""
     inner = _of_fsspec(files)
     if inner is None:
         return str(files.type_name)
@@ -203,7 +203,7 @@ def _kind_of(files: Any) -> str:
 
 
 def _of_fsspec(files: Any) -> Any:
-    """Return fsspec's file system inside of pyarrow's; None when there is none."""
+    """Return the fsspec file system inside a pyarrow one; None without one."""
     return getattr(getattr(files, "handler", None), "fs", None)
 
 
@@ -293,6 +293,6 @@ def _s3_value(url: str, name: str, text: str) -> str | bool | float:
     if name in _S3_NUMBERS:
         return float(text) if name != "load_frequency" else int(text)
     if name in _S3_FLAGS:
-        raise ArchiveError(f"archive {shown(url)}: option {name} is true or false, not {text!r}")
+        raise ArchiveError(f"archive {shown(url)}: option {name} must be true or false, not {text!r}")
     known = ", ".join(sorted(_S3_TEXTS | _S3_FLAGS | _S3_NUMBERS))
-    raise ArchiveError(f"archive {shown(url)}: option {name!r} is none of S3's: {known}")
+    raise ArchiveError(f"archive {shown(url)}: option {name!r} is not one of S3's: {known}")

@@ -1,4 +1,4 @@
-"""Uploads: the objects that one run puts into an archive, each counted, and none that a killed run has put there."""
+"""Uploads: the objects that one run puts into an archive, except those that a killed run has put there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ READ_BYTES = 8 << 20
 
 
 class Upload(NamedTuple):
-    """How far the upload of one object is; the last word on it says ``done == size``."""
+    """Progress of the upload of one object, in bytes; the last report has ``done == size``."""
 
     name: str
     done: int
@@ -23,7 +23,7 @@ Progress = Callable[[Upload], None]
 
 
 class Uploads:
-    """What is put into ``storage``; ``progress`` is told of each step."""
+    """Puts objects into ``storage`` and reports each step to ``progress``."""
 
     def __init__(self, storage: Storage, progress: Progress) -> None:
         self.storage = storage
@@ -32,9 +32,9 @@ class Uploads:
         self.found = 0
 
     def put(self, name: str, size: int, parts: Callable[[], Iterable[bytes]], *, may_be_there: bool) -> int:
-        """Make an object of parts with ``size`` bytes in all, and return their CRC-32.
+        """Write an object of ``size`` bytes and return its CRC-32.
 
-        With ``may_be_there`` one that has the same bytes is left as it is. ``parts`` can be taken twice.
+        With ``may_be_there`` an existing object with the same bytes is kept. ``parts`` may be called twice.
         """
         if may_be_there and self.storage.size(name) == size:
             crc = crc_of(parts())
@@ -65,7 +65,7 @@ class Uploads:
 
 
 def crc_of(parts: Iterable[bytes]) -> int:
-    """Return the CRC-32 of bytes that come in parts."""
+    """Return the CRC-32 of all parts together."""
     crc = 0
     for part in parts:
         crc = zlib.crc32(part, crc)

@@ -1,9 +1,9 @@
-"""Views over archives: the sealed files of a store where rmqclient/archive/archiver.py put them, and both as one log.
+"""Views of archives: an archive alone, and a store and its archive as one log.
 
-:class:`ArchivedView` reads an archive by ranges: small ones where it is asked here and there, up to 8 MiB where one
-request follows the other. :class:`JointView` reads what a store still has locally, and the rest from its archive.
+:class:`ArchivedView` reads an archive by ranges: small ones for scattered requests, up to 8 MiB for consecutive
+requests. :class:`JointView` reads what a store still has locally, and the rest from its archive.
 
-The manifest of an archive is looked at again every ten seconds, and when something is asked for that it does not name.
+The manifest of an archive is read again every ten seconds, and for a request for something that it does not name.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def open_view(
 ) -> View:
     """Return the view of a store: ``path`` is its directory, or the URL of an archive.
 
-    With ``archive``, the URL of one, both are read as one log; ``options`` are those of
-    :class:`rmqclient.archive.storage.Storage`. ``may_be_elsewhere`` is for executors: where there is no such directory
-    the archive alone is read. Raises StoreUnusable, ArchiveError, ArchiveMismatch when the two do not belong together.
+    With ``archive``, the URL of an archive, both are read as one log; ``options`` are those of
+    :class:`rmqclient.archive.storage.Storage`. ``may_be_elsewhere`` is for executors: without such a directory only
+    the archive is read. Raises StoreUnusable, ArchiveError, ArchiveMismatch if the two do not belong together.
     """
     if is_url(path):
         if archive is not None:
@@ -84,9 +84,9 @@ def _view_of_url(url: str, options: Mapping[str, str] | None) -> View:
 
 
 class ArchivedView:
-    """The archive at ``url``. Pickled, it is made anew from the URL and the options, credentials included.
+    """The archive at ``url``. A pickle holds the URL and the options, credentials included.
 
-    Raises ArchiveError when there is none or it cannot be reached, ArchiveCorrupt.
+    Raises ArchiveError if there is none or it cannot be reached, ArchiveCorrupt.
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
@@ -107,14 +107,14 @@ class ArchivedView:
         return self._storage.shown
 
     def queues(self) -> list[MessageQueue]:
-        """Return every queue of which something was archived, sorted."""
+        """Return every queue with archived messages, sorted."""
         self.refresh()
         return sorted(self._queues)
 
     def offsets(self, queue: MessageQueue) -> range:
         """Return the queue offsets from the oldest archived message to the newest one.
 
-        Those that retention removed before they were archived are missing in between. Empty for an unknown queue.
+        Messages that retention removed before they were archived are missing in between. Empty for an unknown queue.
         """
         self.refresh()
         known = self._queues.get(queue)
@@ -171,11 +171,11 @@ class ArchivedView:
         return LogPart(content, base + start, base + self.log_file_bytes)
 
     def release(self) -> None:
-        """Let go of what was read, if nobody else refers to it."""
+        """Let go of what was read and is not referred to any more."""
         self._ranges.clear()
 
     def refresh(self, *, at_once: bool = False) -> None:
-        """Look for a newer manifest, unless that was done a short while ago. Raises ArchiveError, ArchiveCorrupt."""
+        """Read the manifest again, unless it was read a short while ago. Raises ArchiveError, ArchiveCorrupt."""
         if at_once or time.monotonic() - self._looked_at >= _LOOK_AGAIN_S:
             if archive_manifest.read_sequence(self._storage) == self._sequence:
                 self._looked_at = time.monotonic()
@@ -187,7 +187,7 @@ class ArchivedView:
         return self._log_files
 
     def _without_blanks(self, entries: bytes, queue: MessageQueue, first: int) -> bytes:
-        """Return the entries up to a blank one, which stands for a message that was removed and not archived."""
+        """Return the entries up to a blank one; it stands for a message that was removed before it was archived."""
         at = entries.find(_BLANK)
         while at % ENTRY.size and at >= 0:
             at = entries.find(_BLANK, at + 1)
@@ -219,9 +219,9 @@ _EXPIRED = "retention removed it before it was archived, or it was not archived 
 
 
 class JointView:
-    """A store and its archive as one log: what is there locally is read locally, what retention removed is archived.
+    """A store and its archive as one log: read locally as far as possible, from the archive below that.
 
-    Raises ArchiveMismatch when the archive is another store's.
+    Raises ArchiveMismatch if the archive is another store's.
     """
 
     def __init__(self, local: LocalView, archived: ArchivedView) -> None:
@@ -231,11 +231,11 @@ class JointView:
         self.entries_per_file = local.entries_per_file
         self._local_from: dict[MessageQueue, int] = {}
         self._gaps: dict[MessageQueue | None, int] = {}
-        """Where the local files began when there was something between the archive and them."""
+        """First local offset at the last gap after the archive, by queue; None stands for the log."""
         self._check()
 
     def queues(self) -> list[MessageQueue]:
-        """Return every queue that either has, sorted."""
+        """Return every queue of the store or the archive, sorted."""
         return sorted({*self._local.queues(), *self._archived.queues()})
 
     def offsets(self, queue: MessageQueue) -> range:
@@ -251,7 +251,7 @@ class JointView:
         return range(min(archived.start, local.start), max(archived.stop, local.stop))
 
     def log_range(self) -> range:
-        """Return the commit log offsets from the oldest archived byte to the end of what may be looked at now."""
+        """Return the commit log offsets from the oldest archived byte to the end of what may be read now."""
         local, archived = self._local.log_range(), self._archived.log_range()
         if self._is_new_gap(None, archived, local):
             archived = self._archived.log_range()
@@ -260,15 +260,15 @@ class JointView:
         return range(min(archived.start, local.start) if local else archived.start, max(archived.stop, local.stop))
 
     def entries(self, queue: MessageQueue, first: int, stop: int) -> bytes:
-        """Return entries from ``first`` on, up to ``stop`` or the end of what one of the two has; see View."""
+        """Return entries from ``first`` on, up to ``stop`` or where the store or the archive ends; see View."""
         if queue not in self._local_from:
             self._local_from[queue] = self._local.offsets(queue).start
         local_from = self._local_from[queue]
         if first >= local_from:
-            with suppress(FileNotFoundError):  # retention was there meanwhile
+            with suppress(FileNotFoundError):  # retention has removed the file meanwhile
                 return self._local.entries(queue, first, stop)
             return self._archived.entries(queue, first, stop)
-        # The local file may begin with blank entries for messages that are not there any more.
+        # The local file may begin with blank entries for removed messages.
         return self._archived.entries(queue, first, min(stop, local_from))
 
     def log(self, commit_log_offset: int, size: int) -> LogPart:
@@ -278,7 +278,7 @@ class JointView:
         return self._archived.log(commit_log_offset, size)
 
     def release(self) -> None:
-        """Let go of files that were removed meanwhile, and of what was read from the archive."""
+        """Let go of files that were removed meanwhile, and of bytes read from the archive."""
         self._local.release()
         self._archived.release()
         self._local_from.clear()
@@ -287,7 +287,7 @@ class JointView:
         return _joint, (self._local.root, self._archived)
 
     def _is_new_gap(self, queue: MessageQueue | None, archived: range, local: range) -> bool:
-        """Look for a newer manifest when the local files begin behind the archive: they were archived, then removed."""
+        """Read the manifest again if a new gap precedes the local files: perhaps they were archived, then removed."""
         if archived.stop >= local.start or self._gaps.get(queue) == local.start:
             return False
         self._gaps[queue] = local.start
@@ -320,9 +320,9 @@ def _joint(root: Path, archived: ArchivedView) -> JointView:
 
 
 class _Ranges:
-    """Bytes of objects that never change, read by ranges that grow while they follow each other; the last are kept.
+    """Bytes of objects that never change, read by ranges that grow with consecutive requests; keeps the last ranges.
 
-    An object that was put in the place of another one has another ``state``.
+    An object that replaces another one has another ``state``.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -333,7 +333,7 @@ class _Ranges:
         self._size = _SMALLEST_RANGE
 
     def read(self, name: str, state: int, object_bytes: int, position: int, count: int) -> tuple[int, bytes]:
-        """Return bytes that hold ``count`` from ``position`` on, or up to the end, and the position of the first."""
+        """Return bytes that include ``count`` from ``position`` on, or up to the end, and the position of the first."""
         count = min(count, object_bytes - position)
         for key in reversed(self._kept):
             at = position - key[2]
@@ -343,7 +343,7 @@ class _Ranges:
         return position, self._fetch(name, state, object_bytes, position, count)
 
     def clear(self) -> None:
-        """Forget all, and close the objects."""
+        """Forget all bytes and close the objects."""
         self._kept.clear()
         while self._objects:
             self._objects.popitem()[1].close()
@@ -366,7 +366,7 @@ class _Ranges:
                 found = self._storage.open(name)
             except FileNotFoundError:
                 raise ArchiveCorrupt(
-                    f"archive {self._storage.shown}: {name} is missing, and {NAME} names it: put it back"
+                    f"archive {self._storage.shown}: {name} is missing, and {NAME} names it: put the file back"
                 ) from None
             if found.size != object_bytes:
                 raise ArchiveCorrupt(

@@ -51,7 +51,7 @@ def jmespath(expression: str) -> BodyFilter:
 
 
 def filters_of(given: Filter | Sequence[Filter] | None) -> tuple[Filter, ...]:
-    """Return the filters of a handler as a tuple, that by properties first, as it costs less.
+    """Return the filters of a handler as a tuple, the filter by properties first because it costs less.
 
     Raises FilterError for anything except filters, and for two of one kind.
     """
@@ -65,13 +65,13 @@ def filters_of(given: Filter | Sequence[Filter] | None) -> tuple[Filter, ...]:
 
 @dataclass(slots=True)
 class FilterCounts:
-    """Fates of the messages whose tags match; grants count those that the kernel skips by their tags."""
+    """Counts of the messages whose tags match; grants count those that the kernel skips by their tags."""
 
     passed: int = 0
     refused_by_properties: int = 0
     refused_by_body: int = 0
     undecided: int = 0
-    """Of those refused by their bodies: not JSON, too long, or of a shape to which the expression does not apply."""
+    """Of those rejected by their bodies, how many were not JSON, too long, or of a shape the expression cannot take."""
 
     @property
     def looked_at(self) -> int:
@@ -116,11 +116,11 @@ class MessageFilter:
         return "; ".join(part for part in (self.tags.expression, sql_part, body_part) if part)
 
     def matches(self, message: ReceivedMessage) -> bool:
-        """Tell whether a message passes, its tag included."""
+        """Return whether a message passes all filters, its tag included."""
         return self.tags.matches(message.tags) and self.passes(message)
 
     def passes(self, message: ReceivedMessage) -> bool:
-        """Tell whether a message whose tag matches passes the rest, and count it."""
+        """Return whether a message whose tag matches passes the other filters, and count it."""
         counts, properties = self.counts, self.by_properties
         if properties is not None and not properties.matches(message.some_properties(properties.names)):
             counts.refused_by_properties += 1
@@ -128,9 +128,9 @@ class MessageFilter:
         if self.by_body is not None:
             try:
                 matches = self.by_body.matches(message.open_body(MAX_BODY_BYTES))
-            except BodyUnreadable:  # longer than that, for one
+            except BodyUnreadable:  # for example, a body longer than the limit
                 matches = None
-            except NotInstalled:  # a fault of this process and not of the message: its delivery will fail
+            except NotInstalled:  # a fault of this process, not of the message: its delivery will fail
                 matches = True
             if not matches:
                 counts.refused_by_body += 1

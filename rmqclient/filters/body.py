@@ -1,8 +1,8 @@
 """Body filter: a JMESPath expression over bodies that are JSON, such as ``amount > `100` && contains(tags, 'new')``.
 
-A message matches when the expression gives something that JMESPath takes for true: not ``false``, ``null``, ``""``,
-``[]`` or ``{}``; 0 is true. A body that is no JSON does not match, nor does one of more than 1 MiB, or for which the
-expression fails, such as ``length(id)`` or ``id > `7``` where ``id`` is of another type. All of these are counted.
+A message matches if the result of the expression is true in JMESPath: anything except ``false``, ``null``, ``""``,
+``[]`` and ``{}``; 0 is true. A body that is not JSON or exceeds 1 MiB does not match. Nor does a body for which the
+expression fails, such as ``length(id)`` or ``id > `7``` if ``id`` has another type. All of these are counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rmqclient.errors import FilterError
 
 MAX_CHARACTERS = 1_024
 MAX_DEPTH = 40
-"""Of brackets, and of the expression as a tree: evaluating it takes some Python calls for each."""
+"""Levels of brackets, and of the parsed tree: evaluating a level takes some Python calls."""
 MAX_PARTS = 250
 MAX_BODY_BYTES = 1 << 20
 
@@ -31,7 +31,7 @@ _LITERAL = re.compile(r"'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|\"(?:\\.|[^\"\\])*\"
 
 @dataclass(frozen=True, slots=True)
 class BodyFilter:
-    """A compiled expression; equal ones were written alike. Raises FilterError for one that cannot be compiled."""
+    """A compiled expression; equal to one of the same text. Raises FilterError for one that cannot be compiled."""
 
     expression: str
     _compiled: Any = field(init=False, repr=False, compare=False)
@@ -40,7 +40,7 @@ class BodyFilter:
         object.__setattr__(self, "_compiled", _parsed(self.expression))
 
     def matches(self, body: bytes) -> bool | None:
-        """Tell whether a message with this body is wanted; None when it cannot be told, which is a no."""
+        """Return whether a message with this body passes; None, which means no, if it cannot be evaluated."""
         if len(body) > MAX_BODY_BYTES:
             return None
         try:
@@ -55,12 +55,15 @@ class BodyFilter:
 
 def _parsed(expression: object) -> Any:
     if not isinstance(expression, str):
-        raise FilterError(f"json={expression!r}: an expression is a str, not {type(expression).__name__}")
+        raise FilterError(f"jmespath({expression!r}): an expression is a str, not {type(expression).__name__}")
     if not expression.strip():
-        raise FilterError(f"json={expression!r}: the expression is empty; leave it out to take every message")
+        raise FilterError(
+            f"jmespath({expression!r}): the expression is empty; leave the filter out to take every message"
+        )
     if len(expression) > MAX_CHARACTERS:
         raise FilterError(
-            f"json {_shown(expression)}: {len(expression):,} characters; at most {MAX_CHARACTERS:,}", MAX_CHARACTERS + 1
+            f"jmespath({_shown(expression)}): {len(expression):,} characters; at most {MAX_CHARACTERS:,}",
+            MAX_CHARACTERS + 1,
         )
     _check_brackets(expression)
     try:
@@ -71,7 +74,7 @@ def _parsed(expression: object) -> Any:
         column = getattr(error, "lex_position", None)
         at = f", column {column + 1}" if isinstance(column, int) else ""
         raise FilterError(
-            f"json {_shown(expression)}{at}: not JMESPath: {' '.join(str(error).split())[:200]}",
+            f"jmespath({_shown(expression)}){at}: not JMESPath: {' '.join(str(error).split())[:200]}",
             column + 1 if isinstance(column, int) else 0,
         ) from error
     _check_tree(expression, compiled.parsed)
@@ -79,14 +82,14 @@ def _parsed(expression: object) -> Any:
 
 
 def _check_brackets(expression: str) -> None:
-    """Count what is open outside of literals, before the parser recurses into it."""
+    """Limit the nesting of brackets outside literals, before the parser recurses into them."""
     open_now = 0
     bare = _LITERAL.sub(lambda found: " " * len(found[0]), expression).replace("!=", "  ").replace("&&", "  ")
     for at, character in enumerate(bare):
         open_now += (character in "([{!&") - (character in ")]}")
         if open_now > MAX_DEPTH:
             raise FilterError(
-                f"json {_shown(expression)}, column {at + 1}: more than {MAX_DEPTH} levels of brackets and of ! and &",
+                f"jmespath({_shown(expression)}), column {at + 1}: more than {MAX_DEPTH} levels of brackets, ! and &",
                 at + 1,
             )
 
@@ -96,12 +99,12 @@ def _check_tree(expression: str, tree: dict[str, Any]) -> None:
     while level:
         for node in level:
             if node["type"] == "function_expression" and node["value"] not in Functions.FUNCTION_TABLE:
-                raise FilterError(f"json {_shown(expression)}: there is no function {node['value']}()")
+                raise FilterError(f"jmespath({_shown(expression)}): there is no function {node['value']}()")
         parts, depth = parts + len(level), depth + 1
         level = [child for node in level for child in node.get("children", ()) if isinstance(child, dict)]
         if parts > MAX_PARTS or depth > MAX_DEPTH:
             raise FilterError(
-                f"json {_shown(expression)}: more than {MAX_PARTS} parts, or {MAX_DEPTH} levels of them; shorten it"
+                f"jmespath({_shown(expression)}): more than {MAX_PARTS} parts, or {MAX_DEPTH} levels; shorten it"
             )
 
 

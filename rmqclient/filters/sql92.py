@@ -1,18 +1,19 @@
 """SQL92 filter: ``region = 'eu' AND amount > 100`` over the properties of a message, compiled once into closures.
 
-What may be written is in :mod:`rmqclient.filters.sql92_grammar`. What it means is what RocketMQ's broker makes of it:
+The syntax is described in :mod:`rmqclient.filters.sql92_grammar`. The meaning is that of RocketMQ's broker:
 
-* Properties are strings; a missing one is null, and null is neither true nor false. The whole expression has to be
-  true.
-* A property beside an integer is parsed as one of 32 or 64 bits, as large as the literal; beside a float as a double.
-  When it is none ("3.0", "5 ", "abc" beside an integer), the comparison fails, and **the message does not match**,
-  whatever stands beside it: ``a = 3 OR b = 'x'`` does not match a message with ``a`` of "abc".
-* Two properties are equal as strings, and ordered only as doubles.
-* A property before TRUE or FALSE is true when it is "true", in any case, else false. Behind it, ``TRUE = a`` fails.
+* Properties are strings. A missing property is null, and null is neither true nor false. A message matches if the whole
+  expression is true.
+* A property compared with an integer is parsed as an integer of 32 or 64 bits, the size of the literal; compared with a
+  float, as a double. If it cannot be parsed ("3.0", "5 ", "abc" as an integer), the comparison fails, and **the message
+  does not match**, whatever the rest says: ``a = 3 OR b = 'x'`` does not match a message with ``a`` of "abc".
+* Two properties are compared for equality as strings, and for order as doubles.
+* Compared with TRUE or FALSE, a property on the left is true if it says "true" in any case of letters, and false
+  otherwise. A property on the right makes the comparison fail: ``TRUE = a``.
 * ``a <> 3``, ``NOT (a = 3)``, ``a NOT IN ('3')`` and ``a NOT BETWEEN 1 AND 3`` do not match a message without ``a``;
   nor does ``a NOT CONTAINS 'x'``, nor anything that searches for the empty string.
 
-A property of more than 1,000 characters is no number here.
+A property of more than 1,000 characters does not count as a number.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ Evaluate: TypeAlias = Callable[[Properties], Any]
 
 @dataclass(frozen=True, slots=True)
 class Sql92:
-    """A compiled expression; equal ones were written alike. Raises FilterError for one that cannot be compiled."""
+    """A compiled expression; equal to one of the same text. Raises FilterError for one that cannot be compiled."""
 
     expression: str
     names: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
-    """The properties that it asks for, no others matter; sorted."""
+    """Names of the properties that the expression reads, sorted; no others matter."""
     _evaluate: Evaluate = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +65,7 @@ class Sql92:
         object.__setattr__(self, "_evaluate", _compiled(tree))
 
     def matches(self, properties: Properties) -> bool:
-        """Tell whether a message with these properties is wanted."""
+        """Return whether a message with these properties matches."""
         try:
             return self._evaluate(properties) is True
         except _CannotCompareError:
@@ -75,7 +76,7 @@ class Sql92:
 
 
 class _CannotCompareError(ValueError):
-    """What is an exception in RocketMQ: no message matches by it."""
+    """An exception in RocketMQ; the message does not match."""
 
 
 # --- from the tree to closures --------------------------------------------------------------------
@@ -176,7 +177,7 @@ def _text(node: Text) -> Evaluate:
 
 
 def _equal(left: Node, right: Node) -> Evaluate:
-    """Null on the left is null, null on the right is false, and null is null: as ComparisonExpression.doCreateEqual."""
+    """Null = value is null, value = null is false, null = null is true: as ComparisonExpression.doCreateEqual."""
     if isinstance(left, Property) and isinstance(right, Literal) and right.kind is Kind.STRING:
         return _equal_string(left.name, right.value)
     compare = _comparison(kind_of(left), kind_of(right))
@@ -192,7 +193,7 @@ def _equal(left: Node, right: Node) -> Evaluate:
 
 
 def _equal_string(name: str, string: object) -> Evaluate:
-    """The most frequent comparison, without a detour."""
+    """The most frequent comparison, without the general function."""
 
     def evaluate(properties: Properties) -> bool | None:
         value = properties.get(name)
@@ -219,11 +220,11 @@ def _ordered(node: Ordered) -> Evaluate:
 # --- comparing, with Java's types -----------------------------------------------------------------
 
 Compare: TypeAlias = Callable[[Any, Any], int]
-"""Gives -1, 0 or 1, as compareTo; raises _CannotCompareError."""
+"""Returns -1, 0 or 1, as compareTo; raises _CannotCompareError."""
 
 
 def _comparison(left: Kind, right: Kind) -> Compare:
-    """Return how ComparisonExpression.__compare compares two types, with strings converted."""
+    """Return the comparison of two types, strings converted, as in ComparisonExpression.__compare."""
     if left is Kind.STRING and right in _PARSE:
         parse_left = _PARSE[right]
         compare = _compare_doubles if right is Kind.DOUBLE else _compare
@@ -238,7 +239,7 @@ def _comparison(left: Kind, right: Kind) -> Compare:
         return lambda value, other: _compare_doubles(float(value), float(other)) if right in NUMBERS else -1
     if left is right or {left, right} <= NUMBERS:
         return _compare
-    return lambda _value, _other: -1  # a truth value and a number are different, and nothing else
+    return lambda _value, _other: -1  # a truth value and a number are just unequal
 
 
 def _compare(value: Any, other: Any) -> int:
@@ -246,7 +247,7 @@ def _compare(value: Any, other: Any) -> int:
 
 
 def _compare_doubles(value: float, other: float) -> int:
-    """Double.compareTo: NaN equals itself and is above everything, and 0.0 is above -0.0."""
+    """Double.compareTo: NaN equals itself and is greatest, and 0.0 is above -0.0."""
     if value < other:
         return -1
     if value > other:
@@ -278,22 +279,22 @@ _TRIMMED = "".join(map(chr, range(0x21)))
 
 
 def _integer(text: str, bits: int) -> int:
-    """Integer.valueOf and Long.valueOf: a sign and digits, of any script, and no blank."""
-    if text.isdecimal() and len(text) < 10:  # most are, and nine digits always fit
+    """Integer.valueOf and Long.valueOf: an optional sign and digits of any script, without blanks."""
+    if text.isdecimal() and len(text) < 10:  # most texts; nine digits always fit
         return int(text)
     if len(text) <= MAX_NUMBER_CHARACTERS and _INTEGER.fullmatch(text):
         value = int(text)
         if -(1 << bits - 1) <= value < 1 << bits - 1:
             return value
-    raise _CannotCompareError(f"{text!r} is no integer of {bits} bits")
+    raise _CannotCompareError(f"{text!r} is not an integer of {bits} bits")
 
 
 def _double(text: str) -> float:
-    """Double.valueOf: blanks around it, a suffix, NaN, Infinity and hexadecimal floats are allowed."""
+    """Double.valueOf: allows surrounding blanks, a suffix, NaN, Infinity and hexadecimal floats."""
     text = text.strip(_TRIMMED)
     found = _DOUBLE.fullmatch(text) if len(text) <= MAX_NUMBER_CHARACTERS else None
     if found is None:
-        raise _CannotCompareError(f"{text!r} is no double")
+        raise _CannotCompareError(f"{text!r} is not a double")
     sign = -1.0 if text[0] == "-" else 1.0
     if found["decimal"]:
         return sign * float(found["decimal"])

@@ -1,4 +1,4 @@
-"""Grammar of SQL92 expressions: text to a tree, with RocketMQ's rules of what may be compared with what.
+"""Grammar of SQL92 expressions: parses text into a tree, with RocketMQ's rules about which types can be compared.
 
 ::
 
@@ -16,11 +16,11 @@
     float       = 5. | 5.5 | .5 | 5E10 | 5.5E-10
     property    = letter, "_" or "$" { letter, digit, "_" or "$" }
 
-Keywords in any case; properties as they are written. Comments are ``/* */`` and ``--`` up to the end of the line.
-As in SelectorParser.jj of RocketMQ 5.1.4 (4.9 has no CONTAINS, STARTSWITH and ENDSWITH), whose checks are those of
-ComparisonExpression, ConstantExpression and UnaryExpression. ``NOT`` binds closer than ``=``, as there: ``NOT a = 3``
-is ``(NOT a) = 3``; write ``NOT (a = 3)``. One thing differs on purpose: RocketMQ ignores what follows a whole
-expression, so that ``a LIKE 'x%'`` means ``a``; here that is an error.
+Keywords may be in any case of letters; the names of properties are case-sensitive. Comments are ``/* */``, and ``--``
+up to a line's end. The grammar is SelectorParser.jj of RocketMQ 5.1.4 (4.9 has no CONTAINS, STARTSWITH and ENDSWITH),
+with the checks of ComparisonExpression, ConstantExpression and UnaryExpression. As in RocketMQ, ``NOT`` binds closer
+than ``=``: ``NOT a = 3`` is ``(NOT a) = 3``; write ``NOT (a = 3)``. One difference is deliberate: RocketMQ ignores text
+after a complete expression, so that ``a LIKE 'x%'`` means ``a``; here that is an error.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ from rmqclient.filters.sql92_tree import (
 
 MAX_CHARACTERS = 4_096
 MAX_DEPTH = 40
-"""Of the tree. A level of brackets takes six calls of the parser, so that this stays far from Python's own limit."""
+"""Levels of the tree. A level of brackets takes six calls of the parser; this stays far from Python's own limit."""
 MAX_NODES = 500
 
 _SHOWN_CHARACTERS = 80
 
 
 def parse(text: str) -> Node:
-    """Return the tree of an expression, which gives a truth value.
+    """Parse an expression that gives a truth value, and return its tree.
 
-    Raises FilterError with the column, from 1 on, of what is wrong: syntax, something that can never be compared, or
+    Raises FilterError, with the column counted from 1, for wrong syntax, for values that can never be compared, and for
     more than 4,096 characters, 500 nodes or 40 levels.
     """
     if not isinstance(text, str):
-        raise FilterError(f"where={text!r}: an expression is a str, not {type(text).__name__}")
+        raise FilterError(f"sql({text!r}): an expression is a str, not {type(text).__name__}")
     if len(text) > MAX_CHARACTERS:
         raise FilterError(
-            f"where {_shown(text)}: {len(text):,} characters; at most {MAX_CHARACTERS:,}", MAX_CHARACTERS + 1
+            f"sql({_shown(text)}): {len(text):,} characters; at most {MAX_CHARACTERS:,}", MAX_CHARACTERS + 1
         )
     return _Parser(text).whole()
 
@@ -104,8 +104,8 @@ _INSTEAD = {
     "*": "there is no arithmetic",
     "/": "there is no arithmetic",
     "%": "there is no arithmetic",
-    '"': "a string stands between single quotes",
-    "'": "the string has no end; a quote inside of it is written twice",
+    '"': "put strings in single quotes",
+    "'": "the string has no end; write a quote inside it twice",
 }
 
 
@@ -142,7 +142,7 @@ def _unexpected(text: str) -> str:
 
 
 def _fail(text: str, at: int, problem: str) -> NoReturn:
-    raise FilterError(f"where {_shown(text)}, column {at + 1}: {problem}", at + 1)
+    raise FilterError(f"sql({_shown(text)}), column {at + 1}: {problem}", at + 1)
 
 
 def _shown(text: str) -> str:
@@ -153,7 +153,7 @@ def _shown(text: str) -> str:
 
 
 class _Parser:
-    """One method for each rule of the grammar. The tree is at most as deep as the limit, and so are the calls."""
+    """One method for each rule of the grammar. The limit on the depth of the tree also limits the calls."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -165,7 +165,7 @@ class _Parser:
     def whole(self) -> Node:
         start = self._token
         if start.kind == "end":
-            self._fail(start, "the expression is empty; leave it out to take every message")
+            self._fail(start, "the expression is empty; leave the filter out to take every message")
         node = self._truth(self._or(), start)
         if depth_of(node) > MAX_DEPTH:
             self._too_deep(start)
@@ -242,7 +242,7 @@ class _Parser:
 
     def _in(self, token: _Token, left: Node, negated: bool) -> Node:
         if not isinstance(left, Property):
-            self._fail(token, "IN stands behind the name of a property")
+            self._fail(token, "IN must follow the name of a property")
         self._expect("(")
         strings = [self._string()]
         while self._accept(","):
@@ -301,7 +301,7 @@ class _Parser:
     def _float(self, token: _Token) -> Literal:
         value = float(token.text)
         if value == 0 or math.isinf(value):
-            self._fail(token, f"{token.text[:40]} is no number between 5E-324 and 1.8E308")
+            self._fail(token, f"{token.text[:40]} is not a number between 5E-324 and 1.8E308")
         return Literal(Kind.DOUBLE, value)
 
     def _order(self, token: _Token, operator: str, left: Node, right: Node) -> Node:
@@ -318,7 +318,7 @@ class _Parser:
             self._fail(token, "TRUE and FALSE cannot be compared with another constant")
 
     def _truth(self, node: Node, token: _Token) -> Node:
-        """Where a truth value is asked for."""
+        """Check that a node gives a truth value; a property is taken for one."""
         if isinstance(node, Property):
             return self._made(Present(node.name))
         if isinstance(node, Negative) or (isinstance(node, Literal) and node.kind not in {Kind.BOOLEAN, Kind.NULL}):

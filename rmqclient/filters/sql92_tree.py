@@ -1,6 +1,6 @@
 """Tree of an SQL92 expression, between the grammar and the compiler.
 
-A node gives a value for a message, or null. Its Java type is known beforehand.
+Evaluated for a message, a node gives a value or null. The Java type of the value is known beforehand.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 
 class Kind(enum.Enum):
-    """Java's type of a value, which is known before any message is: it decides how two values are compared."""
+    """The Java type of a value, known before any message is. It decides how two values are compared."""
 
     NULL = "null"
     BOOLEAN = "Boolean"
@@ -35,21 +35,21 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """The value of a property, null when the message has none of the name."""
+    """The value of a property; null if the message does not have it."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A property where a truth value is asked for: null without it, and false with it, whatever it says."""
+    """A property used as a truth value: null if it is missing, false if it is there, whatever its text."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """The negative of a number, null for anything else."""
+    """The negative of a number; null for anything else."""
 
     operand: Node
 
@@ -63,21 +63,21 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """AND, of two or more."""
+    """AND of two or more operands."""
 
     operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """OR, of two or more."""
+    """OR of two or more operands."""
 
     operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """Equality. Right of it may be NULL, for IS NULL."""
+    """Equality. The right operand is NULL for IS NULL."""
 
     left: Node
     right: Node
@@ -85,7 +85,7 @@ class Equal:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """An order between two numbers."""
+    """An order of two numbers."""
 
     operator: str
     left: Node
@@ -94,7 +94,7 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """Whether a property is one of some strings."""
+    """Whether the value of a property is in a list of strings."""
 
     name: str
     strings: frozenset[str]
@@ -117,7 +117,7 @@ TRUTHS = (Present, Not, And, Or, Equal, Ordered, In, Text)
 
 
 def kind_of(node: Node) -> Kind:
-    """Return the type of what a node gives, unless it gives null; NULL for what always gives null."""
+    """Return the type of the values that a node gives besides null; NULL if it always gives null."""
     match node:
         case Literal(kind):
             return kind
@@ -135,14 +135,14 @@ def depth_of(node: Node) -> int:
 
 
 def names_of(node: Node) -> frozenset[str]:
-    """Return the properties that a tree asks for."""
+    """Return the names of the properties that a tree reads."""
     return frozenset(
         each.name for level in _levels(node) for each in level if isinstance(each, Property | Present | In)
     )
 
 
 def _levels(node: Node) -> Iterator[list[Node]]:
-    """Yield the nodes of each level; not by recursion, because a tree may be deeper than Python's limit."""
+    """Yield the nodes of each level, without recursion: a tree may be deeper than Python's limit."""
     level = [node]
     while level:
         yield level

@@ -1,11 +1,11 @@
 """Tag filter: ``"paid || refunded"`` takes messages with one of these tags, ``"*"`` takes every message.
 
 A consume queue entry holds only the Java hash of the tag, so selection has two steps, as in RocketMQ
-(SubscriptionData, FilterAPI.buildSubscriptionData): the hash in the entry, which may let a stranger with the same hash
-through, then the tag itself in the record.
+(SubscriptionData, FilterAPI.buildSubscriptionData): first the hash in the entry, which lets another tag with the same
+hash through, then the tag itself in the record.
 
-Two things differ from RocketMQ on purpose. It skips an empty alternative, and takes ``*`` beside others for a tag of
-that name; here both are refused, because a handler would then see more or less than its author meant.
+Two differences are deliberate. RocketMQ skips an empty alternative, and takes ``*`` among other tags for a tag of that
+name. Here both are errors, because the handler would see more or fewer messages than its author meant.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SHOWN_CHARACTERS = 80
 
 @dataclass(frozen=True, slots=True)
 class TagFilter:
-    """A parsed expression. Equal ones take the same messages; made by :func:`parse_tags`."""
+    """A parsed expression, made by :func:`parse_tags`. Equal filters take the same messages."""
 
     tags: frozenset[str]
-    """Empty takes every message."""
+    """The tags; empty means every message."""
 
     expression: str = field(init=False)
     """Normalised: the tags once each, sorted, ``a || b``; ``*`` for every message."""
@@ -40,14 +40,14 @@ class TagFilter:
         object.__setattr__(self, "tags_codes", tuple(sorted({java_hash(tag) for tag in self.tags})))
 
     def matches(self, tag: str | None) -> bool:
-        """Tell whether a message with this tag is wanted; None is a message without one. Compares text, not hashes."""
+        """Return whether a message with this tag matches; None means no tag. Compares text, not hashes."""
         return not self.tags or tag in self.tags
 
 
 def parse_tags(expression: str | None) -> TagFilter:
-    """Return the filter that ``expression`` asks for; None, blanks and ``*`` ask for every message.
+    """Parse ``expression``; None, blanks and ``*`` take every message.
 
-    Raises ValueError for an empty alternative, ``*`` beside others, text that cannot be a tag, and more than 4,096
+    Raises ValueError for an empty alternative, ``*`` among other tags, text that cannot be a tag, and more than 4,096
     characters.
     """
     text = "" if expression is None else _checked(expression).strip(_BLANKS)
@@ -57,7 +57,7 @@ def parse_tags(expression: str | None) -> TagFilter:
     if "" in tags:
         raise ValueError(f"tags {_shown(text)}: alternative {tags.index('') + 1} of {len(tags)} is empty; remove a ||")
     if EVERYTHING in tags:
-        raise ValueError(f"tags {_shown(text)}: * already takes every message; remove it, or the others")
+        raise ValueError(f"tags {_shown(text)}: * already takes every message; remove it or the other tags")
     return TagFilter(frozenset(tags))
 
 
@@ -71,7 +71,7 @@ def _checked(expression: object) -> str:
     if "\x01" in expression or "\x02" in expression:
         raise ValueError(f"tags {_shown(expression)}: no tag contains the separators of properties, \\x01 and \\x02")
     if any("\ud800" <= character <= "\udfff" for character in expression):
-        raise ValueError(f"tags {_shown(expression)}: half of a surrogate pair is no text")
+        raise ValueError(f"tags {_shown(expression)}: half of a surrogate pair is not text")
     return expression
 
 

@@ -1,4 +1,4 @@
-"""Looking at a store as it stands, without locks and without a change: dump, verify, views, and a broker's settings.
+"""Reading a store as it stands, without locks and without changing it: dump, verify, views, a broker's settings.
 
-:func:`rmqclient.store.inspect.reading.open_reader` opens what everything else here reads.
+:func:`rmqclient.store.inspect.reading.open_reader` opens the files that the other modules here read.
 """

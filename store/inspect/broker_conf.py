@@ -1,4 +1,4 @@
-"""``broker.conf``: the lines with which a RocketMQ broker opens a directory of ours, or its own again.
+"""``broker.conf``: the settings with which a RocketMQ broker opens a directory of ours, or its own again.
 
 ==========================  =====================================================================================
 line                        from
@@ -7,12 +7,12 @@ storePathRootDir,           the directory, as an absolute path
 storePathCommitLog
 mappedFileSizeCommitLog,    the fixed settings; a broker refuses a directory whose files have another size
 mappedFileSizeConsumeQueue
-maxHashSlotNum, maxIndexNum the same for index files, of which a broker does not check the size
-brokerClusterName,          the names that a broker left in ``topics.json``: it keeps a topic for each
+maxHashSlotNum, maxIndexNum the same for index files; a broker does not check their size
+brokerClusterName,          the names that a broker left in ``topics.json``, which has a topic for each
 brokerName
 listenPort                  the port in every offset message id that was given here
-timerWheelEnable            ``false``, for RocketMQ 5 alone, whose timer would deliver again what was delivered here
-enableCompaction            ``false``, the same: it would serve compact topics from files of its own, which are empty
+timerWheelEnable            ``false``, for RocketMQ 5 only: its timer would deliver the delayed messages again
+enableCompaction            ``false``, for RocketMQ 5 only: it would serve compact topics from its own, empty files
 ==========================  =====================================================================================
 
 It is a Java properties file in ISO 8859-1 (BrokerStartup); see ``docs/guide/interop.md`` for handing a directory over.
@@ -32,25 +32,25 @@ from rmqclient.store.log import commit_log
 from rmqclient.store.settings import config_file, document
 
 REPLY_SUFFIX = "_REPLY_TOPIC"
-"""Of the topic that a broker keeps for the replies of its cluster. [MixAll.getReplyTopic]"""
+"""Suffix of the topic that a broker keeps for the replies of its cluster. [MixAll.getReplyTopic]"""
 
 _LIKE_A_BROKERS = {"perm": 7, "readQueueNums": 1}
-"""What TopicConfigManager gives the topic that is named after the broker."""
+"""The permissions that TopicConfigManager gives to the topic that is named after the broker."""
 
 _LISTEN_PORT = 10_911
 _RESERVED_HOURS = 87_600
 
 
 def broker_conf(root: Path) -> str:
-    """Return the text of a ``broker.conf`` for the store in ``root``, which is only read.
+    """Return the text of a ``broker.conf`` for the store in ``root``; only reads the store.
 
-    Raises StoreUnusable when there is no store, or when RocketMQ could not name its directory; ConfigMismatch,
+    Raises StoreUnusable if there is no store or RocketMQ could not name its directory; ConfigMismatch,
     StoreCorrupt for settings or topics that cannot be read.
     """
     path = root.absolute()
     settings = settings_of(path)
     if "," in str(path):
-        raise StoreUnusable(f"{path}: RocketMQ takes a comma for the end of a directory's name; move the store")
+        raise StoreUnusable(f"{path}: RocketMQ reads a comma as the end of the directory's name; move the store")
     cluster, broker = _names(path)
     lines = {
         "brokerClusterName": cluster,

@@ -1,6 +1,6 @@
 """Compacted checks: what is wrong with compacted files, for :mod:`rmqclient.store.inspect.verify`.
 
-Each problem is a path, a position in that file, and words.
+Each problem is a path, a position in that file and a reason in words.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Told = tuple[Path, int, str]
 
 
 def entry_problems(root: Path, ends: Mapping[MessageQueue, int]) -> Iterator[Told]:
-    """Look at header and entries of each file; ``ends`` are the max offsets of the queues."""
+    """Check the header and the entries of each file; ``ends`` are the max offsets of the queues."""
     for queue in compacted_queues(root):
         try:
             file = open_compacted(root, queue)
@@ -35,7 +35,7 @@ def entry_problems(root: Path, ends: Mapping[MessageQueue, int]) -> Iterator[Tol
 
 
 def record_problems(root: Path) -> Iterator[Told]:
-    """Look at the records of the whole entries of each file."""
+    """Check the records to which the undamaged entries of each file point."""
     for file in _files(root):
         for number, entry, message in file.messages():
             if entry is not None and message is None:
@@ -44,7 +44,7 @@ def record_problems(root: Path) -> Iterator[Told]:
 
 
 def key_problems(root: Path) -> Iterator[Told]:
-    """Look at the keys of the whole records of each file."""
+    """Check that no two undamaged records of a file have the same key."""
     for file in _files(root):
         seen: dict[bytes, int] = {}
         for _, entry, message in file.messages():

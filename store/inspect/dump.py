@@ -12,24 +12,24 @@ tags                 string or null
 keys                 list of strings
 properties           object           every property on disk but the CRC, tags and keys included
 body                 string           base64 of the bytes on disk, which may be compressed
-inner_messages       number or null   of a compressed batch only: how many there are; null when it cannot be opened
+inner_messages       number or null   for a compressed batch only: its messages; null if it cannot be opened
 ===================  ===============  ==============================================================
 
-Records of every topic are there: those of a broker's own, too, and half messages. Nothing is collected, so the size of
-the store does not matter.
+The dump contains the records of every topic, including a broker's own topics and half messages. It keeps nothing in
+memory, so the size of the store does not matter.
 
-Any single file of a store can be dumped, too. It is known by its place and name. Each line then says its ``kind``, and
+A single file of a store can be dumped, too. Its place and name tell its format. Each line then has its ``kind`` and
 ``position``, the byte in the file:
 
 ======================  ====================================================================================
 file                    lines
 ======================  ====================================================================================
 ``commitlog/*``         ``record``, with the keys above, and ``blank``
-``consumequeue/*/*/*``  ``entry`` for each that is not all zero
+``consumequeue/*/*/*``  ``entry`` for each entry that is not all zero
 ``checkpoint``          ``checkpoint`` and the ``low_water`` slots, with ``valid``
-``index/*``             ``header``, a ``slot`` and an ``entry`` for each in use
+``index/*``             ``header``, and a ``slot`` or an ``entry`` for each one in use
 ``shared``              ``header``, and the slots in use: ``queue``, ``group_queue``, ``member``, ``worker``
-``config/*``            the file as one line of strict JSON; ``store.json``, too
+``config/*``            the file as one line of strict JSON; also for ``store.json``
 ======================  ====================================================================================
 """
 
@@ -60,10 +60,10 @@ Fields = dict[str, Any]
 
 
 def dump(root: Path, lines: BinaryIO) -> Iterator[str]:
-    """Write every record of the store in ``root`` as a line; yield a sentence for every damaged range when it is met.
+    """Write every record of the store in ``root`` as a line; yield a sentence for each damaged range on the way.
 
-    Damaged ranges are stepped over. Raises as :func:`rmqclient.store.inspect.reading.open_reader`, and OSError when
-    ``lines`` takes no more; what was written until then are whole lines.
+    Damaged ranges are skipped. Raises as :func:`rmqclient.store.inspect.reading.open_reader`, and OSError if ``lines``
+    cannot be written; every line written before is whole.
     """
     reader = open_reader(root)
     for offset, step in reader.steps():
@@ -103,7 +103,7 @@ def _as_line(fields: Fields) -> bytes:
 
 def _damage(reader: StoreReader, offset: int, step: Quarantined | Tail) -> str:
     path, position = reader.place(offset)
-    following = "stepped over" if isinstance(step, Quarantined) else "no record follows"
+    following = "skipped" if isinstance(step, Quarantined) else "no record follows"
     return f"{path}, byte {position}: {step.end - step.start} bytes are damaged ({step.reason}): {following}"
 
 
@@ -111,10 +111,10 @@ def _damage(reader: StoreReader, offset: int, step: Quarantined | Tail) -> str:
 
 
 def dump_file(path: Path, lines: BinaryIO) -> Iterator[str]:
-    """Write what one file of a store holds; yield a sentence for every damaged range when it is met.
+    """Write the content of one file of a store; yield a sentence for each damaged range on the way.
 
-    The file is only read. Raises StoreUnusable when its place and name are not those of a file of a store, StoreCorrupt
-    when it has a size that no such file has or is no JSON, OSError when it cannot be read.
+    The file is only read. Raises StoreUnusable if its place and name are not those of a file of a store, StoreCorrupt
+    if its size is wrong for its format or a JSON file cannot be parsed, OSError if it cannot be read.
     """
     for found in _reader_of(path.absolute())(path.absolute()):
         if isinstance(found, str):
@@ -139,7 +139,7 @@ def _reader_of(path: Path) -> Callable[[Path], Iterator[Fields | str]]:
     if ".json" in path.suffixes:
         return _config_file
     raise StoreUnusable(
-        f"{path} is no file of a store by its place and name: give one of commitlog, consumequeue/TOPIC/QUEUE, "
+        f"{path} is not a file of a store, by its place and name: give one of commitlog, consumequeue/TOPIC/QUEUE, "
         "index or config, or checkpoint, shared, store.json"
     )
 
@@ -162,7 +162,7 @@ def _commit_log_file(path: Path) -> Iterator[Fields | str]:
                     if following is None and isinstance(outcome, End):
                         return
                     end = following or base + size
-                    yield f"{path}, byte {offset - base}: {end - offset} bytes are no record ({describe(outcome)})"
+                    yield f"{path}, byte {offset - base}: {end - offset} bytes are not a record ({describe(outcome)})"
                     at = end
                     break
         else:
@@ -201,7 +201,7 @@ def _index_sizes(path: Path) -> tuple[int, int]:
     settings = store_settings.read_store_settings(path.parent.parent)
     sizes = (settings.index_slots, settings.index_entries) if settings else index_file.sizes_in(path)
     if sizes is None:
-        raise StoreCorrupt(path, 0, "how many slots and entries it has cannot be found out")
+        raise StoreCorrupt(path, 0, "its numbers of slots and entries are recorded nowhere")
     return sizes
 
 
@@ -235,7 +235,7 @@ def _slots(mapping: Mapping, kind: str, positions: range, table: layout.Layout, 
 
 
 def _readable(fields: Fields) -> Fields:
-    """Leave out padding; show text as text, and what is none as hexadecimal digits without the zeros behind."""
+    """Leave out padding; show text as text, and other bytes as hexadecimal digits without the trailing zeros."""
     return {name: _text(value) for name, value in fields.items() if not name.startswith("_pad")}
 
 

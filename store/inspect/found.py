@@ -1,4 +1,4 @@
-"""Found: a store as the checks of :mod:`rmqclient.store.inspect.verify` see it, and what they say about it."""
+"""Found: a store as the checks of :mod:`rmqclient.store.inspect.verify` see it, and the problems that they report."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime.shared_state import SharedState, queue_slot_at
 
 LOOKS = 5
-"""How often a check looks at what other processes may be changing before it reports a problem."""
+"""How often a check reads words that other processes may be changing before it reports a problem."""
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 
 Flagged = Iterator[tuple[int, str]]
-"""Queue offsets of entries, each with what is wrong with it."""
+"""Queue offsets of faulty entries, each with its fault in words."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,7 +46,7 @@ class Found:
     entries: dict[MessageQueue, range]
     """Queue offsets whose entries must be there."""
     slots: dict[MessageQueue, int]
-    """Slots of the queue table; empty without a runtime file."""
+    """The slot of each queue in the queue table; empty without a runtime file."""
 
     def queues(self) -> Iterator[tuple[MessageQueue, ConsumeQueue, range]]:
         """Yield every queue with its files and the queue offsets whose entries must be there."""
@@ -55,7 +55,7 @@ class Found:
 
 
 def look(reader: StoreReader) -> Found:
-    """Walk over the log, and settle which entries must be there."""
+    """Walk over the log and determine which entries must be there."""
     log, state = reader.read_log(), reader.state
     if state is not None:
         slots = {_queue_of(state, slot): slot for slot in range(state.queue_count)}
@@ -67,7 +67,7 @@ def look(reader: StoreReader) -> Found:
 
 
 def entry_problems(invariant: int, queue: ConsumeQueue, flagged: Iterable[tuple[int, str]]) -> Iterator[Problem]:
-    """Make one problem of entries that follow each other and have the same thing wrong."""
+    """Join consecutive entries that have the same fault into one problem."""
     runs = groupby(enumerate(flagged), key=lambda item: (item[1][1], item[1][0] - item[0]))
     for (words, _), run in runs:
         numbers = [number for _, (number, _) in run]
@@ -82,22 +82,22 @@ def numbers_of(numbers: range) -> str:
 
 
 def bounds_of(state: SharedState, slot: int) -> range:
-    """Return the queue offsets from the oldest message to the next one."""
+    """Return the queue offsets from the oldest message up to the next one to be stored."""
     at, fields = queue_slot_at(slot), layout.QUEUE_SLOT.at
     return range(state.words.load(at + fields["min_offset"]), state.words.load(at + fields["max_offset"]))
 
 
 def _expected(reader: StoreReader, log: Log, queue: MessageQueue) -> range:
-    """Return what a queue must have without a runtime file: entries for all records, and what stands between them."""
+    """Return the entries a queue must have without a runtime file: those of all its records and all between them."""
     on_disk = entries_below(reader.consume_queues[queue], reader.begin, log.end)
     in_log = log.numbers.get(queue, on_disk)
     return range(min(in_log.start, on_disk.start), max(in_log.stop, on_disk.stop)) if on_disk else in_log
 
 
 def _kept(reader: StoreReader, queue: MessageQueue, bounds: range) -> range:
-    """Leave out entries whose records retention has removed; it raises the minimum of the log before the queue's.
+    """Leave out entries whose records retention has removed: it raises the log's minimum before the queue's.
 
-    That of a queue of a compact topic may lie in its compacted file.
+    In a compact topic the entry at the queue's minimum may be in the compacted file.
     """
     entries = reader.consume_queues[queue]
     if directory_of(reader.root, queue.topic).is_dir():

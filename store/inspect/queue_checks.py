@@ -18,14 +18,14 @@ from rmqclient.store.log.record import Record
 from rmqclient.store.message_queue import MessageQueue
 
 LOWEST_HASH = -(2**31)
-"""A tags code below it is no hash but an address in ``consumequeue_ext`` (ConsumeQueueExt.isExtAddr)."""
+"""A tags code below it is not a hash but an address in ``consumequeue_ext`` (ConsumeQueueExt.isExtAddr)."""
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _NOTHING = Entry(0, 0, 0)
 
 
 def check_entries_are_there(found: Found) -> Iterator[Problem]:
-    """4: each has a file of the right size, and is not empty."""
+    """4: each entry has a file of the right size and is not empty."""
     for _, files, expected in found.queues():
         for error in damaged_files(files.files, 0):
             yield Problem(4, error.path, error.position, error.reason)
@@ -37,13 +37,13 @@ def check_entries_are_there(found: Found) -> Iterator[Problem]:
 
 
 def check_entries_grow(found: Found) -> Iterator[Problem]:
-    """5: each is compared with the one before it."""
+    """5: each entry is compared with the one before it."""
     for _, files, expected in found.queues():
         yield from entry_problems(5, files, not_growing(entries_of(files, expected)))
 
 
 def not_growing(entries: Iterable[tuple[int, Entry]]) -> Flagged:
-    """Yield those that point to no later record than the one before; empty ones are passed over."""
+    """Yield entries that point to no later record than the entry before; empty entries are skipped."""
     before = -1
     for number, entry in entries:
         if entry.size > 0:
@@ -53,17 +53,17 @@ def not_growing(entries: Iterable[tuple[int, Entry]]) -> Flagged:
 
 
 def check_entries_point_to_their_records(found: Found) -> Iterator[Problem]:
-    """6: each that is not empty."""
+    """6: every entry that is not empty."""
     for queue, files, expected in found.queues():
         yield from entry_problems(6, files, _different(found.reader, queue, entries_of(files, expected)))
 
 
 def difference(queue: MessageQueue, queue_offset: int, entry: Entry, record: Record) -> str:
-    """Say in what an entry differs from the record it points to; empty when it does not."""
+    """Say in words how an entry differs from the record it points to; empty if they agree."""
     message = record.message
     # The tags codes of delay levels are delivery times (CommitLog.checkMessageAndReturnSize).
     is_hash = queue.topic != SCHEDULE_TOPIC and entry.tags_code >= LOWEST_HASH
-    # Those of the timer are due times, or hashes in the entries that a broker made.
+    # The tags codes of the timer are due times, or hashes in entries that a broker made.
     if queue.topic == TIMER_TOPIC and entry.tags_code <= layout.MOST_TAGS_CODE:
         is_hash = False
     differs = {
@@ -78,7 +78,7 @@ def difference(queue: MessageQueue, queue_offset: int, entry: Entry, record: Rec
 
 
 def check_queues_end_in_zeros(found: Found) -> Iterator[Problem]:
-    """7: entries for the records of an append under way are explained by it."""
+    """7: an append under way accounts for the entries of its records."""
     for queue, files, expected in found.queues():
         left: list[int] = []
         for _ in range(LOOKS):
@@ -99,7 +99,7 @@ def _different(reader: StoreReader, queue: MessageQueue, entries: Iterable[tuple
 
 
 def _left_behind(found: Found, queue: MessageQueue, files: ConsumeQueue, max_offset: int) -> list[int]:
-    """Return the entries at and above the queue's max offset that are not zero, and that no append explains."""
+    """Return the nonzero entries at and above the queue's max offset for which no append accounts."""
     state = found.reader.state
     if state is not None:
         max_offset = bounds_of(state, found.slots[queue]).stop
@@ -111,6 +111,6 @@ def _left_behind(found: Found, queue: MessageQueue, files: ConsumeQueue, max_off
     if state is None:
         return [number for number, _ in left]
     under_way = range(state.append_from, state.written_to) if state.append_stage != IDLE else range(0)
-    # Last, because an append that has ended meanwhile has moved it.
+    # Read last: an append that ends meanwhile moves it.
     max_offset = bounds_of(state, found.slots[queue]).stop
     return [number for number, entry in left if number >= max_offset and entry.commit_log_offset not in under_way]

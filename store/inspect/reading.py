@@ -1,18 +1,18 @@
 """Reading: a store as it stands, without locks and without changing a byte.
 
-It may be closed, open in other processes, or one that a RocketMQ broker wrote. Files are opened read-only and not
-mapped (store/files/cold_reads.py), so that a page that the disk cannot read is one more thing found damaged. Nothing is
-made: no lock file, no missing directory. File sizes come from ``store.json``, or off the files of a broker's store.
-A file of another size is read as far as it goes, as recovery will.
+The store may be closed, open in other processes, or written by a RocketMQ broker. Files are opened read-only and not
+mapped (store/files/cold_reads.py): a page that the disk cannot read is then reported as damage instead of killing the
+process. Reading creates nothing: no lock file, no missing directory. File sizes come from ``store.json``, in a broker's
+store from its files. A file of another size is read up to its end, as recovery does.
 
 How far the log goes:
 
-- To ``published_to``, when the runtime file is this boot's and nobody but this library wrote to the store since. What
-  other processes append meanwhile is not looked at.
-- Otherwise to the first zeros above the durable mark of the checkpoint, unless a later file begins with a record: then
-  records, or a blank record, are missing there.
+- To ``published_to``, if the runtime file is of this boot and only this library has written to the store since. Records
+  that other processes append meanwhile are not read.
+- Otherwise to the first zeros above the durable mark of the checkpoint. If a later file begins with a record, records
+  or a blank record are missing at those zeros, and the log goes on.
 
-What is no record is stepped over, by looking for the next one. What is no record and has none behind it is the tail.
+Bytes that are not a record are skipped, up to the next record. Without a next record they are the tail.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from rmqclient.store.settings.store_settings import StoreSettings
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _PRE_BLANK = Entry(*layout.PRE_BLANK_ENTRY)
 _AT_ONCE = 1_024
-"""So many entries are read by one call."""
+"""Entries that one call reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +64,23 @@ class Log:
     """What one walk over the commit log found, without the records."""
 
     end: int
-    """Behind the last record, blank record or damaged range."""
+    """The end of the last record, blank record or damaged range."""
     damaged: list[Quarantined] = field(default_factory=list)
     tail: Tail | None = None
     blanks: list[tuple[int, int]] = field(default_factory=list)
     """Offset and size of every blank record."""
     full: list[int] = field(default_factory=list)
-    """Where a record ends exactly with its file."""
+    """Commit log offsets at which a record and its file both end."""
     numbers: dict[MessageQueue, range] = field(default_factory=dict)
-    """From the lowest to the highest queue offset of a record that has an entry."""
+    """For each queue, from the lowest to the highest queue offset of a record that has an entry."""
 
 
 class StoreReader:
-    """The files of one store, and how far they were filled when it was made. Use :func:`open_reader`.
+    """The files of one store, and how far they were filled when the reader was made. Use :func:`open_reader`.
 
-    ``state`` is None when the runtime file is not to be believed. It is mapped read-only: its words must not be
-    written, nor its mutexes taken. ``begin`` and ``limit`` are the commit log offsets between which anything is looked
-    at; below ``trusted_to`` everything must be whole.
+    ``state`` is None if the runtime file cannot be trusted. It is mapped read-only: do not write its words or take its
+    mutexes. The reader reads the log from ``begin`` to ``limit``, two commit log offsets; below ``trusted_to``
+    everything must be undamaged.
     """
 
     def __init__(self, root: Path, settings: StoreSettings, state: SharedState | None) -> None:
@@ -104,7 +104,7 @@ class StoreReader:
             self.limit = max(self.trusted_to, self._bases[-1] + self.log_files.file_bytes if self._bases else 0)
 
     def steps(self) -> Iterator[Step]:
-        """Yield what stands in the log from its begin to its end, each with its commit log offset."""
+        """Yield each step of the log from its begin to its end, with its commit log offset."""
         offset = self.begin
         while offset < self.limit:
             offset = max(offset, self._begin_now())
@@ -145,7 +145,7 @@ class StoreReader:
         return log
 
     def outcome(self, offset: int) -> Outcome:
-        """Return what stands at an offset of the log, which may be any number."""
+        """Return what is at an offset of the log; any number may be given."""
         try:
             return self._records.outcome(offset)
         except FileNotFoundError:
@@ -159,7 +159,7 @@ class StoreReader:
         return self.log_files.path(base), offset - base
 
     def _begin_now(self) -> int:
-        """Return where the log begins; retention moves it on while a store is open, and wants the blocks back."""
+        """Return where the log begins now. If retention moved it, let go of the removed files, to free their blocks."""
         begin = self.state.min_offset if self.state is not None else self.begin
         if begin != self.begin:
             self.begin = begin
@@ -167,7 +167,7 @@ class StoreReader:
         return begin
 
     def _no_record(self, offset: int, outcome: Outcome) -> Quarantined | Tail | None:
-        """Say what that is at ``offset`` which is neither a record nor a blank record; None for the end of the log."""
+        """Return the damage or the tail at an offset without a record or blank record; None at the end of the log."""
         resumed = self._next_record(offset, outcome)
         if resumed is not None:
             return Quarantined(offset, resumed, describe(outcome))
@@ -186,15 +186,15 @@ class StoreReader:
 def open_reader(root: Path) -> StoreReader:
     """Look at the store in ``root`` as it stands now.
 
-    Raises StoreUnusable when there is none, ConfigMismatch for one of another version, OSError when it is not readable.
+    Raises StoreUnusable if there is none, ConfigMismatch for one of another version, OSError if it cannot be read.
     """
     return StoreReader(root, settings_of(root), _shared_state(root))
 
 
 def settings_of(root: Path) -> StoreSettings:
-    """Return the fixed settings of a store: from ``store.json``, or off the files of one that a broker made.
+    """Return the fixed settings of a store: from ``store.json``, or from the file sizes of a store that a broker made.
 
-    Raises StoreUnusable when there is none, ConfigMismatch for one of another version.
+    Raises StoreUnusable if there is none, ConfigMismatch for one of another version.
     """
     if not root.is_dir():
         raise StoreUnusable(f"{root} is not a directory: give the directory of a store")
@@ -210,12 +210,12 @@ def settings_of(root: Path) -> StoreSettings:
 
 
 def set_bytes(files: FileQueue, start: int) -> tuple[int, int] | None:
-    """Return the first and the last byte at or above ``start`` that is not zero, None when all are."""
+    """Return the first and the last nonzero byte at or above ``start``; None if all are zero."""
     first = last = -1
     for base in files.bases():
         if base + files.file_bytes <= start:
             continue
-        with suppress(FileNotFoundError, StoreCorrupt):  # which `damaged_files` tells
+        with suppress(FileNotFoundError, StoreCorrupt):  # `damaged_files` reports it
             for at, part in files.set_parts(base, max(0, start - base), files.file_bytes):
                 last = base + at + len(part.rstrip(b"\0")) - 1
                 first = first if first >= 0 else base + at + len(part) - len(part.lstrip(b"\0"))
@@ -223,14 +223,14 @@ def set_bytes(files: FileQueue, start: int) -> tuple[int, int] | None:
 
 
 def of_another_size(files: FileQueue, start: int, end: int | None = None) -> Iterator[StoreCorrupt]:
-    """Yield an error for each file that begins from ``start`` to ``end`` and has not the size that all have."""
+    """Yield an error for each file that begins from ``start`` to ``end`` and is not of the right size."""
     for base, odd in odd_files_of(files):
         if base >= start and (end is None or base < end):
             yield StoreCorrupt(odd.path, odd.size, f"the file has {odd.size} bytes instead of {odd.right_size}")
 
 
 def damaged_files(files: FileQueue, start: int) -> Iterator[StoreCorrupt]:
-    """Yield an error for each file at or above ``start`` that has another size than all have, or cannot be read."""
+    """Yield an error for each file at or above ``start`` that is not of the right size or cannot be read."""
     yield from of_another_size(files, start)
     for base in files.bases():
         if base >= start:
@@ -244,7 +244,7 @@ def damaged_files(files: FileQueue, start: int) -> Iterator[StoreCorrupt]:
 
 
 def entries_of(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, Entry]]:
-    """Yield (queue offset, entry) for those of ``wanted`` whose file can be read."""
+    """Yield (queue offset, entry) for each entry of ``wanted`` whose file can be read."""
     for _, part in _by_file(queue, wanted):
         for start in range(part.start, part.stop, _AT_ONCE):
             with suppress(FileNotFoundError, StoreCorrupt):
@@ -252,7 +252,7 @@ def entries_of(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, Entry]
 
 
 def without_file(queue: ConsumeQueue, wanted: range) -> Iterator[range]:
-    """Yield those of ``wanted`` that have no file."""
+    """Yield the ranges of ``wanted`` whose file is missing."""
     start = wanted.start
     for _, part in _by_file(queue, wanted):
         if part.start > start:
@@ -265,7 +265,7 @@ def without_file(queue: ConsumeQueue, wanted: range) -> Iterator[range]:
 def entries_below(queue: ConsumeQueue, begin: int, end: int) -> range:
     """Return the queue offsets from the first to the last entry for records between two commit log offsets.
 
-    By the files alone; entries without holes are not assumed.
+    Uses the files only; there may be holes between the entries.
     """
     stop = _stop_below(queue, end)
     for number, entry in entries_of(queue, range(stop)):
@@ -288,7 +288,7 @@ def _stop_below(queue: ConsumeQueue, end: int) -> int:
 
 
 def _by_file(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, range]]:
-    """Yield (first entry, part of ``wanted``) for the files that are there."""
+    """Yield (first entry, part of ``wanted``) for each file that exists."""
     for base in queue.files.bases():
         first = base // _ENTRY.size
         part = range(max(wanted.start, first), min(wanted.stop, first + queue.entries_per_file))
@@ -309,7 +309,7 @@ def _count(log: Log, record: Record) -> None:
 
 
 def _sizes_of_files(root: Path) -> StoreSettings:
-    """Read the fixed settings off the files of a store that has none recorded."""
+    """Return the fixed settings of a store without ``store.json``, from the sizes of its files."""
     usual = StoreConfig()
     log_bytes, queue_bytes = usual_sizes(root)
     entries = queue_bytes // _ENTRY.size
@@ -326,7 +326,7 @@ def _shared_state(root: Path) -> SharedState | None:
     state = shared_state.leftover(root, writable=False)
     try:
         return state if state is not None and believable(state, root) else None
-    except FileNotFoundError:  # without a lock file nobody can tell who used the store last
+    except FileNotFoundError:  # without a lock file the last user of the store is unknown
         return None
 
 

@@ -19,7 +19,7 @@ TIMER_WORDS = (layout.TIMER_HEADER.at["done_to"], layout.TIMER_HEADER.at["cleari
 
 
 def check_committed_offsets(found: Found) -> Iterator[Problem]:
-    """8: a move whose owner died stays as it is until the next acknowledgement, so a short one is no problem."""
+    """8: a move whose owner died stays until the next acknowledgement, so a short one is no problem."""
     for state, slot in _group_slots(found):
         problem = ""
         for _ in range(LOOKS):
@@ -32,9 +32,9 @@ def check_committed_offsets(found: Found) -> Iterator[Problem]:
 
 
 def move_problem(committed_offset: int, advance_to: int, min_offset: int = 0) -> str:
-    """Say what is wrong with a move of ``committed_offset``; empty when nothing is.
+    """Say what is wrong with a move of ``committed_offset``; empty if nothing is.
 
-    Over messages that were removed, up to ``min_offset``, it may be a move of any length.
+    Over removed messages, those below ``min_offset``, a move may have any length.
     """
     if committed_offset > advance_to:
         return f"advance_to {advance_to} is below committed_offset {committed_offset}"
@@ -44,7 +44,7 @@ def move_problem(committed_offset: int, advance_to: int, min_offset: int = 0) ->
 
 
 def check_acknowledged_messages(found: Found) -> Iterator[Problem]:
-    """9: a bit left for a finished message reads as one for a message 2,048 later, which nobody can have taken."""
+    """9: a bit left of a finished message looks like that of a message 2,048 later, which no member can have taken."""
     for state, slot in _group_slots(found):
         problem = ""
         for _ in range(LOOKS):
@@ -58,7 +58,7 @@ def check_acknowledged_messages(found: Found) -> Iterator[Problem]:
 
 
 def bits_problem(committed_offset: int, bits: int, max_offset: int) -> str:
-    """Say what is wrong with an acknowledgement bitmap; empty when nothing is."""
+    """Say what is wrong with an acknowledgement bitmap; empty if nothing is."""
     for offset in range(max(committed_offset, max_offset), committed_offset + layout.ACK_WINDOW):
         if bits >> offset % layout.ACK_WINDOW & 1:
             finished = offset - layout.ACK_WINDOW
@@ -67,7 +67,7 @@ def bits_problem(committed_offset: int, bits: int, max_offset: int) -> str:
 
 
 def check_frontiers(found: Found) -> Iterator[Problem]:
-    """10: each is read after the one that must not be above it, and none falls below a place that another has seen."""
+    """10: each frontier is read after those that must not be above it, and never falls below their values."""
     if found.reader.state is None:
         return
     names = ("flushed_to", "published_to", "written_to")
@@ -79,7 +79,7 @@ def check_frontiers(found: Found) -> Iterator[Problem]:
 
 
 def check_timer(found: Found) -> Iterator[Problem]:
-    """13: the queue is looked at last, because an append may have moved it meanwhile."""
+    """13: the queue's max offset is read last, because an append may move it meanwhile."""
     state, slot = found.reader.state, found.slots.get(TIMER_QUEUE)
     if state is None:
         return
@@ -91,9 +91,9 @@ def check_timer(found: Found) -> Iterator[Problem]:
 
 
 def timer_problem(done_to: int, clearing_to: int, set_to: int, max_offset: int) -> str:
-    """Say what is wrong with the timer's bits, the last of which is set below ``set_to``; empty when nothing is."""
+    """Say what is wrong with the timer's bits, the last set one of which is below ``set_to``; empty if nothing is."""
     if done_to % WORD or clearing_to % WORD:
-        return f"done_to {done_to} or clearing_to {clearing_to} is no multiple of {WORD}"
+        return f"done_to {done_to} or clearing_to {clearing_to} is not a multiple of {WORD}"
     if not done_to <= clearing_to <= max_offset:
         return f"done_to {done_to}, clearing_to {clearing_to} and the max offset {max_offset} are not in this order"
     if set_to > max_offset:

@@ -28,7 +28,7 @@ Groups (:mod:`rmqclient.store.runtime.group_table`):
 8. ``committed_offset <= advance_to``, and they are equal unless an owner died while moving it.
 9. No bit of ``acknowledged`` is set for a message below ``committed_offset``.
 
-Neither is said of a group that a seek moves just now, or whose seek died and waits for the next owner.
+Neither is checked for a group that is being moved by a seek, or whose seek died and waits for the next owner.
 
 Timer (:mod:`rmqclient.store.waiting.timer_bits`):
 
@@ -46,12 +46,12 @@ Runtime file (:mod:`rmqclient.store.runtime.shared_state`):
 
 10. ``flushed_to <= published_to <= written_to`` whenever the append mutex is free and the stage is idle.
 
-The frontiers are those of the runtime file when it is to be believed (:mod:`rmqclient.store.inspect.reading`). In any
-other store the log says what must be there: it ends behind its last record, and each record has its entry; 8 to 10 and
-13 then hold, because there is nothing that they are about.
+The frontiers are those of the runtime file if it can be trusted (:mod:`rmqclient.store.inspect.reading`). In any other
+store the log decides: it ends after its last record, and each record must have its entry. 8 to 10 and 13 then
+have nothing to check.
 
-Other processes may append meanwhile. What was published at the start is checked, and bytes above that are a problem
-only if no append explains them, neither one that has returned nor one that is under way or was interrupted.
+Other processes may append meanwhile. Everything published at the start is checked. Bytes above that are a problem only
+if no append accounts for them, whether it has returned, is under way or was interrupted.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _OTHER_PLACE = reason(FOUND["BAD_OFFSET"])
 
 
 def verify(root: Path) -> list[Problem]:
-    """Check every invariant of the store in ``root``; return what does not hold, by invariant and place.
+    """Check every invariant of the store in ``root``; return the problems, sorted by invariant and place.
 
     Raises as :func:`rmqclient.store.inspect.reading.open_reader`.
     """
@@ -88,7 +88,7 @@ def verify(root: Path) -> list[Problem]:
         found = look(reader)
         problems = sorted(problem for check in CHECKS.values() for problem in check(found))
         if not problems or removals == _removals(reader.state):
-            break  # otherwise retention has removed files meanwhile
+            break  # otherwise retention removed files meanwhile: look again
     return problems
 
 
@@ -100,7 +100,7 @@ def check_log_is_whole(found: Found) -> Iterator[Problem]:
     reader, log = found.reader, found.log
     for bad in log.damaged:
         if bad.reason != _OTHER_PLACE:
-            yield Problem(1, *reader.place(bad.start), f"{bad.reason}: {bad.end - bad.start} bytes are no record")
+            yield Problem(1, *reader.place(bad.start), f"{bad.reason}: {bad.end - bad.start} bytes are not a record")
     for error in of_another_size(reader.log_files, 0, reader.log_files.base_of(log.end)):
         yield Problem(1, error.path, error.position, error.reason)
     for offset, size in log.blanks:
@@ -112,18 +112,20 @@ def check_log_is_whole(found: Found) -> Iterator[Problem]:
             path, position = reader.place(end - 1)
             yield Problem(1, path, position + 1, "the file ends without a blank record")
     if reader.state is not None and log.end != reader.limit:
-        yield Problem(1, *reader.place(reader.limit), f"published_to is inside of a record that ends at {log.end}")
+        yield Problem(1, *reader.place(reader.limit), f"published_to is inside a record that ends at {log.end}")
 
 
 def check_records_stand_where_they_say(found: Found) -> Iterator[Problem]:
-    """2: records that stand elsewhere were stepped over, as one range."""
+    """2: misplaced records were skipped as one damaged range."""
     for bad in found.log.damaged:
         if bad.reason == _OTHER_PLACE:
-            yield Problem(2, *found.reader.place(bad.start), f"{bad.reason}: {bad.end - bad.start} bytes are no record")
+            yield Problem(
+                2, *found.reader.place(bad.start), f"{bad.reason}: {bad.end - bad.start} bytes are not a record"
+            )
 
 
 def check_log_ends_in_zeros(found: Found) -> Iterator[Problem]:
-    """3: bytes below ``written_to`` are explained while an append is under way."""
+    """3: an append under way accounts for bytes below ``written_to``."""
     reader, tail, files = found.reader, found.log.tail, found.reader.log_files
     if tail is not None:
         yield Problem(3, *reader.place(tail.start), f"{tail.reason}: no record follows")
@@ -138,14 +140,14 @@ def check_log_ends_in_zeros(found: Found) -> Iterator[Problem]:
             return
     if span is not None:
         first, last = span
-        yield Problem(3, *reader.place(max(first, explained_to)), f"not zero, up to commit log offset {last}")
+        yield Problem(3, *reader.place(max(first, explained_to)), f"nonzero bytes up to commit log offset {last}")
 
 
 # --- index ----------------------------------------------------------------------------------------
 
 
 def check_index_chains(found: Found) -> Iterator[Problem]:
-    """11: a slot may be one ahead of the header, when somebody has just written its entry or died over it."""
+    """11: a slot may be one ahead of the header: a process has just written its entry, or died after that."""
     for file in _index_files(found):
         numbers = file.header.next_number
         for slot in range(file.slots):
@@ -159,7 +161,7 @@ def check_index_chains(found: Found) -> Iterator[Problem]:
 
 
 def check_index_entries_point_to_their_records(found: Found) -> Iterator[Problem]:
-    """12: each whose record is still in the log, and not in a damaged part of it."""
+    """12: every entry whose record is still in the log and not in a damaged part."""
     reader = found.reader
     damaged = [range(bad.start, bad.end) for bad in found.log.damaged]
     for file in _index_files(found):
@@ -180,18 +182,18 @@ def check_index_entries_point_to_their_records(found: Found) -> Iterator[Problem
 
 
 def check_compacted_entries(found: Found) -> Iterator[Problem]:
-    """14: of each file, header and entries."""
+    """14: header and entries of each file."""
     ends = {queue: bounds.stop for queue, bounds in found.entries.items()}
     return (Problem(14, *told) for told in compacted_checks.entry_problems(found.reader.root, ends))
 
 
 def check_compacted_records(found: Found) -> Iterator[Problem]:
-    """15: of each file, the records of its whole entries."""
+    """15: the records of the undamaged entries of each file."""
     return (Problem(15, *told) for told in compacted_checks.record_problems(found.reader.root))
 
 
 def check_compacted_keys(found: Found) -> Iterator[Problem]:
-    """16: of each file, over its whole records."""
+    """16: the keys of the undamaged records of each file."""
     return (Problem(16, *told) for told in compacted_checks.key_problems(found.reader.root))
 
 
@@ -224,7 +226,7 @@ def _removals(state: SharedState | None) -> int:
 
 
 def _index_files(found: Found) -> Iterator[IndexFile]:
-    """Map each index file; one that cannot be mapped, or was removed meanwhile, is made again when it is needed."""
+    """Map each index file. One that is missing or cannot be mapped is left out: it is made again when it is needed."""
     files = found.reader.index_files
     for path in files.paths():
         with suppress(FileNotFoundError, StoreCorrupt):
@@ -232,7 +234,7 @@ def _index_files(found: Found) -> Iterator[IndexFile]:
 
 
 def _append_end(state: SharedState) -> int:
-    """Return the exclusive end of what appends explain: of the published records, or of an append under way."""
+    """Return the exclusive end of the bytes that appends account for: published records, or an append under way."""
     under_way = state.written_to if state.append_stage != IDLE else 0
-    # Last, because an append that has ended meanwhile has moved it.
+    # Read last: an append that ends meanwhile moves it.
     return max(under_way, state.published_to)

@@ -1,10 +1,10 @@
-"""View: where somebody who only reads finds the records of a store, whatever lies under them.
+"""View: read access to the records of a store, whether its files are local or elsewhere.
 
 :class:`LocalView` reads the files of a store directory as they stand: closed, open in other processes, or a RocketMQ
 broker's. It takes no lock and changes no byte. Copies elsewhere have views of their own, with the same methods.
 
-How far a queue goes is settled by its entries, each of which was written behind its record, and in a store that is open
-by ``published_to``: nothing beyond is looked at.
+A queue ends with its last entry; each entry was written after its record. In an open store nothing beyond
+``published_to`` is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rmqclient.store.message_queue import MessageQueue
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _MAPPED_FILES = 64
 _RECORD_HEAD_BYTES = 4_096
-"""Enough to see most records whole."""
+"""Bytes that hold most records whole."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | Mapping
 
@@ -74,7 +74,7 @@ class View(Protocol):
 class LocalView:
     """The store in the directory ``root``.
 
-    Raises StoreUnusable when there is none, ConfigMismatch for one of another version.
+    Raises StoreUnusable if there is none, ConfigMismatch for one of another version.
     """
 
     def __init__(self, root: Path) -> None:
@@ -99,7 +99,7 @@ class LocalView:
         try:
             stop = consume_queue.end_below(log.stop)
             start = consume_queue.begin(log.start)
-        except FileNotFoundError:  # removed between the look at the directory and that at the file
+        except FileNotFoundError:  # removed after the directory was listed
             return self.offsets(queue)
         return range(min(start, stop), stop)
 
@@ -131,12 +131,12 @@ def entry_at(view: View, queue: MessageQueue, queue_offset: int) -> Entry:
 
 
 def offset_by_time(view: View, queue: MessageQueue, known: range, timestamp_ms: int) -> int:
-    """Return the first of the ``known`` queue offsets whose message was stored at a time or later, or their end."""
+    """Return the first of the ``known`` queue offsets whose message was stored at or after a time; else their end."""
     return first_offset(known, lambda offset: store_timestamp_of(view, queue, offset, known.stop) >= timestamp_ms)
 
 
 def first_offset(known: range, is_behind: Callable[[int], bool]) -> int:
-    """Return the first of ``known`` for which ``is_behind`` is true, or their end; it is true for all that follow."""
+    """Return the first of ``known`` for which ``is_behind`` is true, or their end; once true it must stay true."""
     low, high = known.start, known.stop
     while low < high:
         middle = (low + high) // 2
@@ -148,7 +148,7 @@ def first_offset(known: range, is_behind: Callable[[int], bool]) -> int:
 
 
 def store_timestamp_of(view: View, queue: MessageQueue, queue_offset: int, end: int) -> int:
-    """Return when a message, or the next whole one below ``end``, was stored, in ms; after all times without one."""
+    """Return when the message or the next readable one below ``end``, was stored, in ms; else a time after all."""
     for offset in range(queue_offset, end):
         entry = entry_at(view, queue, offset)
         part = view.log(entry.commit_log_offset, max(entry.size, _RECORD_HEAD_BYTES))

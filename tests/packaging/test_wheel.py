@@ -44,24 +44,14 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def wheel(sdist: Path) -> Path:
-    """Build a wheel from the source distribution; without optimising, which takes a minute more."""
-    recipe = sdist / "setup.py"
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build a wheel from a copy of the source distribution; without optimising, which takes a minute more."""
+    sources = shutil.copytree(sdist, tmp_path_factory.mktemp("wheel") / "sources")
+    recipe = sources / "setup.py"
     recipe.write_text(recipe.read_text(encoding="utf-8").replace('"-O3"', '"-O0"'), encoding="utf-8")
-    run(
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-build-isolation",
-        "--no-deps",
-        "--no-index",
-        "-w",
-        "dist",
-        ".",
-        cwd=sdist,
-    )
-    (built,) = (sdist / "dist").iterdir()
+    command = (sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index")
+    run(*command, "-w", "dist", ".", cwd=sources)
+    (built,) = (sources / "dist").iterdir()
     return built
 
 

@@ -24,7 +24,7 @@ FAULTS = [
     Fault(
         name="a comparison that fails is only false",
         file="rmqclient/filters/sql92.py",
-        old='    raise _CannotCompareError(f"{text!r} is no integer of {bits} bits")\n',
+        old='    raise _CannotCompareError(f"{text!r} is not an integer of {bits} bits")\n',
         new="    return 1 << 64\n",
         tests="tests/unit/filters/test_sql92.py",
         select="slow_evaluator",

@@ -398,7 +398,7 @@ def test_a_store_that_was_not_recovered_after_a_power_cut_is_not_archived_with_h
     # Given a store as of a broker, of which one entry did not reach the disk
     copy = COPIES["as of a broker"](written_store(root), tmp_path / "copy")
     overwrite(copy / "consumequeue" / "orders" / "0" / f"{0:020d}", 5 * 20, bytes(20))
-    with pytest.raises(StoreCorrupt, match="entry 5 is not there"):
+    with pytest.raises(StoreCorrupt, match="entry 5 is missing"):
         archive(copy, str(target))
     assert rows(ArchivedView(str(target))) == []
     with open_store(copy, housekeeping=False):
@@ -435,7 +435,7 @@ def test_a_store_that_lost_in_a_power_cut_what_is_archived_is_not_taken_for_the_
     assert archive(copy, str(target)).uploaded_bytes == 0
     overwrite(copy / "commitlog" / f"{newest:020d}", FILE - 5_000, b"other bytes")
     before = state_of_files(target)
-    with pytest.raises(ArchiveMismatch, match=f"has another commitlog/{newest:020d}: .* lost what it had"):
+    with pytest.raises(ArchiveMismatch, match=f"has another commitlog/{newest:020d}: .* has lost data"):
         archive(copy, str(target))
     assert state_of_files(target) == before
 
@@ -447,7 +447,7 @@ def test_a_store_is_no_place_for_an_archive(store: MessageStore, root: Path, tmp
     with open_store(tmp_path / "other", SMALL, housekeeping=False) as other:
         more(other, 10)
         before = state_of_files(other.root)
-        with pytest.raises(ArchiveMismatch, match="has a commitlog, so it is no archive but perhaps a store"):
+        with pytest.raises(ArchiveMismatch, match="has a commitlog, so it is not an archive but perhaps a store"):
             archive(root, str(other.root))
         assert state_of_files(other.root) == before
 

@@ -38,8 +38,8 @@ def store(root: Path) -> Iterator[MessageStore]:
 @pytest.mark.parametrize(
     ("url", "options", "reason"),
     [
-        ("s3://AKIA:hush-hush@bucket/x?colour=red", {}, "option 'colour' is none of S3's: access_key"),
-        ("s3://bucket/x", {"secret_key": "hush-hush", "anonymous": "perhaps"}, "is true or false, not 'perhaps'"),
+        ("s3://AKIA:hush-hush@bucket/x?colour=red", {}, "option 'colour' is not one of S3's: access_key"),
+        ("s3://bucket/x", {"secret_key": "hush-hush", "anonymous": "perhaps"}, "must be true or false, not 'perhaps'"),
         ("s3://AKIA:hush-hush@/x", {}, "names no bucket"),
         ("nosuch://AKIA:hush-hush@host/x?token=hush-hush", {}, "nosuch"),
         ("nosuch://host/x", {"password": "hush-hush"}, "nosuch"),

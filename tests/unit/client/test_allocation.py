@@ -300,7 +300,7 @@ def test_queues_that_a_function_of_ones_own_gives_to_nobody_are_known() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ({"z": []}, "'z', which is no member"),
+        ({"z": []}, "'z', which is not a member"),
         ({"a": [MessageQueue("t", 9)]}, "which does not exist"),
         ({"a": queues_of("t", 1), "b": queues_of("t", 1)}, "queue 0 of t twice, to 'a' and to 'b'"),
         ({"a": queues_of("t", 1) * 2}, "queue 0 of t twice, to 'a' and to 'a'"),
@@ -370,7 +370,7 @@ def test_what_is_given_twice_counts_once() -> None:
 
 
 def test_an_unknown_strategy_is_refused_with_the_names_of_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"no allocation strategy 'random': there is 'averaged', 'circle'"):
+    with pytest.raises(ValueError, match=r"no allocation strategy 'random': choose one of 'averaged', 'circle'"):
         allocate("random", ["a"], queues_of("t", 1))
 
 

@@ -143,7 +143,7 @@ def test_a_damaged_record_is_stepped_over_with_a_sentence(copy: Path) -> None:
     lines, damages = dumped(copy)
     assert offsets(lines) == [other for other, _ in every if other != offset]
     place = f"{log_path(copy, offset // FILE_BYTES)}, byte {offset % FILE_BYTES}"
-    assert damages == [f"{place}: {record.size} bytes are damaged (the CRC of the record does not match): stepped over"]
+    assert damages == [f"{place}: {record.size} bytes are damaged (the CRC of the record does not match): skipped"]
 
 
 def test_a_file_is_stepped_over_when_it_is_missing(copy: Path) -> None:
@@ -303,7 +303,7 @@ def test_damage_in_a_commit_log_file_is_told_and_stepped_over(written: Path, tmp
     overwrite(log_path(root, 0), whole[5]["position"] + 90, b"\xff\x00\xff")
     lines, (damage,) = dumped_file(log_path(root, 0))
     assert lines == whole[:5] + whole[6:]
-    assert f"byte {whole[5]['position']}: {whole[5]['size']} bytes are no record" in damage
+    assert f"byte {whole[5]['position']}: {whole[5]['size']} bytes are not a record" in damage
 
 
 def test_a_consume_queue_file_gives_its_entries(written: Path) -> None:
@@ -356,7 +356,7 @@ def test_every_file_of_a_store_is_known_and_no_other(written: Path, tmp_path: Pa
     paths = [path for path in written.rglob("*") if path.is_file() and path.name != "lock"]
     assert all(dumped_file(path)[0] for path in paths if any(path.read_bytes()))
     (tmp_path / "other").write_bytes(b"text")
-    with pytest.raises(StoreUnusable, match="is no file of a store by its place and name"):
+    with pytest.raises(StoreUnusable, match="is not a file of a store, by its place and name"):
         dumped_file(tmp_path / "other")
     (tmp_path / "checkpoint").write_bytes(b"short")
     done = run("dump", tmp_path / "checkpoint")
