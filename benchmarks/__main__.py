@@ -43,13 +43,13 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice([*BENCHMARKS, RENDER]), metavar="[NAME]...")
 @click.option("--quick", is_flag=True, help="Some seconds each; the results go into a directory of their own.")
-@click.option("--directory", type=_DIRECTORY, help="Work inside of it.  [default: a temporary one, on a disk]")
+@click.option("--directory", type=_DIRECTORY, help="Work in it.  [default: a temporary one, on a disk]")
 @click.option("--results", type=_DIRECTORY, default=report.RESULTS, help="Where results are.  [default: with the code]")
 @click.option("--page", type=click.Path(path_type=Path), default=report.PAGE, help="What `render` writes.")
 def main(names: tuple[str, ...], *, quick: bool, directory: Path | None, results: Path, page: Path) -> None:
-    """Run the benchmarks of these names; all without a name.
+    """Run the named benchmarks; without a name, all.
 
-    The name render writes docs/results/benchmarks.md from the results of the last full runs.
+    The name "render" writes docs/results/benchmarks.md from the results of the last full runs.
     """
     console = Console()
     if quick:
@@ -65,13 +65,13 @@ def main(names: tuple[str, ...], *, quick: bool, directory: Path | None, results
 
 
 def render(results: Path, page: Path) -> None:
-    """Write the page from the results that are there, in the order of the benchmarks."""
+    """Write the page from the existing results, in the order of the benchmarks."""
     paths = [path for name in BENCHMARKS if (path := results / f"{name}.json").exists()]
     page.write_text(report.page([report.read(path) for path in paths]), encoding="utf-8")
 
 
 def _working_directory(directory: Path | None) -> tempfile.TemporaryDirectory[str]:
-    """Make a directory, removed at the end; by default where files are on a disk, as those of a store should be."""
+    """Make a directory that is removed at the end; by default on a disk, where stores belong."""
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
         parent = directory

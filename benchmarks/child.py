@@ -1,8 +1,8 @@
-"""Child: one function run in a fresh interpreter, which is told when to begin.
+"""Child: one function run in a fresh interpreter, which begins at a signal.
 
-The function gets ``begin`` as its first argument and calls it when it is prepared; the call returns when the parent
-lets it go. So several children begin within some tens of microseconds of each other, and nobody pays for the
-interpreter's start or for what another measurement left in memory.
+The function gets ``begin`` as its first argument and calls it when it is ready; the call returns when the parent gives
+the signal. So several children begin within some tens of microseconds of each other. No figure includes the start of an
+interpreter or suffers from memory that another measurement used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COMMAND = "from benchmarks.child import main; main()"
 
 
 class Child(Generic[T]):
-    """A started process. ``function`` is at the top of a module; arguments and result can be pickled."""
+    """A started process. ``function`` must be at the top level of a module; arguments and result must be picklable."""
 
     def __init__(self, function: Callable[Concatenate[Begin, P], T], *arguments: P.args, **named: P.kwargs) -> None:
         self._name = f"{function.__module__}.{function.__qualname__}"
@@ -40,17 +40,17 @@ class Child(Generic[T]):
         self._to_child.flush()
 
     def wait_until_ready(self) -> None:
-        """Return when the function has called ``begin``. Raises RuntimeError when it failed before."""
+        """Wait until the function calls ``begin``. Raises RuntimeError if it fails before."""
         if self._from_child.read(1) != _READY:
             self._give_up()
 
     def begin(self) -> None:
-        """Let the function go on."""
+        """Let the function continue."""
         self._to_child.write(_READY)
         self._to_child.flush()
 
     def result(self) -> T:
-        """Wait for the function to return. Raises RuntimeError when it failed; its traceback is on standard error."""
+        """Wait for the function to return. Raises RuntimeError if it failed; its traceback is on standard error."""
         try:
             result: T = pickle.load(self._from_child)
         except EOFError:
@@ -75,15 +75,15 @@ def together(*children: Child[T]) -> list[T]:
 
 
 def alone(child: Child[T]) -> T:
-    """Return the result of one child that runs by itself."""
+    """Run one child alone and return its result."""
     return together(child)[0]
 
 
 def main() -> None:
-    """Run in the child: the function comes on standard input and the result leaves on standard output."""
+    """Run in the child: read the function from standard input, write its result to standard output."""
     source = sys.stdin.buffer
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")  # its end tells that a traceback is out, so it stays open
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the function prints is no answer
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")  # its end marks the end of a traceback, so it stays open
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of the function must not mix with the result
     function, arguments, named = pickle.load(source)
     result: Any = function(lambda: _wait(source, answers), *arguments, **named)
     pickle.dump(result, answers)

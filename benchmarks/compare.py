@@ -1,4 +1,4 @@
-"""Compare: the benchmarks of this checkout and of another one, in turns.
+"""Compare: the benchmarks of this checkout and another one, in turns.
 
 ::
 
@@ -6,8 +6,8 @@
 
 The other checkout needs an environment of its own (``make install`` there). Each turn runs every benchmark once in both
 checkouts, and the checkout that goes first changes with each turn. A ratio is taken within a turn, this checkout to the
-other one, so that a disturbance of the machine meets both. Figures of a peer, which no change of ours can move, show
-how much the machine itself varies.
+other one, so that a disturbance of the machine affects both. Figures of a peer, which our changes cannot move, show how
+much the machine itself varies.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _one_turn(checkouts: tuple[Path, Path], names: Sequence[str], *, reverse: bo
 
 
 def _figures(checkout: Path, name: str) -> dict[Key, Figure]:
-    """Run one benchmark, its quick form, with the environment of a checkout."""
+    """Run the quick form of one benchmark in the environment of a checkout."""
     with tempfile.TemporaryDirectory(prefix="rmq-compare-") as results:
         command = [str(_python(checkout)), "-m", "benchmarks", name, "--quick", "--results", results]
         subprocess.run(command, cwd=checkout, check=True, stdout=subprocess.DEVNULL)
@@ -71,7 +71,7 @@ def _figures(checkout: Path, name: str) -> dict[Key, Figure]:
 
 
 def _python(checkout: Path) -> Path:
-    """Return the interpreter of a checkout. Raises ClickException when its environment is not made."""
+    """Return the interpreter of a checkout. Raises ClickException if it has no environment."""
     python = checkout / ".venv" / "bin" / "python"
     if not python.exists():
         raise click.ClickException(f"{checkout} has no environment: run `make install` there")

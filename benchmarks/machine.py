@@ -1,4 +1,4 @@
-"""Machine: what a result has to name so that somebody else can compare theirs with it."""
+"""Machine: the facts about a machine that make results comparable."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Machine:
 
     cpu: str
     cores: int
-    """Those that this process may use."""
+    """CPUs that this process may use."""
 
     memory_gib: float
     kernel: str
     python: str
     file_system: str
-    """Of the directory that was worked in."""
+    """File system of the working directory."""
 
     def __str__(self) -> str:
         cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
@@ -56,7 +56,7 @@ def file_system(directory: Path) -> str:
 
 
 def commit() -> str:
-    """Return the commit that the working tree is at, with ``+`` when tracked files differ from it."""
+    """Return the commit of the working tree, with ``+`` if tracked files differ from it."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
         return head + "+" * bool(_git("status", "--porcelain", "--untracked-files=no"))

@@ -1,7 +1,7 @@
-"""Measure: figures, the targets they are held against, and the pages that they are written to.
+"""Measure: figures and their targets.
 
-Everything is measured several times, in turns with what it is compared with, so that a disturbance of the machine meets
-both; a figure keeps every value. A ratio is taken within each turn and only then becomes a median.
+Everything is measured several times, in turns with the thing that it is compared with, so that a disturbance of the
+machine affects both. A figure keeps every value. A ratio is taken within each turn; the median is taken of the ratios.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Size(enum.Enum):
     """How long a benchmark runs."""
 
     FULL = "full"  #: for docs/results/benchmarks.md
-    QUICK = "quick"  #: some seconds, to see whether a change is worth the full run
-    SMALLEST = "smallest"  #: as little as shows that it works
+    QUICK = "quick"  #: some seconds, to see whether a change deserves the full run
+    SMALLEST = "smallest"  #: as little as possible, to show that the benchmark works
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure should be."""
+    """The value that a figure should reach."""
 
     limit: float
     at_least: bool
@@ -57,7 +57,7 @@ class Figure:
 
     name: str
     case: str
-    """What distinguishes it from the others of its name: ``100 B``, ``8 processes``."""
+    """Distinguishes figures of the same name: ``100 B``, ``8 processes``."""
 
     unit: Unit
     values: tuple[float, ...]
@@ -91,12 +91,12 @@ class Samples:
             self.add(name, case, "x", numerator / denominator, target)
 
     def note(self, text: str) -> None:
-        """Add what a reader has to know."""
+        """Add a note that a reader has to know."""
         self.notes.append(text)
 
     @property
     def figures(self) -> list[Figure]:
-        """All figures, in the order in which their first value came."""
+        """All figures, in the order of their first values."""
         return [self._figure(key, values) for key, values in self._values.items()]
 
     def _figure(self, key: tuple[str, str], values: Sequence[float]) -> Figure:
@@ -120,12 +120,12 @@ class Benchmark(Generic[P]):
     title: str
     parameters: Mapping[Size, P]
     run: Callable[[P, Path, Samples], None]
-    """Measures into the samples; works inside the directory and leaves it empty."""
+    """Measures into the samples; works in the directory and leaves it empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """So many messages, of so many bytes on disk each, between two moments of CLOCK_MONOTONIC."""
+    """The number of messages, and the bytes of each on disk, between two times of CLOCK_MONOTONIC."""
 
     messages: int
     record_bytes: int
@@ -155,13 +155,13 @@ def at_most(limit: float) -> Target:
 
 
 def in_bytes(body_bytes: int) -> str:
-    """Return the case of a body size: ``100 B``, ``4 KiB``."""
+    """Return the name of a body size: ``100 B``, ``4 KiB``."""
     return f"{body_bytes >> 10} KiB" if body_bytes >= 1024 else f"{body_bytes} B"
 
 
 @contextmanager
 def scratch(directory: Path, writes: int = 0) -> Iterator[Path]:
-    """Make a directory for one measurement that writes so many bytes, and remove it with all that is in it."""
+    """Make a directory for a measurement that writes about this many bytes, and remove it with its content."""
     path = Path(tempfile.mkdtemp(prefix="run-", dir=directory))
     try:
         touch_pages(path / "touched", writes)
@@ -171,9 +171,9 @@ def scratch(directory: Path, writes: int = 0) -> Iterator[Path]:
 
 
 def touch_pages(path: Path, byte_count: int) -> None:
-    """Write and remove a file, so that its pages come back to whoever writes files next; at most half of the memory.
+    """Write and remove a file, so that the next writer of files gets its pages; at most half of the memory.
 
-    Anonymous memory would not do: its pages come from other places of the allocator than those of a file.
+    Anonymous memory would not help: its pages come from other places of the allocator than those of a file.
     """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     chunks = -(-min(byte_count, int(memory * _MOST_OF_MEMORY)) // len(_CHUNK))
@@ -187,5 +187,5 @@ def touch_pages(path: Path, byte_count: int) -> None:
 
 
 def _rounded(value: float) -> float:
-    """Six digits are more than any of them is good for."""
+    """Round to six digits, more than any measurement can justify."""
     return float(f"{value:.6g}")

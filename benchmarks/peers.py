@@ -1,7 +1,7 @@
-"""Peers: what the store is held against. Each function is run in a child.
+"""Peers: the alternatives with which the store is compared. Each function runs in a child.
 
-memcpy is the limit that the machine sets; SQLite in WAL mode is what people would take instead inside one process; one
-``fdatasync`` for each commit is what SYNC durability would cost without sharing.
+memcpy is the limit of the machine. SQLite in WAL mode is the usual alternative inside one process. One ``fdatasync``
+for each commit is the cost of SYNC durability without sharing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Copied(NamedTuple):
     """Two passes over the same file."""
 
     fresh: Span
-    """Into pages that nobody has touched since the file was allocated."""
+    """Into pages that were not touched since the file was allocated."""
 
     touched: Span
     """Into the same pages again."""
 
 
 def copy(begin: Begin, path: Path, messages: int, record_bytes: int, *, one_by_one: bool) -> Copied:
-    """Copy the bytes of so many records into a mapped file, one after another or 1 MiB at a time."""
+    """Copy the bytes of the records into a mapped file, one record or 1 MiB at a time."""
     together = 1 if one_by_one else max(1, min(messages, _LARGE_CHUNK_BYTES // record_bytes))
     chunk = os.urandom(record_bytes * together)
     chunks = messages // together
@@ -90,7 +90,7 @@ def take(begin: Begin, path: Path, messages: int, body_bytes: int, handler: Call
 
 
 def commit_alone(begin: Begin, path: Path, number: int, processes: int, body_bytes: int, duration_s: float) -> Span:
-    """Write into a file that all processes share, each into its own places, with an ``fdatasync`` after each body."""
+    """Write into a file shared by all processes, each at its own positions; ``fdatasync`` after each body."""
     body = os.urandom(body_bytes)
     commits = 0
     with path.open("r+b", buffering=0) as file, mmap.mmap(file.fileno(), 0) as mapping:

@@ -35,9 +35,9 @@ class Report:
     title: str
     size: Size
     date: str
-    """When it ended, UTC."""
+    """Time of the end, UTC."""
     commit: str
-    """With a ``+`` when tracked files differed from it."""
+    """Commit, with a ``+`` if tracked files differed from it."""
     machine: Machine
     parameters: dict[str, Any]
     notes: list[str]
@@ -45,13 +45,13 @@ class Report:
 
     @property
     def origin(self) -> str:
-        """Where and when it was measured, for people."""
+        """Machine, commit and time of the run as text."""
         quick = "" if self.size is Size.FULL else f", a {self.size.value} run"
         return f"{self.machine}; commit {self.commit}, {self.date}{quick}"
 
 
 def measured(benchmark: Benchmark[P], size: Size, directory: Path) -> Report:
-    """Run a benchmark inside of ``directory``."""
+    """Run a benchmark in ``directory``."""
     samples = Samples()
     parameters = benchmark.parameters[size]
     benchmark.run(parameters, directory, samples)
@@ -77,7 +77,7 @@ def write(report: Report, results: Path) -> Path:
 
 
 def read(path: Path) -> Report:
-    """Read what :func:`write` wrote. Raises msgspec.ValidationError for anything else."""
+    """Read a result from :func:`write`. Raises msgspec.ValidationError for anything else."""
     return msgspec.json.decode(path.read_bytes(), type=Report)
 
 

@@ -1,4 +1,4 @@
-"""Traffic: what the producer and consumer processes of the benchmarks do. Each function is run in a child."""
+"""Traffic: the work of the producers and consumers of the benchmarks. Each function runs in a child."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rmqclient.store import open_store
 TOPIC = "benchmark"
 TAG = "created"
 KEYS = tuple(f"order-{number:04}" for number in range(1_024))
-"""Keys, and sharding keys: enough for every queue to get its share."""
+"""Number of keys and of sharding keys: enough to give every queue its share."""
 
 BATCH = 100
 _PREBUILT_BATCHES = 100
@@ -29,14 +29,14 @@ _LONGEST_STALL_S = 30.0
 
 
 class Opened(NamedTuple):
-    """Seconds that openings took."""
+    """Seconds of each opening."""
 
     alone: float
     beside: float
 
 
 def send(begin: Begin, root: Path, messages: int, body_bytes: int, queue_count: int = 4, topic: str = TOPIC) -> Span:
-    """Send one by one, each message made for its send, with tag, key and sharding key."""
+    """Send one by one; each message is made just before, with tag, key and sharding key."""
     body = bytes(body_bytes)
     with Producer(root) as producer:
         producer.create_topic(topic, queue_count)
@@ -52,7 +52,7 @@ def send(begin: Begin, root: Path, messages: int, body_bytes: int, queue_count: 
 def send_in_turns(
     begin: Begin, root: Path, messages: int, body_bytes: int, queue_count: int, queues_of_a_topic: int
 ) -> tuple[Span, int]:
-    """Send one by one to all queues in turns, without sharding keys; return also the resident bytes at the end."""
+    """Send one by one to all queues in turn, without sharding keys; also return the resident bytes at the end."""
     body = bytes(body_bytes)
     counts = [min(queues_of_a_topic, queue_count - made) for made in range(0, queue_count, queues_of_a_topic)]
     topics = [f"{TOPIC}-{number}" for number in range(len(counts))]
@@ -72,7 +72,7 @@ def send_in_turns(
 
 
 def opening(begin: Begin, root: Path) -> Opened:
-    """Open a store that nobody has open, and then once more beside."""
+    """Open a store that no process has open, then open it a second time."""
     begin()
     begun = time.monotonic()
     with open_store(root, housekeeping=False) as store:
@@ -85,7 +85,7 @@ def opening(begin: Begin, root: Path) -> Opened:
 
 
 def send_prebuilt(begin: Begin, root: Path, messages: int, body_bytes: int) -> Span:
-    """Send batches of messages that were made before: 100 batches in turn, 10,000 messages."""
+    """Send batches of prepared messages: 100 batches in turn, 10,000 messages."""
     batches = list(islice(_batches(body_bytes), _PREBUILT_BATCHES))
     with Producer(root) as producer:
         first = producer.send_batch(batches[0], KEYS[0])[0]
@@ -98,7 +98,7 @@ def send_prebuilt(begin: Begin, root: Path, messages: int, body_bytes: int) -> S
 
 
 def send_built(begin: Begin, root: Path, messages: int, body_bytes: int) -> Span:
-    """Send batches of messages that are made for their batch."""
+    """Send batches; the messages of each are made just before."""
     batches = _batches(body_bytes)
     with Producer(root) as producer:
         first = producer.send_batch(next(batches), KEYS[0])[0]
@@ -111,7 +111,7 @@ def send_built(begin: Begin, root: Path, messages: int, body_bytes: int) -> Span
 
 
 def send_bulk(begin: Begin, root: Path, log_bytes: int, topic: str) -> None:
-    """Send bodies of 1 KiB to 64 KiB in batches until the log has grown by so many bytes."""
+    """Send bodies of 1 KiB to 64 KiB in batches until the log has grown by a number of bytes."""
     batch = [Message(topic, bytes(1024 << step)) for step in range(7)] * 2
     with Producer(root) as producer:
         begin()
@@ -122,7 +122,7 @@ def send_bulk(begin: Begin, root: Path, log_bytes: int, topic: str) -> None:
 
 
 def consume(begin: Begin, root: Path, threads: int = 1, topic: str = TOPIC, *, order: Order | None = None) -> Span:
-    """Handle all messages of a topic with a handler that does nothing; each is acknowledged by itself."""
+    """Handle all messages of a topic with a handler that does nothing; each is acknowledged singly."""
     app = App(root)
     app.handler(topic, group="readers", threads=threads, order=order)(ignore)
     with open_store(root) as store:
@@ -138,7 +138,7 @@ def consume(begin: Begin, root: Path, threads: int = 1, topic: str = TOPIC, *, o
 
 
 def call(begin: Begin, messages: int) -> Span:
-    """Call the same handler in a loop, for what nobody can be quicker than."""
+    """Call the same handler in a loop: the upper limit of any consumer."""
     arguments = [Message(TOPIC, b"", tags=TAG, keys=(key,)) for key in KEYS]
     handler: Callable[[object], None] = ignore
     begin()
@@ -170,9 +170,9 @@ def _span(messages: int, example: SendResult, begun_ns: int, ended_ns: int) -> S
 
 
 def watch(consumer: PushConsumer, total: int) -> Span:
-    """Look at the counter from time to time; return the span from the first progress seen to the last before the end.
+    """Watch the counter; return the span from the first progress seen to the last before the end.
 
-    Raises TimeoutError when nothing goes on.
+    Raises TimeoutError if there is no more progress.
     """
     looks = [(time.monotonic_ns(), 0)]
     progress_at = time.monotonic()

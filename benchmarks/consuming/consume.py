@@ -1,7 +1,7 @@
 """Consume: messages a second that one worker process handles, with a handler that does nothing.
 
-Each message is acknowledged by itself, as in every worker. Beside it a bare loop that calls the same handler, which
-nobody can beat, and SQLite as a queue, 32 rows fetched and deleted in a transaction.
+Each message is acknowledged singly, as in every worker. Compared with a bare loop that calls the same handler, the
+upper limit, and with SQLite as a queue, 32 rows fetched and deleted in a transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ONE_THREAD = at_least(1e6)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """What is consumed, and how often."""
+    """Number of messages and of turns."""
 
     repetitions: int
     messages: int

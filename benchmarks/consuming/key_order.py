@@ -1,8 +1,8 @@
 """Key order: messages a second that one worker handles in order, of each queue and of each sharding key.
 
-The handler does nothing, each message is acknowledged by itself. Beside it the same worker without an order, and a bare
-loop that calls the same handler. Keys are the worst case: 1,024 of them in turn, so that hardly two messages of a batch
-share a lane.
+The handler does nothing, each message is acknowledged singly. Compared with the same worker without an order, and with
+a bare loop that calls the same handler. Keys are the worst case: 1,024 of them in turn, so that hardly any two messages
+of a batch share a lane.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ORDERS: dict[str, Order | None] = {UNORDERED: None, BY_QUEUE: "queue", BY_KEY: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """What is consumed, and how often."""
+    """Number of messages and of turns."""
 
     repetitions: int
     messages: int

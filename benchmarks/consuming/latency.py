@@ -1,8 +1,8 @@
 """Latency: from the send to the first line of the handler, in another process, at 1,000 messages a second.
 
 The sender puts CLOCK_MONOTONIC, which is one clock for all processes, into the body just before it sends, and the
-handler reads it first of all. Beside it the least that a message between two processes costs here: a FIFO, written and
-read at the same pace with nothing around it.
+handler reads the clock first of all. Compared with the least that a message between two processes can cost here: a
+FIFO, written and read at the same pace without anything around it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ TARGETS = {(HANDLER, "median"): at_most(20), (HANDLER, "p99"): at_most(100)}
 
 _STAMP_BYTES = 8
 _SPIN_NS = 150_000
-"""More than a sleep oversleeps: the rest of a pause is spent looking at the clock."""
+"""Longer than a sleep overruns; this last part of a pause is spent polling the clock."""
 
 _LONGEST_WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """What is sent, how fast, and how often."""
+    """Number of messages, pace and number of turns."""
 
     repetitions: int
     messages: int
-    """In each turn, those that are not counted included."""
+    """Messages of each turn, including those that are not counted."""
     not_counted: int
-    """The first ones: files are made and both sides warm up."""
+    """The first messages of a turn: files are made and both sides warm up."""
     per_second: int = 1_000
     body_bytes: tuple[int, ...] = (100, 1024)
 
@@ -67,7 +67,7 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
 
 
 def handle(begin: Begin, root: Path, messages: int) -> array[int]:
-    """Handle so many messages; return the nanoseconds that each was under way."""
+    """Handle the messages; return the nanoseconds that each was under way."""
     latencies = array("q")
     finished = threading.Event()
     app = App(root)
@@ -91,7 +91,7 @@ def handle(begin: Begin, root: Path, messages: int) -> array[int]:
 
 
 def send(begin: Begin, root: Path, messages: int, body_bytes: int, per_second: int) -> None:
-    """Send so many messages at an even pace."""
+    """Send the messages at an even pace."""
     padding = bytes(body_bytes - _STAMP_BYTES)
     with Producer(root) as producer:
 
@@ -105,7 +105,7 @@ def send(begin: Begin, root: Path, messages: int, body_bytes: int, per_second: i
 
 
 def read(begin: Begin, fifo: Path, messages: int, body_bytes: int) -> array[int]:
-    """Read so many messages from a FIFO; return the nanoseconds that each was under way."""
+    """Read the messages from a FIFO; return the nanoseconds that each was under way."""
     latencies = array("q")
     begin()
     descriptor = os.open(fifo, os.O_RDONLY)
@@ -117,7 +117,7 @@ def read(begin: Begin, fifo: Path, messages: int, body_bytes: int) -> array[int]
 
 
 def write(begin: Begin, fifo: Path, messages: int, body_bytes: int, per_second: int) -> None:
-    """Write so many messages to a FIFO at an even pace."""
+    """Write the messages to a FIFO at an even pace."""
     padding = bytes(body_bytes - _STAMP_BYTES)
     begin()
     descriptor = os.open(fifo, os.O_WRONLY)
@@ -153,7 +153,7 @@ def _latencies(receiver: Child[array[int]], sender: Child[None], not_counted: in
 
 
 def _pace(step: Callable[[int], object], times: int, per_second: int) -> None:
-    """Call ``step`` at even intervals; one that is late is made up for at once."""
+    """Call ``step`` at even intervals; a late call is made at once, and the pace kept."""
     interval_ns = 1_000_000_000 // per_second
     due_ns = time.monotonic_ns()
     for number in range(times):

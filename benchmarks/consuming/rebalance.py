@@ -1,7 +1,7 @@
-"""Rebalance: seconds from a change of a large group until every queue has an owner again and the parts are even.
+"""Rebalance: seconds from a change of a large group until every queue has an owner again and the shares are even.
 
-Members are push consumers with the default settings, many in each of some processes. The queues are empty: what is
-measured is the protocol, from the first word of shared memory that changes to the last grant.
+Members are push consumers with the default settings, many in each of several processes. The queues are empty, so the
+benchmark measures the protocol, from the first word of shared memory that changes to the last grant.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _measure(parameters: Parameters, strategy: str, store: MessageStore, samples
 
 
 def consume(begin: Begin, root: Path, strategy: str, members: int) -> None:
-    """In a child: take part until it is let go, and die as by ``kill -9``."""
+    """Run in a child: be a member until the parent says to go on, then die as by ``kill -9``."""
     with open_store(root, create=False, housekeeping=False) as store:
         for consumer in _consumers(store, strategy, members):
             consumer.start()
@@ -105,7 +105,7 @@ def _ignore(message: object) -> None:
 
 
 def _until_settled(store: MessageStore, queues: int, members: int) -> None:
-    """Look every few milliseconds; raises TimeoutError after a minute."""
+    """Check every few milliseconds. Raises TimeoutError after a minute."""
     deadline = time.monotonic() + _TIMEOUT_S
     while (state := _state(store, queues, members)) is not None:
         if time.monotonic() > deadline:
@@ -114,7 +114,7 @@ def _until_settled(store: MessageStore, queues: int, members: int) -> None:
 
 
 def _state(store: MessageStore, queues: int, members: int) -> str | None:
-    """Return what is missing, None when the group is settled."""
+    """Return what is missing in words; None when the group is settled."""
     owners = store.groups.column("owner")
     shares = Counter(zip(owners, store.groups.column("owner_incarnation"), strict=True))
     free = owners.count(0) + queues - len(owners)

@@ -1,7 +1,7 @@
-"""Request: from the request to its reply, between two processes, one after the other.
+"""Request: the time from a request to its reply, between two processes, one request after the other.
 
-Beside it the least that a round trip costs here: a pair of FIFOs, written and read in turns with nothing around them.
-Both run as fast as they go, and at 500 a second, when everybody sleeps in between.
+Compared with the least that a round trip can cost here: a pair of FIFOs, written and read in turn without anything
+around them. Both run at full speed, and at 500 a second, where both sides sleep in between.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _AT_ONCE = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """How often, and how many requests in each turn."""
+    """Number of turns, and of requests in each turn."""
 
     repetitions: int
     requests: int
     not_counted: int
-    """The first ones: files are made and both sides warm up."""
+    """The first requests of a turn: files are made and both sides warm up."""
 
 
 def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
@@ -66,7 +66,7 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
 
 
 def answer(begin: Begin, root: Path, requests: int) -> None:
-    """Answer so many requests with their own bodies."""
+    """Answer the requests with their own bodies."""
     finished, left = threading.Event(), requests
     app = App(root)
 
@@ -91,14 +91,14 @@ def answer(begin: Begin, root: Path, requests: int) -> None:
 
 
 def ask(begin: Begin, root: Path, requests: int, pause_s: float) -> array[int]:
-    """Make so many requests, one after the other; return the nanoseconds that each took."""
+    """Make the requests one after the other; return the nanoseconds that each took."""
     with Producer(root) as producer:
         begin()
         return _timed(lambda: producer.request(Message(TOPIC, _BODY), _LONGEST_WAIT_S), requests, pause_s)
 
 
 def ask_side_by_side(begin: Begin, root: Path, requests: int) -> float:
-    """Make so many requests, many at once; return the seconds that all took."""
+    """Make the requests, many at once; return the seconds that all took."""
     free = threading.Semaphore(_AT_ONCE)
     with Producer(root) as producer:
         begin()
@@ -115,7 +115,7 @@ def ask_side_by_side(begin: Begin, root: Path, requests: int) -> float:
 
 
 def echo(begin: Begin, there: Path, back: Path, requests: int) -> None:
-    """Write back so many bodies."""
+    """Write the bodies back."""
     begin()
     reading, writing = os.open(there, os.O_RDONLY), os.open(back, os.O_WRONLY)
     for _ in range(requests):
@@ -125,7 +125,7 @@ def echo(begin: Begin, there: Path, back: Path, requests: int) -> None:
 
 
 def call(begin: Begin, there: Path, back: Path, requests: int, pause_s: float) -> array[int]:
-    """Write so many bodies and read each back; return the nanoseconds that each took."""
+    """Write the bodies and read each back; return the nanoseconds that each took."""
     begin()
     writing, reading = os.open(there, os.O_WRONLY), os.open(back, os.O_RDONLY)
 

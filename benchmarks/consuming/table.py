@@ -1,6 +1,6 @@
-"""Table: how fast one catches up, what a key costs in memory, and when a value is there that somebody sent.
+"""Table: how fast a table catches up, the memory that a key takes, and the time until it has a value that was sent.
 
-Beside it a plain loop that puts the same keys and values into a dict, for what Python gives.
+Compared with a plain loop that puts the same keys and values into a dict, the limit of Python.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PAUSE_S = 0.000_5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """How many messages are read, of how many keys, and how often."""
+    """Number of messages, of keys and of turns."""
 
     repetitions: int
     messages: int
@@ -71,7 +71,7 @@ def fill(begin: Begin, root: Path, queues: int, messages: int, keys: int) -> Non
 
 
 def catch_up(begin: Begin, root: Path) -> tuple[Span, int]:
-    """Make a table of what is there; return also how many bytes more the process has for itself."""
+    """Make a table of the messages; also return by how many bytes the private memory has grown."""
     with open_store(root, housekeeping=False) as store:
         messages = sum(map(store.topics.max_offset, store.topics.queues(TOPIC)))
         before = _own_bytes()
@@ -83,7 +83,7 @@ def catch_up(begin: Begin, root: Path) -> tuple[Span, int]:
 
 
 def wait(begin: Begin, root: Path, sends: int) -> float:
-    """Return how many seconds it takes to send a value and to know it, the median."""
+    """Return the median of the seconds from the send of a value until the table has it."""
     took = []
     with open_store(root) as store, Producer(store) as producer, Table(store, TOPIC) as table:
         begin()
@@ -96,7 +96,7 @@ def wait(begin: Begin, root: Path, sends: int) -> float:
 
 
 def loop(begin: Begin, messages: int, keys: int) -> Span:
-    """Put as many values into a dict."""
+    """Put the same number of values into a dict."""
     chosen = random.Random(1)
     names = [f"key-{chosen.randrange(keys)}" for _ in range(messages)]
     bodies = [b'{"price":%d}' % number for number in range(messages)]

@@ -1,6 +1,6 @@
-"""Tag filter: entries a second that a consumer skips because their tag is another one, and what the other filters cost.
+"""Tag filter: entries a second that a consumer skips because of their tag, and the cost of the other filters.
 
-Beside it the same entries copied, for what the memory gives: a skip has to read each of their bytes.
+Compared with a copy of the same entries, the limit of the memory: a skip has to read each of their bytes.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _LOOK_INTERVAL_S = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """How many messages are skipped, and how often."""
+    """Number of messages and of turns."""
 
     repetitions: int
     messages: int
-    """A multiple of 100: one of each 100 is wanted."""
+    """A multiple of 100: one message of each 100 is wanted."""
 
 
 def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
@@ -68,7 +68,7 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
 
 
 def fill(begin: Begin, root: Path, messages: int) -> None:
-    """Send the messages, of which the fiftieth of each hundred is wanted."""
+    """Send the messages; the fiftieth of each hundred is wanted."""
     batch = [_message(number == _BATCH // 2) for number in range(_BATCH)]
     with Producer(root) as producer:
         producer.create_topic(TOPIC, 1)
@@ -78,7 +78,7 @@ def fill(begin: Begin, root: Path, messages: int) -> None:
 
 
 def take_all(begin: Begin, root: Path, group: str, wanted: MessageFilter) -> Span:
-    """Take and acknowledge whatever passes, as one owner of the queue."""
+    """Take and acknowledge the messages that pass, as the owner of the queue."""
     with open_store(root, housekeeping=False) as store:
         grant = _grant(store, group, wanted)
         messages = grant.max_offset
@@ -95,7 +95,7 @@ def take_all(begin: Begin, root: Path, group: str, wanted: MessageFilter) -> Spa
 
 
 def consume(begin: Begin, root: Path, group: str) -> Span:
-    """Handle what has the wanted tag; the span lies between the first and the last look at the committed offset."""
+    """Handle the messages with the wanted tag; the span is from the first look at the committed offset to the last."""
     app = App(root)
     app.handler(TOPIC, group=group, tags=WANTED)(ignore)
     with open_store(root) as store:

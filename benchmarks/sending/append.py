@@ -1,6 +1,6 @@
 """Append: messages a second that one process and two can send, one by one and in batches.
 
-Beside it the same bytes by memcpy, which is what the machine allows, and the same fields into SQLite.
+Compared with a memcpy of the same bytes, the limit of the machine, and with the same fields in SQLite.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ BATCH_TO_MEMCPY = {1024: at_least(0.6)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """How much is sent of one body size."""
+    """Numbers of messages of one body size."""
 
     body_bytes: int
     sent: int
-    """One by one; two processes send half of it each."""
+    """Sent one by one; two processes send half of them each."""
     sent_in_batches: int
     inserted: int
-    """Into SQLite, one in a transaction."""
+    """Inserted into SQLite, one in a transaction."""
     inserted_by_hundred: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """What is sent, and how often all of it."""
+    """The body sizes, and the number of turns."""
 
     repetitions: int
     cases: tuple[Case, ...]
@@ -111,7 +111,7 @@ def _sent(case: Case, directory: Path, samples: Samples) -> Span:
 
 
 def _copied(case: Case, sent: Span, directory: Path, samples: Samples) -> None:
-    """Copy as many bytes as the batches had."""
+    """Copy the number of bytes of the batches."""
     for one_by_one, fresh, touched in ((False, FRESH, TOUCHED), (True, FRESH_RECORDS, TOUCHED_RECORDS)):
         with scratch(directory, writes=sent.messages * sent.record_bytes) as path:
             copied = alone(Child(peers.copy, path / "peer", sent.messages, sent.record_bytes, one_by_one=one_by_one))
@@ -120,7 +120,7 @@ def _copied(case: Case, sent: Span, directory: Path, samples: Samples) -> None:
 
 
 def _about(case: Case) -> int:
-    """Return somewhat more than a message takes on the disk."""
+    """Return somewhat more bytes than a message takes on disk."""
     return case.body_bytes + 256
 
 
@@ -136,7 +136,7 @@ def _compare(case: Case, samples: Samples) -> None:
 
 
 def _parameters(repetitions: int, share: float) -> Parameters:
-    """Return a share of the full run; a batch of 100 is the least."""
+    """Return a share of the full run; at least one batch of 100."""
 
     def part(messages: int) -> int:
         return max(100, int(messages * share))

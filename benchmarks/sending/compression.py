@@ -1,7 +1,7 @@
 """Compression: the flights that left New York in 2013, sent one by one, in batches, and in compressed batches.
 
-What they take on the disk, how fast one process sends them, and how fast another one handles them. Beside it Kafka with
-the same bodies and the same compression, where it can be had, measured by the tools that come with it.
+Measures their bytes on disk, how fast one process sends them, and how fast another one handles them. Compared with
+Kafka with the same bodies and compression, if it is available, measured by its own tools.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ STORED, SENT, HANDLED = "on the disk, a message", "sent", "handled"
 
 _LONGEST_STALL_S = 30.0
 _KAFKA_RECORD_BYTES = 8
-"""What Kafka adds to a body inside of a batch, about."""
+"""Bytes that Kafka adds to a body in a batch, about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """What is sent, and how often."""
+    """Number of messages and of turns."""
 
     repetitions: int
     messages: int
@@ -57,11 +57,11 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What sending gave."""
+    """The result of a send."""
 
     span: Span
     stored_bytes: int
-    """Records and consume queue entries."""
+    """Bytes of records and consume queue entries."""
 
 
 def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
@@ -87,7 +87,7 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
 
 
 def bodies(count: int) -> Iterator[bytes]:
-    """Yield so many flights as JSON, chosen at random, as Kafka's tool chooses its bodies."""
+    """Yield random flights as JSON, chosen as Kafka's tool chooses its bodies."""
     flights = list(dataset.flights())
     chance = random.Random(0)
     encode = msgspec.json.Encoder().encode
@@ -95,7 +95,7 @@ def bodies(count: int) -> Iterator[bytes]:
 
 
 def send(begin: Begin, root: Path, messages: int, size: int, compression: Compression | None) -> Sent:
-    """Send so many flights in batches of ``size``, each made for its batch, to 4 queues in turns."""
+    """Send flights in batches of ``size`` to 4 queues in turn; each flight is made for its batch."""
     given = list(bodies(messages))
     with Producer(root) as producer:
         producer.create_topic(TOPIC, QUEUES)
@@ -117,7 +117,7 @@ def send(begin: Begin, root: Path, messages: int, size: int, compression: Compre
 
 
 def handle(begin: Begin, root: Path, messages: int) -> Span:
-    """Handle so many messages with a handler that takes each body."""
+    """Handle the messages with a handler that takes each body."""
     app = App(root)
     app.handler(TOPIC, group="readers")(take_body)
     with open_store(root) as store:
@@ -192,7 +192,7 @@ def _take_from_kafka(kafka: Kafka, jars: Jars, messages: int) -> float:
 
 
 def _jars(parameters: Parameters, directory: Path, samples: Samples) -> Jars | None:
-    """Return what Kafka needs; None without it, and note why."""
+    """Return the jars of Kafka; None if it is unavailable, with a note of the reason."""
     if not parameters.kafka:
         return None
     try:

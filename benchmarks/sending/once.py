@@ -1,4 +1,4 @@
-"""Once: sends by key, new or there already, beside plain sends; by 1 to 4 processes into one store."""
+"""Once: sends by key, of new and of stored messages, beside plain sends; by 1 to 4 processes into one store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THERE: Kind = "sends of a key that is there"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """How many processes send, for how long, and how often."""
+    """Numbers of processes, length of a run, number of turns."""
 
     repetitions: int
     duration_s: float
@@ -46,7 +46,7 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
 
 
 def send(begin: Begin, root: Path, kind: Kind, body_bytes: int, duration_s: float) -> Span:
-    """Send one by one for so long; keys are those of this process."""
+    """Send one by one for some seconds; each process has its own keys."""
     message = Message(TOPIC, bytes(body_bytes), tags=TAG)
     prefix = f"{os.getpid()}-"
     sent = 0

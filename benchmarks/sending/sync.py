@@ -1,7 +1,7 @@
-"""Sync: sends a second that are on the disk when they return, by 1 to 16 processes into one store.
+"""Sync: sends a second that are on disk when they return, by 1 to 16 processes into one store.
 
-Senders that wait at the same moment share one flush. Beside it the same processes writing the same bytes into one file
-with an ``fdatasync`` each, which shares nothing but what the kernel does by itself.
+Senders that wait at the same moment share one flush. Compared with the same processes writing the same bytes into one
+file with an ``fdatasync`` each, where only the kernel can share work.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PEER_FILE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """How many processes commit, for how long, and how often."""
+    """Numbers of processes, length of a run, number of turns."""
 
     repetitions: int
     duration_s: float
@@ -55,7 +55,7 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
 
 
 def send(begin: Begin, root: Path, body_bytes: int, duration_s: float) -> Span:
-    """Send one by one, each of them durable, for so long."""
+    """Send durable messages one by one for some seconds."""
     body = os.urandom(body_bytes)
     sent = 0
     with Producer(root, config=StoreConfig(durability=Durability.SYNC)) as producer:

@@ -1,6 +1,6 @@
-"""Spark: rows a second out of a store and into one, beside Parquet, JSON lines, Kafka and a source that yields tuples.
+"""Spark: rows a second from a store and into one, beside Parquet, JSON lines, Kafka and a source that yields tuples.
 
-Everything holds the same messages, is read in turns by one session with two cores, and has to give the same result.
+All of them hold the same messages, are read in turn by one session with two cores, and must give the same result.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TARGETS = {
     (BODILESS, PARQUET): None,
     (ARCHIVE, PARQUET): at_least(0.95),
 }
-"""What the store is compared with, and what the ratio should be."""
+"""The forms with which the store is compared, and the targets of the ratios."""
 
 WRITTEN = {100: at_least(1e6)}
 """Rows a second, by the bytes of a body."""
@@ -44,12 +44,12 @@ SOON = at_most(250.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """How many messages, and how often."""
+    """Numbers of messages, and of turns."""
 
     repetitions: int
     messages: int
     tuples: int
-    """How many of them are read as tuples, which is slow."""
+    """Messages that are read as tuples, which is slow."""
     batches: int
     """How many of each streaming query are counted."""
     tasks: int = 256
@@ -110,7 +110,7 @@ def _measure_streams(parameters: Parameters, directory: Path, samples: Samples) 
 
 
 def _jars(parameters: Parameters, directory: Path, samples: Samples) -> Jars | None:
-    """Return what Kafka needs; None without it, and note why."""
+    """Return the jars of Kafka; None if it is unavailable, with a note of the reason."""
     if not parameters.kafka:
         return None
     try:

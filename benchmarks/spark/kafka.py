@@ -1,7 +1,7 @@
-"""Kafka: a broker of one node on loopback, the jars with which Spark reads it, and its own tools, all from Maven.
+"""Kafka: a broker of one node on loopback, the jars with which Spark reads it, and Kafka's tools, all from Maven.
 
-The broker keeps its own defaults but for the number of partitions, for what a cluster of one node cannot have, and for
-its patience with itself on a busy machine.
+The broker has its default settings except for the number of partitions, for settings that one node cannot satisfy, and
+for longer timeouts on a busy machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOG_TAIL = 4_000
 _HEAP = "-Xmx1g"
 _LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 
-# The broker is killed when this program is gone, however it went: read returns when the pipe's other end is closed.
+# The broker is killed when this program ends, in whatever way: `read` returns when the pipe's other end is closed.
 _WHILE_WE_LIVE = '"$@" & read line; kill -9 $!; wait $!'
 
 _PROPERTIES = """\
@@ -50,16 +50,16 @@ broker.session.timeout.ms=60000
 
 
 class Jars(NamedTuple):
-    """What Maven has fetched."""
+    """The jars that Maven has fetched."""
 
     broker: str
     """A class path."""
     connector: str
-    """What Spark needs, as ``spark.jars`` takes it."""
+    """The jars for Spark, as ``spark.jars`` takes them."""
 
 
 class Kafka(NamedTuple):
-    """A broker that answers."""
+    """A running broker."""
 
     servers: str
     files: Path
@@ -69,25 +69,25 @@ class Kafka(NamedTuple):
 
 
 class KafkaUnavailable(Exception):
-    """Kafka cannot be had here; the message says why."""
+    """Kafka is not available here; the message has the reason."""
 
 
 def fetch(directory: Path) -> Jars:
-    """Let Maven fetch what is needed, if it has not yet. Raises KafkaUnavailable."""
+    """Fetch the jars by Maven unless they are there. Raises KafkaUnavailable."""
     if shutil.which("mvn") is None:
         raise KafkaUnavailable("there is no Maven (mvn)")
     return Jars(_class_path("broker", directory), _class_path("connector", directory).replace(":", ","))
 
 
 def fetch_tools(directory: Path) -> Jars:
-    """Let Maven fetch a broker and Kafka's own tools, as the class path of both. Raises KafkaUnavailable."""
+    """Fetch a broker and Kafka's tools by Maven; return the class path of both. Raises KafkaUnavailable."""
     if shutil.which("mvn") is None:
         raise KafkaUnavailable("there is no Maven (mvn)")
     return Jars(f"{_class_path('broker', directory)}:{_class_path('tools', directory)}", "")
 
 
 def tool(jars: Jars, name: str, *arguments: str) -> str:
-    """Run one of Kafka's tools; return what it printed. Raises subprocess.CalledProcessError."""
+    """Run one of Kafka's tools; return its output. Raises subprocess.CalledProcessError."""
     command = [str(java_home() / "bin" / "java"), _HEAP, _LOG_LEVEL, "-cp", jars.broker, name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TOOL_S)
     if done.returncode:
@@ -98,7 +98,7 @@ def tool(jars: Jars, name: str, *arguments: str) -> str:
 
 @contextmanager
 def broker(directory: Path, jars: Jars, partitions: int) -> Iterator[Kafka]:
-    """Start a broker whose topics have so many partitions, and stop it at the end."""
+    """Start a broker whose topics have ``partitions`` partitions, and stop it at the end."""
     logs, properties = directory / "kafka-logs", directory / "server.properties"
     port, controller = _free_ports()
     text = _PROPERTIES.format(broker=port, controller=controller, logs=logs, partitions=partitions)

@@ -1,4 +1,4 @@
-"""Rows: the same messages in a store, in Parquet, in JSON lines and in Kafka, and how Spark is told to read each."""
+"""Rows: the same messages in a store, in Parquet, in JSON lines and in Kafka, and how Spark reads each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ALL = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in
 _FIRST_ORDER = 1_000_000_000
 _TEXT_BYTES = 1 << 20
 _STRIDE = 7_919
-"""Bytes between the notes of two messages in the text that they are cut from: no two that stand together share any."""
+"""Distance of two messages' notes in the text they are cut from, in bytes: notes of neighbours do not overlap."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,15 +53,15 @@ class Rows:
     messages: int
     columns: frozenset[str]
     read: Callable[[SparkSession, str | None], DataFrame]
-    """Gives the DataFrame; with a schema where only some columns are wanted."""
+    """Returns the DataFrame; takes a schema if only some columns are wanted."""
     projects: bool = True
     """Whether it is measured with a schema of only some columns."""
     is_whole: bool = True
-    """Whether it has all messages, with the tags and times that they have in the store."""
+    """Whether it has all messages, with their tags and times in the store."""
 
 
 def fill(begin: Begin, root: Path, messages: int, body_bytes: int) -> Span:
-    """Send messages one by one to a topic of 8 queues in turns, each with a key, a tag and a body of its own."""
+    """Send messages one by one to the 8 queues of a topic in turn, each with its own key, tag and body."""
     body = _bodies(body_bytes)
     with Producer(root) as producer:
         producer.create_topic(TOPIC, QUEUES)
@@ -102,7 +102,7 @@ def of_tuples(root: Path, messages: int) -> Rows:
 
 
 def of_parquet(directory: Path, messages: int) -> Rows:
-    """Return what was written to Parquet."""
+    """Return the messages that were written to Parquet."""
 
     def read(spark: SparkSession, schema: str | None) -> DataFrame:
         return spark.read.schema(schema or _ALL).parquet(str(directory))
@@ -111,7 +111,7 @@ def of_parquet(directory: Path, messages: int) -> Rows:
 
 
 def of_json(directory: Path, messages: int) -> Rows:
-    """Return what was written as JSON lines, the body as text."""
+    """Return the messages that were written as JSON lines, the body as text."""
 
     def read(spark: SparkSession, _schema: str | None) -> DataFrame:
         return spark.read.schema(_ALL.replace("value binary", "value string")).json(str(directory))
@@ -148,7 +148,7 @@ def write_json(rows: DataFrame, directory: Path) -> None:
 
 
 def write_kafka(rows: DataFrame, kafka: Kafka, topic: str) -> None:
-    """Write key, value and partition with Spark's connector; tags have no place in Kafka."""
+    """Write key, value and partition with Spark's connector; Kafka has no tags."""
     chosen = rows.select(sql.lit(topic).alias("topic"), "partition", "key", "value")
     chosen.write.format("kafka").option("kafka.bootstrap.servers", kafka.servers).save()
 
@@ -162,7 +162,7 @@ def write_store(rows: DataFrame, root: Path) -> None:
 
 
 def count_store(root: Path) -> int:
-    """Return how many messages the topic has."""
+    """Return the number of messages in the topic."""
     view = LocalView(root)
     return sum(len(view.offsets(queue)) for queue in view.queues() if queue.topic == TOPIC)
 
@@ -178,7 +178,7 @@ def into_page_cache(directory: Path) -> None:
 
 
 def _bodies(size: int) -> Callable[[int], bytes]:
-    """Return what makes a JSON document of so many bytes: a number, an amount, and a note that does not compress."""
+    """Return the parts of a JSON document of a given size: a number, an amount, and an incompressible note."""
     alphabet = string.ascii_letters + string.digits + "-_"
     text = "".join(random.Random(size).choices(alphabet, k=_TEXT_BYTES + size)).encode()
     room = size - len(_document(0, b""))

@@ -1,7 +1,7 @@
-"""Scans: rows a second that Spark reads and writes, from a store and from whatever else holds the same messages.
+"""Scans: rows a second that Spark reads and writes, in a store and in the other forms of the same messages.
 
-Runs in a child, in one session. In every round each form of the messages is measured in its turn, right after its files
-were read once: the forms do not all fit into the memory together.
+Runs in a child, in one session. Every round measures each form of the messages in turn, right after its files were read
+once: the forms do not all fit into memory together.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _QUERIES = {
 _MEMORY = "3g"
 _WARM_MESSAGES = 40_000
 _RECORD_BYTES = 256
-"""Somewhat more than a record has beside its body."""
+"""Somewhat more bytes than a record has besides its body."""
 
 
 class Job(NamedTuple):
-    """What one child measures."""
+    """The work of one child."""
 
     messages: int
     tuples: int
@@ -56,7 +56,7 @@ class Job(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Rows a second of one thing, once."""
+    """Rows a second of one form, in one round."""
 
     name: str
     rate: float
@@ -70,7 +70,7 @@ def figure(what: str, form: str) -> str:
 def measure(begin: Begin, directory: Path, job: Job) -> list[Taken]:
     """Put the messages into every form and measure each in every round.
 
-    A round with few messages comes before and does not count, because Java compiles what it has run for a while.
+    A round with few messages comes first and does not count, because Java compiles code only after a while.
     """
     begin()
     with spark_session(job.kafka) as spark:
@@ -82,7 +82,7 @@ def measure(begin: Begin, directory: Path, job: Job) -> list[Taken]:
 
 @contextmanager
 def spark_session(kafka: Kafka | None = None) -> Iterator[SparkSession]:
-    """Start a session with two cores, and end it."""
+    """Open a session with two cores, and stop it at the end."""
     os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
     settings = {"spark.driver.memory": _MEMORY, "spark.log.level": "OFF"}
     if kafka is not None:
@@ -110,7 +110,7 @@ def _measure(spark: SparkSession, directory: Path, job: Job) -> list[Taken]:
 
 
 def _forms(spark: SparkSession, directory: Path, job: Job, taken: list[Taken]) -> Iterator[Rows]:
-    """Write the messages in every form; what Parquet gets comes out of the source that yields tuples."""
+    """Write the messages in every form; Parquet gets them from the source that yields tuples."""
     root, parquet, json = directory / "store", directory / "parquet", directory / "json"
     spark_rows.fill(lambda: None, root, job.messages, job.body_bytes)
     spark_rows.write_parquet(spark_rows.of_tuples(root, job.messages).read(spark, None), parquet)
@@ -151,7 +151,7 @@ def _aggregated(rows: Rows, frame: DataFrame) -> DataFrame:
 
 
 def _check(rows: Rows, result: list[Row], first: list[Row]) -> None:
-    """Raise RuntimeError when not all messages were read, or others than from the first form."""
+    """Raise RuntimeError unless all messages were read and equal those of the first form."""
     if sum(row["messages"] for row in result) != rows.messages:
         raise RuntimeError(f"{rows.name}: not {rows.messages} messages: {result}")
     if rows.is_whole and result != first:

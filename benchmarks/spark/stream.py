@@ -1,6 +1,6 @@
-"""Streams: how long a micro-batch takes while a producer sends, and what a task costs that has next to nothing to do.
+"""Streams: how long a micro-batch takes while a producer sends, and the cost of a task that has almost nothing to do.
 
-Runs in a child, in one session. The producer is a child of its own, with a fixed number of messages a second.
+Runs in a child, in one session. The producer is another child and sends a fixed number of messages a second.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FEW_TASKS = spark_rows.QUEUES
 """The source that yields tuples has one for each queue at least."""
 _BODY = bytes(100)
 _NOT_COUNTED = 5
-"""Batches of each query: one that has just begun is slower."""
+"""Batches of each query that are not counted: the first ones are slower."""
 _START_S = 60.0
 _LONGEST_BATCH_S = 10.0
 _TINY = 20_000
@@ -42,7 +42,7 @@ _TINY = 20_000
 
 
 class Job(NamedTuple):
-    """What the child measures."""
+    """The work of the child."""
 
     rounds: int
     batches: int
@@ -62,23 +62,23 @@ class Batches(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What one more task costs a core."""
+    """The cost of one more task for a core."""
 
     source: str
     ms: float
 
 
 class Measured(NamedTuple):
-    """All of it."""
+    """The results of the child."""
 
     batches: list[Batches]
     tasks: list[Task]
 
 
 def measure(begin: Begin, directory: Path, job: Job) -> Measured:
-    """Run a query into every sink in every round, and then few tasks and many from every source in every round.
+    """Run a query into every sink in every round, then few and many tasks from every source in every round.
 
-    A shorter query and a round of tasks come before and do not count.
+    A shorter query and a round of tasks come first and do not count.
     """
     begin()
     stream, tiny = directory / "stream", directory / "tiny"
@@ -98,7 +98,7 @@ def measure(begin: Begin, directory: Path, job: Job) -> Measured:
 
 
 def send_steadily(begin: Begin, root: Path, rate: int, end: Path) -> None:
-    """Send so many messages a second, one by one, until the file ``end`` is there."""
+    """Send messages one by one at a fixed rate until the file ``end`` exists."""
     keys = cycle(KEYS)
     sent = 0
     with Producer(root) as producer:
@@ -112,7 +112,7 @@ def send_steadily(begin: Begin, root: Path, rate: int, end: Path) -> None:
 
 
 def _batches(spark: SparkSession, directory: Path, sink: str, count: int, rate: int) -> Batches:
-    """Run one query from a new store while a producer sends to it. Raises RuntimeError when too little came of it."""
+    """Run one query on a new store while a producer sends to it. Raises RuntimeError if it makes too few batches."""
     directory.mkdir(parents=True)
     root, target, end = directory / "store", directory / "target", directory / "end"
     for path in (root, target) if sink == STORE else (root,):
@@ -135,7 +135,7 @@ def _batches(spark: SparkSession, directory: Path, sink: str, count: int, rate: 
 
 
 def _progress(query: StreamingQuery, count: int) -> list[StreamingQueryProgress]:
-    """Wait for so many batches behind those that are not counted, and return them."""
+    """Wait for a number of batches after those that are not counted, and return them."""
     wanted = count + _NOT_COUNTED
     deadline = time.monotonic() + _START_S + wanted * _LONGEST_BATCH_S
     while time.monotonic() < deadline and query.isActive:

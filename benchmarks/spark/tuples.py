@@ -1,6 +1,6 @@
-"""Tuples: a Python data source as one writes it by the book, which yields a tuple for each message of a store.
+"""Tuples: a textbook Python data source, which yields a tuple for each message of a store.
 
-It finds the records through the consume queues and takes them apart with ``struct``.
+It finds the records through the consume queues and decodes them with ``struct``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An application whose handler never gets a message, for what a worker costs that does nothing."""
+"""An application whose handler never gets a message, to measure an idle worker."""
 
 from rmqclient import App, ReceivedMessage
 
@@ -7,4 +7,4 @@ app = App()
 
 @app.handler("idle", group="idle")
 def wait(message: ReceivedMessage) -> None:
-    """Nobody sends to this topic."""
+    """No message is ever sent to this topic."""

@@ -1,7 +1,7 @@
-"""Scale: whether a message costs more in a topic of many queues, in a store of very many, or behind a long log.
+"""Scale: whether a message costs more in a topic of many queues, in a store of very many queues, or after a long log.
 
 Costs are nanoseconds for one message of 100 B, sent by one process and consumed by one thread of another. A store of
-very many queues is also opened, by a process of its own, after everybody left it.
+very many queues is also opened, by a process of its own, after all other processes have closed it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESIDENT = "resident memory of a sender"
 DISK = "disk space of the consume queues"
 EMPTY = "empty log"
 FLAT = at_most(1.25)
-"""A quarter is the scatter of such a figure between two runs."""
+"""Such figures vary by a quarter between two runs."""
 
 STEADY = at_least(0.7)
 SOON = at_most(5.0)
@@ -38,7 +38,7 @@ _QUEUES_OF_A_LONG_LOG = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """How far it is scaled, and how often it is measured."""
+    """The numbers of queues and messages, and the number of turns."""
 
     repetitions: int
     messages: int
@@ -50,7 +50,7 @@ class Parameters:
 
 
 def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
-    """Measure every number of queues in each turn, and then both logs in each turn."""
+    """Measure every number of queues in each turn, then both logs in each turn."""
     samples.note(WARMED)
     samples.note(
         "The sharding keys spread the messages over all queues; a first send of each key comes before the clock "
@@ -68,7 +68,7 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
 
 
 def _measure_very_many(parameters: Parameters, directory: Path, samples: Samples) -> None:
-    """Append in turns to the queues of two stores, one with few and one with very many; then open both."""
+    """Append in turn to the queues of two stores, one with few queues and one with very many; then open both."""
     few, many = _queues(_FEW_QUEUES), _queues(parameters.very_many)
     samples.note(
         f"{many}: in topics of {_QUEUES_OF_A_TOPIC}, each with its consume queue file, of which every byte is reserved "
@@ -93,7 +93,7 @@ def _measure_very_many(parameters: Parameters, directory: Path, samples: Samples
 
 
 def _measure_long_log(parameters: Parameters, directory: Path, samples: Samples) -> None:
-    """Send into two stores in turns: an empty one, and one that holds the bulk of another topic."""
+    """Send into two stores in turn: an empty one, and one with a large topic of other messages."""
     long_log = _amount(parameters.log_bytes)
     with scratch(directory, parameters.log_bytes) as root:
         alone(Child(traffic.send_bulk, root, parameters.log_bytes, "bulk"))
@@ -126,7 +126,7 @@ def _has_room(needed: int, what: str, directory: Path, samples: Samples) -> bool
 
 
 def _queue_bytes(queues: int) -> int:
-    """Return somewhat more bytes than the consume queue files of so many queues reserve."""
+    """Return somewhat more bytes than the consume queue files of the queues reserve."""
     return queues * (StoreConfig().consume_queue_file_bytes + 4096) + (1 << 30)
 
 

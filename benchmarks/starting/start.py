@@ -1,4 +1,4 @@
-"""Start: how long an import and a worker take to be there, and what they keep in memory while they do nothing."""
+"""Start: the time that an import and a worker take to start, and their memory while they do nothing."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _LONGEST_WAIT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """How often what is measured."""
+    """Numbers of turns."""
 
     imports: int
     runs: int
     idle_s: float
-    """How long a worker does nothing before its memory is looked at."""
+    """Seconds that a worker is idle before its memory is read."""
 
 
 def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
@@ -56,7 +56,7 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
 
 
 def _environment(compiled: Path) -> dict[str, str]:
-    """Let children keep compiled modules in this directory, as those of an installed package are kept beside it."""
+    """Let children keep compiled modules in this directory, as an installed package keeps its own."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return kept | {"PYTHONPYCACHEPREFIX": str(compiled)}
 
@@ -86,7 +86,7 @@ def _measure_run(root: Path, environment: Mapping[str, str], idle_s: float, samp
 
 @contextmanager
 def _supervisor(root: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the idle application; its log goes into the directory of the store."""
+    """Run the idle application; its log goes to the store's directory."""
     command = [sys.executable, "-m", "rmqclient.workers", "run", APPLICATION, "--processes", "1", "--store", str(root)]
     with (root / "supervisor.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
@@ -98,7 +98,7 @@ def _supervisor(root: Path, environment: Mapping[str, str]) -> Iterator[subproce
 
 
 def _wait_until_ready(table: WorkerTable, supervisor: subprocess.Popen[bytes]) -> WorkerStatus:
-    """Return the only worker when it is ready. Raises RuntimeError when the supervisor ends, or it takes too long."""
+    """Wait until the only worker is ready. Raises RuntimeError if the supervisor ends or it takes too long."""
     deadline = time.monotonic() + _LONGEST_WAIT_S
     while (status := table.status(0)).state is not WorkerState.READY:
         if supervisor.poll() is not None or time.monotonic() > deadline:
