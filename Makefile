@@ -53,7 +53,7 @@ demo: $(STAMP) ## run the example that analyses a year of flights
 	@$(PYTHON) -m examples.flights
 
 demo-spark: $(STAMP_ALL) java ## run the example that hands the year of flights to Spark; needs Java 17 or newer
-	@$(PYTHON) -m examples.flights.weather.__main__
+	@$(PYTHON) -m examples.flights.weather
 
 test: $(STAMP) ## run the tests of a few minutes, in a random order; ARGS="-k retry" is handed to pytest
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile -m "not sweep and not planted and not spark" $(ARGS)

@@ -108,8 +108,6 @@ SYS_FLAG_COMPRESSED = 0x1
 SYS_FLAG_BORN_HOST_V6 = 0x10
 SYS_FLAG_STORE_HOST_V6 = 0x20
 
-NAME_VALUE_SEPARATOR = 0x01
-PROPERTY_SEPARATOR = 0x02
 CRC_PROPERTY_SIZE = 20
 """``__CRC32#`` 0x01, ten digits (least significant first), 0x02; always the last property."""
 

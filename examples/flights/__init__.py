@@ -1,5 +1,5 @@
 """A year of New York's flights through two groups of handlers, one worker killed on the way, every flight counted once.
 
-Reading order: ``dataset``, ``replay``, ``app``, ``results``; ``tally``, ``report``, ``chart``; ``stage``, ``progress``,
-``demo``; with Spark ``weather_delays``, ``weather_chart``, ``queries``, ``pipeline``.
+``demo`` runs everything: ``replay`` sends the flights, and the handlers of ``app`` count them. ``outcome`` checks and
+draws what they counted. ``weather`` hands the same flights to Spark.
 """

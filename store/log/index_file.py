@@ -57,7 +57,6 @@ DIRECTORY = "index"
 
 _HEADER = layout.INDEX_HEADER
 _ENTRY = layout.INDEX_ENTRY
-_NAME_DIGITS = 17
 _SLACK_MS = 1_000
 """Entries keep whole seconds."""
 

@@ -218,11 +218,6 @@ def member_slot_at(number: int) -> int:
     return slot_at(layout.MEMBER_TABLE_AT, layout.MEMBER_SLOT, layout.MEMBER_SLOTS, number)
 
 
-def worker_slot_at(number: int) -> int:
-    """Byte of a slot of the worker table."""
-    return slot_at(layout.WORKER_TABLE_AT, layout.WORKER_SLOT, layout.WORKER_SLOTS, number)
-
-
 def running_slot_at(number: int) -> int:
     """Byte of a slot of the running table."""
     return slot_at(layout.RUNNING_TABLE_AT, layout.RUNNING_SLOT, layout.RUNNING_SLOTS, number)

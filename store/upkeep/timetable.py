@@ -79,10 +79,6 @@ class Timetable:
             self._busy.discard(task)
 
 
-def _every(interval: int | Every) -> Every:
-    return interval if isinstance(interval, Every) else Every(interval, first_after_ms=interval)
-
-
 def run_guarded(task: Task) -> None:
     """Run a task and report its failure, so that its next turn still comes."""
     try:

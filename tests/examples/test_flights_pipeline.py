@@ -107,7 +107,7 @@ def test_spark_finds_in_the_store_what_pandas_finds_in_the_files(tmp_path: Path)
     command = [
         sys.executable,
         "-m",
-        "examples.flights.weather.__main__",
+        "examples.flights.weather",
         "--flights",
         str(FEWEST_FLIGHTS),
         "--processes",

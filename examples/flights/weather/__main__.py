@@ -1,6 +1,6 @@
 """Pipeline: Spark reads the flights while they are replayed and workers count them, and joins them with the weather.
 
-``python -m examples.flights.weather.__main__``, or ``make demo-spark``. The queries are in
+``python -m examples.flights.weather``, or ``make demo-spark``. The queries are in
 :mod:`examples.flights.weather.queries`. When they have read everything, the hours are joined with the weather and the
 names of the airports. The same is made of the archive alone, and with pandas of the CSV files alone; all three must be
 equal.

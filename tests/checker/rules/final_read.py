@@ -1,8 +1,8 @@
 """The final read: what stands in the log, the consume queues and the offsets file when everybody has left.
 
 A reader of its own, written from the description of the format with ``struct``, ``zlib`` and numpy; it shares nothing
-with the package :mod:`store`. :mod:`tests.support.oracle.reference` believes even less and is many times slower: it
-reads one record in a thousand once more.
+with the package :mod:`rmqclient.store`. :mod:`tests.support.oracle.reference` believes even less and is many times
+slower: it reads one record in a thousand once more.
 
 Positions inside of a record (all big-endian)::
 

@@ -1,8 +1,9 @@
 """A second, slow reader and writer of store directories: the oracle for the compiled kernel and for recovery.
 
 Written from the description of RocketMQ 4.9's format with ``struct``, ``zlib`` and what opens bodies. It shares nothing
-with the package :mod:`store`, not even constants, so that one mistake cannot hide itself by being made on both sides.
-It believes nothing: whatever is not exactly right is ``None``, a :class:`BadStore` or a line of :func:`check_store`.
+with the package :mod:`rmqclient.store`, not even constants, so that one mistake cannot hide itself by being made on
+both sides. It believes nothing: whatever is not exactly right is ``None``, a :class:`BadStore` or a line of
+:func:`check_store`.
 
 All integers on disk are big-endian and signed.
 """

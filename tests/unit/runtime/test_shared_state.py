@@ -119,7 +119,7 @@ def test_a_slot_beyond_its_table_is_refused() -> None:
         (shared_state.queue_slot_at, layout.QUEUE_SLOTS),
         (shared_state.group_queue_slot_at, layout.GROUP_QUEUE_SLOTS),
         (shared_state.member_slot_at, layout.MEMBER_SLOTS),
-        (shared_state.worker_slot_at, layout.WORKER_SLOTS),
+        (shared_state.running_slot_at, layout.RUNNING_SLOTS),
     ]:
         assert at(slots - 1) < layout.RUNTIME_SIZE
         with pytest.raises(TableFull, match=str(slots)):
