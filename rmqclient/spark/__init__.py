@@ -1,4 +1,4 @@
-"""Spark over the files of a store: the data source ``rmq``, and pipelines that people run.
+"""Spark over the files of a store: the data source ``rmq`` and ready-made pipelines.
 
 ::
 
@@ -7,8 +7,8 @@
     spark = session()
     flights = spark.read.format("rmq").option("subscribe", "flights").load("./store")
 
-Needs ``pip install 'rmqclient[spark]'`` and Java 17 or newer. Neither is looked for before a session is asked for, so
-this package can be imported without them.
+Needs ``pip install 'rmqclient[spark]'`` and Java 17 or newer. This package can be imported without them: only
+``session()`` looks for them.
 """
 
 from __future__ import annotations

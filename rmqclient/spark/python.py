@@ -1,8 +1,9 @@
 """Python: the interpreter for Spark's Python workers on this machine.
 
-It is the one that runs now. Spark puts ``pyspark.zip`` of its distribution before everything else in their
-``PYTHONPATH``, although the same files are installed. What comes from a zip is compiled anew by each process, which
-takes a second of a core, and a stream has ten seconds to start one. So a script takes that entry out.
+The workers use the interpreter that runs now. Spark puts ``pyspark.zip`` of its distribution at the front of their
+``PYTHONPATH``, although the same files are installed. Each process compiles modules from a zip anew. This takes a
+second of a core, and Spark gives a process of a stream ten seconds to start. A script therefore removes the zip from
+``PYTHONPATH``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ exec {python} "$@"
 
 
 def worker_python() -> str:
-    """Return the program to start Python workers with; this interpreter itself, where no script can be written."""
+    """Return the program to start Python workers with: the script, or this interpreter if no script can be written."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         return sys.executable

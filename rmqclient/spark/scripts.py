@@ -1,4 +1,4 @@
-"""Scripts: small programs that stand before another one, in the user's cache directory.
+"""Scripts: small programs in the user's cache directory that start another program.
 
 ::
 
@@ -14,9 +14,10 @@ from pathlib import Path
 
 
 def script(name: str, text: str) -> Path:
-    """Return the path of the program with this text, and write it when it is not there yet. Raises OSError.
+    """Return the path of the program with this text; write the program if it does not exist yet. Raises OSError.
 
-    Whoever writes it writes the same, and a rename leaves no half of it to somebody who starts it now.
+    Several processes may write the program at once: all write the same text, and the rename at the end means that no
+    process can start an incomplete file.
     """
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = _cache_directory() / digest / "bin" / name

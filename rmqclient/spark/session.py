@@ -1,28 +1,28 @@
-"""Session: Spark set up for this source, and the source made known to Spark.
+"""Session: sets up Spark for this source, and registers the source.
 
-What is set unless somebody has set it, with ``spark-submit``, in ``spark-defaults.conf`` or in the call:
+These settings are made unless ``spark-submit``, ``spark-defaults.conf`` or the call sets them:
 
 =============================================  ============  ===========================================================
 setting                                        value         why
 =============================================  ============  ===========================================================
 spark.sql.session.timeZone                     UTC           times come out as they went in, on any machine
 spark.sql.python.filterPushdown.enabled        true          the source reads only what a filter lets through
-spark.sql.execution.arrow.pyspark.enabled      true          to pandas and back without an object for each value
+spark.sql.execution.arrow.pyspark.enabled      true          conversion to pandas and back without an object per value
 =============================================  ============  ===========================================================
 
-And with a local master:
+With a local master, these settings are made, too:
 
 =============================================  ============  ===========================================================
 setting                                        value         why
 =============================================  ============  ===========================================================
-spark.sql.shuffle.partitions                   cores         200 tasks for two cores are mostly their own cost
-spark.python.unix.domain.socket.enabled        true          a Python task begins in half the time
-spark.driver.host, spark.driver.bindAddress    127.0.0.1     nobody else can connect
-spark.ui.enabled                               false         the same, and a second less at the start
+spark.sql.shuffle.partitions                   cores         200 tasks on two cores would mostly be overhead
+spark.python.unix.domain.socket.enabled        true          a Python task starts in half the time
+spark.driver.host, spark.driver.bindAddress    127.0.0.1     no other host can connect
+spark.ui.enabled                               false         the same, and Spark starts a second faster
 =============================================  ============  ===========================================================
 
-Unix sockets are left off where the path of one would be longer than the kernel takes (107 bytes), below a deep
-``java.io.tmpdir``. On other machines the directory is not known, so a cluster keeps TCP.
+Unix sockets stay off if the path of a socket would be longer than the kernel allows (107 bytes), as below a deep
+``java.io.tmpdir``. This directory is not known for other machines, so a cluster keeps TCP.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?|local-cluster\[(\d+
 
 
 def session(master: str | None = None, app_name: str | None = None, **conf: Value) -> SparkSession:
-    """Return a session that knows the source ``rmq``: the one there is, or a new one, set up as the module says.
+    """Return a session that knows the source ``rmq``: the running session, or a new one set up as the module says.
 
-    ``master`` is ``local[*]`` unless ``spark-submit`` or a configuration file says otherwise. What ``conf`` says goes
-    before everything else: ``session(**{"spark.driver.memory": "4g"})``. A session that is there already keeps its
-    own settings, but for those in ``conf`` that can be changed.
+    ``master`` is ``local[*]`` unless ``spark-submit`` or a configuration file says otherwise. Settings in ``conf``
+    override all others: ``session(**{"spark.driver.memory": "4g"})``. A running session keeps its own settings, except
+    for those in ``conf`` that can still be changed.
 
-    Raises SparkUnavailable when pyspark, pyarrow or a Java of version 17 or newer is not installed.
+    Raises SparkUnavailable if pyspark, pyarrow or a Java of version 17 or newer is not installed.
     """
     check_installed()
     from pyspark.sql import SparkSession
@@ -85,7 +85,7 @@ def session(master: str | None = None, app_name: str | None = None, **conf: Valu
 
 
 def register(spark: SparkSession) -> None:
-    """Make the source ``rmq`` known to a session that was made elsewhere. Raises SparkUnavailable."""
+    """Register the source ``rmq`` with a session that the application made itself. Raises SparkUnavailable."""
     check_installed()
     from rmqclient.spark.source import RmqDataSource
 
@@ -93,7 +93,7 @@ def register(spark: SparkSession) -> None:
 
 
 def check_installed() -> None:
-    """Raise SparkUnavailable when pyspark or pyarrow is not installed."""
+    """Raise SparkUnavailable if pyspark or pyarrow is not installed."""
     missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
         raise SparkUnavailable(f"{' and '.join(missing)} not installed: pip install 'rmqclient[spark]'")
@@ -111,7 +111,7 @@ def _is_there() -> bool:
 
 
 def _settings(given: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return every setting of a new session. Starts Java, because only then Spark says what was set elsewhere."""
+    """Return every setting of a new session. This starts Java: Spark only then tells which settings exist already."""
     from pyspark import SparkConf, SparkContext
 
     with _environment_of_java(given):
@@ -122,7 +122,7 @@ def _settings(given: Mapping[str, str]) -> list[tuple[str, str]]:
     cores = local_cores(conf.get("spark.master", "local[*]"))
     tuning = dict(_EVERYWHERE)
     if cores is not None:
-        os.environ.setdefault("PYSPARK_PYTHON", worker_python())  # executors elsewhere have their own
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python())  # executors on other hosts have their own
         sockets = takes_sockets(conf.get(_SOCKET_DIRECTORY, temporary))
         tuning |= _LOCAL
         tuning["spark.sql.shuffle.partitions"] = str(cores)
@@ -133,7 +133,7 @@ def _settings(given: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def local_cores(master: str) -> int | None:
-    """Return how many tasks run at once with a master on this machine; None for a cluster."""
+    """Return the number of tasks that a master on this machine runs at once; None for a cluster."""
     found = _LOCAL_MASTER.fullmatch(master)
     if found is None:
         return None
@@ -144,15 +144,15 @@ def local_cores(master: str) -> int | None:
 
 
 def takes_sockets(directory: str) -> bool:
-    """Return whether the path of a socket that Spark makes in a directory is short enough for the kernel."""
+    """Return whether the paths of Spark's sockets in a directory are short enough for the kernel."""
     return len(os.fsencode(directory)) + _SOCKET_NAME <= _LONGEST_SOCKET_PATH
 
 
 @contextmanager
 def _environment_of_java(given: Mapping[str, str]) -> Iterator[None]:
-    """Let the Java that starts meanwhile be the right one, and know what only its start can set, such as its memory.
+    """Make Spark start the right Java inside this context, with the settings that only count at its start.
 
-    Under ``spark-submit`` it runs already, and nothing is changed.
+    Memory is such a setting. Under ``spark-submit`` Java runs already, and nothing changes.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         yield
@@ -162,7 +162,7 @@ def _environment_of_java(given: Mapping[str, str]) -> Iterator[None]:
     changed = {
         "JAVA_HOME": str(java_home()),
         "PYSPARK_SUBMIT_ARGS": f"{options} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}",
-        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", worker_python()),  # Java asks it about sources
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", worker_python()),  # Java asks this interpreter about sources
     }
     before = {name: os.environ[name] for name in changed if name in os.environ}
     os.environ.update(changed)

@@ -20,7 +20,7 @@ from rmqclient.spark.writing.writer import BatchWriter, StreamWriter
 
 
 class RmqDataSource(DataSource):
-    """What Spark makes of ``format("rmq")``. Each method is called in a process of its own, with the same options."""
+    """The class behind ``format("rmq")``. Spark calls each method in a new process, with the same options."""
 
     @classmethod
     def name(cls) -> str:
@@ -33,19 +33,19 @@ class RmqDataSource(DataSource):
         return schema_of(properties=properties, metadata=metadata)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads once. Raises ValueError for columns or options that are not there."""
+        """Return the reader of a batch. Raises ValueError for columns or options that do not exist."""
         options = read_options.parse(self.options, streaming=False)
         kind = PushdownBatchReader if is_asked_for() else BatchReader
         return kind(options, check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return what reads on and on. Raises ValueError for columns or options that are not there."""
+        """Return the reader of a stream. Raises ValueError for columns or options that do not exist."""
         return StreamReader(read_options.parse(self.options, streaming=True), check_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Return what writes once. Raises as :class:`BatchWriter`."""
+        """Return the writer of a batch. Raises as :class:`BatchWriter`."""
         return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
-        """Return what writes micro-batches. Raises as :class:`StreamWriter`."""
+        """Return the writer of a stream. Raises as :class:`StreamWriter`."""
         return StreamWriter(self.options, schema, overwrite)

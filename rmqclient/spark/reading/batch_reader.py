@@ -1,4 +1,4 @@
-"""Batch reader: one look at a store. What it reads is settled when the DataFrame is made, and never grows."""
+"""Batch reader: reads a store once. The ranges are settled when the DataFrame is made, and never grow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BatchReader(DataSourceReader):
         self.pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what each task reads. Raises what :mod:`rmqclient.spark.reading.offsets` raises."""
+        """Return the share of each task. Raises as :mod:`rmqclient.spark.reading.offsets`."""
         view = Location.of(self.options).open()
         wanted = self.pushed.apply(view, self._wanted(view))
         splits = plan(view, wanted, self.schema.names, self.pushed.narrow(self.options))
@@ -51,18 +51,20 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownBatchReader(BatchReader):
-    """The same, where Spark hands over its conditions."""
+    """A batch reader to which Spark hands the conditions of a query."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take the conditions that spare reading; return those that Spark has to apply."""
+        """Take the conditions that save reading; return those that Spark still has to apply."""
         self.pushed, left = push(filters)
         return left
 
 
 def read_split(options: ReadOptions, schema: StructType, split: Split) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one task. Raises DataLost when some are gone, unless they are to be passed over.
+    """Yield the rows of one task.
 
-    Raises BodyUnreadable when a body cannot be opened, unless it is to be null; NotInstalled.
+    Raises DataLost if messages are gone or damaged, unless ``failOnDataLoss`` is false; BodyUnreadable if a body cannot
+    be decompressed, unless ``failOnUnreadableBody`` is false; and NotInstalled if the library for a compression is not
+    installed.
     """
     view = opened(Location.of(options))
     view.release()
@@ -84,14 +86,14 @@ def read_split(options: ReadOptions, schema: StructType, split: Split) -> Iterat
             yield from records.read_queue(queue, wanted.start, wanted.stop)
     except BodyUnreadable as error:
         raise BodyUnreadable(
-            f"{error}. To read null in its place set the option failOnUnreadableBody to false; maxOpenedBodyBytes is "
-            "the limit here"
+            f"{error}. To read null instead, set the option failOnUnreadableBody to false. The limit is the option "
+            "maxOpenedBodyBytes"
         ) from error
 
 
 def _fail(what: str) -> None:
-    raise DataLost(f"{what}. To read on without them set the option failOnDataLoss to false")
+    raise DataLost(f"{what}. To skip such messages, set the option failOnDataLoss to false")
 
 
 def _pass_over(what: str) -> None:
-    _log.warning("%s; passed over, as failOnDataLoss=false says", what)
+    _log.warning("%s; skipped because failOnDataLoss=false", what)

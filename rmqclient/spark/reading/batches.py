@@ -1,13 +1,14 @@
-"""Batches: the messages in a view as Arrow record batches, without a Python object for a row.
+"""Batches: the messages in a view as Arrow record batches, without a Python object for each row.
 
-The kernel writes the values of the wanted columns into buffers (store/kernel/arrow/columns.pxi), and Arrow takes these
-as they are. There are two ways to go through messages:
+The kernel writes the values of the wanted columns into buffers (store/kernel/arrow/columns.pxi), and Arrow uses these
+buffers without a copy. There are two ways to go through messages:
 
-- by the consume queue entries of one queue: every record is looked for where its entry says;
-- along the commit log, which takes up the records of all wanted queues as they stand, and is the faster one where they
-  are most of what stands there.
+- By the consume queue entries of one queue: each record is read at the position that its entry gives.
+- Along the commit log: the records of all wanted queues are taken in the order of the log. This is faster if most
+  records there are wanted.
 
-A message that cannot be delivered is told to ``on_lost`` in a sentence; when that returns, the messages behind follow.
+``on_lost`` is called with a sentence about each message that cannot be delivered. If ``on_lost`` returns, reading goes
+on with the next message.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rmqclient.store.log.consume_queue import ENTRY
 from rmqclient.store.log.record import reason
 
 PART_BYTES = 8 << 20
-"""So much of the log is asked for at once, where a view does not map whole files."""
+"""Bytes of the log per request, if a view does not map whole files."""
 
 _ENTRIES_AT_ONCE = 16_384
 _EVERYTHING = TagFilter(frozenset())
@@ -36,31 +37,32 @@ _EVERYTHING = TagFilter(frozenset())
 _TYPES: dict[str, pa.DataType] = {
     field.name: field.type for field in to_arrow_schema(schema_of(properties=True, metadata=True), timezone="UTC")
 }
-"""What Spark gives for each column, and takes nothing else for it."""
+"""The type of each column, as Spark gives it. Spark accepts no other."""
 
 _UNREADABLE = -1
-"""In place of the commit log offset of an entry that cannot be read."""
+"""Stands for the commit log offset of an entry that cannot be read."""
 
-_OUTSIDE = "its entry points outside of the commit log"
-_REMOVED = "the file is not there any more"
-_PASSED_OVER = "no valid record of it stands in the commit log"
+_OUTSIDE = "its entry points outside the commit log"
+_REMOVED = "the file no longer exists"
+_PASSED_OVER = "the commit log has no valid record of it"
 
 
 class BatchReader:
     """Arrow record batches of the messages in a view.
 
     ``schema`` has any of the columns of :mod:`rmqclient.spark.reading.columns`, in any order, with the types that Spark
-    gives them; every batch has exactly this schema. A batch ends with ``rows`` rows, or with the message with which it
-    has more than ``size`` bytes of variable size. ``tags`` selects by tag. For one thread.
+    gives them; every batch has exactly this schema. A batch is complete when it has ``rows`` rows, or more than
+    ``size`` bytes in columns of variable size. ``tags`` selects by tag. For use by one thread.
 
-    Every record that is delivered was checked as deliveries are: its CRC, and that it is the message that its entry, or
-    its place in the queue, asks for. ``on_lost`` gets a sentence with queue, queue offsets, commit log offset and
-    reason for messages that are damaged or not there any more, and raises, or returns to go on behind them.
+    Every record is checked before it is delivered: its CRC, and that it is the message that its entry, or its place in
+    the queue, asks for. If messages are damaged or gone, ``on_lost`` gets a sentence with queue, queue offsets, commit
+    log offset and reason. ``on_lost`` raises to stop, or returns to skip these messages.
 
-    Bodies are opened, up to ``max_opened_body_bytes``. One that cannot be is null with ``null_unreadable``; without,
-    reading raises BodyUnreadable, with queue, queue offset, commit log offset and reason; and NotInstalled.
+    Compressed bodies are decompressed, up to ``max_opened_body_bytes``. If a body cannot be decompressed, its value is
+    null with ``null_unreadable``; otherwise reading raises BodyUnreadable, with queue, queue offset, commit log offset
+    and reason. Reading raises NotInstalled if the library for a compression is not installed.
 
-    Raises ValueError for a column that does not exist or has another type, and for limits that cannot be.
+    Raises ValueError for a column that does not exist or has another type, and for limits out of range.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class BatchReader:
     ) -> None:
         for field in schema:
             if _TYPES.get(field.name, field.type) != field.type:
-                raise ValueError(f"column {field.name} is of type {_TYPES[field.name]}, and not {field.type}")
+                raise ValueError(f"column {field.name} is of type {_TYPES[field.name]}, not {field.type}")
         self._view = view
         self._schema = schema
         self._names = tuple(schema.names)
@@ -87,12 +89,12 @@ class BatchReader:
         self._max_opened_body_bytes = max_opened_body_bytes
         self._null_unreadable = null_unreadable
         self._on_lost = on_lost
-        self._collector()  # which checks the rest
+        self._collector()  # checks the other arguments
 
     def read_queue(self, queue: MessageQueue, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a queue from queue offset ``start`` up to ``stop``, by its entries.
 
-        When entries tell all that is wanted, the commit log is not looked at.
+        If the entries alone answer all wanted columns, the commit log is not read.
         """
         collector = self._collector()
         with_records = bool(self._tags.tags) or not IN_ENTRIES.issuperset(self._names)
@@ -102,13 +104,13 @@ class BatchReader:
     def read_log(self, start: int, stop: int, wanted: Mapping[MessageQueue, range]) -> Iterator[pa.RecordBatch]:
         """Yield the messages of some queues whose records begin at or above ``start`` and below ``stop`` in the log.
 
-        ``start`` is where a record begins. ``wanted`` says which queue offsets of each queue are asked for; records of
-        others are stepped over unchecked. Messages without a consume queue entry, of transactions that are prepared or
-        rolled back, are left out.
+        A record must begin at ``start``. ``wanted`` gives the wanted queue offsets of each queue; other records are
+        skipped unchecked. Messages without a consume queue entry, those of prepared or rolled back transactions, are
+        left out.
 
-        No message is passed over silently: each queue's offsets must follow each other, and begin and end where its
-        entries say, which costs a look at one or two entries of each wanted queue, and a binary search for a queue
-        of which nothing was met. What is no record is stepped over with the help of the entries.
+        No message is skipped silently: the offsets of each queue must follow each other, and must begin and end where
+        its entries say. This check reads one or two entries of each wanted queue, and takes a binary search for a queue
+        without any message in the range. The entries tell where to go on after bytes that are not a record.
         """
         collector = self._collector()
         steps = _LogRead(self._view, collector, wanted, self._on_lost).steps(start, stop)
@@ -135,7 +137,7 @@ class BatchReader:
 
 
 class _QueueRead:
-    """One way through the entries of a queue. Its steps end where the columns hold a batch."""
+    """Reads a queue by its entries. A step ends when the columns hold a batch."""
 
     def __init__(self, view: View, collector: Collector, queue: MessageQueue, on_lost: Callable[[str], None]) -> None:
         self._view = view
@@ -145,7 +147,7 @@ class _QueueRead:
         self._on_lost = on_lost
         self._part: LogPart | None = None
         self._losing: tuple[range, int, str] | None = None
-        """What was lost last and is not told yet: it may be more. Queue offsets, commit log offset, reason."""
+        """The last loss, not reported yet because it may grow: queue offsets, commit log offset, reason."""
 
     def steps(self, start: int, stop: int, *, with_records: bool) -> Iterator[None]:
         yield from self._by_records(start, stop) if with_records else self._by_entries(start, stop)
@@ -176,13 +178,13 @@ class _QueueRead:
                     at = self._lost(entries, first, at, at + 1, _reason(found))
 
     def _entries(self, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (queue offset of the first, entries) for those that there are."""
+        """Yield (queue offset of the first entry, entries) for the entries that exist."""
         while start < stop:
             try:
                 entries = self._view.entries(self._queue, start, min(stop, start + _ENTRIES_AT_ONCE))
                 why = "the file of its entry ends before it"
             except FileNotFoundError:
-                entries, why = b"", "the file of its entry is not there any more"
+                entries, why = b"", "the file of its entry no longer exists"
             except StoreCorrupt as error:
                 entries, why = b"", f"its entry cannot be read: {error}"
             if len(entries) >= ENTRY.size:
@@ -240,7 +242,7 @@ class _QueueRead:
 
 
 def _behind_file(entries: bytes, at: int, file: range) -> int:
-    """Return the number of the first entry behind ``at`` whose record does not stand in that file."""
+    """Return the number of the first entry after ``at`` whose record is not in that file."""
     for number, (offset, _, _) in enumerate(ENTRY.iter_unpack(entries[(at + 1) * ENTRY.size :]), at + 1):
         if offset not in file:
             return number
@@ -251,7 +253,7 @@ def _behind_file(entries: bytes, at: int, file: range) -> int:
 
 
 class _LogRead:
-    """One way along the log. Its steps end where the columns hold a batch."""
+    """Reads along the log. A step ends when the columns hold a batch."""
 
     def __init__(
         self, view: View, collector: Collector, wanted: Mapping[MessageQueue, range], on_lost: Callable[[str], None]
@@ -262,7 +264,7 @@ class _LogRead:
         self._on_lost = on_lost
         self._start = 0
         self._damage: tuple[int, str] | None = None
-        """Commit log offset of the last bytes that were no record, and why."""
+        """Commit log offset of the last bytes that could not be read as a record, and the reason."""
 
     def steps(self, start: int, stop: int) -> Iterator[None]:
         self._collector.want(
@@ -293,7 +295,7 @@ class _LogRead:
             self._compare_end(number, stop)
 
     def _steps_in(self, part: LogPart, offset: int, stop: int) -> Generator[None, None, tuple[int, int]]:
-        """Go through one part; return where in the log that ended, and why."""
+        """Go through one part; return the commit log offset at which that ended, and the reason."""
         content, base, file_end = part
         while True:
             offset, found, number, met = self._collector.add_log(content, base, file_end, offset, stop)
@@ -305,7 +307,7 @@ class _LogRead:
                 return offset, STOPPED["OTHER"]
 
     def _bridge(self, number: int, met: int, offset: int) -> bool:
-        """Tell of the messages that are missing before a record; False when this is not the message that it says."""
+        """Report the messages missing before a record. Returns False if no entry confirms the record's queue offset."""
         queue, _ = self._wanted[number]
         if self._offset_of(queue, met) not in (offset, _UNREADABLE):
             return False
@@ -315,7 +317,7 @@ class _LogRead:
         return True
 
     def _next(self, bad: int, least: int, stop: int, why: str) -> int:
-        """Return where the next record of a wanted queue stands, at ``least`` or above; ``stop`` when none does."""
+        """Return the offset of the next record of a wanted queue, at ``least`` or above; ``stop`` if there is none."""
         self._damage = bad, why
         found = stop
         for number, (queue, offsets) in enumerate(self._wanted):
@@ -326,16 +328,17 @@ class _LogRead:
         return found
 
     def _compare_end(self, number: int, stop: int) -> None:
-        """Tell of messages of a queue that should have been met and were not."""
+        """Report the messages of a queue that should have been found and were not."""
         queue, offsets = self._wanted[number]
         begin = self._first_here(queue, range(self._collector.next_of(number), offsets.stop))
         if begin < offsets.stop and self._offset_of(queue, begin) < stop:
             self._lost(queue, range(begin, self._first_at(queue, range(begin, offsets.stop), stop)))
 
     def _first_here(self, queue: MessageQueue, known: range) -> int:
-        """Return the first of ``known`` that stands behind the begin of this reading.
+        """Return the first queue offset of ``known`` whose record is at or above the start of this reading.
 
-        Entries that are gone do not say where their messages stood. If something is missing here, it may be those.
+        Entries that are gone do not tell where their records were. After damage, their messages may be missing from
+        this range, so they are reported as lost.
         """
         begin = known.start
         if self._damage is not None:
@@ -344,7 +347,7 @@ class _LogRead:
         return self._first_at(queue, range(begin, known.stop), self._start)
 
     def _first_at(self, queue: MessageQueue, known: range, commit_log_offset: int) -> int:
-        """Return the first of ``known`` whose record stands at an offset or above it, or their end."""
+        """Return the first queue offset of ``known`` whose record is at an offset or above it, else the end of it."""
         if not known or self._offset_of(queue, known[-1]) < commit_log_offset:
             return known.stop
         if self._offset_of(queue, known[0]) >= commit_log_offset:
@@ -369,7 +372,7 @@ class _LogRead:
 
 
 def _reason(found: int) -> str:
-    return "another message stands there" if found == STOPPED["OTHER"] else reason(found)
+    return "another message is at this place" if found == STOPPED["OTHER"] else reason(found)
 
 
 def _sentence(queue: MessageQueue, offsets: range, commit_log_offset: int, why: str) -> str:
@@ -379,9 +382,9 @@ def _sentence(queue: MessageQueue, offsets: range, commit_log_offset: int, why: 
 
 
 def record_batch(columns: Columns, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows that were added to some columns, and leave these empty."""
+    """Return the rows that were added to ``columns``, and leave ``columns`` empty."""
     rows, buffers = columns.take()
-    if not schema.names:  # a batch without a column has its number of rows from an array without a field
+    if not schema.names:  # without columns, only an array without fields carries the number of rows
         return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
     arrays = [_array(field.type, rows, *buffers[field.name]) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,30 +1,30 @@
-"""Columns: what the source gives of each message, by the names of Spark's Kafka source.
+"""Columns: the fields of a message that the source offers, named as in Spark's Kafka source.
 
 ====================  ===================  ==========================================================================
 column                type                 meaning
 ====================  ===================  ==========================================================================
-key                   string               keys of the message, separated by spaces [KEYS]; null without one
-value                 binary               body, opened when it is compressed; see failOnUnreadableBody for null
+key                   string               keys of the message, separated by spaces [KEYS]; null without a key
+value                 binary               body, decompressed; null: see failOnUnreadableBody
 topic                 string
 partition             int                  queue id
 offset                long                 queue offset
 timestamp             timestamp            when it was stored
 born_timestamp        timestamp            when it was sent, by the producer's clock
-tags                  string               tag of the message; null without one
-properties            map<string,string>   includeProperties: every property on disk but the CRC
+tags                  string               tag of the message; null without a tag
+properties            map<string,string>   includeProperties: every property on disk except the CRC
 commit_log_offset     long                 includeMetadata: first byte of the record in the commit log
 size                  int                  includeMetadata: bytes of the whole record
-flag                  int                  includeMetadata: the application's own
+flag                  int                  includeMetadata: the application's own number
 sys_flag              int                  includeMetadata: compression, transaction state, address kinds
 reconsume_times       int                  includeMetadata: delivery attempts before this record was stored
 born_host             string               includeMetadata: address and port of the producer
 store_host            string               includeMetadata: address and port of the store
-msg_id                string               includeMetadata: message id: the unique key, or else the offset message id
+msg_id                string               includeMetadata: message id: the unique key, otherwise the offset message id
 ====================  ===================  ==========================================================================
 
-A compressed batch (:mod:`rmqclient.store.log.inner_batch`) gives a row for each of its messages, all with the place of
-its record. But what is answered from the consume queue alone, :data:`IN_ENTRIES`, has one row for it: entries do not
-tell.
+A compressed batch (:mod:`rmqclient.store.log.inner_batch`) gives a row for each of its messages. All these rows have
+the offsets of the batch's record. A read of :data:`IN_ENTRIES` columns alone gives one row for the whole batch, because
+a consume queue entry does not tell how many messages its record holds.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ METADATA: dict[str, DataType] = {
 """With ``includeMetadata``."""
 
 IN_ENTRIES = frozenset({"topic", "partition", "offset", "size", "commit_log_offset"})
-"""Answered from the consume queue, without a look at the log."""
+"""Columns answered from the consume queue, without reading the log."""
 
 
 def schema_of(*, properties: bool = False, metadata: bool = False) -> StructType:
@@ -79,7 +79,7 @@ def schema_of(*, properties: bool = False, metadata: bool = False) -> StructType
 
 
 def check_schema(schema: StructType) -> StructType:
-    """Return ``schema`` when the source has its columns, with their types. Raises ValueError."""
+    """Return ``schema``. Raises ValueError if the source lacks a column of it, or has the column with another type."""
     known = USUAL | PROPERTIES | METADATA
     for column in schema.fields:
         if column.name not in known:

@@ -1,4 +1,4 @@
-"""Location: where a store is, for a process that is to read it."""
+"""Location: where the process of a reader finds a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmqclient.store.inspect.view import View
 
 
 class Location(NamedTuple):
-    """The directory or archive of a store, and the archive that has what is gone there."""
+    """The directory or archive of a store, and an archive with the messages that the directory no longer has."""
 
     path: str
     archive: str | None
@@ -23,10 +23,10 @@ class Location(NamedTuple):
         return cls(options.path, options.archive, tuple(sorted(options.archive_options.items())))
 
     def open(self, *, may_be_elsewhere: bool = False) -> View:
-        """Look at the store anew.
+        """Open a new view of the store.
 
-        Where an executor ``may_be_elsewhere`` and has no such directory, the archive alone is read. Raises what
-        :func:`rmqclient.archive.view.open_view` raises.
+        With ``may_be_elsewhere``, for an executor that may run on another host, a missing directory is no error: the
+        archive alone is read. Raises as :func:`rmqclient.archive.view.open_view`.
         """
         options = dict(self.archive_options)
         return open_view(self.path, self.archive, options, may_be_elsewhere=may_be_elsewhere)
@@ -37,10 +37,10 @@ _kept: dict[Location, tuple[object, View]] = {}
 
 
 def opened(location: Location) -> View:
-    """Return a view that this process keeps: a worker of Spark reads the same store again and again.
+    """Return a view that this process keeps, because a worker of Spark reads the same store again and again.
 
-    It is opened anew when something was made or removed in the directory itself, which happens seldom, and always when
-    another store stands in its place: the files of the old one would be read on, because they are mapped.
+    The view is opened anew when an entry of the directory itself was made or removed. This happens seldom, and always
+    when another store takes the place of the old one: the old files would stay readable, because they are mapped.
     """
     version = _version(location.path)
     before, view = _kept.pop(location, (None, None))

@@ -1,6 +1,6 @@
 """Offsets of a read: where it begins and ends, queue by queue, and how much one micro-batch takes.
 
-An offset here is the next one to read, never the last one that was read. Ranges are half open.
+An offset here is the next offset to read, never the last one that was read. Ranges are half open.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Offsets: TypeAlias = dict[MessageQueue, int]
 Ranges: TypeAlias = dict[MessageQueue, range]
 
 _OF_THE_STORE = re.compile(r"RMQ_SYS_.*|rmq_sys_wheel_timer|SCHEDULE_TOPIC_XXXX|TBW102|OFFSET_MOVED_EVENT")
-"""Topics that are read only by their full names: where messages wait for their time or their transaction."""
+"""The store's own topics, such as those of delayed messages and transactions. ``subscribePattern`` skips them."""
 
 
 def selected(view: View, selection: Selection, *, may_come: bool = False) -> list[MessageQueue]:
     """Return the queues to read, sorted.
 
-    Raises UnknownTopic for a topic or a queue that is named and not there, unless it ``may_come`` later.
+    Raises UnknownTopic if a named topic or queue does not exist, unless it ``may_come`` later.
     """
     queues = view.queues()
     if selection.assigned:
@@ -46,15 +46,15 @@ def selected(view: View, selection: Selection, *, may_come: bool = False) -> lis
 
 
 def available(view: View, selection: Selection, *, may_come: bool = False) -> Ranges:
-    """Return what is there now in the selected queues. Raises as :func:`selected`."""
+    """Return the range of offsets that each selected queue has now. Raises as :func:`selected`."""
     return {queue: view.offsets(queue) for queue in selected(view, selection, may_come=may_come)}
 
 
 def starting(view: View, there: Ranges, options: ReadOptions) -> Offsets:
-    """Return where a new read begins: by timestamps, where they are given, else by offsets.
+    """Return the offsets at which a new read begins: by timestamps if the options give any, otherwise by offsets.
 
-    Raises ValueError for offsets that do not name each queue, or a time that is behind all messages, and DataLost for
-    offsets that are not there.
+    Raises ValueError if the offsets do not name each queue, or if all messages are older than the time; DataLost if a
+    queue does not have the offset.
     """
     if options.starting_timestamp is not None or options.starting_timestamps:
         found = _by_time(
@@ -63,15 +63,15 @@ def starting(view: View, there: Ranges, options: ReadOptions) -> Offsets:
         late = [queue for queue, offset in found.items() if offset == there[queue].stop]
         if late and not options.too_late_is_latest:
             raise ValueError(
-                f"{_named(late)}: no message was stored at the time given for the start, or later; with "
-                "startingOffsetsByTimestampStrategy=latest reading begins at the end then"
+                f"{_named(late)}: no message was stored at the given start time or later; to begin at the end then, "
+                "set startingOffsetsByTimestampStrategy=latest"
             )
         return found
     return _by_offsets("startingOffsets", there, options.starting, options.fail_on_data_loss)
 
 
 def ending(view: View, there: Ranges, options: ReadOptions) -> Offsets:
-    """Return where a batch ends. Raises as :func:`starting`."""
+    """Return the offsets at which a batch ends. Raises as :func:`starting`."""
     if options.ending_timestamp is not None or options.ending_timestamps:
         each, usual = options.ending_timestamps, options.ending_timestamp
         return _by_time("endingOffsetsByTimestamp", view, there, each, usual)
@@ -85,9 +85,10 @@ def between(start: Offsets, end: Offsets) -> Ranges:
 
 
 def kept(view: View, start: Offsets, end: Offsets, *, fail_on_data_loss: bool) -> Ranges:
-    """Return what is still there of the ranges between two offsets. Raises DataLost unless losses are passed over.
+    """Return the parts of the ranges between two offsets that still exist.
 
-    A queue without a start is new, and is to be read from its first message on.
+    A queue that ``start`` lacks is new: it is read from its first message on. Raises DataLost if a part is gone and
+    ``fail_on_data_loss`` is set.
     """
     found = {}
     for queue, offsets in between(start, end).items():
@@ -105,23 +106,24 @@ def kept(view: View, start: Offsets, end: Offsets, *, fail_on_data_loss: bool) -
 
 
 def removed(queue: MessageQueue, start: int, stop: int, there: range) -> DataLost:
-    """Return the error for messages that retention has removed before they were read."""
+    """Return the error for messages that retention removed before they were read."""
     return DataLost(
         f"messages {start} to {stop - 1} of queue {queue.queue_id} of {queue.topic} were removed before they were "
-        f"read; the oldest one is {there.start}. {_HOW_TO_GO_ON}"
+        f"read; the oldest message is {there.start}. {_HOW_TO_GO_ON}"
     )
 
 
 _HOW_TO_GO_ON = (
-    "To go on with what is there set the option failOnDataLoss to false; to read what was archived, the option archive"
+    "To go on with the messages that are left, set the option failOnDataLoss to false; to read removed messages from "
+    "an archive, set the option archive"
 )
 
 
-# --- JSON, as it stands in a checkpoint -----------------------------------------------------------
+# --- JSON of a checkpoint -----------------------------------------------------------
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Return offsets as a checkpoint holds them: ``{"orders": {"0": 23}}``, sorted."""
+    """Return offsets as the JSON of a checkpoint: ``{"orders": {"0": 23}}``, sorted."""
     found: dict[str, dict[str, int]] = {}
     for queue in sorted(offsets):
         found.setdefault(queue.topic, {})[str(queue.queue_id)] = offsets[queue]
@@ -129,7 +131,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(document: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Return the offsets of a checkpoint."""
+    """Return the offsets that the JSON of a checkpoint holds."""
     return {
         MessageQueue(topic, int(queue_id)): offset
         for topic, offsets in document.items()
@@ -141,9 +143,10 @@ def from_json(document: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def limited(start: Offsets, latest: Offsets, most: int) -> Offsets:
-    """Return where a micro-batch of at most ``most`` messages ends, shared out in proportion to what each queue has.
+    """Return the offsets at which a micro-batch of at most ``most`` messages ends.
 
-    At least one message is taken when there is one, and the queues that have most are rounded up first.
+    Each queue contributes in proportion to the messages that it has; the queues with most messages are rounded up
+    first. The micro-batch has at least one message if there is one.
     """
     waiting = {queue: stop - start.get(queue, 0) for queue, stop in latest.items()}
     total = sum(waiting.values())
@@ -157,11 +160,11 @@ def limited(start: Offsets, latest: Offsets, most: int) -> Offsets:
 
 
 def count(ranges: Iterable[range]) -> int:
-    """Return how many messages ranges hold."""
+    """Return the number of messages in ``ranges``."""
     return sum(len(each) for each in ranges)
 
 
-# --- where something begins or ends ---------------------------------------------------------------
+# --- where a read begins or ends ---------------------------------------------------------------
 
 
 def _by_offsets(name: str, there: Ranges, point: Point, fail_on_data_loss: bool) -> Offsets:
@@ -196,7 +199,7 @@ def _by_time(name: str, view: View, there: Ranges, each: Mapping[MessageQueue, i
 def _check_named(name: str, there: Ranges, given: Iterable[MessageQueue], what: str) -> None:
     if set(given) != set(there):
         missing, unknown = sorted(set(there) - set(given)), sorted(set(given) - set(there))
-        problem = f"does not name {_named(missing)}" if missing else f"names {_named(unknown)}, which is not read"
+        problem = f"does not name {_named(missing)}" if missing else f"names {_named(unknown)}, which is not selected"
         raise ValueError(f"option {name} {problem}: give {what} for each queue")
 
 

@@ -1,14 +1,14 @@
-"""Planning: which task reads what.
+"""Planning: divides a read among tasks.
 
-A *piece* is a range of one queue. There are two ways to share out a read, and each gives tasks of some 128 MiB:
+A *piece* is a range of one queue. There are two ways to divide a read. Either way a task has about 128 MiB by default:
 
-- By queue: a task has pieces, and follows their consume queue entries through the log. Right for some messages among
-  many others, for a filter by tag, and for columns that the entries answer alone.
-- By log: a task has a range of the commit log, and walks over every record there. That is a quarter faster, because
-  memory is read in order, and is what an archive needs, where each look is a request.
+- By queue: a task has pieces, and follows their consume queue entries into the log. Best for few messages among many
+  others, for a filter by tag, and for columns that the entries alone answer.
+- By log: a task has a range of the commit log, and walks over every record there. This is a quarter faster, because
+  memory is read in order. It also suits an archive, where each access is a request.
 
-``auto`` takes the log when at least half of the bytes between the first and the last record are wanted. Where entries
-are lost, which say where records begin, it is by queue in any case.
+``auto`` reads by log if at least half of the bytes between the first and the last record are wanted. The entries tell
+where records begin, so if entries are lost, the read is always by queue.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ from rmqclient.store.inspect.view import LocalView, View, entry_at, first_offset
 from rmqclient.store.log.consume_queue import Entry
 
 _SMALL_TASK_BYTES = 8 << 20
-"""More tasks than bytes ask for are made up to the number of processors, but none smaller than this."""
+"""A read gets up to one task per processor, even if fewer would do, as long as each task has at least these bytes."""
 _SAMPLES = 16
 _LOG_SHARE = 0.5
 
 Piece = tuple[str, int, int, int]
-"""Topic, queue id, first queue offset, end."""
+"""Topic, queue id, first queue offset, end offset (exclusive)."""
 
 
 @dataclass(frozen=True)
 class Split(InputPartition):
-    """What one task reads: ``pieces``, found by walking over ``log``, a range of the commit log, if there is one."""
+    """The share of one task: ``pieces``, found by walking over ``log`` if that is given, a range of the commit log."""
 
     pieces: tuple[Piece, ...]
     log: tuple[int, int] | None = None
 
     def ranges(self) -> Ranges:
-        """Return the pieces by queue; of each queue there is one."""
+        """Return the range of each queue; a task has at most one piece of each."""
         return {MessageQueue(topic, queue_id): range(start, stop) for topic, queue_id, start, stop in self.pieces}
 
 
 def plan(view: View, wanted: Ranges, columns: Sequence[str], options: ReadOptions) -> list[Split]:
-    """Share out the ``wanted`` ranges, none of which is empty."""
+    """Divide the ``wanted`` ranges among tasks. No range may be empty."""
     if not wanted:
         return []
     sizes = {queue: mean_size(view, queue, offsets) for queue, offsets in wanted.items()}
     total = sum(int(sizes[queue] * len(offsets)) for queue, offsets in wanted.items())
     tasks = _tasks(total, options)
-    with suppress(FileNotFoundError, StoreCorrupt):  # an entry that is lost: who reads by queue tells which ones are
+    with suppress(FileNotFoundError, StoreCorrupt):  # an entry is lost: reading by queue reports which ones
         if _is_by_log(view, wanted, total, columns, options):
             return _by_log(view, wanted, tasks)
     return list(_by_queue(wanted, sizes, max(1, total // tasks), options))
 
 
 def mean_size(view: View, queue: MessageQueue, offsets: range) -> float:
-    """Return the mean size of some records of a range, from entries spread over it; 0 when none can be read."""
+    """Return the mean record size in a range, in bytes, from entries spread over it; 0 if no entry can be read."""
     sizes = []
     for offset in offsets[:: max(1, len(offsets) // _SAMPLES)]:
         with suppress(FileNotFoundError, StoreCorrupt):
@@ -90,7 +90,10 @@ def _is_by_log(view: View, wanted: Ranges, total: int, columns: Sequence[str], o
 
 
 def _log_range(view: View, wanted: Ranges) -> tuple[int, int]:
-    """Return where the first record begins and the last one ends. Raises FileNotFoundError, StoreCorrupt."""
+    """Return the log offsets at which the first record begins and the last one ends.
+
+    Raises FileNotFoundError, StoreCorrupt.
+    """
     first = [_entry(view, queue, offsets.start) for queue, offsets in wanted.items()]
     last = [_entry(view, queue, offsets.stop - 1) for queue, offsets in wanted.items()]
     return min(entry.commit_log_offset for entry in first), max(entry.commit_log_offset + entry.size for entry in last)
@@ -100,7 +103,7 @@ def _log_range(view: View, wanted: Ranges) -> tuple[int, int]:
 
 
 def _by_log(view: View, wanted: Ranges, tasks: int) -> list[Split]:
-    """Cut the log at begins of records, which the entries of the longest queue tell."""
+    """Cut the log at the beginnings of records, which the entries of the longest queue give."""
     start, stop = _log_range(view, wanted)
     longest = max(wanted, key=lambda queue: len(wanted[queue]))
     cuts = {start, stop}
@@ -114,13 +117,13 @@ def _by_log(view: View, wanted: Ranges, tasks: int) -> list[Split]:
 
 
 def _first_at(view: View, queue: MessageQueue, offsets: range, commit_log_offset: int) -> int | None:
-    """Return where the first record of a queue at or behind a commit log offset begins."""
+    """Return the offset of the first record of a queue at or above a commit log offset."""
     found = first_offset(offsets, lambda number: _entry(view, queue, number).commit_log_offset >= commit_log_offset)
     return _entry(view, queue, found).commit_log_offset if found < offsets.stop else None
 
 
 def _entry(view: View, queue: MessageQueue, queue_offset: int) -> Entry:
-    """Return an entry. Raises FileNotFoundError for one that is blank, too, and StoreCorrupt."""
+    """Return an entry. Raises FileNotFoundError if its file is gone or the entry is blank, and StoreCorrupt."""
     entry = entry_at(view, queue, queue_offset)
     if not entry.size:
         raise FileNotFoundError(f"entry {queue_offset} of queue {queue.queue_id} of {queue.topic} is blank")
@@ -133,7 +136,7 @@ def _entry(view: View, queue: MessageQueue, queue_offset: int) -> Entry:
 def _by_queue(
     wanted: Ranges, sizes: dict[MessageQueue, float], most_bytes: int, options: ReadOptions
 ) -> Iterator[Split]:
-    """Fill one task after the other up to ``most_bytes`` of records, and the most messages of one task."""
+    """Fill one task after the other, up to ``most_bytes`` of records or the most messages of one task."""
     most = options.max_records_per_partition or count(wanted.values())
     pieces: list[Piece] = []
     room, left = float(most_bytes), most

@@ -1,12 +1,12 @@
-"""Filter pushdown: what a condition on topic, partition, offset, timestamp or tags spares to read.
+"""Filter pushdown: conditions on topic, partition, offset, timestamp or tags that save reading.
 
-Spark hands over conditions that must all hold. Those on ``topic``, ``partition``, ``offset`` and ``tags`` are applied
-to the last row, and Spark does not look at them again. One on ``timestamp`` cuts ranges short by a binary search, and
-Spark looks again. The search leaves a margin of an hour: store timestamps of a queue ascend, but for a clock that was
-set back, and rows are missed only when that was by more.
+Spark hands over conditions that must all hold. Conditions on ``topic``, ``partition``, ``offset`` and ``tags`` are
+applied to every row here, and Spark does not apply them again. A condition on ``timestamp`` cuts ranges short by a
+binary search, and Spark applies it once more. The store timestamps of a queue ascend unless the clock was set back.
+The search therefore leaves a margin of an hour: rows are missed only if the clock was set back by more.
 
-Spark 4 refuses a reader with ``pushFilters`` while ``spark.sql.python.filterPushdown.enabled`` is false, which is its
-default; :func:`is_asked_for` tells from which of its modules the reader is being made.
+Spark 4 refuses a reader with ``pushFilters`` if ``spark.sql.python.filterPushdown.enabled`` is false, which is its
+default. :func:`is_asked_for` tells whether Spark makes the reader for pushdown, by the module that makes it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _MARGIN_MS = 3_600_000
 
 
 def is_asked_for() -> bool:
-    """Tell whether the reader is being made by that part of Spark which pushes filters down."""
-    frame = inspect.currentframe()  # Spark has no public way to ask; tests/spark looks that this one still works
+    """Return whether the module of Spark that pushes filters down is among the callers."""
+    frame = inspect.currentframe()  # Spark has no public way to ask; tests/spark checks that this way still works
     while frame is not None and not frame.f_code.co_filename.endswith(_MODULE):
         frame = frame.f_back
     return frame is not None
@@ -41,17 +41,17 @@ def is_asked_for() -> bool:
 
 @dataclass(frozen=True)
 class Pushed:
-    """Conditions that all rows meet; None and the widest ranges for no condition."""
+    """Conditions that all rows meet. None, or the widest range, stands for no condition."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     tags: frozenset[str] | None = None
     offsets: range = field(default=range(1 << 63))
     times: range = field(default=range(1 << 63))
-    """Store timestamps in ms, about."""
+    """Store timestamps in ms, approximate."""
 
     def apply(self, view: View, wanted: Ranges) -> Ranges:
-        """Return what is left of the ``wanted`` ranges."""
+        """Return the parts of the ``wanted`` ranges that may hold matching messages."""
         found = {}
         for queue, offsets in wanted.items():
             if self.topics is not None and queue.topic not in self.topics:
@@ -72,7 +72,7 @@ class Pushed:
         return range(start, stop)
 
     def narrow(self, options: ReadOptions) -> ReadOptions:
-        """Return the options with the tags that both ask for; one that no message can have, when they agree on none."""
+        """Return the options with the tags that both ask for. If they share none, no message can match."""
         if self.tags is None:
             return options
         tags = self.tags & options.tags.tags if options.tags.tags else self.tags
@@ -80,7 +80,7 @@ class Pushed:
 
 
 def push(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
-    """Return what is pushed down, and the filters that Spark has to apply all the same."""
+    """Return the conditions that are pushed down, and the filters that Spark still has to apply."""
     pushed, left = Pushed(), []
     for each in filters:
         attribute = getattr(each, "attribute", None)

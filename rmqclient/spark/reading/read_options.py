@@ -1,40 +1,40 @@
-"""Options of a read: parsed and checked once, named as those of Spark's Kafka source.
+"""Options of a read: parsed and checked once, named as in Spark's Kafka source.
 
 ==================================== ================== ============================================================
 option                               default            meaning
 ==================================== ================== ============================================================
 path                                 required           directory of the store, or URL of an archive
-archive                              none               URL of an archive of that store, read where files are gone
+archive                              none               URL of an archive of that store, read if files are gone
 archive.*                            none               options of the archive's file system
-subscribe                            one of these three topics, separated by commas
+subscribe                            one of these three topic names, separated by commas
 subscribePattern                                        a regular expression for whole topic names
-assign                                                  ``{"orders": [0, 1]}``: some queues
+assign                                                  ``{"orders": [0, 1]}``: queues 0 and 1 of orders
 startingOffsets                      earliest; stream:  ``earliest``, ``latest`` or ``{"orders": {"0": 23, "1": -2}}``:
-                                     latest             -2 is the earliest, -1 the latest (not in a batch)
-endingOffsets                        latest             the same, with -1; for a batch
+                                     latest             -2 is the earliest, -1 the latest (stream only)
+endingOffsets                        latest             the same, with -1; batch only
 startingTimestamp, endingTimestamp   none               ms; the first message stored then or later
 startingOffsetsByTimestamp           none               ``{"orders": {"0": 1700000000000}}``, for each queue
-endingOffsetsByTimestamp             none               the same, for a batch
-startingOffsetsByTimestampStrategy   error              ``latest``: a time that no message has reached is the end
-failOnDataLoss                       true               false: messages that are gone or damaged are passed over
-failOnUnreadableBody                 true               false: null for a compressed body that cannot be opened
-maxOpenedBodyBytes                   64m                what a compressed body may open to; at most 1g
+endingOffsetsByTimestamp             none               the same; batch only
+startingOffsetsByTimestampStrategy   error              ``latest``: begin at the end if every message is older
+failOnDataLoss                       true               false: messages that are gone or damaged are skipped
+failOnUnreadableBody                 true               false: null for a body that cannot be decompressed
+maxOpenedBodyBytes                   64m                largest decompressed body; at most 1g
 maxOffsetsPerTrigger                 none               most messages of one micro-batch, over all queues in proportion
-maxBytesPerTrigger                   none               most bytes of records of one micro-batch, about
-minOffsetsPerTrigger                 none               a micro-batch waits for so many messages,
-maxTriggerDelay                      15m                but not longer than that
-minPartitions                        none               at least so many tasks
+maxBytesPerTrigger                   none               most bytes of records of one micro-batch, approximate
+minOffsetsPerTrigger                 none               a micro-batch waits for this many messages,
+maxTriggerDelay                      15m                but at most this long
+minPartitions                        none               least number of tasks
 maxRecordsPerPartition               none               most messages of one task
-maxBytesPerPartition                 128m               most bytes of one task, about
+maxBytesPerPartition                 128m               most bytes of one task, approximate
 split                                auto               ``queue``: by consume queues; ``log``: by ranges of the log
 subExpression                        *                  tags: ``paid || refunded``
 batchRows, batchBytes                10000, 4m          size of an Arrow batch
 includeProperties, includeMetadata   false              more columns; ``includeHeaders`` means includeProperties
-commitGroup                          none               group whose offsets follow what a stream has finished
+commitGroup                          none               group whose offsets follow a stream's finished batches
 ==================================== ================== ============================================================
 
-What starts (``starting...``) counts for a new query only: a stream that is started again goes on where its checkpoint
-says. Options that only a Kafka broker has a use for (``kafka.*`` and some more) are taken and do nothing.
+The ``starting...`` options count for a new query only: a restarted stream goes on where its checkpoint says. Options
+that only concern a Kafka broker (``kafka.*`` and some more) are accepted and do nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from rmqclient.store.bodies import DEFAULT_LIMIT
 EARLIEST, LATEST = -2, -1
 
 Point: TypeAlias = Literal["earliest", "latest"] | dict[MessageQueue, int]
-"""Where reading begins or ends; -2 and -1 for the earliest and the latest."""
+"""Where reading begins or ends. In a mapping, -2 stands for the earliest offset and -1 for the latest."""
 
 _SELECTIONS = ("subscribe", "subscribePattern", "assign")
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -66,7 +66,7 @@ _ARCHIVE = "archive."
 
 @dataclass(frozen=True)
 class Selection:
-    """The queues to read: of topics, of topics that match, or some."""
+    """The queues to read: those of the named topics, those of the topics that match, or the assigned ones."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -158,7 +158,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 
 
 def more_columns(given: Mapping[str, str]) -> tuple[bool, bool]:
-    """Return whether the options ask for the properties and for the metadata. Raises ValueError."""
+    """Return whether the options ask for the properties, and whether for the metadata. Raises ValueError."""
     return _Reading(_own(given)).columns()
 
 
@@ -168,12 +168,12 @@ def _own(given: Mapping[str, str]) -> dict[str, str]:
         if name not in _KNOWN and not name.startswith(_ARCHIVE):
             near = difflib.get_close_matches(name, _KNOWN, 1)
             meant = f"; did you mean {next(each for each in _NAMES if each.lower() == near[0])}?" if near else ""
-            raise ValueError(f"option {name}: the rmq source has none of that name{meant}")
+            raise ValueError(f"option {name}: the rmq source has no option of this name{meant}")
     return options
 
 
 class _Reading:
-    """Reads values of options, and says which one is wrong."""
+    """Reads the values of options. Its errors name the option that is wrong."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
@@ -203,7 +203,7 @@ class _Reading:
         found = re.fullmatch(r"(\d{1,18})\s*([a-z]*)", text)
         unit = (units or {"": 1}).get(found[2] or next(iter(units or {"": 1}))) if found else None
         if found is None or unit is None or int(found[1]) * unit < least:
-            allowed = f", with {' '.join(each for each in units if each)} behind it if you like" if units else ""
+            allowed = f", with an optional unit: {' '.join(each for each in units if each)}" if units else ""
             raise ValueError(f"option {name}={text}: give a number of at least {least}{allowed}")
         return int(found[1]) * unit
 
@@ -235,13 +235,13 @@ class _Reading:
         word = default if value is None else value.strip().lower()
         if word in ("earliest", "latest"):
             if refused is not None and word == ("latest" if refused == LATEST else "earliest"):
-                raise ValueError(f"option {name}={word}: that would be nothing at all")
+                raise ValueError(f"option {name}={word}: that selects no messages")
             return "earliest" if word == "earliest" else "latest"
         points = self.by_queue(name, least=EARLIEST)
         for queue, offset in points.items():
             if offset == refused:
                 raise ValueError(
-                    f"option {name}: {offset} for queue {queue.queue_id} of {queue.topic} would be nothing"
+                    f"option {name}: {offset} for queue {queue.queue_id} of {queue.topic} selects no messages"
                 )
         return points
 
@@ -283,7 +283,7 @@ def _pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"option subscribePattern={text}: no regular expression: {error}") from None
+        raise ValueError(f"option subscribePattern={text}: not a regular expression: {error}") from None
     return text
 
 

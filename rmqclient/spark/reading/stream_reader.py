@@ -1,14 +1,16 @@
-"""Stream reader: a store that goes on growing, in micro-batches. Its offsets live in Spark's checkpoint alone.
+"""Stream reader: reads a growing store in micro-batches. Its offsets live only in Spark's checkpoint.
 
-- What is read twice is what Spark asks for twice: a batch is a range of offsets per queue, and the log does not change.
+- A repeated batch has the same rows: a batch is a range of offsets per queue, and the log does not change.
 - A new query that does not begin at offset 0 of every queue begins with an empty batch. Spark writes down where a batch
-  ends, and asks anew where the first one begins when it has to repeat it: by then the latest offset is another one.
+  ends, but not where the first batch begins: if Spark repeats the first batch, it asks again, and the latest offset has
+  changed by then.
 - A queue or a topic that appears later is read from its first message on.
-- With ``Trigger.AvailableNow`` what is there at the beginning is read, in batches of the limited size, and no more.
-- Messages that retention removed before they were read, and a store that ends below what was read before, raise
-  DataLost; with ``failOnDataLoss=false`` reading goes on with the oldest one there is.
-- ``commitGroup`` mirrors what Spark has finished into the offsets of a group, for those who look at its lag. Nothing is
-  read from there. Spark tells it one batch late, and not for the last one.
+- With ``Trigger.AvailableNow`` a query reads the messages that exist when it starts, in batches of the limited size.
+- If retention removed messages before they were read, or the store ends below an offset that was read before, reading
+  raises DataLost. With ``failOnDataLoss=false`` reading goes on with the oldest message that exists.
+- ``commitGroup`` copies the progress of the query into the offsets of a group, so that its lag can be watched. The
+  query never reads these offsets. Spark reports a finished batch when the next one begins, so the group is one batch
+  behind, and stays so after the last batch.
 """
 
 from __future__ import annotations
@@ -54,21 +56,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, dict[str, int]] | None = None
         self._has_begun = False
         self._target: Offsets | None = None
-        self._last_batch_at = -math.inf  # as in Kafka's source the first batch waits for nothing
+        self._last_batch_at = -math.inf  # as in Kafka's source, the first batch does not wait
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
-        """Return where a new query begins: the same each time that Spark asks. Raises ValueError, DataLost."""
+        """Return the offsets at which a new query begins, the same at each call. Raises ValueError, DataLost."""
         if self._initial is None:
             view = self._look()
             self._initial = to_json(offsets.starting(view, self._available(view), self.options))
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Remember the end of what is there now: that far goes the whole query."""
+        """Remember the present end of each queue: the whole query ends there."""
         self._target = _ends(self._available(self._look()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit of the options; both of them, and the least size, are applied in :meth:`latestOffset`."""
+        """Return the limit that Spark passes on. :meth:`latestOffset` applies both limits and the least size."""
         if self.options.max_offsets_per_trigger:
             return ReadMaxRows(self.options.max_offsets_per_trigger)
         if self.options.max_bytes_per_trigger:
@@ -76,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows((1 << 63) - 1) if self.options.min_offsets_per_trigger else ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the next micro-batch ends. Raises DataLost."""
+        """Return the offsets at which the next micro-batch ends. Raises DataLost."""
         begin = from_json(start)
         if self._is_to_be_written_down(start):
             return start
@@ -94,11 +96,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(latest)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the end of what is there now, for the progress of the query: its lag."""
+        """Return the present end of each queue, from which Spark reports the lag of the query."""
         return to_json(_ends(self._available(self._look())))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return what each task of a micro-batch reads. Raises DataLost."""
+        """Return the share of each task of a micro-batch. Raises DataLost."""
         view = self._look()
         loss = self.options.fail_on_data_loss
         there = offsets.kept(view, from_json(start), from_json(end), fail_on_data_loss=loss)
@@ -106,12 +108,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task. Raises DataLost."""
-        if not isinstance(partition, Split):  # Spark's stand-in for a batch without tasks
+        if not isinstance(partition, Split):  # Spark passes this for a batch without tasks
             return iter(())
         return read_split(self.options, self.schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Mirror what Spark has finished into the offsets of the group ``commitGroup``."""
+        """Copy the offsets that Spark has finished into the group ``commitGroup``."""
         if self.options.commit_group is None:
             return
         with self._mirrored(), PullConsumer(self.options.path, group=self.options.commit_group) as consumer:
@@ -121,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @contextmanager
     def _mirrored(self) -> Iterator[None]:
-        """Log an offset that cannot be written: nothing of the query depends on it."""
+        """Log a failure to write an offset of the group: the query does not depend on it."""
         try:
             yield
         except QueueError as error:
@@ -134,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.available(view, self.options.selection, may_come=True)
 
     def _is_to_be_written_down(self, start: dict[str, Any]) -> bool:
-        """Tell, once, whether this is the begin of a new query and an offset other than 0 is in it."""
+        """Return True once if this is the start of a new query and a queue begins at an offset other than 0."""
         is_new = not self._has_begun and start == self._initial and any(from_json(start).values())
         self._has_begun = True
         return is_new
@@ -146,14 +148,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: max(begin.get(queue, 0), end) for queue, end in (begin | ends).items()}
 
     def _not_behind(self, begin: Offsets, latest: Offsets) -> Offsets:
-        """Return ``latest``, nowhere below ``begin``: Spark would read the difference again."""
+        """Return ``latest``, but for no queue below ``begin``: Spark would read the difference again."""
         behind = {queue: offset for queue, offset in begin.items() if latest.get(queue, 0) < offset}
         if behind and self.options.fail_on_data_loss:
             queue, offset = next(iter(behind.items()))
             if queue in latest:
                 why = f"ends at {latest[queue]} now: the store was replaced, or it lost its end"
             else:
-                why = "is not among those that are read now: the store was replaced, or the options were changed"
+                why = "is not among the queues that are read now: the store was replaced, or the options were changed"
             raise DataLost(
                 f"queue {queue.queue_id} of {queue.topic} was read up to {offset} and {why}. Begin with a new "
                 "checkpoint, or set the option failOnDataLoss to false to go on where the queue has grown past that"
@@ -161,7 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest | behind
 
     def _is_to_wait(self, begin: Offsets, latest: Offsets) -> bool:
-        """Tell whether there are too few messages for a micro-batch, and there is time to wait for more."""
+        """Return whether there are too few messages for a micro-batch and the delay has not passed."""
         least = self.options.min_offsets_per_trigger
         waited_ms = (time.monotonic() - self._last_batch_at) * 1000
         if least is None or self._target is not None or waited_ms >= self.options.max_trigger_delay_ms:
@@ -182,9 +184,9 @@ def _ends(there: Ranges) -> Offsets:
 
 
 def _limited_by_size(view: View, begin: Offsets, latest: Offsets, most_bytes: int) -> Offsets:
-    """Return where a batch of at most ``most_bytes`` of records ends, by taking less until that fits.
+    """Return the offsets at which a batch of at most ``most_bytes`` of records ends, by taking less until it fits.
 
-    An estimate, by the sizes of entries that are spread over the range of each queue. One message is always taken.
+    This is an estimate from the sizes in entries spread over the range of each queue. A batch has at least one message.
     """
     while True:
         ranges = offsets.between(begin, latest)

@@ -1,26 +1,27 @@
-"""Committing: the staged parts of a batch into the log, each row once, beside other producers.
+"""Committing: appends the staged parts of a batch to the log, each row once, while other producers append.
 
-The log belongs to many writers, so nothing of a batch can be cut off again. A batch that was begun is completed:
+The log belongs to many writers, so a batch cannot be cut off again. A batch that was begun is completed:
 
 ======  ==============  ==========================================================================================
-step    name            then on a kill
+step    name            after a kill in this step
 ======  ==============  ==========================================================================================
-1       lock, look      nothing happened: the batch is committed again, with parts that are staged again
-2       take over       the same; the parts lie in the application's directory, and are removed by its next commit
-3       intent          from here on the batch is what these parts hold. The next commit of the application, of this
+1       lock, look      nothing has happened: Spark stages the parts again and commits the batch again
+2       take over       the same. The parts are in the application's directory; its next commit removes them
+3       intent          from here on the batch consists of these parts. The next commit of the application, of this
                         batch or another one, finds in the log which rows landed, and appends the rest
 4       append          the same
 5       flush           the same: all rows have landed
-6       done            the batch is in the log; when it comes again nothing is appended
-7       clear           staged parts are removed by the next commit
+6       done            the batch is in the log; if it comes again, nothing is appended
+7       clear           the next commit removes the staged parts
 ======  ==============  ==========================================================================================
 
 Invariants:
 
-1. Before the intent nothing of the batch is in the log; the log is durable up to ``begin`` before the intent is.
-2. What of the batch is in the log stands at or above ``begin`` and has its unique key: batch, part and row. So the
-   rows that landed are found by walking from there, once an append that its dead process left half done is settled.
-3. The parts of the intent do not change; whoever completes it appends rows of these, of each that has not landed one.
+1. Before the intent, no row of the batch is in the log. The log is durable up to ``begin`` before the intent is.
+2. Each row of the batch in the log is at or above ``begin`` and has its unique key: batch, part and row. The rows that
+   landed are found by walking from ``begin``, after an append left half done by a dead process is settled.
+3. The parts of the intent do not change. A process that completes the intent appends only rows of these parts, each
+   row that has not landed, once.
 4. Done is written when every row has landed and, with ``flush=commit``, is durable.
 
 Staged parts survive any kill. A power cut can tear them, and may leave a part of the batch in the log: then the same
@@ -51,31 +52,31 @@ _FLUSH_TIMEOUT_S = 120.0
 _LARGE_BYTES = 32 << 20
 
 Contents: TypeAlias = dict[int, staged.Mapping]
-"""Staged records by part."""
+"""Staged records, by part number."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What is to be committed."""
+    """A batch to commit."""
 
     application: str
     number: int
     parts: tuple[StagedPart, ...]
     is_named: bool = True
-    """Whether the application has its name from an option, and so may come with the batches of a lost checkpoint."""
+    """Whether an option names the application, so that it may commit batches again after its checkpoint was lost."""
 
     @property
     def rows(self) -> int:
-        """Rows of all parts."""
+        """Number of rows of all parts."""
         return sum(part.rows for part in self.parts)
 
 
 def commit_once(root: Path, batch: Batch, *, flush: bool) -> None:
-    """Bring a batch into the log unless it is there.
+    """Append a batch to the log unless it is there already.
 
-    Raises BatchConflict when it is there with other rows; StoreBusy while another driver of the application commits;
-    MessageRejected when a topic has fewer queues than the batch was staged for; and what a send raises: then the next
-    commit of the application brings the batch to its end.
+    Raises BatchConflict if the batch is there with other rows, StoreBusy while another driver of the application
+    commits, and MessageRejected if a topic has fewer queues than the batch was staged for. Also raises as a send does:
+    then the next commit of the application completes the batch.
     """
     ledger = Ledger(root, batch.application)
     with ledger.held(_LOCK_TIMEOUT_S), _opened(root, batch) as store:
@@ -95,9 +96,9 @@ def commit_once(root: Path, batch: Batch, *, flush: bool) -> None:
 
 
 def commit_unnamed(root: Path, batch: Batch, *, flush: bool) -> None:
-    """Bring a batch into the log that nobody will ask for again: a batch write without ``txnAppId``.
+    """Append a batch that will not come again: a batch write without ``txnAppId``.
 
-    Raises as :func:`commit_once`. When it fails half-way, or is killed, rows that landed stay.
+    Raises as :func:`commit_once`. If the commit fails halfway, or is killed, the rows that landed stay.
     """
     if batch.rows:
         with _opened(root, batch) as store:
@@ -110,7 +111,7 @@ def commit_unnamed(root: Path, batch: Batch, *, flush: bool) -> None:
 
 
 class _Commit:
-    """The steps of one commit, with the application's lock held."""
+    """The steps of one commit. The caller holds the application's lock."""
 
     def __init__(self, store: MessageStore, ledger: Ledger, batch: Batch, *, flush: bool) -> None:
         self._store = store
@@ -119,23 +120,23 @@ class _Commit:
         self._flush = flush
 
     def durable_end(self) -> int:
-        """Return the end of the log, durable up to there."""
+        """Make the log durable and return its end."""
         end = self._store.settle_appends()
         _wait_until_flushed(self._store, end)
         return end
 
     def settle(self, page: Page) -> Page:
-        """Bring the intent of a driver that was killed to its end."""
+        """Complete the intent of a driver that was killed."""
         intent = page.intent
         if intent is None:
             return page
         end = self.durable_end()
-        if end < intent.begin:  # the disk lost what it had called durable; what is appended now stands lower
+        if end < intent.begin:  # the disk lost bytes that it had reported durable; new records go below ``begin``
             intent = replace(intent, begin=end)
             page = self._ledger.announce(page, intent)
         landed = self._landed(intent, end)
         _log.warning(
-            "application %s: batch %d was cut short with %d of %d rows in the log: it is brought to its end",
+            "application %s: batch %d was cut short with %d of %d rows in the log: completing it",
             self._batch.application,
             intent.batch,
             len(landed),
@@ -147,7 +148,7 @@ class _Commit:
         return self.fulfil(page, intent, contents, landed)
 
     def fulfil(self, page: Page, intent: Intent, contents: Contents, landed: staged.Landed | None = None) -> Page:
-        """Append what has not landed, flush, and say so."""
+        """Append the rows that have not landed, flush, and mark the batch as done."""
         append_parts(self._store, self._batch.application, intent.batch, contents, landed)
         if self._flush:
             _wait_until_flushed(self._store, self._store.state.published_to)
@@ -159,10 +160,10 @@ class _Commit:
         begin = self._store.state.min_offset
         if begin > intent.begin and len(landed) < intent.rows:
             raise BatchConflict(
-                f"{self._name(intent)} was cut short, and nobody can tell which of its rows had landed: the log began "
+                f"{self._name(intent)} was cut short, and it is unknown which of its rows landed: the log began at or "
                 f"below {intent.begin} then, and begins at {begin} now. To write all {intent.rows:,} rows again, "
-                f"remove {self._ledger.directory}; to leave out what is missing, go on under another txnAppId with the "
-                "next batch"
+                f"remove {self._ledger.directory}; to leave out the missing rows, go on with the next batch under "
+                "another txnAppId"
             )
         return landed
 
@@ -173,7 +174,7 @@ class _Commit:
         return staged.unique_prefix(self._batch.application, intent.batch, part.part)
 
     def _missing(self, intent: Intent, landed: staged.Landed) -> Contents | None:
-        """Return the parts of which rows are missing; None when a part is lost, and nothing at all has landed."""
+        """Return the parts with missing rows; None if a part is lost and no row of the batch has landed."""
         again = self._batch.parts if self._batch.number == intent.batch else ()
         contents: Contents = {}
         for part in intent.parts:
@@ -184,11 +185,11 @@ class _Commit:
                 elif len(landed) == 0:
                     return None
                 else:
-                    came = "not the same rows in the same order" if again else f"batch {self._batch.number}"
+                    came = "other rows or another order" if again else f"batch {self._batch.number}"
                     raise BatchConflict(
                         f"{self._name(intent)} was cut short by a power cut, with {len(landed):,} of {intent.rows:,} "
-                        f"rows in the log: its staged rows are lost, and what came now is {came}. Write that batch "
-                        "again as it was, or go on under another txnAppId"
+                        f"rows in the log: its staged rows are lost, and this commit has {came}. Write that batch "
+                        "again with the same rows in the same order, or go on under another txnAppId"
                     )
         return contents
 
@@ -196,9 +197,9 @@ class _Commit:
 def append_parts(
     store: MessageStore, application: str, batch: int, contents: Contents, landed: staged.Landed | None = None
 ) -> None:
-    """Append the staged parts of a batch in their order, but for the rows that have landed.
+    """Append the staged parts of a batch in order, except for the rows that have landed.
 
-    Raises as ``Appender.append``, with the rows before that in the log.
+    Raises as ``Appender.append``. The rows before the failure then stay in the log.
     """
     appender = _appender(store)
     for part in sorted(contents):
@@ -206,12 +207,12 @@ def append_parts(
 
 
 def _opened(root: Path, batch: Batch) -> MessageStore:
-    """Open the store; with a housekeeper, which flushes and indexes beside the append, when that is worth its start."""
+    """Open the store. A large batch gets a housekeeper, which flushes and indexes during the append."""
     return open_store(root, housekeeping=sum(part.size for part in batch.parts) >= _LARGE_BYTES)
 
 
 def _wait_until_flushed(store: MessageStore, end: int) -> None:
-    """Wait for longer than a send does: what is flushed just now may be a batch as large as this one."""
+    """Wait until the log is durable, longer than a send waits: the running flush may be of a batch as large as this."""
     deadline = time.monotonic() + _FLUSH_TIMEOUT_S
     while True:
         try:
@@ -234,25 +235,25 @@ def _make_topics(store: MessageStore, parts: tuple[StagedPart, ...]) -> None:
         queues = store.topics.create(topic, store.config.default_queue_count)
         if store.topics.is_compact(topic):
             raise MessageRejected(
-                f"topic {topic!r} is compact, and rows may have no key, or another queue than that of their key: "
-                "nothing was written; send them with a producer"
+                f"topic {topic!r} is compact: each of its messages needs a key, and belongs to the queue of that key, "
+                "which Spark cannot guarantee. Nothing was written; send the messages with a producer"
             )
         if len(queues) < needed:
             raise MessageRejected(
-                f"topic {topic!r} was made with {len(queues)} queues while rows for {needed} were staged: nothing was "
-                "written; run the batch again"
+                f"topic {topic!r} was made with {len(queues)} queues while rows for {needed} queues were staged: "
+                "nothing was written; run the batch again"
             )
 
 
 def _mapped(root: Path, parts: tuple[StagedPart, ...]) -> Contents:
-    """Map what the tasks have staged. Raises BatchConflict when a file is not what its task wrote."""
+    """Map the files that the tasks have staged. Raises BatchConflict if a file differs from what its task wrote."""
     contents = {}
     for part in parts:
         if part.rows:
             content = _first_whole(root, [part])
             if content is None:
                 raise BatchConflict(
-                    f"{root / part.file} is not what its task has staged: nothing was written; run the batch again"
+                    f"{root / part.file} differs from what its task staged: nothing was written; run the batch again"
                 )
             contents[part.part] = content
     return contents
@@ -264,22 +265,22 @@ def _first_whole(root: Path, parts: list[StagedPart]) -> staged.Mapping | None:
 
 
 def _check_same(batch: Batch, page: Page) -> None:
-    """Raise BatchConflict when a batch that is done comes again with other rows."""
+    """Raise BatchConflict if a batch that is done comes again with other rows."""
     done = page.done.get(batch.number)
     what = f"batch {batch.number} of application {batch.application!r}"
     if done is None:
         if batch.rows:
-            _log.warning("%s is counted as written, as later ones are: %d rows are not appended", what, batch.rows)
+            _log.warning("%s counts as written, as later batches are: its %d rows are not appended", what, batch.rows)
         return
     if done.rows == batch.rows and done.content == content_of(batch.parts):
         _log.info("%s is in the log already: its %d rows are not appended again", what, batch.rows)
         return
     if done.rows == batch.rows and not batch.is_named:
-        _log.warning("%s comes again with other rows: those that were written first stay, these are not appended", what)
+        _log.warning("%s comes again with other rows: the first rows stay, the new rows are not appended", what)
         return
     amount = f"{done.rows:,} rows" if done.rows != batch.rows else "other rows"
     raise BatchConflict(
         f"{what} was written with {amount}, and comes again with {batch.rows:,}: nothing was written. If the "
-        "checkpoint was lost, and batches begin elsewhere, go on under another txnAppId; if the batch is computed "
-        "differently each time (random numbers, the present time), make it the same each time"
+        "checkpoint was lost, so that batches begin elsewhere, go on under another txnAppId; if each run computes "
+        "other rows (random numbers, the present time), make every run compute the same rows"
     )

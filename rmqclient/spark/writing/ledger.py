@@ -1,14 +1,15 @@
-"""Ledger: which batches of one application are in the log, and which one is on its way there.
+"""Ledger: records which batches of one application are in the log, and which batch is being appended.
 
 ``<store>/spark/<application>/ledger.json``::
 
     {"format": 1,
-     "floor": 41,                                                     batches up to it are done, and forgotten
-     "done": {"42": {"rows": 10000, "content": 1234567}},             the last hundred
+     "floor": 41,                                                     batches up to this one are done, and forgotten
+     "done": {"42": {"rows": 10000, "content": 1234567}},             the last hundred batches
      "intent": {"batch": 43, "begin": 1048576, "parts": [...]}}       or null
 
-Each change replaces the whole file, durably: a kill leaves the old or the new one. Beside it, ``lock`` lets one driver
-at a time commit, and ``batch-43/`` holds the staged parts of the intent, so that whoever comes next can complete it.
+Each change replaces the whole file durably: a kill leaves the old file or the new one. In the same directory, ``lock``
+lets one driver at a time commit, and ``batch-43/`` holds the staged parts of the intent, so that the next driver can
+complete it.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class Done:
 
     rows: int
     content: int
-    """64 bits over its rows, in whatever order."""
+    """64-bit digest of its rows, in any order."""
 
 
 @dataclass(frozen=True)
 class Intent:
-    """A batch of which any row may be in the log, at or behind ``begin``, and all will be."""
+    """A batch that is being appended: any of its rows may be in the log, at or above ``begin``, and all will be."""
 
     batch: int
     begin: int
@@ -51,29 +52,29 @@ class Intent:
 
     @property
     def rows(self) -> int:
-        """Rows of the whole batch."""
+        """Number of rows of the whole batch."""
         return sum(part.rows for part in self.parts)
 
     @property
     def content(self) -> int:
-        """64 bits over its rows."""
+        """64-bit digest of its rows."""
         return content_of(self.parts)
 
 
 @dataclass(frozen=True)
 class Page:
-    """What the ledger says."""
+    """The content of the ledger."""
 
     floor: int = -1
     done: dict[int, Done] = field(default_factory=dict)
     intent: Intent | None = None
 
     def is_done(self, batch: int) -> bool:
-        """Tell whether a batch is in the log, remembered or forgotten."""
+        """Return whether a batch is in the log, whether the page still lists it or not."""
         return batch <= self.floor or batch in self.done
 
     def with_done(self, intent: Intent) -> Page:
-        """Return the page with the intent fulfilled; the oldest entries are forgotten."""
+        """Return the page with the intent done. The oldest batches are forgotten."""
         done = {**self.done, intent.batch: Done(intent.rows, intent.content)}
         forgotten = sorted(done)[:-_KEPT]
         kept = {batch: entry for batch, entry in done.items() if batch not in forgotten}
@@ -81,12 +82,12 @@ class Page:
 
 
 def content_of(parts: tuple[StagedPart, ...]) -> int:
-    """Return 64 bits over the rows of some parts, whatever part a row is in."""
+    """Return a 64-bit digest of the rows of some parts. It does not depend on how the rows are divided into parts."""
     return sum(part.content for part in parts) & (1 << 64) - 1
 
 
 class Ledger:
-    """The ledger of one application, for the driver that :meth:`held` it."""
+    """The ledger of one application. Only the driver inside :meth:`held` changes it."""
 
     def __init__(self, root: Path, application: str) -> None:
         self.directory = root / "spark" / application
@@ -95,7 +96,7 @@ class Ledger:
 
     @contextmanager
     def held(self, timeout_s: float) -> Iterator[None]:
-        """Keep other drivers of the application out. Raises StoreBusy when one is in for longer than the time."""
+        """Keep other drivers of the application out. Raises StoreBusy if another driver stays in for too long."""
         if not self.directory.is_dir():
             with store_errors(f"{self.directory} cannot be made"):
                 make_directory(self.directory)
@@ -109,7 +110,7 @@ class Ledger:
             yield
 
     def read(self) -> Page:
-        """Return what the ledger says. Raises StoreCorrupt."""
+        """Return the content of the ledger. Raises StoreCorrupt."""
         try:
             text = self._path.read_bytes()
         except FileNotFoundError:
@@ -118,23 +119,23 @@ class Ledger:
             return _page(orjson.loads(text))
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreCorrupt(
-                self._path, 0, f"no ledger of batches ({error!r}): restore it, or give the query another txnAppId"
+                self._path, 0, f"not a ledger of batches ({error!r}): restore it, or give the query another txnAppId"
             ) from None
 
     def announce(self, page: Page, intent: Intent) -> Page:
-        """Say that the batch is on its way: from here on its parts are those of the intent. Durable."""
+        """Record durably that the batch is being appended: from here on it consists of the parts of the intent."""
         return self._write(replace(page, intent=intent))
 
     def conclude(self, page: Page, intent: Intent) -> Page:
-        """Say that the batch is in the log. Durable."""
+        """Record durably that the batch is in the log."""
         return self._write(page.with_done(intent))
 
     def withdraw(self, page: Page) -> Page:
-        """Forget the intent of a batch of which nothing is in the log. Durable."""
+        """Forget durably the intent of a batch without a row in the log."""
         return self._write(replace(page, intent=None))
 
     def take_over(self, root: Path, batch: int, parts: tuple[StagedPart, ...]) -> tuple[StagedPart, ...]:
-        """Move the staged files of a batch out of their run; return the parts with their new places."""
+        """Move the staged files of a batch out of their run; return the parts with their new paths."""
         directory = self.directory / f"batch-{batch}"
         taken = []
         with store_errors(f"{directory} cannot take the staged parts"):
@@ -144,12 +145,12 @@ class Ledger:
                 path = directory / f"{part.part:05}"
                 if part.file:
                     (root / part.file).rename(path)
-                    part = replace(part, file=str(path.relative_to(root)))  # noqa: PLW2901 - the same part, elsewhere
+                    part = replace(part, file=str(path.relative_to(root)))  # noqa: PLW2901 - same part, new path
                 taken.append(part)
         return tuple(taken)
 
     def clear(self) -> None:
-        """Remove staged parts, and what a killed driver left beside the ledger; nothing is on its way any more."""
+        """Remove staged parts, and the files that a killed driver left beside the ledger. No intent may be open."""
         for path in self.directory.iterdir():
             if path.name.startswith("batch-"):
                 shutil.rmtree(path, ignore_errors=True)
@@ -172,7 +173,7 @@ class Ledger:
 
 def _page(document: dict[str, Any]) -> Page:
     if document["format"] != _FORMAT:
-        raise ValueError(f"format {document['format']} instead of {_FORMAT}")
+        raise ValueError(f"its format is {document['format']}, not {_FORMAT}")
     done = {int(batch): Done(entry["rows"], entry["content"]) for batch, entry in document["done"].items()}
     found = document["intent"]
     parts = tuple(StagedPart.from_json(part) for part in found["parts"]) if found else ()

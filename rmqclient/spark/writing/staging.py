@@ -1,14 +1,14 @@
-"""Staging: the rows of one task, as staged records in a file that only this attempt writes.
+"""Staging: writes the rows of one task, as staged records, into a file that only this attempt writes.
 
-``<store>/spark/.staging/<run>/<part>-<attempt>-<random>``, made under another name and renamed when it is whole. A run
-is one write of one driver; its name says which process that is, so that what a killed driver left can be told from what
-a living one needs::
+The file ``<store>/spark/.staging/<run>/<part>-<attempt>-<random>`` is written under another name and renamed when it is
+whole. A run is one write of one driver. Its name identifies the driver's process, so that the files of a killed driver
+can be told from those of a living one::
 
     <32 hexadecimal digits>.<number of the process namespace>.<process id>.<start time of the process>
 
-Nothing here is part of the log. What no commit names is removed: with the run, when it commits or aborts, or when a
-later commit of any application finds its driver dead. Runs of another process namespace, such as another container's,
-whose drivers cannot be seen from here, are left alone for a day after their last change.
+Staged files are not part of the log. Files that no commit names are removed: with their run when it commits or aborts,
+or when a later commit of any application finds the driver dead. The drivers of another process namespace, such as
+another container's, cannot be seen from here; their runs are left alone for a day after the last change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rmqclient.store.inspect.reading import settings_of
 DIRECTORY = Path("spark", ".staging")
 
 _BUFFERED_BYTES = 16 << 20
-"""Encoded before a run for each queue is written: the longer the runs, the fewer sections of the append."""
+"""Bytes encoded before the rows of each queue are written together: more bytes mean fewer sections of the append."""
 
 _STRANGERS_LIVE_S = 24 * 3600
 _NAMESPACE = Path("/proc/self/ns/pid")
@@ -44,7 +44,7 @@ _NAMESPACE = Path("/proc/self/ns/pid")
 
 @dataclass(frozen=True)
 class StagedPart:
-    """What one attempt has staged. ``file`` is a path below the store, empty when there was no row."""
+    """The result of one attempt. ``file`` is a path below the store, empty if there was no row."""
 
     part: int
     rows: int
@@ -55,11 +55,11 @@ class StagedPart:
     queue_counts: dict[str, int]
 
     def is_same(self, other: StagedPart) -> bool:
-        """Tell whether the other one has the same rows in the same order."""
+        """Return whether another part has the same rows in the same order."""
         return (self.part, self.rows, self.size, self.digest) == (other.part, other.rows, other.size, other.digest)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what :meth:`from_json` takes."""
+        """Return a JSON value for :meth:`from_json`."""
         return asdict(self)
 
     @classmethod
@@ -77,9 +77,9 @@ def new_run() -> str:
 def stage(
     root: Path, run: str, part: int, attempt: int, batches: Iterable[pa.RecordBatch], topic: str | None
 ) -> StagedPart:
-    """Encode and write the rows of one attempt. When this raises nothing is left behind.
+    """Encode and write the rows of one attempt. If this raises, no file is left.
 
-    Raises MessageRejected, BodyTooLarge, PropertiesTooLarge, InvalidName, which name the row, StoreFull, DiskFailed.
+    Raises MessageRejected, BodyTooLarge, PropertiesTooLarge or InvalidName, which name the row; StoreFull; DiskFailed.
     """
     name = DIRECTORY / run / f"{part:05}-{attempt}-{secrets.token_hex(4)}"
     stager = staged.stager(topic, part, _queue_counts_of(root), settings_of(root).commit_log_file_bytes)
@@ -103,7 +103,7 @@ def stage(
 
 
 def remove_runs(root: Path, runs: Iterable[str]) -> None:
-    """Remove what these runs have staged, and what dead drivers have."""
+    """Remove the staged files of these runs, and those of dead drivers."""
     for run in runs:
         shutil.rmtree(root / DIRECTORY / run, ignore_errors=True)
     with contextlib.suppress(FileNotFoundError), os.scandir(root / DIRECTORY) as entries:
@@ -131,7 +131,7 @@ def _opened_for_owner(path: str, flags: int) -> int:
 
 
 def _queue_counts_of(root: Path) -> Callable[[str], int]:
-    """Return what says how many queues a topic has: now, or when its first message will have made it."""
+    """Return a function from a topic to its number of queues: the present one, or the one it will be made with."""
     known = staged.queue_counts(root)
     return lambda topic: known.get(check_topic(topic), StoreConfig().default_queue_count)
 
@@ -140,7 +140,7 @@ def _queue_counts_of(root: Path) -> Callable[[str], int]:
 
 
 def _driver() -> int:
-    """Return the process id of the Java machine that this process was started by, of this process without one."""
+    """Return the process id of the Java process that started this process; without one, the id of this process."""
     process = os.getpid()
     while process > 1:
         fields = _stat(process)
@@ -159,7 +159,7 @@ def _start_time(process: int) -> int:
 
 
 def _stat(process: int) -> list[str] | None:
-    """Return name, state, parent and so on of a process (proc_pid_stat(5)); None when it is gone."""
+    """Return name, state, parent and so on of a process (proc_pid_stat(5)); None if the process is gone."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Columns of a write: which of a data frame's columns make a message, and of which types they may be.
+"""Columns of a write: the columns of a data frame that make a message, and the types that they may have.
 
 ==============  =============================  =====================================================================
 column          type                           meaning
@@ -6,15 +6,15 @@ column          type                           meaning
 value           binary, string                 body; required, never null
 key             string, binary                 keys of the message, separated by spaces [KEYS]. A row without
                                                ``partition`` goes to a queue by the hash of its key, which is then its
-                                               sharding key, too. Without one the queues take turns
-topic           string                         topic of the row, never null; without it the option ``topic`` is needed
-partition       int, smallint, tinyint, bigint queue id; null as if it were not there
-tags            string                         tag to filter by
+                                               sharding key, too. Rows without a key go to the queues in turn
+topic           string                         topic of the row, never null; or give the option ``topic``
+partition       int, smallint, tinyint, bigint queue id; null as without this column
+tags            string                         tag of the message, for filters
 properties      map<string,string>             properties of the application
-born_timestamp  timestamp                      when the message was sent; null: when it is appended
+born_timestamp  timestamp                      when the message was sent; null: time of the append
 ==============  =============================  =====================================================================
 
-An empty key or tag is none, as in RocketMQ.
+An empty key or tag counts as missing, as in RocketMQ.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ _ARROW = {
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Raise ValueError for a column that a write does not take, has another type, or is missing."""
+    """Raise ValueError for a column that is unknown, missing or of a wrong type."""
     names = schema.fieldNames()
     unknown = [name for name in names if name not in _TYPES]
     if unknown:
         dropped = ", ".join(f'"{name}"' for name in unknown)
         raise ValueError(
-            f"column {unknown[0]}: a write to rmq takes {', '.join(_TYPES)}; remove the others by df.drop({dropped})"
+            f"column {unknown[0]}: a write to rmq takes {', '.join(_TYPES)}; remove the others with df.drop({dropped})"
         )
     for field in schema.fields:
         if not isinstance(field.dataType, _TYPES[field.name]) or not _holds_text(field.dataType):

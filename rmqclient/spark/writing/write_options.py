@@ -3,14 +3,14 @@
 =============  =========  ==========================================================================================
 option         default    meaning
 =============  =========  ==========================================================================================
-path           required   directory of the store, made when it is missing: ``.save("./store")``
-topic          column     topic of every row, whatever the column ``topic`` says
-txnAppId       query id   name under which batches are remembered; a new query, or another run of a batch job, with the
-                          same name adds nothing twice. 1 to 127 of ``% a-z A-Z 0-9 _ -``
-txnVersion     none       number of a batch write under that name, as Delta names it; not for a stream, which counts
+path           required   directory of the store, made if it does not exist: ``.save("./store")``
+topic          column     topic of every row; overrides the column ``topic``
+txnAppId       query id   name under which batches are remembered. A new query, or another run of a batch job, with the
+                          same name adds no batch twice. 1 to 127 of the characters ``% a-z A-Z 0-9 _ -``
+txnVersion     none       number of a batch write under that name, named as in Delta; not for a stream, which numbers
                           its batches itself
-flush          commit     ``commit``: what is written is on the disk when the batch is committed. ``none``: in the page
-                          cache; it survives any kill, and a power cut when the store has flushed it
+flush          commit     ``commit``: rows are on the disk when the batch is committed. ``none``: rows are in the page
+                          cache, survive any kill, and survive a power cut once the store has flushed them
 =============  =========  ==========================================================================================
 """
 
@@ -42,7 +42,7 @@ class WriteOptions:
 
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Return the options of a write; names may be in any case, ``kafka.*`` does nothing.
+    """Return the options of a write. Names may be in any case; options ``kafka.*`` do nothing.
 
     Raises ValueError, InvalidName.
     """
@@ -66,20 +66,18 @@ def _check_names(options: Mapping[str, str]) -> None:
     for name in options:
         if name not in _KNOWN and name not in _OF_SPARK:
             near = difflib.get_close_matches(name, _KNOWN, 1)
-            meant = f"; did you mean {_KNOWN[near[0]]}?" if near else f"; there are {', '.join(_NAMES)}"
-            raise ValueError(f"option {name}: a write to rmq has none of that name{meant}")
+            meant = f"; did you mean {_KNOWN[near[0]]}?" if near else f"; the options are {', '.join(_NAMES)}"
+            raise ValueError(f"option {name}: a write to rmq has no option of this name{meant}")
 
 
 def _version(text: str | None, application: str | None, *, streaming: bool) -> int | None:
     if streaming:
         if text is not None:
-            raise ValueError(f"option txnVersion={text}: a stream numbers its batches itself: leave it out")
+            raise ValueError(f"option txnVersion={text}: a stream numbers its batches itself: leave the option out")
         return None
     if (text is None) != (application is None):
         missing, given = ("txnVersion", "txnAppId") if text is None else ("txnAppId", "txnVersion")
-        raise ValueError(
-            f"option {missing} is missing beside {given}: a batch write is remembered by both, or not at all"
-        )
+        raise ValueError(f"option {missing} is missing beside {given}: a batch write needs both of them, or neither")
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,18}", text):

@@ -5,13 +5,13 @@
     frame.write.format("rmq").option("topic", "out").mode("append").save("./store")
     frame.writeStream.format("rmq").option("topic", "out").option("checkpointLocation", "./checkpoint").start("./store")
 
-Tasks encode rows into files of their own (:mod:`rmqclient.spark.writing.staging`) and append nothing, so that a task
-that fails, is tried again or runs twice leaves nothing in the log. The driver appends what the commit messages name
-(:mod:`rmqclient.spark.writing.committing`). A stream writes each row once, whatever dies; a batch write does with
-``txnAppId`` and ``txnVersion``. Options stand in :mod:`rmqclient.spark.writing.write_options`, columns in
-:mod:`rmqclient.spark.writing.write_columns`.
+Tasks encode rows into files of their own (:mod:`rmqclient.spark.writing.staging`) and append nothing. A task that
+fails, is tried again or runs twice therefore leaves nothing in the log. The driver appends the files that the commit
+messages name (:mod:`rmqclient.spark.writing.committing`). A stream writes each row once, even if processes die; so does
+a batch write with ``txnAppId`` and ``txnVersion``. See :mod:`rmqclient.spark.writing.write_options` for the options and
+:mod:`rmqclient.spark.writing.write_columns` for the columns.
 
-All processes of the job must be on the host of the store, because the store is memory that processes share.
+All processes of the job must be on the host of the store, because they share its memory.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUERY_ID = "sql.streaming.queryId"
-"""Local property of a task of a streaming query; internal to Spark."""
+"""Local property of a streaming query's task that holds the query id; internal to Spark."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task has staged, and for which query."""
+    """The part that one task has staged, and the query it belongs to."""
 
     run: str
     staged: StagedPart
@@ -50,7 +50,7 @@ class Written(WriterCommitMessage):
 
 
 class _Staging:
-    """What both writers do in tasks."""
+    """The work of both writers in tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, streaming: bool) -> None:
         self.options = parse(options, streaming=streaming)
@@ -70,18 +70,18 @@ class _Staging:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a data frame once. Raises ValueError, InvalidName, and what opening a store raises."""
+    """Writes a data frame as one batch. Raises ValueError, InvalidName, and the errors of opening a store."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise ValueError(
-                'mode("overwrite"): a log is only added to: use mode("append"), or write to another topic; messages go '
-                "by retention"
+                'mode("overwrite"): a log only grows: use mode("append"), or write to another topic. Only retention '
+                "removes messages"
             )
         self._staging = _Staging(options, schema, streaming=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Stage the rows of one task. Raises MessageRejected and others, which name the row."""
+        """Stage the rows of one task. Raises as :func:`rmqclient.spark.writing.staging.stage`."""
         return self._staging.stage(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -96,30 +96,31 @@ class BatchWriter(DataSourceArrowWriter):
         self._staging.remove(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove what the tasks have staged."""
+        """Remove the files that the tasks have staged."""
         self._staging.remove(messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a query, each row once. Raises ValueError, InvalidName, and what opening raises.
+    """Writes the micro-batches of a query, each row once.
 
-    Spark makes another one, in another process, to commit or to abort: all that it needs is in the messages.
+    Raises ValueError, InvalidName, and the errors of opening a store. Spark makes another writer in another process to
+    commit or to abort. That writer has all it needs in the commit messages.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise ValueError(
-                'outputMode("complete") replaces all that was written, and a log is only added to: use '
+                'outputMode("complete") would replace all earlier rows, but a log only grows: use '
                 'outputMode("append") or outputMode("update")'
             )
         self._staging = _Staging(options, schema, streaming=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Stage the rows of one task. Raises MessageRejected and others, which name the row."""
+        """Stage the rows of one task. Raises as :func:`rmqclient.spark.writing.staging.stage`."""
         return self._staging.stage(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Append what the tasks have staged, unless the batch is in the log.
+        """Append the parts that the tasks have staged, unless the batch is in the log already.
 
         Raises as :func:`rmqclient.spark.writing.committing.commit_once`.
         """
@@ -132,13 +133,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
             commit_once(options.root, batch, flush=options.flush)
         elif written:
             raise ValueError(
-                f"this Spark does not say which query a task belongs to (local property {QUERY_ID}): give the option "
-                "txnAppId"
+                f"this Spark does not tell the query of a task (local property {QUERY_ID}): give the option txnAppId"
             )
         self._staging.remove(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """Remove what the tasks have staged."""
+        """Remove the files that the tasks have staged."""
         self._staging.remove(messages)
 
 

@@ -139,7 +139,7 @@ def test_a_staged_file_that_was_changed_is_refused_before_anything_is_written(tm
     content = bytearray(path.read_bytes())
     content[500] ^= 1
     path.write_bytes(content)
-    with pytest.raises(BatchConflict, match="is not what its task has staged"):
+    with pytest.raises(BatchConflict, match="differs from what its task staged"):
         writer.commit(messages)
     with open_store(tmp_path / "s") as store:
         assert store.state.published_to == 0
@@ -151,7 +151,7 @@ def test_a_topic_that_was_made_smaller_meanwhile_is_refused_before_anything_is_w
     message = staged(writer, 0, batch)
     with Producer(tmp_path / "s") as producer:
         producer.create_topic("out", 1)
-    with pytest.raises(MessageRejected, match="'out' was made with 1 queues while rows for 4 were staged"):
+    with pytest.raises(MessageRejected, match="'out' was made with 1 queues while rows for 4 queues were staged"):
         writer.commit([message])
     assert rows_of(tmp_path / "s") == []
 

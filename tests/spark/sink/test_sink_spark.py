@@ -101,7 +101,7 @@ def test_what_was_read_from_one_topic_is_written_to_another(spark: SparkSession,
 
 @pytest.mark.guarantee("G26")
 def test_errors_of_rows_and_modes_reach_the_user_and_leave_nothing(spark: SparkSession, root: Path) -> None:
-    with pytest.raises(Exception, match=r'mode\("overwrite"\): a log is only added to'):
+    with pytest.raises(Exception, match=r'mode\("overwrite"\): a log only grows'):
         numbers(spark, 1).write.format("rmq").option("topic", "out").mode("overwrite").save(str(root))
     with pytest.raises(Exception, match="column id: a write to rmq takes value, key"):
         spark.range(1).write.format("rmq").option("topic", "out").mode("append").save(str(root))

@@ -102,7 +102,9 @@ def test_a_column_that_is_not_there_is_refused_by_name(spark: SparkSession, root
 
 
 def test_a_wrong_option_is_told_before_anything_is_read(spark: SparkSession, root: Path) -> None:
-    with pytest.raises(Exception, match=r"maxrecordsperpartitions: the rmq source has none .* maxRecordsPerPartition"):
+    with pytest.raises(
+        Exception, match=r"maxrecordsperpartitions: the rmq source has no option .* maxRecordsPerPartition"
+    ):
         load(spark, root, maxRecordsPerPartitions=5)
     with pytest.raises(Exception, match="nothing was ever sent to nope; topics there: orders, payments"):
         load(spark, root, subscribe="nope").collect()

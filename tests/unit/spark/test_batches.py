@@ -237,8 +237,8 @@ def test_two_readings_of_one_reader_do_not_mix(root: Path) -> None:
     ("schema", "limits", "told"),
     [
         (pa.schema([("body", pa.binary())]), {}, "'body' is no column"),
-        (pa.schema([("offset", pa.int32())]), {}, "column offset is of type int64, and not int32"),
-        (pa.schema([("value", pa.string())]), {}, "column value is of type binary, and not string"),
+        (pa.schema([("offset", pa.int32())]), {}, "column offset is of type int64, not int32"),
+        (pa.schema([("value", pa.string())]), {}, "column value is of type binary, not string"),
         (FULL, {"rows": 0}, "rows=0"),
         (FULL, {"rows": 1 << 25}, "rows=33554432"),
         (FULL, {"size": 0}, "size=0"),

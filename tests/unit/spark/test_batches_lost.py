@@ -151,7 +151,7 @@ def test_a_removed_or_shortened_file_is_told_and_all_others_are_read(
         sentences.append(f"{queue.topic}, queue {queue.queue_id}, offsets {numbers[0]} to {numbers[-1]}, at ")
     assert len(lost) == len(sentences)
     assert all(sentence.startswith(begin) for sentence, begin in zip(sorted(lost), sorted(sentences), strict=True))
-    why = "the file has 4096 bytes instead of 36864" if is_shortened else "the file is not there any more"
+    why = "the file has 4096 bytes instead of 36864" if is_shortened else "the file no longer exists"
     assert all(why in sentence for sentence in lost)
 
 

@@ -123,7 +123,7 @@ def test_minus_two_is_the_earliest_and_minus_one_the_latest(view: LocalView, pas
 def test_offsets_name_each_queue_that_is_read(view: LocalView) -> None:
     with pytest.raises(ValueError, match=r"startingOffsets does not name queue 1 of payments: give an offset, -2 for"):
         read(view, subscribe="payments", startingOffsets={"payments": {"0": 1}})
-    with pytest.raises(ValueError, match=r"endingOffsets names queue 0 of orders, which is not read"):
+    with pytest.raises(ValueError, match=r"endingOffsets names queue 0 of orders, which is not selected"):
         read(view, subscribe="payments", endingOffsets={"payments": {"0": 1, "1": 1}, "orders": {"0": 1}})
 
 
@@ -161,7 +161,7 @@ def test_a_time_is_the_first_message_stored_then_or_later(view: LocalView) -> No
 
 def test_a_time_behind_all_messages_is_an_error_at_the_start_and_the_end_at_the_end(view: LocalView) -> None:
     late = times_of(view)[-1] + 1
-    with pytest.raises(ValueError, match=r"queue 0 of orders: no message was stored at the time given .*=latest"):
+    with pytest.raises(ValueError, match=r"queue 0 of orders: no message was stored at the given start time .*=latest"):
         read(view, subscribe="orders", startingTimestamp=late)
     assert read(view, subscribe="orders", startingTimestamp=late, startingOffsetsByTimestampStrategy="latest") == {}
     assert read(view, subscribe="orders", endingTimestamp=late) == {ORDERS: range(120)}
@@ -181,7 +181,7 @@ def test_the_time_for_all_goes_before_times_by_queue_and_those_before_offsets(vi
 def test_times_by_queue_name_each_queue_that_is_read(view: LocalView) -> None:
     with pytest.raises(ValueError, match=r"startingOffsetsByTimestamp does not name queue 1 of payments: give a time"):
         read(view, subscribe="payments", startingOffsetsByTimestamp={"payments": {"0": 1}})
-    with pytest.raises(ValueError, match=r"endingOffsetsByTimestamp names queue 0 of orders, which is not read"):
+    with pytest.raises(ValueError, match=r"endingOffsetsByTimestamp names queue 0 of orders, which is not selected"):
         read(view, assign={"payments": [0]}, endingOffsetsByTimestamp={"payments": {"0": 1}, "orders": {"0": 1}})
 
 
@@ -192,7 +192,8 @@ def test_messages_removed_before_they_were_read_are_data_loss(passed: LocalView)
     there = passed.offsets(ORDERS)
     start, end = {ORDERS: there.start - 5}, {ORDERS: there.stop}
     with pytest.raises(
-        DataLost, match=rf"messages {there.start - 5} to {there.start - 1} of queue 0 .* oldest one is {there.start}\."
+        DataLost,
+        match=rf"messages {there.start - 5} to {there.start - 1} of queue 0 .* oldest message is {there.start}\.",
     ):
         kept(passed, start, end, fail_on_data_loss=True)
     assert kept(passed, start, end, fail_on_data_loss=False) == {ORDERS: there}

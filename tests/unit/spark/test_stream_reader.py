@@ -285,7 +285,9 @@ def test_a_store_that_ends_below_what_was_read_is_told_or_waited_for(store: Mess
 
 
 def test_a_queue_that_is_gone_altogether_is_told(store: MessageStore) -> None:
-    with pytest.raises(DataLost, match="queue 0 of returns was read up to 3 and is not among those that are read now"):
+    with pytest.raises(
+        DataLost, match="queue 0 of returns was read up to 3 and is not among the queues that are read now"
+    ):
         latest(reader(store), {"returns": {"0": 3}, "orders": {"0": 1}})
 
 
