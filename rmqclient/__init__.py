@@ -15,6 +15,21 @@
 
 Run the handlers with ``rmq run module:app --processes 2``.
 
+===========================================  =========================================================================
+``app``, ``handler``                         what an application declares
+``sending``                                  producers, transactions, requests
+``consuming``, ``delivery``                  consumers, and the way of a message to the call of its handler
+``failures``, ``filters``, ``allocation``    what follows a failure, which messages are wanted, who gets which queue
+``schedules``, ``databases``, ``tables``     messages by the clock, outbox and inbox, a topic as a mapping
+``backend``                                  what producers and consumers ask of the place that keeps the messages
+``admin``                                    what the command line shows and changes
+``archive``, ``spark``                       what reads and writes the files of a store beside its users
+``store``, ``workers``                       packages of their own: the log on disk, and the command ``rmq``
+===========================================  =========================================================================
+
+Applications use the names of this module, :mod:`rmqclient.errors`, :mod:`rmqclient.allocation` and
+:mod:`rmqclient.spark`.
+
 A name is imported when it is first used: the command ``rmq --help``, which lies in :mod:`rmqclient.workers`, is quick.
 """
 

@@ -15,7 +15,9 @@
 =============  =====================================================================================================
 
 :func:`open_store` opens a directory, and :class:`MessageStore` hands out everything else. :mod:`rmqclient.store.layout`
-declares every layout of bytes, once. Other packages use the names that this module exports.
+declares every layout of bytes, once. Other packages use the names that this module exports, and single names of the
+rooms that read messages and files. Of ``runtime`` they use only what stands here; the client's local backend may use
+more.
 """
 
 from __future__ import annotations

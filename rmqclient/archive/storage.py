@@ -62,7 +62,7 @@ class Storage:
         self.options = dict(options or {})
         self.shown = shown(self.url)
         self._secrets = _secrets_of(self.url, self.options)
-        with self._told("the URL cannot be used"):
+        with self._archive_errors("the URL cannot be used"):
             self._files, path = _file_system(self.url, self.options)
         self._path = path.rstrip("/")
         kind = _kind_of(self._files)
@@ -76,22 +76,22 @@ class Storage:
 
     def size(self, name: str) -> int | None:
         """Return the size of an object in bytes; None if it does not exist. Raises ArchiveError."""
-        with self._told(f"{name} cannot be looked at"):
+        with self._archive_errors(f"{name} cannot be looked at"):
             self._forget_listings()
             info = self._files.get_file_info(self._place(name))
             return int(info.size) if info.is_file else None
 
     def is_there(self, name: str) -> bool:
         """Return whether an object or a directory exists. Raises ArchiveError."""
-        with self._told(f"{name} cannot be looked at"):
+        with self._archive_errors(f"{name} cannot be looked at"):
             self._forget_listings()
             return str(self._files.get_file_info(self._place(name)).type.name) != "NotFound"
 
     def open(self, name: str) -> Object:
         """Open an object to read parts of it. Raises FileNotFoundError, ArchiveError."""
-        with self._told(f"{name} cannot be opened", may_be_missing=True):
+        with self._archive_errors(f"{name} cannot be opened", may_be_missing=True):
             file = self._files.open_input_file(self._place(name))
-            return Object(file, int(file.size()), lambda: self._told(f"{name} cannot be read"))
+            return Object(file, int(file.size()), lambda: self._archive_errors(f"{name} cannot be read"))
 
     def write(self, name: str, parts: Parts) -> None:
         """Write an object of these parts; replaces an existing one. Raises ArchiveError.
@@ -99,7 +99,7 @@ class Storage:
         If taking the parts fails and objects are renamed, the object under the name stays as it was. If puts are
         atomic, the object may be cut short, because pyarrow cannot abandon a put.
         """
-        with self._told(f"{name} cannot be written"):
+        with self._archive_errors(f"{name} cannot be written"):
             if self._puts_are_atomic:
                 self._write(self._place(name), parts)
                 return
@@ -116,7 +116,7 @@ class Storage:
     def remove_leftovers(self) -> None:
         """Remove the leftovers of killed writers. Only while no other process writes. Raises ArchiveError."""
         if not self._puts_are_atomic and self.is_there(TEMPORARY):
-            with self._told(f"{TEMPORARY} cannot be removed"):
+            with self._archive_errors(f"{TEMPORARY} cannot be removed"):
                 self._files.delete_dir(self._place(TEMPORARY))
 
     def hidden(self, text: str) -> str:
@@ -142,7 +142,7 @@ class Storage:
             inner.invalidate_cache()
 
     @contextmanager
-    def _told(self, doing: str, *, may_be_missing: bool = False) -> Iterator[None]:
+    def _archive_errors(self, doing: str, *, may_be_missing: bool = False) -> Iterator[None]:
         try:
             yield
         except QueueError:
@@ -158,14 +158,14 @@ class Storage:
 class Object:
     """An open object, which is read in parts; ``size`` is in bytes."""
 
-    def __init__(self, file: Any, size: int, told: Callable[[], Any]) -> None:
+    def __init__(self, file: Any, size: int, archive_errors: Callable[[], Any]) -> None:
         self.size = size
         self._file = file
-        self._told = told
+        self._archive_errors = archive_errors
 
     def read(self, position: int, count: int) -> bytes:
         """Return bytes from ``position`` on, fewer than ``count`` only at the end. Raises ArchiveError."""
-        with self._told():
+        with self._archive_errors():
             return bytes(self._file.read_at(max(0, min(count, self.size - position)), position))
 
     def parts(self, part_bytes: int) -> Iterator[bytes]:
@@ -214,9 +214,9 @@ def _secrets_of(url: str, options: Mapping[str, str]) -> list[str]:
     except ValueError:
         return [url]
     user = parts.netloc.rpartition("@")[0]
-    told = [user, *user.split(":", 1)]
-    told += [str(value) for name, value in [*query.items(), *options.items()] if name not in _NO_SECRETS]
-    forms = {form for text in told for form in (text, unquote(text), quote(text, safe=""))}
+    secrets = [user, *user.split(":", 1)]
+    secrets += [str(value) for name, value in [*query.items(), *options.items()] if name not in _NO_SECRETS]
+    forms = {form for text in secrets for form in (text, unquote(text), quote(text, safe=""))}
     return sorted((form for form in forms if len(form) >= _SHORTEST_SECRET), key=len, reverse=True)
 
 

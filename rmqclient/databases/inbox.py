@@ -91,7 +91,7 @@ class Inbox:
                 "counts as handled whether your other statements succeed or not"
             )
         if key == "":
-            raise ValueError("key='': give what this message has in common with those that are to count as the same")
+            raise ValueError("key='': give a text that all messages which count as the same have in common")
         row = (self.group, identity_of(message) if key is None else key, time.time_ns() // 1_000_000)
         written = execute(
             connection, self.table, "INSERT INTO {table} VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row

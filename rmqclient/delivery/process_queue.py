@@ -172,7 +172,7 @@ class ProcessQueue:
     def with_deaths(self, message: ReceivedMessage) -> ReceivedMessage:
         """Return the message with its true attempt; the same object when no process died with it."""
         deaths = self.deaths.get(message.queue_offset)
-        return message if deaths is None else message.again(message.reconsume_times + deaths[-1].begun + 1)
+        return message if deaths is None else message.redelivered(message.reconsume_times + deaths[-1].begun + 1)
 
     def enter(self) -> None:
         """Count a batch as running, before the look at :attr:`revoked`: the queue is not released while one runs."""

@@ -85,8 +85,8 @@ class Failure:
 
     def entry(self) -> dict[str, Any]:
         """Return the failure as an object of the history."""
-        told = {"at": self.at, "attempt": self.attempt, "error": self.error, "text": self.text, "worker": self.worker}
-        return {**told, "trace": self.trace} if self.trace else told
+        entry = {"at": self.at, "attempt": self.attempt, "error": self.error, "text": self.text, "worker": self.worker}
+        return {**entry, "trace": self.trace} if self.trace else entry
 
 
 def history(properties: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -103,16 +103,16 @@ def with_failures(properties: Mapping[str, str], failures: Sequence[Failure]) ->
     others = {name: value for name, value in properties.items() if name != HISTORY}
     taken = sum(len(name.encode()) + len(value.encode()) + 2 for name, value in others.items())
     room = MAX_PROPERTIES_BYTES - CRC_PROPERTY_SIZE - _ROOM_FOR_DELIVERY - taken - len(HISTORY) - 2
-    told = _shortened([*history(properties), *(each.entry() for each in failures)], min(room, _LONGEST_HISTORY))
-    return {**others, HISTORY: told} if told else others
+    text = _shortened([*history(properties), *(each.entry() for each in failures)], min(room, _LONGEST_HISTORY))
+    return {**others, HISTORY: text} if text else others
 
 
 def _shortened(entries: list[dict[str, Any]], room: int) -> str:
     """Return the entries as JSON in at most ``room`` bytes; the first and the last stay longest. Empty if none fits."""
     while entries:
-        told = json.dumps(entries, separators=(",", ":"))  # ASCII, and no control character of the property format
-        if len(told) <= room:
-            return told
+        text = json.dumps(entries, separators=(",", ":"))  # ASCII, and no control character of the property format
+        if len(text) <= room:
+            return text
         *older, _ = entries
         traced = next((number for number, each in enumerate(older) if "trace" in each), None)
         if traced is None and len(entries) <= 2 and "trace" in entries[-1]:

@@ -85,7 +85,7 @@ class RetryPolicy:
         for level in self.delay_levels:
             if not _is_number(level) or not 1 <= level <= MAX_LEVEL:
                 raise HandlerError(
-                    f"delay_levels={self.delay_levels!r}: {level!r} is no delay level; use 1 to {MAX_LEVEL}"
+                    f"delay_levels={self.delay_levels!r}: {level!r} is not a delay level; use 1 to {MAX_LEVEL}"
                 )
         _check_delays(self.delays)
         if self.delays and self.delay_levels:
@@ -135,7 +135,7 @@ def _check_classes(name: str, classes: object) -> None:
         raise HandlerError(f"{name}={classes!r}: must be a tuple of exception classes, such as (ValueError,)")
     for each in classes:
         if not isinstance(each, type) or not issubclass(each, BaseException):
-            raise HandlerError(f"{name}: {each!r} is no class of exceptions")
+            raise HandlerError(f"{name}: {each!r} is not an exception class")
 
 
 def retry_topic(group: str) -> str:

@@ -165,13 +165,15 @@ def _checked_duration(name: str, option: str, duration: object) -> datetime.time
 
 def _check_function(name: str, function: object) -> None:
     if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise HandlerError(f"schedule {name!r}: {function!r} is no plain function: {_EXPECTED}")
+        raise HandlerError(f"schedule {name!r}: {function!r} is not a plain function: {_EXPECTED}")
     try:
         takes = _required(function)
     except (TypeError, ValueError) as error:
-        raise HandlerError(f"{function_name(function)} does not tell its parameters: {_EXPECTED}") from error
+        raise HandlerError(f"{function_name(function)} has unknown parameters: {_EXPECTED}") from error
     if len(takes) > 1 or any(each.kind is inspect.Parameter.KEYWORD_ONLY for each in takes):
-        raise HandlerError(f"{function_name(function)}{inspect.signature(function)} takes too much: {_EXPECTED}")
+        raise HandlerError(
+            f"{function_name(function)}{inspect.signature(function)} takes too many arguments: {_EXPECTED}"
+        )
 
 
 def _check_times(cron: Cron) -> None:
@@ -185,11 +187,11 @@ def _check_times(cron: Cron) -> None:
         first = cron.next_tick(_EPOCH.replace(year=2000))
     except (ValueError, TypeError, AttributeError) as error:
         raise HandlerError(
-            f"schedule {cron.name!r}: {cron.crontab!r} is no crontab expression: {error}; give minute, hour, day of "
+            f"schedule {cron.name!r}: {cron.crontab!r} is not a crontab expression: {error}; give minute, hour, day of "
             "month, month and day of week"
         ) from error
     if first is None:
-        raise HandlerError(f"schedule {cron.name!r}: {cron.crontab!r} never comes")
+        raise HandlerError(f"schedule {cron.name!r}: {cron.crontab!r} never occurs")
 
 
 def _takes_tick(function: Callable[..., Any]) -> bool:
@@ -235,7 +237,7 @@ def _alternatives(crontab: str) -> list[str]:
     """Return the expressions of APScheduler that together mean one expression of crontab(5). Raises ValueError."""
     fields = crontab.split()
     if len(fields) != _FIELDS:
-        raise ValueError(f"it has {len(fields)} fields, and not {_FIELDS}")
+        raise ValueError(f"it has {len(fields)} fields instead of {_FIELDS}")
     minute, hour, day, month, weekday = fields
     weekday = ",".join(_named_days(part) for part in weekday.split(","))
     if day.startswith("*") or weekday == "*":
@@ -252,5 +254,5 @@ def _named_days(part: str) -> str:
     last = int(found["last"] or (first if found["first"] and not found["step"] else 6))
     days = range(first, last + 1, int(found["step"] or 1))
     if not days or days[-1] > 7:
-        raise ValueError(f"{part!r} is no day of week: 0 is Sunday, 6 Saturday, and 7 Sunday again")
+        raise ValueError(f"{part!r} is not a day of week: 0 is Sunday, 6 Saturday, and 7 Sunday again")
     return ",".join(_WEEKDAYS[day % 7] for day in days)

@@ -102,6 +102,7 @@ class Producer:
         InvalidName, StoreFull, StoreBusy, StorePoisoned, StoreClosed, LimitReached, DiskFailed, NotFlushed,
         StoreUnusable. Nothing was written unless the error's ``stored`` says so.
         """
+        # A call costs more than these two comparisons, and most messages have no due time.
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         append = self._sender.append  # CPython calls a local name faster than an attribute of an attribute
         result = append(message, sharding_key, delay_level, due)
@@ -165,7 +166,7 @@ class Producer:
         MessageRejected. ``level`` is a level of the compression. Raises BatchTooLarge and NotInstalled, too. See
         docs/guide/batches.md.
         """
-        due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
+        due = due_ms(delay_level, delay, deliver_at)
         if compression is None:
             append_batch = self._sender.append_batch
             results = append_batch(messages, sharding_key, delay_level, due)

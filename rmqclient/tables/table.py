@@ -122,9 +122,9 @@ class Table(Snapshot):
         self._membership_bell = self._store.membership_bell()
         self._removal_bell = self._store.removal_bell()
         self._positions: dict[MessageQueue, int] = {}
-        self._told_at: dict[str, int] = {}
+        self._found_at: dict[str, int] = {}
         """By key, where in the commit log the value was found that this look at the queues has brought."""
-        self._told_before: dict[str, int] = {}
+        self._found_before: dict[str, int] = {}
         """The same of the look before it."""
         self._moved = threading.Condition()
         self._tells_changes = False
@@ -302,7 +302,7 @@ class Table(Snapshot):
                 self._take_in(queue, updates, is_only=is_only)
                 if self._closing:
                     return False
-        self._told_before, self._told_at = self._told_at, {}
+        self._found_before, self._found_at = self._found_at, {}
         self._tells_changes = self._on_change is not None
         return bool(new)
 
@@ -319,12 +319,12 @@ class Table(Snapshot):
             self._tell({key for key in updates.keys if key})
 
     def _take_in_each(self, updates: Updates) -> None:
-        values, told, before = self._values, self._told_at, self._told_before
+        values, found, before = self._values, self._found_at, self._found_before
         for key, value, offset in zip(updates.keys, updates.values, updates.commit_log_offsets, strict=True):
             if not key:
                 self.without_key += 1
-            elif told.get(key, -1) <= offset and before.get(key, -1) <= offset:
-                told[key] = offset
+            elif found.get(key, -1) <= offset and before.get(key, -1) <= offset:
+                found[key] = offset
                 if value:
                     values[key] = value
                 else:

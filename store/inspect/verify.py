@@ -184,17 +184,17 @@ def check_index_entries_point_to_their_records(found: Found) -> Iterator[Problem
 def check_compacted_entries(found: Found) -> Iterator[Problem]:
     """14: header and entries of each file."""
     ends = {queue: bounds.stop for queue, bounds in found.entries.items()}
-    return (Problem(14, *told) for told in compacted_checks.entry_problems(found.reader.root, ends))
+    return (Problem(14, *each) for each in compacted_checks.entry_problems(found.reader.root, ends))
 
 
 def check_compacted_records(found: Found) -> Iterator[Problem]:
     """15: the records of the undamaged entries of each file."""
-    return (Problem(15, *told) for told in compacted_checks.record_problems(found.reader.root))
+    return (Problem(15, *each) for each in compacted_checks.record_problems(found.reader.root))
 
 
 def check_compacted_keys(found: Found) -> Iterator[Problem]:
     """16: the keys of the undamaged records of each file."""
-    return (Problem(16, *told) for told in compacted_checks.key_problems(found.reader.root))
+    return (Problem(16, *each) for each in compacted_checks.key_problems(found.reader.root))
 
 
 CHECKS: dict[int, Callable[[Found], Iterator[Problem]]] = {

@@ -301,7 +301,7 @@ class ReceivedMessage:
     def check_opened(self) -> None:
         """Raise :attr:`unopened` unless it is None."""
 
-    def again(self, attempt: int = 0) -> ReceivedMessage:
+    def redelivered(self, attempt: int = 0) -> ReceivedMessage:
         """Return the same message with its next delivery attempt, or with ``attempt`` if that is not 0."""
 
     @property

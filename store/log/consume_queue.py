@@ -37,7 +37,7 @@ from typing import NamedTuple
 from rmqclient.store import layout
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
 from rmqclient.store.kernel._kernel import Mapping
-from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.message_queue import MessageQueue, is_name
 
 DIRECTORY = "consumequeue"
 
@@ -45,7 +45,6 @@ ENTRY = layout.CONSUME_QUEUE_ENTRY
 """Bytes of one entry, for code that reads whole files."""
 _NEAR = 256
 """When a search has narrowed to this many entries, it reads them all at once."""
-_TOPIC = re.compile(rf"[%|a-zA-Z0-9_-]{{1,{layout.MAX_TOPIC_BYTES}}}")
 _QUEUE_ID = re.compile("0|[1-9][0-9]{0,9}")
 
 
@@ -218,7 +217,7 @@ class ConsumeQueues:
         """Return the queues that have a directory, sorted; other directories are ignored."""
         found = []
         for topic in _directories(str(self._root / DIRECTORY)):
-            if _TOPIC.fullmatch(topic.name):
+            if is_name(topic.name):
                 queues = [queue.name for queue in _directories(topic.path)]
                 found += [MessageQueue(topic.name, int(queue)) for queue in queues if _is_id(queue)]
         return sorted(found)

@@ -71,7 +71,7 @@ def unique_keys(message: ReceivedMessage) -> list[str]:
     counter = first[-_COUNTER_DIGITS:]
     if not is_batch(message) or len(first) != _UNIQUE_KEY_DIGITS or set(counter) - set("0123456789ABCDEF"):
         return [first]
-    told = message.properties.get("INNER_NUM", "")
-    count = int(told) if told.isascii() and told.isdigit() and int(told) <= MAX_INNER_MESSAGES else 1
+    stated = message.properties.get("INNER_NUM", "")
+    count = int(stated) if stated.isascii() and stated.isdigit() and int(stated) <= MAX_INNER_MESSAGES else 1
     start = int(counter, 16)
     return [f"{first[:-_COUNTER_DIGITS]}{(start + number) % 0x10000:04X}" for number in range(max(1, count))]

@@ -296,7 +296,7 @@ class MemoryGrant:
 
     def _counted(self, message: ReceivedMessage) -> ReceivedMessage:
         held = self._progress.held
-        return message.again(held[1] + 1) if held is not None and held[0] == message.queue_offset else message
+        return message.redelivered(held[1] + 1) if held is not None and held[0] == message.queue_offset else message
 
 
 def as_seen(progress: Progress) -> GroupQueue:

@@ -208,8 +208,8 @@ def dead_letter_lines(letter: DeadLetter) -> list[str]:
     lines = [f"{name:<13} {value}" for name, value in dead_letter_row(letter).items()]
     for failure in letter.failures:
         when = _local_time(int(failure.get("at", 0)))
-        told = printable(f"{failure.get('error')}: {failure.get('text')}".encode())
-        lines.append(f"attempt {failure.get('attempt')}  {when}  {failure.get('worker') or '-'}  {told}")
+        error = printable(f"{failure.get('error')}: {failure.get('text')}".encode())
+        lines.append(f"attempt {failure.get('attempt')}  {when}  {failure.get('worker') or '-'}  {error}")
         lines += [printable(line.encode()) for line in str(failure.get("trace", "")).splitlines()]
     return [*lines, f"body          {_shown_body(letter.message)}"]
 

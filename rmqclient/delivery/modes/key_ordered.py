@@ -128,7 +128,7 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
                 except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler fails this message, too
                     self.counters.add(failed=1)
                     pause_s = self._suspension.after([message], error)
-                    messages[0] = message.again()
+                    messages[0] = message.redelivered()
             if pause_s:
                 break
             try:

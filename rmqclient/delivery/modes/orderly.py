@@ -139,7 +139,7 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
             calls.begun += 1
             pause_s = self._pause_after(call, messages)
             if pause_s:
-                queue.suspend([message.again() for message in messages] + batch[done + len(messages) :], pause_s)
+                queue.suspend([message.redelivered() for message in messages] + batch[done + len(messages) :], pause_s)
                 break
             if not self._acknowledger.acknowledge_all(queue, messages):
                 self._acknowledger.refused(queue)

@@ -58,7 +58,7 @@ class SendBack:
             exc_info=error if message.delivery_attempt == 1 else None,
         )  # fmt: skip
         if not self._is_stored(queue, message, failure, *deaths):
-            queue.retry_later(message.again())
+            queue.retry_later(message.redelivered())
             return False
         self._counters.add(failed=1)
         return True

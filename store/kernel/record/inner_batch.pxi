@@ -84,7 +84,7 @@ def inner_messages(ReceivedMessage record not None):
     cdef int number
     cdef str name = record.topic
     cdef const char *topic = PyUnicode_AsUTF8AndSize(name, &topic_size)
-    cdef str told = record.property_of(N_INNER_NUM)
+    cdef str stated = record.property_of(N_INNER_NUM)
     cdef bytes records
     cdef bytearray rest
     cdef ReceivedMessage message
@@ -103,8 +103,8 @@ def inner_messages(ReceivedMessage record not None):
             raise BodyUnreadable(f"a batch of more than {MOST_INNER} messages, which is the limit")
         size += inner + record.frame.body_at + topic_size + CRC_PROPERTY_SIZE
         position += inner
-    if count == 0 or (told is not None and told != str(count)):
-        raise BodyUnreadable(WHAT_IS_WRONG(position, f"{count} messages, and {told or 'at least 1'} were sent"))
+    if count == 0 or (stated is not None and stated != str(count)):
+        raise BodyUnreadable(WHAT_IS_WRONG(position, f"{count} messages, and {stated or 'at least 1'} were sent"))
     records = PyBytes_FromStringAndSize(NULL, size)
     rest = bytearray(4 + count)
     put_i32(<unsigned char *>PyByteArray_AS_STRING(rest), count)

@@ -153,7 +153,7 @@ cdef class ReceivedMessage:
             self.at + self.frame.properties_at, self.frame.properties_size, name, &size)
         return None if value == NULL else PyUnicode_DecodeUTF8(<char *>value, size, "replace")
 
-    def again(self, int attempt=0):
+    def redelivered(self, int attempt=0):
         cdef ReceivedMessage same = _again(self.record(), self.queue, attempt or self.delivery_attempt + 1,
                                            self.delivered, self.max_opened_body_bytes)
         same.rest, same.inner_number, same.unopened = self.rest, self.inner_number, self.unopened

@@ -110,7 +110,7 @@ FAULTS = [
     Fault(
         name="an older message of another queue replaces a newer one",
         file="rmqclient/tables/table.py",
-        old="            elif told.get(key, -1) <= offset and before.get(key, -1) <= offset:\n",
+        old="            elif found.get(key, -1) <= offset and before.get(key, -1) <= offset:\n",
         new="            elif True:\n",
         tests=TABLE,
         select="older_message",

@@ -28,8 +28,8 @@ FAULTS = [
     Fault(
         name="a suspended queue goes on with the next message",
         file="rmqclient/delivery/modes/orderly.py",
-        old="[message.again() for message in messages] + batch[done + len(messages) :]",
-        new="batch[done + len(messages) :] + [message.again() for message in messages]",
+        old="[message.redelivered() for message in messages] + batch[done + len(messages) :]",
+        new="batch[done + len(messages) :] + [message.redelivered() for message in messages]",
         tests="tests/client/consuming/test_ordered.py",
         select="suspends_its_queue",
     ),

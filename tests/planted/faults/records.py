@@ -70,7 +70,7 @@ FAULTS = [
     Fault(
         name="a batch with fewer messages than were sent is taken",
         file="store/kernel/record/inner_batch.pxi",
-        old="    if count == 0 or (told is not None and told != str(count)):\n",
+        old="    if count == 0 or (stated is not None and stated != str(count)):\n",
         new="    if count == 0:\n",
         tests="tests/unit/log/test_inner_batch.py",
         select="fewer_messages",

@@ -218,12 +218,12 @@ def test_exceptions_choose_between_a_retry_and_a_dead_letter(
         ({"max_retries": -1}, "max_retries=-1: must be a number of at least 0"),
         ({"max_retries": 2.5}, "max_retries=2.5: must be a number of at least 0"),
         ({"max_retries": True}, "max_retries=True: must be a number of at least 0"),
-        ({"delay_levels": (1, 19)}, r"delay_levels=\(1, 19\): 19 is no delay level; use 1 to 18"),
-        ({"delay_levels": (0,)}, r"delay_levels=\(0,\): 0 is no delay level; use 1 to 18"),
+        ({"delay_levels": (1, 19)}, r"delay_levels=\(1, 19\): 19 is not a delay level; use 1 to 18"),
+        ({"delay_levels": (0,)}, r"delay_levels=\(0,\): 0 is not a delay level; use 1 to 18"),
         ({"delay_levels": [1]}, r"delay_levels=\[1\]: must be a tuple, such as"),
         ({"retry_on": ValueError}, "retry_on=<class 'ValueError'>: must be a tuple of exception classes"),
-        ({"dead_letter_on": (int,)}, "dead_letter_on: <class 'int'> is no class of exceptions"),
-        ({"dead_letter_on": (ValueError("x"),)}, r"dead_letter_on: ValueError\('x'\) is no class of exceptions"),
+        ({"dead_letter_on": (int,)}, "dead_letter_on: <class 'int'> is not an exception class"),
+        ({"dead_letter_on": (ValueError("x"),)}, r"dead_letter_on: ValueError\('x'\) is not an exception class"),
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused_with_what_to_do(options: dict[str, Any], text: str) -> None:

@@ -281,7 +281,7 @@ def test_messages_and_results_can_be_pickled(store: MessageStore, producer: Prod
     assert pickle.loads(pickle.dumps(message)) == message
     assert pickle.loads(pickle.dumps(result)) == result
     assert pickle.loads(pickle.dumps(received)).record() == received.record()
-    assert received.again().delivery_attempt == 2
+    assert received.redelivered().delivery_attempt == 2
 
 
 @given(

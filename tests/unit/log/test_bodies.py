@@ -75,7 +75,7 @@ def test_a_message_keeps_its_limit_wherever_it_goes() -> None:
 
     message.limited_to(len(BODY) - 1)
 
-    for same in (message, message.again(), message.as_delivered(), pickle.loads(pickle.dumps(message))):
+    for same in (message, message.redelivered(), message.as_delivered(), pickle.loads(pickle.dumps(message))):
         with pytest.raises(BodyUnreadable, match=f"opens to more than {len(BODY) - 1}"):
             _ = same.body
         assert same.stored_body == compress(BODY, Compression.ZSTD)

@@ -89,7 +89,7 @@ def test_what_is_in_a_batch_comes_out_as_records_that_are_valid_in_the_place_of_
     for number, (message, (body, flag, properties)) in enumerate(zip(opened(whole), messages, strict=True)):
         again = record.decode(message.record(), 0, message.commit_log_offset)
         assert isinstance(again, record.Record)
-        for same in (message, again.message, pickle.loads(pickle.dumps(message)), message.again()):
+        for same in (message, again.message, pickle.loads(pickle.dumps(message)), message.redelivered()):
             assert (same.body, same.stored_body, same.flag, same.properties) == (body, body, flag, properties)
             assert (same.sys_flag, same.topic, same.queue_id, same.queue_offset) == (0, "flights", 3, 7)
             assert (same.commit_log_offset, same.born_timestamp) == (whole.commit_log_offset, whole.born_timestamp)

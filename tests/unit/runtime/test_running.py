@@ -101,7 +101,7 @@ def test_each_death_is_told_with_the_last_one_last(store: MessageStore, table: M
     deaths: list[Interrupted] = []
     for client_id in ("first", "second", "third"):
         member, slot, grant, running = begun(store, table, client_id)
-        message = message.again() if message else grant.take(1, 100)[0]
+        message = message.redelivered() if message else grant.take(1, 100)[0]
         running.begin(message)
         end(member, slot, grant)
         deaths = table.running.interrupted(slot)[0]
@@ -160,7 +160,7 @@ def test_what_was_running_is_known_after_all_processes_died(tmp_path: Path, copi
                 producer.send(Message("t", b""))
         _, slot, grant, running = begun(store, store.members())
         messages = grant.take(3, 100)
-        running.begin(messages[2].again())
+        running.begin(messages[2].redelivered())
     for _ in range(copies):
         with open_store(root, housekeeping=False) as store:
             table = store.members()
