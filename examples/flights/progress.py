@@ -1,4 +1,4 @@
-"""Progress: three counts with their rates, as bars on a terminal and as a line now and then anywhere else."""
+"""Progress: three counts with their rates, as bars on a terminal, and as a line each second in any other output."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class RateColumn(ProgressColumn):
 
 
 def named(counts: Counts) -> dict[str, int]:
-    """Return the counts by the name that they are shown with."""
+    """Return the counts by the names under which they are shown."""
     return {"sent": counts.sent, **counts.acknowledged}
 
 

@@ -61,9 +61,9 @@ _INSERTS = {
 
 
 class Results:
-    """The databases of one group, as one handler thread writes them; each is opened when its first message comes.
+    """The databases of one group, written by one handler thread. Each is opened when its first message comes.
 
-    The table of a group has its name.
+    The table of a group has the name of the group.
     """
 
     def __init__(self, directory: Path, group: str) -> None:
@@ -90,7 +90,7 @@ class Results:
 
 
 def select(directory: Path, group: str, query: str) -> Iterator[tuple[Any, ...]]:
-    """Yield what ``query`` gives in each database of a group. Raises sqlite3.Error."""
+    """Yield the rows of ``query`` in each database of a group. Raises sqlite3.Error."""
     for path in sorted(directory.glob(f"{group}-*.sqlite")):
         with closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S)) as database:
             yield from database.execute(query)

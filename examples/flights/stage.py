@@ -39,7 +39,7 @@ class Counts:
 
     sent: int
     acknowledged: dict[str, int]
-    """By group."""
+    """Number of acknowledged messages by group."""
 
     @property
     def slowest(self) -> int:
@@ -73,7 +73,7 @@ class Takeover:
 
 
 class Processes:
-    """The processes that must not end before they are told to; and a clock that notices when nothing moves."""
+    """Watches for processes that end too early, and for a stall of the demonstration."""
 
     def __init__(self, **running: subprocess.Popen[bytes]) -> None:
         self._running = running
@@ -81,7 +81,7 @@ class Processes:
         self._moved_at = time.monotonic()
 
     def look(self, seen: object) -> None:
-        """Wait a moment. Raises DemoFailed when a process failed, or when ``seen`` was the same for a minute."""
+        """Wait a moment. Raises DemoFailed if a process failed, or if ``seen`` did not change for a minute."""
         for name, process in self._running.items():
             if process.poll() not in {None, 0}:
                 raise DemoFailed(f"the {name} ended with exit code {process.returncode}")
@@ -89,18 +89,18 @@ class Processes:
         if seen != self._seen:
             self._seen, self._moved_at = seen, now
         elif now - self._moved_at > STALL_LIMIT_S:
-            raise DemoFailed(f"nothing moved for {STALL_LIMIT_S:g} s: {seen}")
+            raise DemoFailed(f"no progress for {STALL_LIMIT_S:g} s: {seen}")
         time.sleep(_LOOK_INTERVAL_S)
 
     def including(self, **running: subprocess.Popen[bytes]) -> Self:
-        """Watch these, too."""
+        """Watch these processes, too."""
         self._running |= running
         return self
 
 
 @contextmanager
 def workers_running(store: Path, results: Path, log: Path, *, processes: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the application under a supervisor, which is told to stop at the end and is waited for."""
+    """Run the application under a supervisor; at the end, stop the supervisor and wait for it."""
     command = [
         "-m",
         "rmqclient.workers",
@@ -121,7 +121,7 @@ def workers_running(store: Path, results: Path, log: Path, *, processes: int) ->
 
 @contextmanager
 def replay_running(store: Path, log: Path, flights: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Send the first so many flights from a process of its own, which is ended if it still runs at the end."""
+    """Send the first ``flights`` flights from a separate process, which is ended if it still runs at the end."""
     command = ["-m", "examples.flights.replay", "--store", str(store), "--flights", str(flights)]
     with log.open("wb") as output, _process(command, output, dict(os.environ)) as replay:
         try:
@@ -131,7 +131,7 @@ def replay_running(store: Path, log: Path, flights: int) -> Iterator[subprocess.
 
 
 def counts(store: MessageStore) -> Counts:
-    """Return how far the replay and the groups are. Raises UnknownTopic before the topic is made."""
+    """Return the progress of the replay and of the groups. Raises UnknownTopic before the topic is made."""
     acknowledged = {
         group: sum(queue.committed_offset + queue.acknowledged_ahead for queue in Admin(store).lag(group))
         for group in GROUPS
@@ -140,7 +140,7 @@ def counts(store: MessageStore) -> Counts:
 
 
 def lag(store: MessageStore) -> int:
-    """Return how many messages the groups together have not acknowledged."""
+    """Return the number of messages that the groups together have not acknowledged."""
     return sum(queue.lag for group in GROUPS for queue in Admin(store).lag(group))
 
 
@@ -150,7 +150,7 @@ def ready_workers(store: MessageStore) -> list[int]:
 
 
 def queues_by_owner(store: MessageStore) -> dict[tuple[str, int], tuple[int | None, int]]:
-    """Return the owner's process id, None without one, and the epoch of each group's queues."""
+    """Return the process id of the owner (None without an owner) and the epoch of each group's queues."""
     return {
         (group, queue.queue_id): (_pid(queue.owner), queue.epoch)
         for group in GROUPS
@@ -159,7 +159,7 @@ def queues_by_owner(store: MessageStore) -> dict[tuple[str, int], tuple[int | No
 
 
 def wait_for_workers(store: MessageStore, watched: Processes, workers: int) -> None:
-    """Wait until so many workers are ready, and every queue of both groups has an owner. Raises DemoFailed."""
+    """Wait until the workers are ready and every queue of both groups has an owner. Raises DemoFailed."""
     while True:
         owners = queues_by_owner(store)
         pids = {owner for owner, _ in owners.values()}
@@ -197,7 +197,7 @@ def _pid(client_id: str | None) -> int | None:
 
 
 def _stop(supervisor: subprocess.Popen[bytes]) -> None:
-    """Let the messages in flight finish; a supervisor that cannot stop is killed, and its workers then notice."""
+    """Stop a supervisor and let messages in flight finish. If it does not stop, kill it; its workers then stop, too."""
     supervisor.terminate()
     try:
         supervisor.wait(_STOP_TIMEOUT_S)

@@ -11,19 +11,19 @@ from matplotlib.ticker import FuncFormatter, MultipleLocator
 from examples.flights.dataset import AIRPORTS
 from examples.flights.outcome.tally import Delays, Tally
 
-COLOURS = {"EWR": "#0072B2", "JFK": "#D55E00", "LGA": "#009E73"}  # told apart by the colour-blind, too
+COLOURS = {"EWR": "#0072B2", "JFK": "#D55E00", "LGA": "#009E73"}  # colour-blind people can tell these apart, too
 SMALLEST_SHARE = 0.0025
-"""An hour in which an airport has a smaller share of its departures is left out: its mean says nothing."""
+"""Least share of an airport's departures for an hour to be drawn: the mean of fewer departures says nothing."""
 
 _INK, _QUIET = "#222222", "#767676"
 _LABEL_GAP = 0.055
-"""Between labels at the ends of lines, as a share of the height."""
+"""Distance between labels at the ends of lines, as a share of the height."""
 
 Line = dict[int, float]
 
 
 def draw(tally: Tally, path: Path) -> Path:
-    """Draw the chart into a PNG file and return its path. Raises ValueError when there is too little to draw."""
+    """Draw the chart into a PNG file and return its path. Raises ValueError if there is too little to draw."""
     lines = mean_delays(tally)
     heights = [height for line in lines.values() for height in line.values()]
     if len(heights) < 2 * len(lines):

@@ -55,7 +55,7 @@ def check(found: Tally, expected: Tally) -> Verdict:
 
 
 def counted_by_worker(results: Path) -> dict[int, dict[str, int]]:
-    """Return how many flights each worker process counted, by process id and group."""
+    """Return the number of flights that each worker process counted, by process id and group."""
     found: dict[int, dict[str, int]] = {}
     for group in GROUPS:
         for worker, count in select(results, group, f"SELECT worker, COUNT(*) FROM {group} GROUP BY worker"):
@@ -65,7 +65,7 @@ def counted_by_worker(results: Path) -> dict[int, dict[str, int]]:
 
 
 def redeliveries(results: Path) -> int:
-    """Return how many deliveries, over all groups, found their flight counted already."""
+    """Return the number of deliveries, over all groups, whose flight was counted already."""
     query = "SELECT TOTAL(deliveries - 1) FROM {}"
     return sum(int(again) for group in GROUPS for (again,) in select(results, group, query.format(group)))
 
@@ -88,7 +88,7 @@ def delay_table(tally: Tally) -> Table:
 
 
 def aircraft_table(tally: Tally) -> Table:
-    """Return the aircraft that were longest in the air."""
+    """Return the aircraft with the most minutes in the air."""
     table = plain_table(f"The {TOP_AIRCRAFT} aircraft longest in the air")
     for name in ("Aircraft", "Built", "Flights", "Minutes"):
         table.add_column(name, justify="right" if name in {"Flights", "Minutes"} else "left")
@@ -125,7 +125,7 @@ def show(console: Console, verdict: Verdict) -> None:
 
 
 def _miscounted(group: str, counted: Counter[str], names: set[str]) -> list[str]:
-    """Say in words which flights a group counted more or less than once, each kind with an example."""
+    """Describe the flights that a group counted more or less than once, each kind with an example."""
     kinds = {
         "not counted": names - counted.keys(),
         "counted more than once": {name for name, times in counted.items() if times > 1},

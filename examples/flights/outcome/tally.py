@@ -1,4 +1,4 @@
-"""Tally: delays and minutes in the air, once from what the handlers stored, once computed plainly from the dataset."""
+"""Tally: delays and minutes in the air, read from the results of the handlers or computed plainly from the dataset."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ class Tally:
     """All counts. Two tallies of the same flights are equal."""
 
     delays: defaultdict[tuple[str, str, int], Delays] = field(default_factory=lambda: defaultdict(Delays))
-    """By airport, carrier and hour of the scheduled departure."""
+    """Delays by airport, carrier and hour of the scheduled departure."""
 
     air_time: defaultdict[str | None, AirTime] = field(default_factory=lambda: defaultdict(AirTime))
-    """By tail number; None for flights without one."""
+    """Time in the air by tail number; None for flights without one."""
 
     names: dict[str, Counter[str]] = field(default_factory=lambda: {group: Counter() for group in GROUPS})
     """How often each flight was counted, by group."""
 
     def delays_by(self, key: Callable[[str, str, int], Key]) -> dict[Key, Delays]:
-        """Return the delays added up over what ``key`` makes of airport, carrier and hour."""
+        """Return the delays added up by ``key``, a function of airport, carrier and hour."""
         found: defaultdict[Key, Delays] = defaultdict(Delays)
         for (origin, carrier, hour), delays in self.delays.items():
             found[key(origin, carrier, hour)].add(delays.flights, delays.departed, delays.minutes)
@@ -81,7 +81,7 @@ class Tally:
 
 
 def computed(flown: Iterable[Flight]) -> Tally:
-    """Count the flights here and now, without any message."""
+    """Count the flights directly, without any message."""
     tally = Tally()
     names: Counter[str] = Counter()
     for flight in flown:

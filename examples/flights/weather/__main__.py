@@ -1,9 +1,9 @@
 """Pipeline: Spark reads the flights while they are replayed and workers count them, and joins them with the weather.
 
 ``python -m examples.flights.weather``, or ``make demo-spark``. The queries are in
-:mod:`examples.flights.weather.queries`. When they have read everything, the hours are joined with the weather and the
-names of the airports. The same is made of the archive alone, and with pandas of the CSV files alone; all three must be
-equal.
+:mod:`examples.flights.weather.queries`. When they have read all messages, the hours are joined with the weather and the
+names of the airports. The same table is computed from the archive alone, and with pandas from the CSV files alone; all
+three must be equal.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rmqclient.spark import session
 from rmqclient.store import MessageStore, open_store
 
 FEWEST_FLIGHTS = 10_000
-"""Eleven days: with less there would be too little rain to draw."""
+"""Eleven days of flights: fewer would have too little rain to draw."""
 
 _LOOK_INTERVAL_S = 0.2
 
@@ -67,7 +67,7 @@ class PipelineFiles(Files):
 @click.option("--flights", "total", type=click.IntRange(FEWEST_FLIGHTS, FLIGHTS), default=FLIGHTS, show_default=True)
 @click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True)
 def main(output: Path, total: int, processes: int) -> None:
-    """Read the flights of 2013 with Spark while workers count them, and check the result. Exit code 1 when wrong."""
+    """Read the flights of 2013 with Spark while workers count them, and check the result. Exit code 1 if wrong."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the processes started here are stopped
     console = Console()
     files = PipelineFiles(output)
@@ -91,7 +91,7 @@ def main(output: Path, total: int, processes: int) -> None:
 
 @contextmanager
 def errors_to(path: Path) -> Iterator[None]:
-    """Send what is written to standard error to a file; a process that is started meanwhile, Java, goes on with it."""
+    """Redirect standard error to a file. Java, started inside this context, keeps writing to the file afterwards."""
     sys.stderr.flush()
     before = os.dup(2)
     try:
@@ -104,7 +104,7 @@ def errors_to(path: Path) -> Iterator[None]:
 
 
 def perform(console: Console, spark: SparkSession, files: PipelineFiles, total: int, processes: int) -> None:
-    """Replay the flights while workers count and Spark reads them, until all have everything. Raises DemoFailed."""
+    """Replay the flights while workers count and Spark reads, until both have all messages. Raises DemoFailed."""
     with (
         open_store(files.store, housekeeping=False) as store,
         display(console, total) as shown,
@@ -125,7 +125,7 @@ def perform(console: Console, spark: SparkSession, files: PipelineFiles, total: 
 
 
 def _wait_until_following(watched: Processes, queries: dict[str, StreamingQuery]) -> None:
-    """Wait until each query has looked at the topic once. Spark gives up when that takes long, on a busy machine."""
+    """Wait until each query has looked at the topic once: on a busy machine Spark may give up if it takes long."""
     while not all(is_following(query) for query in queries.values()):
         watched.look(None)
 
@@ -173,7 +173,7 @@ def conclude(console: Console, spark: SparkSession, files: PipelineFiles, total:
 
 
 def faults(found: dict[str, WeatherDelays], expected: WeatherDelays) -> list[str]:
-    """Say in words what is wrong with each of the results, with an example."""
+    """Describe the differences of each wrong result, with an example."""
     said = []
     for source, delays in found.items():
         if which := differences(delays, expected):
@@ -182,7 +182,7 @@ def faults(found: dict[str, WeatherDelays], expected: WeatherDelays) -> list[str
 
 
 def _extent(archive: Path) -> str:
-    """Say how much there is in a directory of Parquet files."""
+    """Describe the content of a directory of Parquet files."""
     files = list(archive.rglob("*.parquet"))
     size = sum(file.stat().st_size for file in files)
     return f"{len(files)} files in {len({file.parent for file in files})} directories, {size / 2**20:.1f} MiB"

@@ -14,7 +14,7 @@ from examples.flights.weather.delays import DRY, WET, WeatherDelays, total
 
 COLOURS = {DRY: "#8A8A8A", WET: "#0072B2"}
 SMALLEST_SHARE = 0.005
-"""An hour in which an airport has a smaller share of its departures, in either weather, is left out."""
+"""Least share of an airport's departures, in each kind of weather, for an hour to be drawn."""
 
 _INK, _QUIET = "#222222", "#767676"
 
@@ -22,7 +22,7 @@ Line = dict[int, float]
 
 
 def draw(delays: WeatherDelays, path: Path) -> Path:
-    """Draw the chart into a PNG file and return its path. Raises ValueError when there is too little to draw."""
+    """Draw the chart into a PNG file and return its path. Raises ValueError if there is too little to draw."""
     panels = {airport: lines_of(delays, airport) for airport in sorted({airport for airport, _, _ in delays})}
     if not panels or any(len(lines[DRY]) < 2 for lines in panels.values()):
         raise ValueError("no two hours in which every airport has departures in dry weather and in rain or snow")
@@ -81,7 +81,7 @@ def _draw_panel(axis: Axes, lines: dict[str, Line]) -> None:
 
 
 def _label(axis: Axes, lines: dict[str, Line]) -> None:
-    """Write beside each line what it is: above the highest point of the upper one, below the lower one further left."""
+    """Label both lines: above the highest point of the upper line, and below the lower line further left."""
     wet, dry = lines[WET], lines[DRY]
     peak = max(wet, key=wet.__getitem__)
     middle = sorted(dry)[len(dry) // 2]

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DRY, WET, UNKNOWN = "dry", "rain or snow", "not known"
-"""The weather of an hour at an airport, by its precipitation; not known where the file has no such hour."""
+"""The weather of an hour at an airport, by its precipitation; not known if the file lacks the hour."""
 
 WeatherDelays: TypeAlias = dict[tuple[str, int, str], Delays]
-"""By name of the airport, hour of the scheduled departure in New York, 0 to 23, and weather."""
+"""Name of the airport, hour of the scheduled departure in New York (0 to 23), and weather."""
 
 
 def collected(found: DataFrame) -> WeatherDelays:
@@ -28,9 +28,10 @@ def collected(found: DataFrame) -> WeatherDelays:
 
 
 def computed(limit: int | None = None) -> WeatherDelays:
-    """Compute the same for the first ``limit`` flights or all, from the CSV files alone.
+    """Compute the delays of the first ``limit`` flights, or of all, from the CSV files alone.
 
-    The hour is the column ``hour`` of the file. The pipeline never sees that; it makes its own from the moment in UTC.
+    The hour is the column ``hour`` of the file. The pipeline never reads it, but computes the hour from the time in
+    UTC.
     """
     files = data_directory()
     flights = pd.read_csv(files / "flights.csv.zip", usecols=["origin", "hour", "time_hour", "dep_delay"], nrows=limit)
@@ -49,7 +50,7 @@ def computed(limit: int | None = None) -> WeatherDelays:
 
 
 def differences(found: WeatherDelays, expected: WeatherDelays) -> list[str]:
-    """Say in words where the two differ, in the order of the cells."""
+    """Describe the cells in which the two differ, in order."""
     return [
         f"{', '.join(map(str, cell))}: {found.get(cell)} instead of {expected.get(cell)}"
         for cell in sorted(found.keys() | expected.keys())

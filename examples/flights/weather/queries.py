@@ -4,8 +4,8 @@ Two of them follow the topic. Neither is a member of a group, neither asks anybo
 
 =======  ===========================================================================================================
 archive  writes every flight to Parquet, in a directory for each airport and month
-hourly   adds up departures and delays by airport and hour, the hour in which a flight was to leave, not in which it
-         was read: event time. A year has few hours, so all are kept, and no flight ever comes too late
+hourly   adds up departures and delays by airport and hour, in event time: the hour in which a flight was to leave, not
+         in which it was read. A year has few hours, so all are kept, and no flight ever comes too late
 =======  ===========================================================================================================
 """
 
@@ -31,14 +31,14 @@ FLIGHT = """
 
 TIME_ZONE = "America/New_York"
 HOURLY = "hourly"
-"""Name of the table in memory that the query of the same name keeps."""
+"""Name of the query, and of the table in memory that it keeps."""
 
 _TRIGGER = {"processingTime": "1 second"}
 _LARGEST_BATCH = 60_000
 
 
 def flights_of(messages: DataFrame) -> DataFrame:
-    """Return a row for each message: where it stands in its queue, and the flight in its body."""
+    """Return a row for each message: its queue and offset, and the flight in its body."""
     flight = F.from_json(F.col("value").cast("string"), FLIGHT).alias("flight")
     return messages.select(F.col("partition").alias("queue_id"), "offset", flight).select(
         "queue_id", "offset", "flight.*"
@@ -76,7 +76,7 @@ def table(spark: SparkSession, name: str) -> DataFrame:
 
 
 def follow(spark: SparkSession, store: Path, *, archive: Path, checkpoints: Path) -> dict[str, StreamingQuery]:
-    """Start both queries at the first message of the topic, and let them run. Returns them by name."""
+    """Start both queries at the first message of the topic. Returns the running queries by name."""
     messages = (
         spark.readStream.format("rmq")
         .schema("partition int, offset long, value binary")
@@ -101,14 +101,14 @@ def follow(spark: SparkSession, store: Path, *, archive: Path, checkpoints: Path
 
 
 def is_following(query: StreamingQuery) -> bool:
-    """Return whether a query has looked at the topic once. Raises DemoFailed when it has failed."""
+    """Return whether a query has looked at the topic once. Raises DemoFailed if the query has failed."""
     if (error := query.exception()) is not None:
         raise DemoFailed(f"the query {query.name} ended: {error}")
     return query.lastProgress is not None
 
 
 def rows_read(query: StreamingQuery) -> int:
-    """Return how many messages a query has finished. Raises DemoFailed when it has failed."""
+    """Return the number of messages that a query has finished. Raises DemoFailed if the query has failed."""
     progress = query.lastProgress if is_following(query) else None
     end = progress.sources[0].endOffset if progress else None
     return sum(sum(queues.values()) for queues in json.loads(end).values()) if end else 0
