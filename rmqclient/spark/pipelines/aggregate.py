@@ -1,8 +1,9 @@
 """Aggregate: counts, bytes and latencies by window of time, topic and tag.
 
-Once over what is there, or as a stream that writes each window when it is over. A window is over when the newest time
-that was read has passed its end by the ``lateness`` (Spark's watermark); what comes later still is left out of it. So
-the last windows of a stream are written by a later run, when newer messages have come.
+:func:`aggregate` counts once over the messages that exist. :func:`aggregate_stream` writes each window when it is
+complete: when the newest time read has passed the end of the window by the ``lateness`` (Spark's watermark). Messages
+that come later still are left out of the window. The last windows of a stream are therefore written by a later run,
+after newer messages have come.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _COLUMNS = ("value", "topic", "timestamp", "born_timestamp", "tags")
 
 @dataclass(frozen=True)
 class Window:
-    """What was sent to a topic with a tag in a window of time."""
+    """The messages sent to a topic with a tag in a window of time."""
 
     start_ms: int
     end_ms: int
@@ -42,10 +43,10 @@ class Window:
     tags: str | None
     messages: int
     bytes: int
-    """Of bodies."""
+    """Bytes of all bodies."""
 
     latency_min_ms: int
-    """From sending, by the producer's clock, to storing."""
+    """Milliseconds from sending, by the producer's clock, to storing."""
 
     latency_mean_ms: float
     latency_max_ms: int
@@ -53,7 +54,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Aggregated:
-    """What one run of :func:`aggregate_stream` added."""
+    """The result of one run of :func:`aggregate_stream`."""
 
     target: str
     batches: int
@@ -70,9 +71,9 @@ def aggregate(
     time: TimeColumn = "born_timestamp",
     options: Options | None = None,
 ) -> list[Window]:
-    """Return the windows of what is there now, in order of time, topic and tag.
+    """Return the windows of the messages that exist now, ordered by time, topic and tag.
 
-    ``window`` and ``slide`` are intervals of Spark's SQL, such as ``10 seconds``; with a ``slide`` windows overlap.
+    ``window`` and ``slide`` are intervals of Spark's SQL, such as ``10 seconds``. With a ``slide``, windows overlap.
     ``options`` are those of the source, such as ``startingTimestamp`` and ``subExpression``.
     """
     rows = messages(spark, store, topics, _COLUMNS, options or {})
@@ -94,10 +95,10 @@ def aggregate_stream(
     work: str | os.PathLike[str] | None = None,
     options: Options | None = None,
 ) -> Aggregated:
-    """Add to the Parquet files in ``target`` the windows that are over since the last run, each once.
+    """Add the windows that were completed since the last run to the Parquet files in ``target``, each window once.
 
-    With ``every`` go on until the query is stopped. See :func:`aggregate` for the rest, and for ``target`` and
-    ``work`` :func:`rmqclient.spark.pipelines.archive.archive`. Raises as that.
+    With ``every``, go on until the query is stopped. See :func:`rmqclient.spark.pipelines.archive.archive` for
+    ``target``, ``work`` and the errors, and :func:`aggregate` for the other arguments.
     """
     if every is None:
         check_topics(store, topics, options or {})
@@ -106,7 +107,7 @@ def aggregate_stream(
 
         def publish(batch: DataFrame, number: int) -> None:
             if not published.publish(number, lambda directory: write_parquet(batch, directory)):
-                batch.write.format("noop").mode("overwrite").save()  # the sums of open windows go on to the next batch
+                batch.write.format("noop").mode("overwrite").save()  # the next batch continues the sums of open windows
 
         run_stream(windows_of(rows, window, slide, time), publish, published.checkpoint, every)
         files = [file for batch in published.added for file in batch.files]

@@ -1,7 +1,8 @@
-"""Archive: messages to Parquet or Delta Lake, by topic and day, each exactly once.
+"""Archive: writes messages to Parquet or Delta Lake, by topic and day, each exactly once.
 
-Files stand in ``TARGET/topic=orders/day=2026-11-21/``; the day is that of the store time, in UTC. How exactly once
-comes about, for any reader of the directory, is told in :mod:`rmqclient.spark.pipelines.output.published`.
+Files are in ``TARGET/topic=orders/day=2026-11-21/``, where the day is that of the store time, in UTC.
+:mod:`rmqclient.spark.pipelines.output.published` explains why any reader of the directory sees each message exactly
+once.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Archived:
-    """What one run of :func:`archive` added."""
+    """The result of one run of :func:`archive`."""
 
     target: str
     batches: int
@@ -43,7 +44,7 @@ class Archived:
     files: int
     bytes: int
     merged_files: int
-    """Small files that were replaced by fewer."""
+    """Number of small files that were replaced by fewer larger ones."""
 
 
 def archive(
@@ -62,21 +63,22 @@ def archive(
     work: str | os.PathLike[str] | None = None,
     options: Options | None = None,
 ) -> Archived:
-    """Archive what was sent to ``topics`` since the last run, or with ``every`` go on until the query is stopped.
+    """Archive the messages sent to ``topics`` since the last run; with ``every``, go on until the query is stopped.
 
-    ``properties`` and ``metadata`` add columns. A micro-batch reads at most ``batch_bytes`` of records, and a task some
-    ``file_bytes``, from which it writes a file for each topic and day. With ``merge`` days that have many small files
-    get fewer, see :mod:`rmqclient.spark.pipelines.output.small_files`. ``work`` is ``TARGET.work``, where the
-    checkpoint is. ``options`` are those of the source, such as ``startingTimestamp``, which count for the first run.
+    ``properties`` and ``metadata`` add columns. A micro-batch reads at most ``batch_bytes`` of records. A task reads
+    about ``file_bytes`` and writes one file for each topic and day. With ``merge``, the small files of a day are
+    combined into fewer files: see :mod:`rmqclient.spark.pipelines.output.small_files`. ``work`` holds the checkpoint;
+    the default is ``TARGET.work``. ``options`` are those of the source, such as ``startingTimestamp``, which counts for
+    the first run only.
 
-    Raises UnknownTopic for a topic that is not there (with ``every`` it is waited for), StoreBusy while another
-    process archives to ``target``, DataLost when ``target`` and ``work`` do not belong together, ValueError for a
-    target that is no directory of a file system, NotInstalled when ``delta`` is asked for and is not there, and
-    StreamingQueryException for what happened inside of the query: for messages, too, that were removed before they
-    were archived, unless the option ``failOnDataLoss`` is false.
+    Raises UnknownTopic for a topic that does not exist (with ``every`` the query waits for it), StoreBusy while another
+    process archives to ``target``, DataLost if ``target`` and ``work`` do not belong together, ValueError if ``target``
+    is not a directory of a file system, and NotInstalled if ``delta`` is asked for and not installed. Raises
+    StreamingQueryException for errors inside the query; one of them is that messages were removed before they were
+    archived, unless the option ``failOnDataLoss`` is false.
     """
     if merge and table_format == "delta":
-        raise ValueError("merge is for Parquet; a Delta table is merged by its own OPTIMIZE, which its readers know")
+        raise ValueError("merge is for Parquet; merge a Delta table with its own OPTIMIZE, which its readers know")
     columns = [*USUAL, *(PROPERTIES if properties else ()), *(METADATA if metadata else ())]
     limits = {"maxBytesPerTrigger": batch_bytes, "maxBytesPerPartition": file_bytes}
     path = local_directory(target)

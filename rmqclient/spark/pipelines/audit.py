@@ -1,12 +1,12 @@
-"""Audit: what is in the log, told from the log itself.
+"""Audit: reports the content of the log, read from the log itself.
 
-- By topic and hour of the store time: messages, bytes, messages that stand there again, quantiles of the latency from
-  sending to storing. Of ``%RETRY%group`` and ``%DLQ%group`` the group is told: what it retried and gave up.
-- By queue: which offsets there are, and which of them have no readable message.
-- By group and queue: the committed offset in ``config/consumerOffset.json``, and how far that is behind. The file is
-  written every five seconds while the store is open; ``rmq group lag`` knows the moment.
+- By topic and hour of the store time: messages, bytes, repeated messages, and quantiles of the latency from sending to
+  storing. The rows of ``%RETRY%group`` and ``%DLQ%group`` name the group: they count its retries and dead letters.
+- By queue: the offsets that exist, and the offsets without a readable message.
+- By group and queue: the committed offset in ``config/consumerOffset.json``, and its lag. The file is written every
+  five seconds while the store is open; ``rmq group lag`` shows the present state.
 
-Nothing is written to the store, and nothing of it is locked, so it may be a broker's, or a copy.
+The audit writes nothing to the store and takes no lock, so the store may be a broker's, or a copy.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from rmqclient.store.settings.config_file import read_consumer_offsets
 _COLUMNS = ("topic", "partition", "offset", "timestamp", "born_timestamp", "size", "msg_id")
 _QUANTILES = (0.5, 0.95, 0.99)
 _ACCURACY = 10_000
-"""Of quantiles: an error of at most a ten-thousandth of the ranks."""
+"""Accuracy of quantiles: the error is at most a ten-thousandth of the ranks."""
 _MS_OF_AN_HOUR = 3_600_000
 
 
 @dataclass(frozen=True)
 class TopicHour:
-    """What was stored in a topic in an hour."""
+    """The messages stored in a topic in an hour."""
 
     topic: str
     group: str | None
-    """Whose retries or dead letters these are; None for any other topic."""
+    """The group that retried or gave up these messages; None for any other topic."""
 
     hour_ms: int
     messages: int
     bytes: int
-    """Of whole records."""
+    """Bytes of whole records."""
 
     doubled: int
-    """Messages that stand in the topic once before, by their message id, such as after a replay."""
+    """Messages whose message id the topic has already, as after a replay."""
 
     latency_p50_ms: int
     latency_p95_ms: int
@@ -58,7 +58,7 @@ class TopicHour:
 
 @dataclass(frozen=True)
 class QueueFinding:
-    """What was found of one queue."""
+    """The findings about one queue."""
 
     topic: str
     queue_id: int
@@ -69,12 +69,12 @@ class QueueFinding:
     messages: int
     missing: int
     gaps: tuple[tuple[int, int], ...]
-    """Offsets without a readable message: first and exclusive end of the first so many ranges."""
+    """The first ranges of offsets without a readable message, each as (first, exclusive end)."""
 
 
 @dataclass(frozen=True)
 class GroupFinding:
-    """How far a group is behind in one queue."""
+    """The lag of a group in one queue."""
 
     group: str
     topic: str
@@ -86,7 +86,7 @@ class GroupFinding:
 
 @dataclass(frozen=True)
 class Audited:
-    """What :func:`audit` found."""
+    """The result of :func:`audit`."""
 
     hours: list[TopicHour]
     queues: list[QueueFinding]
@@ -106,10 +106,10 @@ def audit(
     most_gaps: int = 100,
     options: Options | None = None,
 ) -> Audited:
-    """Look at some topics, or at all but those of the store itself, as they stand now.
+    """Audit some topics as they are now. By default, audit all topics except the store's own.
 
-    Of each queue at most ``most_gaps`` ranges without messages are told. ``options`` are those of the source; offsets
-    are not among them.
+    The report lists at most ``most_gaps`` ranges without messages for each queue. ``options`` are those of the source,
+    except the options for offsets.
     """
     asked = asked_for(store, topics, options or {})
     there = available(Location.of(asked).open(), asked.selection)
@@ -125,7 +125,7 @@ def audit(
 
 
 def _exactly(there: dict[MessageQueue, range]) -> dict[str, str | int | bool]:
-    """Return the options that read these offsets, and pass over what is lost."""
+    """Return the options that read these offsets and skip lost messages."""
     queues: dict[str, list[int]] = {}
     for queue in there:
         queues.setdefault(queue.topic, []).append(queue.queue_id)

@@ -1,12 +1,12 @@
-"""Backfill: a range of messages, transformed, into another topic, each once, in order.
+"""Backfill: sends a range of messages, transformed, to another topic, each once and in order.
 
-What is read is settled by the first run, and written down in ``<target store>/spark/NAME.backfill.json``: from which
-offset to which of every queue, in chunks. Each chunk is one batch write with ``txnAppId=NAME`` and its number as
-``txnVersion``, so a run that was killed is run again under the same name: chunks that are in the log are passed over,
-and one that was half-way is brought to its end (:mod:`rmqclient.spark.writing.committing`).
+The first run settles the range of each queue, and writes it to ``<target store>/spark/NAME.backfill.json``. The range
+is sent in chunks. Each chunk is one batch write with ``txnAppId=NAME`` and its number as ``txnVersion``. After a kill,
+run the backfill again under the same name: it skips the chunks that are in the log, and completes a chunk that was
+half-way (:mod:`rmqclient.spark.writing.committing`).
 
-A message keeps its queue id, unless that is asked otherwise, and the messages of a queue keep their order. A Python
-function may shuffle its rows; so its result is sorted by their place in the commit log, and has to keep that column.
+A message keeps its queue id by default, and the messages of a queue keep their order. A Python function may shuffle its
+rows. Its result is therefore sorted by commit log offset, and must keep that column.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WRITTEN = ("key", "value", "partition", "tags", "properties", "born_timestamp")
 
 @dataclass(frozen=True)
 class Plan:
-    """What a backfill is, for all its runs."""
+    """The settings of a backfill, the same for all its runs."""
 
     store: str
     topics: tuple[str, ...]
@@ -47,7 +47,7 @@ class Plan:
     where: str | None
     keep_queues: bool
     chunk: int
-    """Most messages of one batch."""
+    """Most messages of one chunk."""
 
     starting: dict[str, dict[str, int]]
     ending: dict[str, dict[str, int]]
@@ -55,19 +55,19 @@ class Plan:
 
 @dataclass(frozen=True)
 class Backfilled:
-    """What a backfill has done, over all its runs."""
+    """The result of a backfill."""
 
     name: str
     to: str
     chunks: int
     messages_read: int
-    """Messages in the range."""
+    """Number of messages in the range."""
 
     chunks_written: int
-    """By this run; the others were in the log."""
+    """Chunks written by this run; the other chunks were in the log already."""
 
     messages_written: int
-    """By this run."""
+    """Messages written by this run."""
 
 
 def backfill(
@@ -87,19 +87,19 @@ def backfill(
 ) -> Backfilled:
     """Write a range of ``topics`` to the topic ``to`` of the same store, or of ``target_store``.
 
-    The range is what ``options`` of the source say (``startingTimestamp``, ``endingOffsets`` and so on), as they mean
-    it at the first run under ``name``; without them all that is there. ``where`` is a condition in SQL; ``select`` are
-    expressions that replace columns, such as ``"upper(tags) AS tags"``, row by row; ``transform`` gets the data frame
-    with the source's columns and returns one with some of them, or more rows, or fewer. It must give the same rows each
-    time. With ``keep_queues=False`` queues are chosen by key.
+    ``options`` of the source give the range (``startingTimestamp``, ``endingOffsets`` and so on), evaluated by the
+    first run under ``name``. Without them, the range is all messages that exist then. ``where`` is a condition in SQL.
+    ``select`` are expressions that replace columns row by row, such as ``"upper(tags) AS tags"``. ``transform`` gets
+    the data frame with the source's columns, and returns one with some of these columns, and possibly more or fewer
+    rows. It must return the same rows each time. With ``keep_queues=False``, the key of a row chooses its queue.
 
-    Raises ValueError when ``name`` stands for another backfill, or the result has no column for the order;
-    UnknownTopic, DataLost, and what the sink raises, BatchConflict among others (inside of Spark's exception).
+    Raises ValueError if ``name`` belongs to another backfill, or if the result of ``transform`` lacks the column for
+    the order; UnknownTopic; DataLost; and the errors of the sink, such as BatchConflict, inside Spark's exception.
     """
     check_topic(to)
     check_group(name)
     if to in topics and target_store is None:
-        raise ValueError(f"topic {to} is one of those that are read: write to another one")
+        raise ValueError(f"topic {to} is one of the topics to read: write to another topic")
     root = Path(target_store or store).absolute()
     wanted = Plan(os.fspath(store), tuple(topics), to, tuple(select), where, keep_queues, chunk, starting={}, ending={})
     plan = _settle(root / "spark" / f"{name}.backfill.json", wanted, options or {})
@@ -121,7 +121,7 @@ def backfill(
 
 
 def _settle(path: Path, wanted: Plan, options: Options) -> Plan:
-    """Return the plan of the first run; write it down if this is it."""
+    """Return the plan of the first run; if this is the first run, make and write it."""
     if path.exists():
         found = json.loads(path.read_bytes())
         plan = Plan(**found | {"topics": tuple(found["topics"]), "select": tuple(found["select"])})
@@ -130,7 +130,7 @@ def _settle(path: Path, wanted: Plan, options: Options) -> Plan:
             if field.name not in ("starting", "ending") and before != now:
                 raise ValueError(
                     f"{path.stem.removesuffix('.backfill')} is a backfill with {field.name}={before!r}, not {now!r}: "
-                    "give this one another name"
+                    "give this backfill another name"
                 )
         return plan
     asked = asked_for(wanted.store, wanted.topics, options)
@@ -147,7 +147,7 @@ def _settle(path: Path, wanted: Plan, options: Options) -> Plan:
 
 
 def _chunks(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield begin and end of each batch; the same for the same plan."""
+    """Yield the offsets at which each chunk begins and ends, always the same for a plan."""
     start, end = from_json(plan.starting), from_json(plan.ending)
     while start != end:
         until = offsets.limited(start, end, plan.chunk)
@@ -172,12 +172,12 @@ def _read(spark: SparkSession, plan: Plan, start: dict[str, Any], end: dict[str,
 
 def _in_order(rows: DataFrame) -> DataFrame:
     if ORDER not in rows.columns:
-        raise ValueError(f"the function left out the column {ORDER}, which tells the order of the messages: keep it")
+        raise ValueError(f"the function left out the column {ORDER}, which gives the order of the messages: keep it")
     return rows.orderBy(ORDER)
 
 
 def _outgoing(rows: DataFrame, plan: Plan) -> DataFrame:
-    """Return the columns that the sink takes; what the store sets itself is left out of the properties."""
+    """Return the columns that the sink takes, without the properties that the store sets itself."""
     names = [name for name in _WRITTEN if name in rows.columns and (name != "partition" or plan.keep_queues)]
     rows = rows.select(*names)
     if "properties" in names:

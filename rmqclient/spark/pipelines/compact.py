@@ -1,7 +1,7 @@
-"""Compact: the latest message of each key, as a changelog is read.
+"""Compact: keeps the latest message of each key, as a reader of a changelog does.
 
-The latest is the one that stands furthest in the commit log: that is one order over all queues and topics. Messages
-without a key are left out; one with several keys counts as the latest of their whole list.
+The latest message is the one with the highest commit log offset, which orders all queues and topics. Messages without a
+key are left out. Several keys of a message count as one key, the whole list.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WRITTEN_HERE = re.compile(r"part-.*\.parquet|_SUCCESS|\..*\.crc")
 
 @dataclass(frozen=True)
 class Compacted:
-    """What :func:`compact` wrote."""
+    """The result of :func:`compact`."""
 
     target: str
     keys: int
@@ -51,19 +51,22 @@ def compact(
     table: str | None = None,
     options: Options | None = None,
 ) -> Compacted:
-    """Replace ``target`` by the latest message of each topic and key; with ``empty_is_deleted`` an empty body is none.
+    """Replace the content of ``target`` with the latest message of each topic and key.
 
-    Parquet: readers of the directory find the old content or the new one, whole, if the file system can exchange two
-    directories (see :mod:`rmqclient.spark.pipelines.output.directories`); one that listed the old files looks again.
-    With ``table`` it is entered into the session's catalog under that name. Delta: a new version of the table.
+    With ``empty_is_deleted``, a key whose latest message has an empty body is left out.
 
-    Raises StoreBusy while another process writes there, ValueError for a target that is no directory of a file system
-    or holds something else, OSError where directories cannot be exchanged (the old content stays), NotInstalled when
-    ``delta`` is asked for and is not there, and what Spark raises.
+    Parquet: readers of the directory find the complete old content or the complete new content. This requires a file
+    system that can exchange two directories (see :mod:`rmqclient.spark.pipelines.output.directories`). A reader that
+    listed the old files has to list them again. With ``table``, the session's catalog gets the files under that name.
+    Delta: the result is a new version of the table.
+
+    Raises StoreBusy while another process writes there, ValueError if ``target`` is not a directory of a file system or
+    holds other files, OSError if directories cannot be exchanged (the old content stays), NotInstalled if ``delta`` is
+    asked for and not installed, and the errors of Spark.
     """
     path = local_directory(target)
     if table_format == "delta" and table is not None:
-        raise ValueError("a Delta table is a table by itself, under its path: a name is for Parquet")
+        raise ValueError("a Delta table is read by its path: table is for Parquet")
     columns = [*USUAL, *PROPERTIES, _ORDER]
     rows = latest(messages(spark, store, topics, columns, options or {}), empty_is_deleted=empty_is_deleted)
     files = _write_delta(rows, path) if table_format == "delta" else _write_parquet(rows, path)
@@ -73,7 +76,7 @@ def compact(
 
 
 def latest(rows: DataFrame, *, empty_is_deleted: bool = False) -> DataFrame:
-    """Return the row of each topic and key that stands furthest in the commit log."""
+    """Return the row with the highest commit log offset of each topic and key."""
     others = [name for name in rows.columns if name not in ("topic", "key")]
     found = (
         rows.where("key IS NOT NULL")
@@ -110,9 +113,9 @@ def _write_delta(rows: DataFrame, target: Path) -> list[PublishedFile]:
 
 
 def _check_content(target: Path) -> None:
-    """See to it that nothing is replaced but what was written here."""
+    """Raise ValueError if ``target`` holds files that this pipeline did not write: they would be replaced."""
     if others := [path.name for path in target.glob("*") if not _WRITTEN_HERE.fullmatch(path.name)]:
-        raise ValueError(f"{target} holds something else, such as {others[0]}: give a directory for this alone")
+        raise ValueError(f"{target} holds other files, such as {others[0]}: give a directory of its own")
 
 
 def _files(directory: Path, base: Path) -> list[PublishedFile]:
@@ -124,12 +127,12 @@ def _files(directory: Path, base: Path) -> list[PublishedFile]:
 
 
 def _enter(spark: SparkSession, table: str, target: Path) -> None:
-    """Let a table of the session's catalog be the files in a directory."""
+    """Register the files in a directory as a table of the session's catalog."""
     if not spark.catalog.tableExists(table):
         spark.catalog.createTable(table, path=str(target), source="parquet")
         return
     described = {row["col_name"]: row["data_type"] for row in spark.sql(f"DESCRIBE FORMATTED {table}").collect()}
     location = described.get("Location", "")
     if location.removeprefix("file:") != str(target):
-        raise ValueError(f"table {table} is there and has its files in {location}, not in {target}: drop it first")
+        raise ValueError(f"table {table} exists and has its files in {location}, not in {target}: drop it first")
     spark.catalog.refreshTable(table)

@@ -1,4 +1,4 @@
-"""Chart of dead letters: how many over time by exception, and which handlers they come from."""
+"""Chart of dead letters: their number over time by exception, and the handlers that they come from."""
 
 # ruff: noqa: PLC0415 - matplotlib is optional
 
@@ -16,13 +16,13 @@ _MOST_ERRORS = 7
 _MOST_HANDLERS = 10
 _OTHERS = "others"
 _FEWEST_WINDOWS = 12
-"""A time axis has room for so many, that a single one is a bar and no wall."""
+"""Least number of windows on the time axis, so that a single window is drawn as a narrow bar."""
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#bbbbbb")
-"""Told apart by people who see colours differently, too [Paul Tol's bright scheme]; the last one is for the others."""
+"""Colours that colour-blind people can tell apart, too [Paul Tol's bright scheme]; the last is for all other errors."""
 
 
 def draw(failing: list[Failing], path: Path) -> None:
-    """Write a PNG. Raises NotInstalled without matplotlib."""
+    """Write a PNG file. Raises NotInstalled if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
@@ -44,7 +44,7 @@ def draw(failing: list[Failing], path: Path) -> None:
 
 
 def _draw_over_time(axes: Any, failing: list[Failing], colours: dict[str, str]) -> None:
-    """Draw one bar for each window, with a part for each exception."""
+    """Draw one bar for each window, divided by exception."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import MaxNLocator
 
@@ -73,7 +73,7 @@ def _draw_over_time(axes: Any, failing: list[Failing], colours: dict[str, str]) 
 
 
 def _draw_by_handler(axes: Any, failing: list[Failing], colours: dict[str, str]) -> None:
-    """Draw one bar for each handler, with the same parts."""
+    """Draw one bar for each handler, divided by exception."""
     from matplotlib.ticker import MaxNLocator
 
     names = _most([(_handler(each), each.messages) for each in failing], _MOST_HANDLERS)
@@ -122,7 +122,7 @@ def _known(error: str | None, colours: dict[str, str]) -> str:
 
 
 def _most(counted: list[tuple[str, int]], most: int) -> list[str]:
-    """Return the names with the highest sums, the highest first."""
+    """Return the names with the highest sums, highest first."""
     sums: Counter[str] = Counter()
     for name, count in counted:
         sums[name] += count

@@ -1,23 +1,23 @@
-"""Dead letters: what fails, by exception, handler and time, and sending again what a condition selects.
+"""Dead letters: counts failures by exception, handler and time, and sends again the messages that a condition selects.
 
-The columns to select by, in SQL:
+The columns that a condition in SQL may use:
 
 ===============  ============  =====================================================================================
 column           type          meaning
 ===============  ============  =====================================================================================
-group            string        the group that gave the message up
-topic            string        where it failed first
-error            string        class of the last exception; ``death`` when the process died; null without a history
-text             string        what it said
+group            string        the group that gave up the message
+topic            string        the topic where the message failed first
+error            string        class of the last exception; ``death`` if the process died; null without a history
+text             string        text of that exception
 handler          string        ``shop.py:bill``: file and function of the first frame of the last traceback; null
-                               without one, as after a death
+                               without a traceback, as after a death
 attempts         int           delivery attempts
-timestamp        timestamp     when it was given up
-born_timestamp   timestamp     when it was sent
+timestamp        timestamp     when the group gave up the message
+born_timestamp   timestamp     when the message was sent
 key, tags        string
 value            binary        body; ``CAST(value AS STRING)``
 properties       map
-msg_id           string        message id, which all its copies have
+msg_id           string        message id, the same for all copies of a message
 offset           long          queue offset in the dead letter topic
 ===============  ============  =====================================================================================
 """
@@ -51,11 +51,11 @@ _FRAME = r'File "(?:[^"]*/)?([^"/]*)", line \d+, in (\S+)'
 
 @dataclass(frozen=True)
 class Replayed:
-    """What one run of :func:`replay` sent."""
+    """The result of one run of :func:`replay`."""
 
     group: str
     selected: int
-    """Dead letters that the condition selects, also those that were replayed or purged before."""
+    """Dead letters that the condition selects, including those that were replayed or purged before."""
 
     replayed: int
     message_ids: tuple[str, ...]
@@ -64,7 +64,7 @@ class Replayed:
 def letters(
     spark: SparkSession, store: str | os.PathLike[str], groups: Sequence[str] = (), options: Options | None = None
 ) -> DataFrame:
-    """Return the dead letters of some groups, or of all, with the columns above."""
+    """Return the dead letters of some groups, by default of all, with the columns above."""
     topics = [dead_letter_topic(check_group(group)) for group in groups]
     every = {} if groups else {"subscribePattern": f"{DEAD_LETTER_PREFIX}.*"}
     rows = messages(spark, store, topics, _COLUMNS, every | dict(options or {}))
@@ -92,10 +92,10 @@ def analyse(
     chart: str | os.PathLike[str] | None = None,
     options: Options | None = None,
 ) -> list[Failing]:
-    """Return what failed, in order of time, and draw it to the PNG file ``chart``.
+    """Return the counts of failures in order of time. With ``chart``, also draw them to this PNG file.
 
-    ``where`` is a condition in SQL over the columns above. Raises NotInstalled for a chart without matplotlib,
-    UnknownTopic (inside of Spark's exception) for a group that never gave up a message.
+    ``where`` is a condition in SQL over the columns above. Raises NotInstalled for a chart if matplotlib is not
+    installed, and UnknownTopic (inside Spark's exception) for a group that never gave up a message.
     """
     rows = letters(spark, store, groups, options)
     found = (
@@ -131,11 +131,12 @@ def replay(
 ) -> Replayed:
     """Send the dead letters of ``group`` that a condition selects to the topics where they failed, each once.
 
-    Spark selects; sending is :func:`rmqclient.failures.dead_letters.replay`, so each message keeps its id, is left out
-    of later replays, and is sent once although this process is killed and run again. With ``dry_run`` nothing is sent.
+    Spark selects the messages and :func:`rmqclient.failures.dead_letters.replay` sends them: each message keeps its id,
+    is left out of later replays, and is sent once even if this process is killed and run again. With ``dry_run``,
+    nothing is sent.
 
-    Raises StoreBusy while another command replays or purges, and what :meth:`rmqclient.sending.producer.Producer.send`
-    raises.
+    Raises StoreBusy while another command replays or purges, and raises as
+    :meth:`rmqclient.sending.producer.Producer.send`.
     """
     rows = letters(spark, store, [group], options)
     chosen = (rows.where(where) if where else rows).select("dead_letter_topic", "offset", "msg_id").collect()

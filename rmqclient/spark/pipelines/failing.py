@@ -1,4 +1,4 @@
-"""What fails: dead letters of one kind, counted in one window of time."""
+"""Failing: dead letters of one kind, counted in one window of time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Failing:
     error: str | None
     messages: int
     attempts: int
-    """Delivery attempts of all of them."""
+    """Sum of the delivery attempts of these dead letters."""
 
     first_ms: int
     last_ms: int
     example: str
-    """What the last exception of one of them said."""
+    """Text of the last exception of one of these dead letters."""
 
     example_id: str

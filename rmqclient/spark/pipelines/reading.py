@@ -1,4 +1,4 @@
-"""Reading: the messages that a pipeline asks for, with no more columns than it needs."""
+"""Reading: reads the messages for a pipeline, with only the columns that the pipeline needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rmqclient.spark.reading.read_options import ReadOptions, parse
 from rmqclient.store import MessageQueue
 
 Topics: TypeAlias = Sequence[str]
-"""Their names; none when the options select what is read."""
+"""Names of topics; empty if the options select the topics."""
 
 Options: TypeAlias = Mapping[str, str | int | bool]
 
@@ -35,7 +35,7 @@ def schema_with(columns: Iterable[str]) -> StructType:
 def messages(
     spark: SparkSession, store: str | os.PathLike[str], topics: Topics, columns: Iterable[str], options: Options
 ) -> DataFrame:
-    """Return what stands in ``topics`` now. ``options`` are those of the source, such as ``startingTimestamp``."""
+    """Return the present messages of ``topics``. ``options`` are those of the source, such as ``startingTimestamp``."""
     reader = spark.read.format("rmq").schema(schema_with(columns))
     return reader.options(**_options(topics, options)).load(os.fspath(store))
 
@@ -43,7 +43,7 @@ def messages(
 def growing_messages(
     spark: SparkSession, store: str | os.PathLike[str], topics: Topics, columns: Iterable[str], options: Options
 ) -> DataFrame:
-    """Return the stream of what is in ``topics`` and will be, from the earliest message on."""
+    """Return the stream of all present and future messages of ``topics``, from the earliest message on."""
     reader = spark.readStream.format("rmq").schema(schema_with(columns))
     return reader.options(**{"startingOffsets": "earliest"} | _options(topics, options)).load(os.fspath(store))
 
@@ -51,13 +51,13 @@ def growing_messages(
 def asked_for(
     store: str | os.PathLike[str], topics: Topics, options: Options, *, streaming: bool = False
 ) -> ReadOptions:
-    """Return what a read of ``topics``, or of all but those of the store itself, asks for. Raises ValueError."""
+    """Return the options of a read of ``topics``; without topics, of all but the store's own. Raises ValueError."""
     selection = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": ".*"}
     return parse(_told(options) | selection | {"path": os.fspath(store)}, streaming=streaming)
 
 
 def check_topics(store: str | os.PathLike[str], topics: Topics, options: Options) -> None:
-    """Raise UnknownTopic for a name to which nothing was ever sent: a stream would wait for it, and read nothing."""
+    """Raise UnknownTopic for a topic to which nothing was ever sent: a stream would wait for it and read nothing."""
     asked = asked_for(store, topics, options, streaming=True)
     if topics:
         selected(Location.of(asked).open(), asked.selection)
@@ -74,7 +74,7 @@ def _told(options: Options) -> dict[str, str]:
 
 
 def offsets_json(offsets: Mapping[MessageQueue, int]) -> str:
-    """Return offsets as an option has them: ``{"orders": {"0": 23}}``."""
+    """Return offsets as the JSON of an option: ``{"orders": {"0": 23}}``."""
     found: dict[str, dict[str, int]] = {}
     for queue, offset in sorted(offsets.items()):
         found.setdefault(queue.topic, {})[str(queue.queue_id)] = offset
@@ -82,22 +82,22 @@ def offsets_json(offsets: Mapping[MessageQueue, int]) -> str:
 
 
 def day_of(timestamp: str) -> Column:
-    """Return the day in UTC of a column of times, whatever the time zone of the session is."""
+    """Return the day in UTC of a column of times, independent of the session's time zone."""
     days = sql.floor(sql.unix_millis(timestamp) / sql.lit(_MS_OF_A_DAY)).cast("int")
     return sql.date_add(sql.lit("1970-01-01").cast("date"), days)
 
 
 def latency_ms() -> Column:
-    """Return the ms between sending, by the producer's clock, and storing."""
+    """Return the milliseconds from sending, by the producer's clock, to storing."""
     return sql.unix_millis("timestamp") - sql.unix_millis("born_timestamp")
 
 
 def local_directory(target: str | os.PathLike[str]) -> Path:
-    """Return the absolute path of a directory that is to be written. Raises ValueError for a URL."""
+    """Return the absolute path of a directory to write to. Raises ValueError for a URL."""
     text = os.fspath(target)
     if "://" in text:
         raise ValueError(
-            f"{text}: give a directory, which the driver and every executor see under the same path; an object store "
-            "has no rename in one step, on which exactly once rests here"
+            f"{text}: give a directory that the driver and every executor see under the same path; an object store "
+            "lacks the atomic rename that makes each message appear exactly once"
         )
     return Path(text).absolute()

@@ -132,7 +132,7 @@ def test_a_target_without_its_work_directory_is_refused_and_the_other_way_round(
     with Published(target) as published:
         publish(published, 0)
     work.rename(tmp_path / "elsewhere")
-    with pytest.raises(DataLost, match="which knows what is in them, is gone"), Published(target):
+    with pytest.raises(DataLost, match="which records their messages, is gone"), Published(target):
         pass
     shutil.rmtree(work)
     (tmp_path / "elsewhere").rename(work)

@@ -175,7 +175,7 @@ def test_a_file_system_that_exchanges_no_directories_keeps_its_small_files(
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
     monkeypatch.setattr(small_files, "exchange", refuse)
-    with pytest.raises(OSError, match="cannot exchange two directories in one step; not merged"):
+    with pytest.raises(OSError, match="cannot exchange two directories in one step; nothing was merged"):
         archive(spark, root, [ORDERS], tmp_path / "archive", batch_bytes=8 * KIB, merge=True)
     assert places(rows_in(tmp_path / "archive")) == places_in(root, ORDERS)
 

@@ -69,7 +69,7 @@ def test_what_is_wrong_is_said_in_one_line(spark: SparkSession, root: Path, tmp_
         (("archive", "nope", "--to", str(tmp_path / "x")), 1, "nothing was ever sent to nope"),
         (("aggregate", "orders", "--option", "nonsense=1"), 1, "nonsense"),
         (("dead-letters", "--where", "no_column = 1"), 1, "no_column"),
-        (("backfill", "orders", "--to", "orders", "--name", "n"), 1, "topic orders is one of those that are read"),
+        (("backfill", "orders", "--to", "orders", "--name", "n"), 1, "topic orders is one of the topics to read"),
         (("backfill", "orders", "--to", "x", "--name", "n", "--transform", "no.module:f"), 2, "cannot be imported"),
         (("dead-letters", "--replay"), 2, "name it"),
         (("aggregate", "orders", "--every", "1s"), 2, "say where its windows go with --to"),

@@ -100,7 +100,7 @@ def test_a_directory_with_something_else_in_it_is_not_replaced(spark: SparkSessi
     from rmqclient.spark.pipelines.compact import compact
 
     (tmp_path / "letter.txt").write_text("dear")
-    with pytest.raises(ValueError, match=r"holds something else, such as letter\.txt"):
+    with pytest.raises(ValueError, match=r"holds other files, such as letter\.txt"):
         compact(spark, root, [ORDERS], tmp_path)
     assert (tmp_path / "letter.txt").read_text() == "dear"
 

@@ -1,1 +1,1 @@
-"""Files that a pipeline writes, each of which stands in its directory once."""
+"""Output: the files that pipelines write, published so that any reader of a directory sees each row once."""

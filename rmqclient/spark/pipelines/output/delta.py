@@ -1,8 +1,8 @@
-"""Delta Lake: the log of a table over files that Spark wrote, kept by the package ``deltalake``.
+"""Delta Lake: adds files that Spark wrote to the log of a table, with the package ``deltalake``.
 
-Spark writes the files, on all executors; here they are entered into the table's log, one commit for each batch. Readers
+Spark writes the files on all executors. This module adds them to the table's log, one commit for each batch, so readers
 of the table see a batch whole or not at all. The commit carries the transaction (application, version) of the Delta
-protocol, by which a batch that comes again is known. No jar is needed, so any version of Spark will do.
+protocol, which identifies a batch that comes again. No jar is needed, so any version of Spark will do.
 """
 
 # ruff: noqa: PLC0415 - the package is optional
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class DeltaLog:
-    """The log of the table in a directory. Raises NotInstalled when ``deltalake`` is not installed."""
+    """The log of the table in a directory. Raises NotInstalled if ``deltalake`` is not installed."""
 
     def __init__(self, target: Path, partition_by: Sequence[str] = ()) -> None:
         if importlib.util.find_spec("deltalake") is None:
@@ -36,7 +36,7 @@ class DeltaLog:
         self.partition_by = list(partition_by)
 
     def add(self, files: Sequence[PublishedFile], application: str, version: int) -> None:
-        """Enter files, unless the application did so before at this version or a later one."""
+        """Add files, unless the application has committed this version or a later one before."""
         from deltalake.transaction import CommitProperties, Transaction
 
         seen = self._version_of(application)
@@ -44,7 +44,7 @@ class DeltaLog:
             self._commit(files, "append", CommitProperties(app_transactions=[Transaction(application, version)]))
 
     def replace(self, files: Sequence[PublishedFile]) -> None:
-        """Let the table have these files and no others. The others stay on the disk for older versions of it."""
+        """Replace the table's files with these. The old files stay on the disk for older versions of the table."""
         from deltalake.transaction import CommitProperties
 
         self._commit(files, "overwrite", CommitProperties())
@@ -85,7 +85,7 @@ class DeltaLog:
             create_table_with_add_actions(target, schema, actions, partition_by=by, commit_properties=properties)
 
     def _schema(self, path: Path) -> pa.Schema:
-        """Return the columns of a file, with those that stand in its path alone."""
+        """Return the columns of a file, including those that only its path holds."""
         kinds = {"day": pa.date32()}
         columns = [pa.field(name, kinds.get(name, pa.string())) for name in self.partition_by]
         return pa.schema([*pq.read_schema(path).remove_metadata(), *columns])

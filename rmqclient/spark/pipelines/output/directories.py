@@ -1,8 +1,7 @@
-"""Directories: written to the disk, and exchanged in one step.
+"""Directories: flushed to the disk, and exchanged in one step.
 
-``renameat2(2)`` with RENAME_EXCHANGE lets two directories take each other's place: who looks for a file under a path
-finds the old directory or the new one, whole, and never both or none. ext4, xfs, btrfs, tmpfs and overlayfs have it,
-network file systems mostly not.
+``renameat2(2)`` with RENAME_EXCHANGE exchanges two directories: a process that opens a path finds either the whole old
+directory or the whole new one. ext4, xfs, btrfs, tmpfs and overlayfs support this; most network file systems do not.
 """
 
 from __future__ import annotations
@@ -23,17 +22,20 @@ _EXCHANGE = 2
 
 
 def work_directory_of(target: Path) -> Path:
-    """Return where what is not ready to be read is kept: beside the target, on the same file system."""
+    """Return the directory for unfinished files: beside the target, on the same file system."""
     return target.with_name(target.name + ".work")
 
 
 @contextmanager
 def only_writer(work: Path, target: Path) -> Iterator[None]:
-    """Make the two directories, and keep other writers out. Raises StoreBusy when there is one, ValueError."""
+    """Make the two directories, and keep other writers out.
+
+    Raises StoreBusy if there is another writer, and ValueError if the directories are on two file systems.
+    """
     for directory in (target, work):
         directory.mkdir(parents=True, exist_ok=True)
     if target.stat().st_dev != work.stat().st_dev:
-        raise ValueError(f"{work} and {target} lie on two file systems: files cannot be renamed across")
+        raise ValueError(f"{work} and {target} are on two file systems: files cannot be renamed from one to the other")
     with (work / "lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,9 +45,9 @@ def only_writer(work: Path, target: Path) -> Iterator[None]:
 
 
 def exchange(first: Path, second: Path) -> None:
-    """Let two directories of one file system take each other's place, and write that to the disk.
+    """Exchange two directories of one file system, and flush the exchange to the disk.
 
-    Raises OSError: EINVAL or ENOSYS where that cannot be done in one step.
+    Raises OSError: EINVAL or ENOSYS if the file system cannot exchange them in one step.
     """
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "renameat2"):
@@ -59,7 +61,7 @@ def exchange(first: Path, second: Path) -> None:
 
 
 def sync_files(directory: Path) -> None:
-    """Write every file below a directory, and their names, to the disk."""
+    """Flush every file below a directory, and the directories themselves, to the disk."""
     for parent, _, names in os.walk(directory):
         for name in names:
             sync_file(Path(parent, name))

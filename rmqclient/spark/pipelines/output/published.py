@@ -1,23 +1,28 @@
-"""Published: a directory of Parquet files in which what each micro-batch wrote stands exactly once.
+"""Published: a directory of Parquet files that holds the rows of each micro-batch exactly once.
 
 Spark's own file sink leaves the files of failed tasks beside the good ones, and only readers that know its log
-(``_spark_metadata``) can tell them apart. Here any reader of the directory sees each row once, at every moment, because
-a file gets into it by one rename, and only once::
+(``_spark_metadata``) can tell them apart. Here any reader of the directory sees each row once, at any time, because
+each file enters the directory by one rename, and only once::
 
     TARGET/topic=orders/day=2026-11-21/batch-00000007-0002.parquet
     TARGET/_published.json                  the identity that TARGET and its work directory share
-    TARGET.work/checkpoint/                 Spark's: which messages each batch has
-    TARGET.work/staging/7-3f0c.../          what an attempt to write batch 7 has written
-    TARGET.work/batches/7.json              that batch 7 is the files of one of its attempts, and their final names
+    TARGET.work/checkpoint/                 Spark's checkpoint: the messages of each batch
+    TARGET.work/staging/7-3f0c.../          the files of one attempt to write batch 7
+    TARGET.work/batches/7.json              the files of the attempt that became batch 7, with their final names
     TARGET.work/lock                        held by the process that writes
 
-Publishing batch 7: Spark writes to a staging directory of this attempt alone; its files go to the disk; so does the
-checkpoint's note of which messages batch 7 has; ``batches/7.json`` is put in place by a rename, and from then on batch
-7 *is* these files; each is renamed to its final name; the staging directory is removed. A kill before
-``batches/7.json`` leaves a staging directory that nobody looks at. A kill behind it leaves renames to do, which the
-next start does first. When Spark then runs batch 7 again, its file is there, and nothing is written.
+Publishing batch 7:
 
-Files are seen one by one: a batch is not atomic, a message is. Both directories must lie on one file system.
+1. Spark writes to a staging directory of this attempt alone.
+2. The staged files are flushed to the disk, and so is the checkpoint's record of the messages of batch 7.
+3. ``batches/7.json`` is put in place by a rename. From then on batch 7 *is* these files.
+4. Each file is renamed to its final name.
+5. The staging directory is removed.
+
+A kill before step 3 leaves a staging directory, which the next start removes. A kill after step 3 leaves renames to do,
+which the next start does first. If Spark then runs batch 7 again, ``batches/7.json`` exists, and nothing is written.
+
+Files appear one by one: a message is atomic, a batch is not. Both directories must be on one file system.
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ from rmqclient.store.settings.document import replace_file
 
 _IDENTITY = "_published.json"
 _KEPT_BATCHES = 100
-"""Spark runs none but the last batch again, and keeps the notes of as many."""
+"""Spark runs only the last batch again, and keeps the records of as many batches."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,10 @@ class PublishedFile:
     """One file of a batch."""
 
     staged: str
-    """Where it was written, below the work directory."""
+    """Path of the staged file, below the work directory."""
 
     path: str
-    """Where readers find it, below the target."""
+    """Path of the published file, below the target."""
 
     rows: int
     size: int
@@ -61,27 +66,27 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a micro-batch is, once it is settled."""
+    """The files of a micro-batch. Settled before the first file is published, and never changed."""
 
     number: int
     messages: str
-    """Which messages it has, in the words of Spark's checkpoint."""
+    """The messages of the batch, as Spark's checkpoint records them."""
 
     staging: str
     files: tuple[PublishedFile, ...]
 
 
 class Table(Protocol):
-    """A table whose log is told of every batch."""
+    """A table whose log gets the files of every batch."""
 
     def add(self, files: Sequence[PublishedFile], application: str, version: int) -> None:
-        """Take in files, unless the application did so before at this version or a later one."""
+        """Add files, unless the application has committed this version or a later one before."""
 
 
 class Published:
     """The directory ``target``, open for one writer at a time.
 
-    Raises StoreBusy while another process writes to it, and DataLost when the target and its work directory do not
+    Raises StoreBusy while another process writes to it, and DataLost if the target and its work directory do not
     belong together.
     """
 
@@ -116,7 +121,7 @@ class Published:
     def publish(self, number: int, write: Callable[[Path], None]) -> bool:
         """Let ``write`` fill a new directory, and publish its files as batch ``number``, unless that was done before.
 
-        Returns whether it was written now. Raises DataLost when the checkpoint was exchanged for another one.
+        Returns whether this call wrote the batch. Raises DataLost if the checkpoint was replaced by another one.
         """
         messages = self._messages_of(number)
         is_new = not self._path(number).exists()
@@ -124,13 +129,13 @@ class Published:
             batch = self._settle(number, messages, write)
             self.added.append(batch)
         elif (batch := self._settled(number)).messages != messages:
-            raise DataLost(f"batch {number} of {self.target} has other messages than in {self.checkpoint} now")
+            raise DataLost(f"batch {number} of {self.target} has other messages than {self.checkpoint} now records")
         self._finish(batch)
         return is_new
 
     def _settle(self, number: int, messages: str, write: Callable[[Path], None]) -> Batch:
         if (newest := max(self._numbers(), default=-1)) >= number:
-            raise DataLost(f"{self.checkpoint} is at batch {number}, {self.target} at {newest}: was it exchanged?")
+            raise DataLost(f"{self.checkpoint} is at batch {number}, {self.target} at {newest}: was it replaced?")
         staging = self.work / "staging" / f"{number}-{uuid.uuid4().hex}"
         staging.mkdir(parents=True)
         write(staging)
@@ -142,7 +147,7 @@ class Published:
         return batch
 
     def _finish(self, batch: Batch) -> None:
-        """Do what is left to do of a batch that is settled."""
+        """Do the remaining steps for a batch that is settled."""
         parents = set()
         for file in batch.files:
             path = self.target / file.path
@@ -165,7 +170,7 @@ class Published:
             final = path.relative_to(staging).with_name(f"batch-{number:08}-{index:04}.parquet")
             yield PublishedFile(str(path.relative_to(self.work)), str(final), rows, path.stat().st_size)
 
-    # --- what is known of batches -----------------------------------------------------------------
+    # --- records of batches -----------------------------------------------------------------
 
     def _path(self, number: int) -> Path:
         return self._batches / f"{number}.json"
@@ -178,11 +183,11 @@ class Published:
         return Batch(**found | {"files": tuple(PublishedFile(**each) for each in found["files"])})
 
     def _messages_of(self, number: int) -> str:
-        """Return what the checkpoint says of a batch: its last line is the offsets where it ends."""
+        """Return the checkpoint's record of a batch: the last line has the offsets at which the batch ends."""
         return (self.checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[-1]
 
     def _sync_checkpoint(self, number: int) -> None:
-        """Make durable what the checkpoint says of a batch, with the checksums that Spark keeps beside its files."""
+        """Flush the checkpoint's record of a batch, with the checksum files that Spark keeps beside its files."""
         offsets = self.checkpoint / "offsets"
         for path in (offsets / str(number), self.checkpoint / "metadata"):
             for each in (path, path.with_name(f".{path.name}.crc")):
@@ -194,12 +199,12 @@ class Published:
     # --- opening ----------------------------------------------------------------------------------
 
     def _check_identity(self) -> None:
-        """See to it that the target is that of the work directory: each alone would lose messages, or double them."""
+        """Raise DataLost unless target and work directory belong together: messages could be lost or doubled."""
         here, there = self.work / _IDENTITY, self.target / _IDENTITY
         if not here.exists():
             if any(self.target.rglob("*.parquet")):
                 raise DataLost(
-                    f"{self.target} has files, and {self.work}, which knows what is in them, is gone: bring it back, "
+                    f"{self.target} has files, but {self.work}, which records their messages, is gone: bring it back, "
                     "or begin with an empty directory"
                 )
             replace_file(here, json.dumps({"id": uuid.uuid4().hex}).encode())
@@ -208,11 +213,11 @@ class Published:
             replace_file(there, identity)
         if not there.exists() or there.read_bytes() != identity:
             raise DataLost(
-                f"{self.target} is not the directory that {self.work} was begun for: bring that back, or remove "
-                f"{self.work} to begin again in an empty directory"
+                f"{self.target} is not the directory that {self.work} was made for: bring that directory back, or "
+                f"remove {self.work} to begin again in an empty directory"
             )
         self._identity = json.loads(identity)["id"]
 
     def _remove_leftovers(self) -> None:
-        """Remove what attempts left that were killed."""
+        """Remove the staged files of attempts that were killed."""
         shutil.rmtree(self.work / "staging", ignore_errors=True)

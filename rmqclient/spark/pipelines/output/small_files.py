@@ -1,13 +1,14 @@
-"""Small files: a day that has many of them gets few, in one step.
+"""Small files: combines the many small files of a day into a few, in one step.
 
-The new content of a day is built beside it: large files are linked, small ones are read and written together. Then the
-two directories take each other's place (:mod:`rmqclient.spark.pipelines.output.directories`). Whoever lists the day
-sees all of the old files or all of the new ones, so a row never stands there twice, and never is missing. What a reader
-can see is that a file is gone which it listed before the exchange and opens after it: it has to look again. One that
-has its files open reads on.
+The new content of a day is built beside it: large files are linked, small files are read and written together. Then the
+two directories are exchanged (:mod:`rmqclient.spark.pipelines.output.directories`). A reader that lists the day sees
+all of the old files or all of the new ones, so it sees each row exactly once. If a reader lists the files before the
+exchange and opens one after it, the file may be gone: the reader has to list the files again. A reader that has its
+files open reads on.
 
-A file system that cannot exchange directories refuses with an error, and its files stay as they are. Nothing has to be
-repaired after a kill: before the exchange the new directory is thrown away by the next run, after it the old one.
+If the file system cannot exchange directories, merging fails with an error and the files stay as they are. A kill
+leaves nothing to repair: the next run removes the new directory if the kill was before the exchange, the old directory
+if it was after.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from rmqclient.spark.pipelines.output.published import Published
 from rmqclient.spark.pipelines.output.streaming import write_parquet
 
 _FEWEST = 4
-"""So many small files make it worth while."""
+"""Least number of small files in a directory that is worth a merge."""
 
 
 def merge_small_files(spark: SparkSession, published: Published, *, file_bytes: int) -> int:
-    """Merge files below half of ``file_bytes`` where a directory has several; return how many files were replaced.
+    """Merge the files below half of ``file_bytes`` in each directory with several; return the number of files replaced.
 
-    The caller has ``published`` open, so nobody else adds files. Raises OSError where directories cannot be exchanged.
+    The caller has ``published`` open, so no other process adds files. Raises OSError if the exchange fails.
     """
     replaced = 0
     for directory, small in _small_files(published.target, file_bytes // 2).items():
@@ -70,7 +71,9 @@ def _merge(spark: SparkSession, published: Published, directory: Path, small: Se
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.ENOSYS):
             raise OSError(
-                error.errno, "the file system cannot exchange two directories in one step; not merged", str(directory)
+                error.errno,
+                "the file system cannot exchange two directories in one step; nothing was merged",
+                str(directory),
             ) from error
         raise
     shutil.rmtree(work)

@@ -1,4 +1,4 @@
-"""Streaming: a query that hands each micro-batch to a function, and Parquet files with the types that others read."""
+"""Streaming: runs a query that hands each micro-batch to a function, and writes Parquet that any program can read."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from rmqclient.duration import Duration, in_seconds
 
 _LOOK_S = 0.1
 _OPEN_FILES = "64"
-"""Files that one task writes at once. Beyond that Spark sorts by the partition columns, at the price of the order."""
+"""Files that a task writes at once. With more, Spark would sort by the partition columns and lose the order of rows."""
 
 
 def run_stream(
     stream: DataFrame, publish: Callable[[DataFrame, int], None], checkpoint: Path, every: Duration | None
 ) -> None:
-    """Run a stream to the end of what is there now, or with ``every`` until SIGINT, SIGTERM or the query's stop.
+    """Run a stream to the present end of its source; with ``every``, until SIGINT, SIGTERM or a stop of the query.
 
-    A micro-batch that is being published is finished first. Raises KeyboardInterrupt for a signal before the end, and
-    StreamingQueryException, which has the text of what ``publish`` or the source raised.
+    A micro-batch that is being published is finished first. Without ``every``, raises KeyboardInterrupt for a signal.
+    Raises StreamingQueryException, with the text of the error, if ``publish`` or the source raises.
     """
     publishing, stopped = threading.Lock(), threading.Event()
 
     def publish_unless_stopped(batch: DataFrame, number: int) -> None:
         with publishing:
             if stopped.is_set():
-                raise RuntimeError(f"batch {number} is left to the next run")  # to return would count it as published
+                raise RuntimeError(f"batch {number} is left to the next run")  # returning would count as published
             publish(batch, number)
 
     writer = stream.writeStream.foreachBatch(publish_unless_stopped).option("checkpointLocation", str(checkpoint))
@@ -56,7 +56,7 @@ def run_stream(
 
 @contextmanager
 def _signals() -> Iterator[threading.Event]:
-    """Give an event that is set by SIGINT and SIGTERM. PySpark's handler would break into its own talk with Java."""
+    """Yield an event that SIGINT and SIGTERM set. PySpark's own handler would interrupt its exchange with Java."""
     signalled = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield signalled
@@ -72,9 +72,9 @@ def _signals() -> Iterator[threading.Event]:
 
 
 def write_parquet(rows: DataFrame, directory: Path, partition_by: Sequence[str] = ()) -> None:
-    """Write rows below a directory that is there and empty, in their order."""
+    """Write rows, in their order, into an existing empty directory."""
     settings = {
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96, the default, is no timestamp to others
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96, the default, is not a timestamp to others
         "spark.sql.maxConcurrentOutputFileWriters": _OPEN_FILES,
     }
     with _set(rows.sparkSession, settings):
