@@ -7,7 +7,6 @@ import pickle
 import random
 import shutil
 import tarfile
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -53,23 +52,6 @@ from tests.torture.wholes import archives
 GOLDEN = Path(__file__).parents[2] / "compat" / "golden"
 FILE = SMALL.commit_log_file_bytes
 QUEUE = MessageQueue(ORDERS, 0)
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def store(root: Path) -> Iterator[MessageStore]:
-    with open_store(root, SMALL, housekeeping=False) as opened:
-        more(opened)
-        yield opened
 
 
 # --- what is uploaded -----------------------------------------------------------------------------

@@ -36,11 +36,6 @@ BAD: dict[str, tuple[bytes, bytes]] = {
 }
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
 @pytest.mark.parametrize("case", BAD)
 def test_a_manifest_that_breaks_its_format_is_refused(target: Path, case: str) -> None:
     target.mkdir()

@@ -53,11 +53,6 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
 def store(root: Path) -> Iterator[MessageStore]:
     with open_store(root, SMALL, housekeeping=False) as opened:
         more(opened, 200)

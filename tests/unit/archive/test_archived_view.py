@@ -6,7 +6,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,23 +23,6 @@ from tests.support.written import ORDERS, SMALL, TOP, overwrite
 
 FILE = SMALL.commit_log_file_bytes
 QUEUE = MessageQueue(ORDERS, 0)
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def store(root: Path) -> Iterator[MessageStore]:
-    with open_store(root, SMALL, housekeeping=False) as opened:
-        more(opened)
-        yield opened
 
 
 @pytest.mark.guarantee("G27")

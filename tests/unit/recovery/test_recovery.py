@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,37 +37,10 @@ from tests.unit.recovery.cut import (
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Path:
-    """Write two files of messages, the first of them below the durable mark, and die."""
-    root = tmp_path / "written"
-    store = open_store(root, SMALL, housekeeping=False)
-    appender = appender_of(store)
-    for number in range(MESSAGES):
-        if number == FLUSHED:
-            store.flusher.flush_thorough()
-        appender.append(Message(TOPIC, BODIES[number]))
-    abandon(store)
-    return root
-
-
-@pytest.fixture
 def after_reboot(written: Path) -> Path:
     """Leave what stands there after another boot, when everything had reached the disk."""
     (written / "shared").unlink()
     return written
-
-
-@pytest.fixture
-def opened() -> Iterator[Callable[[Path], MessageStore]]:
-    stores: list[MessageStore] = []
-
-    def open_it(root: Path) -> MessageStore:
-        stores.append(open_store(root, housekeeping=False))
-        return stores[-1]
-
-    yield open_it
-    for store in stores:
-        store.close()
 
 
 @pytest.mark.guarantee("G1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from rmqclient.store import Message, MessageQueue, MessageStore, open_store
 from tests.support.oracle import reference
 from tests.support.oracle.views import bodies, queued_records, stored_bodies
-from tests.support.stores import QUEUE, SMALL, SPAN, TOPIC, abandon, appender_of, body_of, grant_of
+from tests.support.stores import QUEUE, SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
 from tests.unit.recovery.cut import (
     BODIES,
     BODY,
@@ -25,33 +25,6 @@ from tests.unit.recovery.cut import (
     places,
     survey_of,
 )
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Path:
-    """Write two files of messages, the first of them below the durable mark, and die."""
-    root = tmp_path / "written"
-    store = open_store(root, SMALL, housekeeping=False)
-    appender = appender_of(store)
-    for number in range(MESSAGES):
-        if number == FLUSHED:
-            store.flusher.flush_thorough()
-        appender.append(Message(TOPIC, BODIES[number]))
-    abandon(store)
-    return root
-
-
-@pytest.fixture
-def opened() -> Iterator[Callable[[Path], MessageStore]]:
-    stores: list[MessageStore] = []
-
-    def open_it(root: Path) -> MessageStore:
-        stores.append(open_store(root, housekeeping=False))
-        return stores[-1]
-
-    yield open_it
-    for store in stores:
-        store.close()
 
 
 def reboot(root: Path) -> None:

@@ -17,38 +17,7 @@ from hypothesis import strategies as st
 from rmqclient.store.errors import StoreCorrupt, StoreFull, StoreUnusable
 from rmqclient.store.settings import config_file, document
 from rmqclient.store.settings.config_file import TopicConfig
-
-ONE_TOPIC = b"""{
-	"dataVersion":{
-		"counter":1,
-		"timestamp":1795208291936
-	},
-	"topicConfigTable":{
-		"TopicA":{
-			"order":false,
-			"perm":6,
-			"readQueueNums":4,
-			"topicFilterType":"SINGLE_TAG",
-			"topicName":"TopicA",
-			"topicSysFlag":0,
-			"writeQueueNums":4
-		}
-	}
-}"""
-
-BROKER_OFFSETS = b"""{
-	"offsetTable":{
-		"TopicA@G1":{0:5,1:7
-		},
-		"RMQ_SYS_TRANS_OP_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:2
-		},
-		"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:5
-		},
-		"%RETRY%G1@G1":{0:0
-		}
-	}
-}"""
-"""From the same broker, byte for byte."""
+from tests.unit.settings.broker_files import BROKER_OFFSETS, ONE_TOPIC
 
 BROADCAST_OFFSETS = b"""{
 	"offsetTable":{{
