@@ -94,7 +94,7 @@ class Grant(Protocol):
 
 
 class RunningSlot(Protocol):
-    """What one handler thread says before it runs something, for whoever finds its process dead."""
+    """What one handler thread says before it runs something, in case its process dies in it."""
 
     def serve(self, group_queue: int) -> None:
         """Say of which queue the next messages are: :attr:`Grant.group_queue`."""
