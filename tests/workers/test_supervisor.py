@@ -53,7 +53,7 @@ def test_a_killed_worker_alone_is_replaced_and_its_message_is_delivered_again(su
     # Then only that one is replaced, and the log says what that kind of death may mean
     supervised.replaced(1, pids[1])
     assert supervised.pids()[2] == pids[2]
-    supervised.logged(rf"worker 1 \(pid {pids[1]}\): killed by SIGKILL: by somebody, .*; starting it again")
+    supervised.logged(rf"worker 1 \(pid {pids[1]}\): killed by SIGKILL: by a person, .*; starting it again")
 
     # And a message that ends the process of its handler is delivered again, to another process
     supervised.send("exit")

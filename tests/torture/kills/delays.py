@@ -100,7 +100,8 @@ class Delays:
         return judgement
 
     def _start_all(self) -> None:
-        with Producer(open_store(self.root, CONFIG, housekeeping=False)) as first:  # the timer has its queue then
+        with open_store(self.root, CONFIG, housekeeping=False) as store, Producer(store) as first:
+            # the timer has its queue then
             first.send(Message("first", b""), delay=datetime.timedelta(milliseconds=1))
         total = self._rounds * MESSAGES_A_ROUND
         for _ in range(HOUSEKEEPERS):
@@ -298,7 +299,7 @@ def memory_with(messages: int, scratch: Path) -> tuple[dict[str, float], float]:
 
 
 def _let_wait(root: Path, messages: int) -> None:
-    with Producer(open_store(root, CONFIG, housekeeping=False)) as producer:
+    with open_store(root, CONFIG, housekeeping=False) as store, Producer(store) as producer:
         for _ in range(0, messages, 500):
             batch = [Message(TOPIC, b"0 0 0")] * min(500, messages)
             producer.send_batch(batch, delay=datetime.timedelta(days=3))
