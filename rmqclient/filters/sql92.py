@@ -160,9 +160,12 @@ def _or(operands: list[Evaluate]) -> Evaluate:
 
 
 def _text(node: Text) -> Evaluate:
-    if node.string == "" or kind_of(node.operand) is not Kind.STRING:
+    """As ContainsExpression: the empty string is never found, and without a look at the operand, which could raise."""
+    if node.string == "":
         return lambda _: False
     string, negated, operand = node.string, node.negated, _compiled(node.operand)
+    if kind_of(node.operand) is not Kind.STRING:
+        return _evaluated_and_false(operand)
     found: Callable[[str], bool] = {
         "CONTAINS": lambda value: string in value,
         "STARTSWITH": lambda value: value.startswith(string),
@@ -172,6 +175,16 @@ def _text(node: Text) -> Evaluate:
     def evaluate(properties: Properties) -> bool:
         value = operand(properties)
         return value is not None and found(value) is not negated
+
+    return evaluate
+
+
+def _evaluated_and_false(operand: Evaluate) -> Evaluate:
+    """Return false, unless the operand raises: then the whole expression does not match."""
+
+    def evaluate(properties: Properties) -> bool:
+        operand(properties)
+        return False
 
     return evaluate
 

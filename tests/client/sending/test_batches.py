@@ -119,7 +119,7 @@ def test_an_annotation_that_is_no_list_is_refused(store: MessageStore) -> None:
     @app.handler("t", group="g", batch=Batch(10))
     def handle(order: Order) -> None: ...
 
-    with pytest.raises(HandlerError, match=r"no list: write list\[ReceivedMessage\]"), consuming(store, app):
+    with pytest.raises(HandlerError, match=r"not a list: write list\[ReceivedMessage\]"), consuming(store, app):
         pass
 
 

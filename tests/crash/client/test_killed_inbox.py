@@ -214,7 +214,7 @@ def test_a_message_counts_for_its_group_and_by_the_key_it_is_given(
         assert [billing.add(connection, message), billing.add(connection, another)] == [False, True]
         assert [billing.add(connection, each, key="order-17") for each in (message, another)] == [True, False]
         assert [shipping.add(connection, each, key="order-17") for each in (message, another)] == [True, False]
-        with pytest.raises(ValueError, match="has in common"):
+        with pytest.raises(ValueError, match="have in common"):
             billing.add(connection, message, key="")
         connection.rollback()
         assert billing.add(connection, message)

@@ -98,6 +98,8 @@ def evaluated(tree: Tree, properties: dict[str, str]) -> Value | None:  # noqa: 
             return boolean(inverted(equal(evaluated(left, properties), evaluated(right, properties))))
         case (">" | ">=" | "<" | "<=" as sign, left, right):
             return boolean(ordered(sign, evaluated(left, properties), evaluated(right, properties)))
+        case (_, _, (_, "")):  # ContainsExpression: before a look at the operand, which could raise
+            return boolean(False)
         case (sign, left, right):
             return boolean(searched(sign, evaluated(left, properties), right[1]))
     raise AssertionError(tree)

@@ -142,6 +142,9 @@ MATCHES = [
     ("a NOT ENDSWITH 'bc'", "abc", False),
     ("a CONTAINS ''", "abc", False),
     ("a NOT CONTAINS ''", "abc", False),
+    ("NOT ((a = 5) CONTAINS 'x')", "7", True),
+    ("NOT ((a = 5) CONTAINS 'x')", "", False),  # the comparison of '' with a number raises
+    ("NOT ((a = 5) CONTAINS '')", "", True),  # and is not looked at here
     # words, blanks, comments
     ("a=3 aNd a<4\tOr\fFALSE", "3", True),
     ("a /* of /* order ** */ = 3 -- not 4\n", "3", True),
