@@ -71,7 +71,7 @@ def test_without_faults_every_message_is_handled_once() -> None:
     assert verdict["figures"]["extra deliveries"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.planted
 @pytest.mark.parametrize("plant", FINDS)
 def test_a_planted_fault_is_found(plant: str) -> None:
     anomaly, options = FINDS[plant]

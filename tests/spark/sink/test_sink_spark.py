@@ -135,6 +135,7 @@ def test_a_stream_is_written_once_beside_a_producer_and_its_query_is_told_to_tas
     assert all_of(served(root)) == Counter(range(10_000))
 
 
+@pytest.mark.spark
 @pytest.mark.guarantee("G25")
 def test_parts_whose_first_attempt_failed_are_written_once(root: Path, tmp_path: Path) -> None:
     child = subprocess.run(
