@@ -23,11 +23,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from rmqclient.backend import Place, open_backend
 from rmqclient.backend.pull_result import PullResult, PullStatus
 from rmqclient.duration import Duration, in_seconds
 from rmqclient.filters.tag import parse_tags
 from rmqclient.names import check_group
+from rmqclient.opening import Place, open_backend
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue
 from rmqclient.store.errors import OffsetOutOfRange
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rmqclient.backend import Place, open_backend
 from rmqclient.backend.group_protocols import Members, Membership
 from rmqclient.backend.protocols import Backend
 from rmqclient.consumer_config import ConsumerConfig
@@ -30,6 +29,7 @@ from rmqclient.failures.retry import Retries
 from rmqclient.filters import MessageFilter
 from rmqclient.handler import Handler
 from rmqclient.names import CRON_GROUP
+from rmqclient.opening import Place, open_backend
 from rmqclient.schedules.cron import Cron
 from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer

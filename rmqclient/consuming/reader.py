@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from rmqclient.backend import Place, open_backend
 from rmqclient.message import ReceivedMessage
+from rmqclient.opening import Place, open_backend
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue
 from rmqclient.store.errors import MessageExpired
 from rmqclient.store.log.inner_batch import opened

@@ -49,13 +49,13 @@ from typing import Any, NamedTuple, Self
 
 import orjson
 
-from rmqclient.backend import Place, open_backend
-from rmqclient.backend.local import store_of
 from rmqclient.codecs import encode_body
 from rmqclient.databases.database import Connection, Cursor, check_table, commits_by_itself, execute, is_sqlite
 from rmqclient.duration import Duration, in_seconds
+from rmqclient.local.backend import store_of
 from rmqclient.message import Message, SendResult
 from rmqclient.names import OUTBOX_GROUP
+from rmqclient.opening import Place, open_backend
 from rmqclient.sending.compressor import OVER_BYTES
 from rmqclient.sending.producer import Producer
 from rmqclient.store.bodies import Compression

@@ -29,11 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from rmqclient.backend import open_backend
 from rmqclient.failures.failure import HISTORY, history
 from rmqclient.failures.retry import copying, dead_letter_topic, flush, origin_topic
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX
+from rmqclient.opening import open_backend
 from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, java_hash
 from rmqclient.store.errors import MessageExpired, StoreBusy, StoreCorrupt, UnknownTopic
 

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from threading import Event
 
 from rmqclient.backend import Backend
-from rmqclient.backend.local import store_of
+from rmqclient.local.backend import store_of
 from rmqclient.schedules.cron import UTC, Cron
 from rmqclient.sending.producer import Producer
 from rmqclient.store.crash_points import CrashPoint, reach

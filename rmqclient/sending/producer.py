@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
-from rmqclient.backend import Place, open_backend
 from rmqclient.backend.protocols import Buffer, Sender
 from rmqclient.duration import Duration, to_seconds
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import PRODUCER_GROUP, check_group, check_topic
+from rmqclient.opening import Place, open_backend
 from rmqclient.sending.compressor import OVER_BYTES, Compressor
 from rmqclient.sending.due_time import due_ms
 from rmqclient.sending.reply import Replier

@@ -26,11 +26,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from rmqclient.backend import Place
-from rmqclient.backend.local import store_of
 from rmqclient.duration import Duration, in_seconds
 from rmqclient.errors import HandlerError
+from rmqclient.local.backend import store_of
 from rmqclient.message import Message, ReceivedMessage, SendResult
+from rmqclient.opening import Place
 from rmqclient.sending.compressor import OVER_BYTES
 from rmqclient.sending.producer import Producer
 from rmqclient.store import (

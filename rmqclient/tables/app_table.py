@@ -34,11 +34,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rmqclient.backend import Backend, Place, open_backend
+from rmqclient.backend import Backend
 from rmqclient.codecs import value_decoder_for
 from rmqclient.duration import Duration
 from rmqclient.message import SendResult
 from rmqclient.names import check_topic
+from rmqclient.opening import Place, open_backend
 from rmqclient.store import fork
 from rmqclient.store.errors import StoreUnusable
 from rmqclient.tables.table import Snapshot, Table

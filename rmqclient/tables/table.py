@@ -27,12 +27,12 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from types import TracebackType
 from typing import Any, Self
 
-from rmqclient.backend import Place, open_backend
-from rmqclient.backend.local import store_of
 from rmqclient.codecs import value_decoder_for
 from rmqclient.duration import Duration, in_seconds
+from rmqclient.local.backend import store_of
 from rmqclient.message import SendResult
 from rmqclient.names import check_topic
+from rmqclient.opening import Place, open_backend
 from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, fork
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
 from rmqclient.tables.updates import Unreadable, UpdateReader, Updates

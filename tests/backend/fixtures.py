@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.backend import Backend, open_backend
+from rmqclient.backend import Backend
+from rmqclient.opening import open_backend
 from tests.backend.in_memory import InMemoryBackend
 
 

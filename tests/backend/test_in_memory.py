@@ -6,9 +6,10 @@ import pytest
 
 from rmqclient import Message, Producer, PullConsumer, PullStatus, Table, TransactionProducer
 from rmqclient.admin import Admin
-from rmqclient.backend import Backend, open_backend
+from rmqclient.backend import Backend
 from rmqclient.consuming.reader import Reader
 from rmqclient.errors import StoreClosed
+from rmqclient.opening import open_backend
 from tests.backend.in_memory import InMemoryBackend
 
 

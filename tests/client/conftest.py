@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Producer, RetryPolicy
-from rmqclient.backend import Place
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.opening import Place
 from rmqclient.store import MessageStore, open_store
 from tests.backend.fixtures import backend
 from tests.support.host.load import slowdown

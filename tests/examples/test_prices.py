@@ -14,7 +14,7 @@ import pytest
 from examples.prices.market import SYMBOLS, Valuation, order, quote
 from rmqclient import Producer, Table
 from rmqclient.admin import Admin
-from rmqclient.backend.local import store_of
+from rmqclient.local.backend import store_of
 from tests.client.conftest import wait_for
 
 REPOSITORY = Path(__file__).parents[2]

@@ -27,13 +27,13 @@ from unittest import mock
 
 from rmqclient.allocation import allocate
 from rmqclient.backend.group_protocols import Grant
-from rmqclient.backend.local import LocalBackend
-from rmqclient.backend.local_groups import LocalMembership
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming import rebalance
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.filters import MessageFilter
+from rmqclient.local.backend import LocalBackend
+from rmqclient.local.groups import LocalMembership
 from rmqclient.store import MessageQueue, MessageStore, QueueGrant, layout, open_store
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
 from rmqclient.store.runtime import members as group

@@ -30,7 +30,7 @@ MADE_BY_A_BUILD = shutil.ignore_patterns("*.so", "_kernel.c", "__pycache__", "*.
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Build the source distribution in a copy of the tree, and unpack it."""
     tree = tmp_path_factory.mktemp("tree")
-    for name in ("rmqclient", "store", "workers", "tests"):
+    for name in ("rmqclient", "store", "remoting", "workers", "tests"):
         shutil.copytree(TOP / name, tree / name, symlinks=True, ignore=MADE_BY_A_BUILD)
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE"):
         shutil.copy(TOP / name, tree)

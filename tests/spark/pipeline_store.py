@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqclient import Message, Producer, PullConsumer, ReceivedMessage, RetryPolicy
-from rmqclient.backend import open_backend
 from rmqclient.failures.failure import Failure
 from rmqclient.failures.retry import Retries
+from rmqclient.opening import open_backend
 from rmqclient.store import MessageStore, open_store
 from tests.support.written import SMALL
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
-from rmqclient.backend import open_backend
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.opening import open_backend
 from rmqclient.schedules.cron_sender import LONGEST_SLEEP_S, CronSender
 from rmqclient.store import MessageStore, StoreConfig, open_store
 from tests.client.conftest import consuming, wait_for

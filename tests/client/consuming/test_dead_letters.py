@@ -17,11 +17,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rmqclient import Message, Producer, ReceivedMessage, RetryPolicy
-from rmqclient.backend import open_backend
 from rmqclient.errors import StoreBusy
 from rmqclient.failures.dead_letters import Selection, groups, purge, replay, select
 from rmqclient.failures.failure import Failure
 from rmqclient.failures.retry import Retries
+from rmqclient.opening import open_backend
 from rmqclient.store import MessageStore, open_store
 from rmqclient.workers.cli import rmq
 

@@ -13,10 +13,11 @@ import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import Admin
-from rmqclient.backend import Backend, Place
+from rmqclient.backend import Backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.delivery.process_queue import FlowControl
+from rmqclient.opening import Place
 from rmqclient.store import StoreConfig, open_store
 from tests.client.conftest import NOWHERE, QUICK, SOON, consuming, wait_for
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rmqclient import App, Message, MessageQueue, Producer, PullConsumer, PullResult, PullStatus, ReceivedMessage
-from rmqclient.backend.local import LocalBackend
 from rmqclient.errors import InvalidName, OffsetOutOfRange, QueueOwned, StoreClosed, StoreUnusable, UnknownTopic
+from rmqclient.local.backend import LocalBackend
 from rmqclient.store import MessageStore, StoreConfig, open_store
 from rmqclient.store.layout import QUEUE_SLOT
 from rmqclient.store.runtime.shared_state import queue_slot_at

@@ -17,8 +17,8 @@ from typing import Literal
 import pytest
 
 from rmqclient import App, Batch, Durability, Message, Producer, ReceivedMessage, SendResult, StoreConfig, seconds_left
-from rmqclient.backend import open_backend
 from rmqclient.errors import HandlerError, MessageRejected, RequestTimeout, StoreClosed
+from rmqclient.opening import open_backend
 from rmqclient.sending.request import Requester
 from rmqclient.store import MessageQueue, MessageStore, open_store
 from rmqclient.store.settings.config_file import TopicConfig, write_topics

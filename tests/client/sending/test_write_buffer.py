@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Durability, Message, Producer, StoreConfig
-from rmqclient.backend.local import store_of
+from rmqclient.local.backend import store_of
 from rmqclient.store import MessageQueue, MessageStore, open_store
 from rmqclient.store.append.write_buffer import WriteBuffer
 from rmqclient.store.errors import BodyTooLarge, MessageRejected, StoreClosed, StoreFull, StorePoisoned

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from rmqclient import App, Message, Producer, Table
-from rmqclient.backend.local import store_of
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import HandlerError, InvalidName, StoreClosed, StoreUnusable
+from rmqclient.local.backend import store_of
 from rmqclient.store import MessageStore, open_store
 from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers.handler_transfer import transfer

@@ -11,10 +11,11 @@ import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.allocation import Strategy
-from rmqclient.backend import Backend, Place
+from rmqclient.backend import Backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.delivery.delivery import Delivery
+from rmqclient.opening import Place
 from rmqclient.store import MessageQueue, MessageStore, layout
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
 from rmqclient.store.runtime.shared_state import member_slot_at

@@ -13,10 +13,10 @@ import pytest
 
 from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage
 from rmqclient.admin import Admin
-from rmqclient.backend import open_backend
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.consuming.start_position import begin
 from rmqclient.handler import Start
+from rmqclient.opening import open_backend
 from rmqclient.store import MessageStore, open_store
 from tests.groups.membership.test_takeover import wait_for
 from tests.support.stores import abandon

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqclient import Message, Producer, PullConsumer, PullStatus
-from rmqclient.backend.local import store_of
+from rmqclient.local.backend import store_of
 from rmqclient.spark.writing import staging
 from rmqclient.store.inspect.verify import verify
 from tests.spark.sink.sink_retried import ROWS

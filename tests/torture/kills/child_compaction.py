@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rmqclient import Message, Producer
-from rmqclient.backend.local import store_of
+from rmqclient.local.backend import store_of
 from rmqclient.store import StoreConfig, java_hash, open_store
 from rmqclient.store.config import RetentionConfig
 from rmqclient.store.crash_points import CrashPoint, arm

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from rmqclient import Message, Producer
-from rmqclient.backend import open_backend
 from rmqclient.failures.failure import HISTORY, Failure, history, with_failures
 from rmqclient.failures.retry import Retries, RetryPolicy
+from rmqclient.opening import open_backend
 from rmqclient.store.layout import MAX_PROPERTIES_BYTES
 from rmqclient.store.message_store import open_store
 

@@ -28,9 +28,9 @@ import pytest
 
 from rmqclient import Producer
 from rmqclient.app import App
-from rmqclient.backend.local import store_of
 from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import Outcome, RetryPolicy
+from rmqclient.local.backend import store_of
 from rmqclient.workers.handler_transfer import captured, load, transfer
 from tests.support import transferred
 from tests.support.transferred import answers

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from rmqclient import Message, Producer, ReceivedMessage, StoreConfig
-from rmqclient.backend import open_backend
 from rmqclient.errors import HandlerError
 from rmqclient.failures.failure import HISTORY, Failure, history
 from rmqclient.failures.retry import Outcome, Retries, RetryPolicy
+from rmqclient.opening import open_backend
 from rmqclient.store import Durability, MessageStore, open_store
 from rmqclient.store.kernel._kernel import decode
 

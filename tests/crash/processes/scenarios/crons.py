@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable
 
 from rmqclient import App, Producer
-from rmqclient.backend import open_backend
+from rmqclient.opening import open_backend
 from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.store import MessageStore, open_store
 from tests.crash.processes.order import Note, Order

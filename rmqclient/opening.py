@@ -16,8 +16,8 @@ import re
 from pathlib import Path
 from typing import TypeAlias
 
-from rmqclient.backend.local import LocalBackend
 from rmqclient.backend.protocols import Backend
+from rmqclient.local.backend import LocalBackend
 from rmqclient.store import MessageStore, StoreConfig, open_store
 
 Place: TypeAlias = Path | str | MessageStore | Backend

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmqclient.backend.local_groups import LocalMembers
-from rmqclient.backend.local_reader import read
-from rmqclient.backend.local_sender import LocalSender
 from rmqclient.backend.protocols import Backend, GroupQueue, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.codecs import encode_body
 from rmqclient.filters.tag import TagFilter
+from rmqclient.local.groups import LocalMembers
+from rmqclient.local.reader import read
+from rmqclient.local.sender import LocalSender
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import ArrivalBell, MessageQueue, MessageStore, StoreConfig, layout
 from rmqclient.store.errors import QueueError, QueueOwned
