@@ -47,7 +47,7 @@ class Exchanged:
 
     root: Path
     how: str
-    ended_with: int
+    ended_with: int | None
     compacted: dict[Path, bytes]
     records: list[Line]
     """As they were handed over."""
