@@ -168,10 +168,15 @@ class ClusterGrant:
                     "the offset of %s could not be committed: %s; messages since the last commit are delivered again",
                     self.queue, error,
                 )  # fmt: skip
-        if self._attempts is not None:
-            self._attempts.release()
+        self.drop()
         self._give_up(self)
         return was_valid
+
+    def drop(self) -> None:
+        """Forget the attempts of an ordered queue."""
+        if self._attempts is not None:
+            self._attempts.release()
+            self._attempts = None
 
     def commit(self) -> None:
         """Commit the offset if it has moved and the grant is not in doubt. Raises QueueError, OSError."""

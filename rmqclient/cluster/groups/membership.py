@@ -78,7 +78,7 @@ class ClusterMembership:
         self._client = client
         self._keeper = keeper
         self._subscription = subscription
-        self._exclusive = exclusive
+        self.is_exclusive = exclusive
         self._members = members
         self._locks = locks
         self._offsets = offsets
@@ -89,8 +89,10 @@ class ClusterMembership:
         self._left = left
         self._without_lock: set[MessageQueue] = set()
         self._tries: dict[MessageQueue, tuple[float, float, int]] = {}  # first, next, how many
-        self._unreachable: dict[str, float] = {}
+        self._unreachable: dict[str, float] = {}  # by broker name, until when it is not asked
         self._freed: set[tuple[MessageQueue, str]] = set()
+        self.is_sticky = False
+        """Whether the allocation asks who has which queue."""
         self.owners_seen: dict[MessageQueue, str] = {}
         """Client ids of the other members that have queues, as far as they have told."""
 
@@ -112,6 +114,7 @@ class ClusterMembership:
 
     def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:
         """Return the key of the member that has each queue, as far as it is known."""
+        self.is_sticky = True
         own, none = seat_of(self.client_id).key, (0, 0)
         seen = self.owners_seen
         return tuple(own if queue in self.grants else seat_of(seen[queue]).key if queue in seen else none for queue in queues)
@@ -140,15 +143,17 @@ class ClusterMembership:
 
     def _granted(self, queue: MessageQueue, wanted: MessageFilter, waited_s: float) -> ClusterGrant | None:
         if self._locks is not None and not self._lock(self._locks, queue):
-            if self._exclusive or waited_s < _COURTESY_S:
+            if self.is_exclusive or waited_s < _COURTESY_S:
                 return None
             _log.warning("group %s: nobody frees the lock of %s, which is taken without it", self.group, queue)
             self._without_lock.add(queue)
         last = self.grants.get(queue)
-        if last is not None and last.moved_to is not None:
-            self._offsets.commit(queue, last.moved_to)
+        if last is not None:
+            if last.moved_to is not None:
+                self._offsets.commit(queue, last.moved_to)
+            last.drop()
         number = self._queue_number(self.group, queue)
-        attempts = self._attempts(queue) if self._exclusive else None
+        attempts = self._attempts(queue) if self.is_exclusive else None
         granted = ClusterGrant(
             queue,
             number,
@@ -185,7 +190,7 @@ class ClusterMembership:
         """Return the client ids whose locks do not count any more."""
         dead = self._journal.dead_clients()
         if self._members is not None:
-            now, patience_s = time.monotonic(), VALID_S if self._exclusive else 0.0
+            now, patience_s = time.monotonic(), VALID_S if self.is_exclusive else 0.0
             dead |= {client for client, since in dict(self._members.vanished).items() if now - since >= patience_s}
         return dead - {self.client_id}
 

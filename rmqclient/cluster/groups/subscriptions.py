@@ -6,11 +6,13 @@ Filters by the body run here.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections.abc import Iterable
 
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.errors import FilterError
+from rmqclient.errors import FilterError, QueueError
 from rmqclient.filters import MessageFilter
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.remoting.bodies.heartbeat import (
@@ -22,12 +24,15 @@ from rmqclient.remoting.bodies.heartbeat import (
     Subscription,
 )
 from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.bodies import fastjson
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.table import request
 from rmqclient.store import java_hash
 
 SQL = "SQL92"
 TAG = "TAG"
+
+_log = logging.getLogger(__name__)
 
 
 def subscription_to(topic: str, wanted: MessageFilter) -> Subscription:
@@ -107,3 +112,33 @@ class Subscriptions:
                     f"group {group!r}, topic {subscription.topic!r}: the broker refuses sql({subscription.expression!r}): "
                     f"{error}; a broker filters by properties if it runs with enablePropertyFilter=true"
                 ) from error
+
+
+def warn_of_mismatch(client: ClusterClient, group: str, own: Iterable[Subscription]) -> None:
+    """Log the topics for which another member of a group wants other messages than this client.
+
+    A broker keeps one subscription of a group for each topic, the newest: members that differ lose messages.
+    """
+    for subscription in own:
+        there = _subscription_at_broker(client, group, subscription.topic)
+        if there not in (None, (subscription.expression_type, subscription.expression)):
+            _log.warning(
+                "group %s, topic %s: another member wants %s, and this one %s %r: messages get lost; use one expression "
+                "in all members of a group",
+                group, subscription.topic, there, subscription.expression_type, subscription.expression,
+            )  # fmt: skip
+
+
+def _subscription_at_broker(client: ClusterClient, group: str, topic: str) -> tuple[str, str] | None:
+    try:
+        queues = client.routes.read_queues(topic)
+        address = client.routes.address(queues[0].broker_name)
+        answer = client.call(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group))
+        found = fastjson.read(answer.body)
+    except (QueueError, IndexError):
+        return None
+    table = found.get("subscriptionTable") if isinstance(found, dict) else None
+    there = table.get(topic) if isinstance(table, dict) else None
+    if not isinstance(there, dict):
+        return None
+    return str(there.get("expressionType") or TAG), str(there.get("subString"))
