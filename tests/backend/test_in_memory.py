@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqclient import Message, Producer, PullConsumer, PullStatus, Table, TransactionProducer
+from rmqclient import Message, Producer, PullConsumer, PullStatus, Table
 from rmqclient.admin import Admin
 from rmqclient.backend import Backend
 from rmqclient.consuming.reader import Reader
