@@ -41,11 +41,6 @@
     │   ├── ArchiveMismatch       the URL holds another store's archive, or something that is not an archive
     │   ├── ArchiveCorrupt        its manifest breaks the format, or its files differ from the manifest
     │   └── NotArchived           retention removed these bytes before they were archived
-    ├── ClusterError              a RocketMQ cluster did not do what it was asked
-    │   ├── NameServerUnreachable no name server of the URL answers
-    │   ├── BrokerUnreachable     a broker cannot be reached, or the connection to it broke
-    │   ├── RequestTimedOut       a name server or broker did not answer in time; it may have done what was asked
-    │   └── NotOnCluster          only a store of this host can do this; the text says what to do instead
     ├── AllocationError           an allocation function raised, or its answer does not fit its queues and members
     ├── ClusterError              a RocketMQ cluster could not be asked, or cannot do what was asked
     │   ├── InvalidURL            the URL of a cluster says something that is not understood
@@ -167,32 +162,6 @@ class RequestTimeout(QueueError, TimeoutError):
     """The request is stored, and its reply did not come in time; its handler may have run, or may still run."""
 
     stored = True
-
-
-class ClusterError(QueueError):
-    """A RocketMQ cluster did not do what it was asked."""
-
-
-class NameServerUnreachable(ClusterError):
-    """No name server of the URL answers."""
-
-    retryable = True
-
-
-class BrokerUnreachable(ClusterError):
-    """A broker cannot be reached, or the connection to it broke; what was asked of it may have been done."""
-
-    retryable = True
-
-
-class RequestTimedOut(ClusterError, TimeoutError):
-    """A name server or broker did not answer in time; it may have done what was asked, or may still do it."""
-
-    retryable = True
-
-
-class NotOnCluster(ClusterError):
-    """Only a store of this host can do this. The text says what to do on a cluster."""
 
 
 class BatchConflict(StoreError):
