@@ -23,6 +23,8 @@ from rmqclient.local.backend import LocalBackend
 from rmqclient.place import CLUSTER_SCHEME, scheme_of, shown
 from rmqclient.store import MessageStore, StoreConfig, open_store
 
+__all__ = ["MessageStore", "Place", "open_backend", "open_local_store"]
+
 Place: TypeAlias = Path | str | MessageStore | Backend
 """What names a backend."""
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 from rmqclient.place import scheme_of, shown
 
 if TYPE_CHECKING:
+    from rmqclient import StoreConfig
     from rmqclient.backend import Backend
-    from rmqclient.store import MessageStore, StoreConfig
+    from rmqclient.opening import MessageStore
 
 T = TypeVar("T")
 
