@@ -69,7 +69,7 @@ class ScriptedCluster:
         version: int,
         tls: ssl.SSLContext | None,
     ) -> None:
-        self.script: dict[int, Callable[[Frame], Frame | None]] = {**script}
+        self.script = {code.value: answer for code, answer in script.items()}
         """May be changed while the cluster runs."""
         self.requests: list[Frame] = []
         """All requests in the order of their arrival, those of oneway included."""
