@@ -38,8 +38,7 @@ def group_of_member(handler: Handler, member: str | None) -> str:
     if len(name) > MAX_NAME_CHARACTERS:
         raise InvalidName(
             f"member {member!r} of broadcast group {handler.group!r}: both names together have "
-            f"{len(name) - len(MEMBER_SEPARATOR)} characters, and at most {MAX_NAME_CHARACTERS - len(MEMBER_SEPARATOR)} fit; "
-            "shorten one"
+            f"{len(name) - 1} characters, and at most {MAX_NAME_CHARACTERS - 1} fit; shorten one"
         )
     return name
 

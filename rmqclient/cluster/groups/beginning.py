@@ -54,7 +54,9 @@ def _has_begun(client: ClusterClient, group: str, queues: Iterable[MessageQueue]
 
 def _groups_of(client: ClusterClient, broker_name: str, topic: str) -> list[str]:
     """Return the groups that have an offset in a topic at a broker, or a member that subscribes to it."""
-    answer = client.call(client.routes.address(broker_name), request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=topic))
+    answer = client.call(
+        client.routes.address(broker_name), request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=topic)
+    )
     found = fastjson.read(answer.body) if answer.body else {}
     groups = found.get("groupList") if isinstance(found, dict) else None
     return [str(group) for group in groups] if isinstance(groups, list) else []
@@ -66,7 +68,9 @@ def _alone(client: ClusterClient, group: str, queue: MessageQueue) -> Iterator[N
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while not locks.lock(queue):
         if time.monotonic() > deadline:
-            raise StoreBusy(f"another process keeps the lock of {queue} for group {group!r}: it may set where it begins")
+            raise StoreBusy(
+                f"another process keeps the lock of {queue} for group {group!r}: it may set where it begins"
+            )
         time.sleep(_LOOK_EVERY_S)
     try:
         yield

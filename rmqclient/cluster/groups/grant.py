@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
 from rmqclient.cluster.groups.bells import ClusterBell
-from rmqclient.cluster.groups.progress.journal import JournalSlot
 from rmqclient.cluster.groups.locks import VALID_S
+from rmqclient.cluster.groups.progress.journal import JournalSlot
 from rmqclient.cluster.groups.progress.offsets import Offsets
 from rmqclient.cluster.groups.pulling import BATCH, Pulling
 from rmqclient.errors import QueueError
@@ -211,7 +210,7 @@ class ClusterGrant:
             bell.ring()
 
     def moved(self, next_offset: int) -> None:
-        """Go on at another offset. Forwards, with nothing unfinished, messages have expired; all else ends the grant."""
+        """Go on elsewhere: forwards, with nothing unfinished, messages have expired; all else ends the grant."""
         with self._lock:
             is_idle = not self._ahead and not self._unfinished
             if is_idle and next_offset > self.next_offset:

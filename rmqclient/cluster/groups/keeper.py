@@ -63,7 +63,7 @@ class Keeper:
                 errand()
             except (QueueError, OSError) as error:
                 _log.warning("%s: %s; it is tried again", type(error).__name__, error)
-            except Exception:
+            except Exception:  # noqa: BLE001 - the other errands go on
                 _log.exception("an errand of a consumer failed")
 
     def _next(self) -> Errand | None:

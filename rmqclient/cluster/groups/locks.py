@@ -41,7 +41,9 @@ class QueueLocks:
         answer = self._client.call(self._address(queue), self._request(self._client.client_id, [queue]), _TIMEOUT_S)
         return queue in LockedQueues.decode(answer.body).queues
 
-    def renew(self, queues: Iterable[MessageQueue], done: Callable[[list[MessageQueue], set[MessageQueue]], None]) -> None:
+    def renew(
+        self, queues: Iterable[MessageQueue], done: Callable[[list[MessageQueue], set[MessageQueue]], None]
+    ) -> None:
         """Renew the locks of queues, one request to each broker; does not wait.
 
         ``done(asked, locked)`` runs on the I/O thread for each broker that answers.

@@ -91,7 +91,9 @@ class ClusterMembers:
             self._keeper = self._kept()
         client = self._clients.get(client_id)
         if client is None:
-            client = self._clients[client_id] = _Client(self._url, client_id, self._keeper, self._numbers, self.bell.ring)
+            client = self._clients[client_id] = _Client(
+                self._url, client_id, self._keeper, self._numbers, self.bell.ring
+            )
         return client.join(name, topic, wanted or MessageFilter(), self._bells, exclusive=exclusive, member=member)
 
     def close(self) -> None:
@@ -153,7 +155,7 @@ class _Client:
         self._journal = Journal(state_directory() / "running", client_id, numbers.__getitem__)
         self._groups: dict[str, _Group] = {}
         self._client.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._notified)
-        answer_brokers(self._client, self._subscriptions, lambda group: self._memberships_of(group))
+        answer_brokers(self._client, self._subscriptions, self._memberships_of)
 
     @property
     def memberships(self) -> list[ClusterMembership]:
@@ -260,4 +262,3 @@ class _Client:
                 return self._numbers.index(key)
             self._numbers.append(key)
             return len(self._numbers) - 1
-

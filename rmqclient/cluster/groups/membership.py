@@ -117,7 +117,9 @@ class ClusterMembership:
         self.is_sticky = True
         own, none = seat_of(self.client_id).key, (0, 0)
         seen = self.owners_seen
-        return tuple(own if queue in self.grants else seat_of(seen[queue]).key if queue in seen else none for queue in queues)
+        return tuple(
+            own if queue in self.grants else seat_of(seen[queue]).key if queue in seen else none for queue in queues
+        )
 
     def grant(self, queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> ClusterGrant | None:
         """Lock a queue, read its offset and begin to pull; None while another member has the queue.

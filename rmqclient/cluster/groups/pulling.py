@@ -152,7 +152,11 @@ class Pulling:
         try:
             if isinstance(answer, QueueError):
                 self._later(answer)
-            elif answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
+            elif answer.code in (
+                ResponseCode.SUCCESS,
+                ResponseCode.PULL_NOT_FOUND,
+                ResponseCode.PULL_RETRY_IMMEDIATELY,
+            ):
                 self._take(answer)
             elif answer.code == ResponseCode.PULL_OFFSET_MOVED:
                 self._move(answer)

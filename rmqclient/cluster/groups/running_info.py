@@ -113,9 +113,7 @@ def _process_queue(membership: ClusterMembership, queue: MessageQueue) -> dict[s
 
 def queues_of(client: ClusterClient, group: str, topic: str, member: str) -> list[MessageQueue]:
     """Ask a member, by way of a broker of a topic, which of its queues it has; an empty list if it does not answer."""
-    wanted = request(
-        RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup=group, clientId=member, jstackEnable=False
-    )
+    wanted = request(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup=group, clientId=member, jstackEnable=False)
     try:
         broker = client.routes.read_queues(topic)[0].broker_name
         found = fastjson.read(client.call(client.routes.address(broker), wanted, _TIMEOUT_S).body)

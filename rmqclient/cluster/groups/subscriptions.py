@@ -15,6 +15,7 @@ from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.errors import FilterError, QueueError
 from rmqclient.filters import MessageFilter
 from rmqclient.names import RETRY_PREFIX
+from rmqclient.remoting.bodies import fastjson
 from rmqclient.remoting.bodies.heartbeat import (
     ClientConfigCheck,
     ConsumeFrom,
@@ -24,7 +25,6 @@ from rmqclient.remoting.bodies.heartbeat import (
     Subscription,
 )
 from rmqclient.remoting.codes import RequestCode, ResponseCode
-from rmqclient.remoting.bodies import fastjson
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.table import request
 from rmqclient.store import java_hash
@@ -109,8 +109,9 @@ class Subscriptions:
                 if error.code not in (ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_PARSE_FAILED):
                     raise
                 raise FilterError(
-                    f"group {group!r}, topic {subscription.topic!r}: the broker refuses sql({subscription.expression!r}): "
-                    f"{error}; a broker filters by properties if it runs with enablePropertyFilter=true"
+                    f"group {group!r}, topic {subscription.topic!r}: the broker refuses "
+                    f"sql({subscription.expression!r}): {error}; a broker filters by "
+                    "properties if it runs with enablePropertyFilter=true"
                 ) from error
 
 
@@ -123,8 +124,8 @@ def warn_of_mismatch(client: ClusterClient, group: str, own: Iterable[Subscripti
         there = _subscription_at_broker(client, group, subscription.topic)
         if there not in (None, (subscription.expression_type, subscription.expression)):
             _log.warning(
-                "group %s, topic %s: another member wants %s, and this one %s %r: messages get lost; use one expression "
-                "in all members of a group",
+                "group %s, topic %s: another member wants %s, and this one %s %r: messages get lost; use one "
+                "expression in all members of a group",
                 group, subscription.topic, there, subscription.expression_type, subscription.expression,
             )  # fmt: skip
 

@@ -43,9 +43,7 @@ def committed_offset(client: ClusterClient, group: str, queue: MessageQueue) -> 
     A 4.9 broker answers 0 for a group without an offset, too, while the first message of the queue is in memory
     (ConsumerManageProcessor.queryConsumerOffset).
     """
-    wanted = request(
-        RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=group, topic=queue.topic, queueId=queue.queue_id
-    )
+    wanted = request(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=group, topic=queue.topic, queueId=queue.queue_id)
     address = client.routes.address(queue.broker_name)
     answer = client.call(address, wanted, _TIMEOUT_S, also=(ResponseCode.QUERY_NOT_FOUND,))
     if answer.code == ResponseCode.QUERY_NOT_FOUND:

@@ -68,7 +68,7 @@ class FileOffsets:
                 self._changed = False
 
     def begin(self, topic: str, offsets: Mapping[MessageQueue, int]) -> bool:
-        """Set where the member begins in a topic, and keep that. False, and nothing is done, if it has had the topic."""
+        """Set where the member begins in a topic. False, and nothing is done, if it had it before. Raises OSError."""
         with self._lock:
             if any(queue.topic == topic for queue in self._table):
                 return False

@@ -114,9 +114,7 @@ class Journal:
     directory or the file cannot be made.
     """
 
-    def __init__(
-        self, directory: Path, client_id: str, queue_of: Callable[[int], tuple[str, MessageQueue]]
-    ) -> None:
+    def __init__(self, directory: Path, client_id: str, queue_of: Callable[[int], tuple[str, MessageQueue]]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.queue_of = queue_of
         self._lock = threading.Lock()
@@ -126,10 +124,10 @@ class Journal:
         self._looked_at = -_LOOK_AGAIN_S
         name = f"{os.getpid()}-{secrets.token_hex(6)}"
         new = directory / f"{name}.new"
-        self._file = new.open("xb+", buffering=0)
+        self._file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)  # before others can see it by its name
-        self._file.truncate((1 + SLOTS) * _SLOT_BYTES)
-        self.map = mmap.mmap(self._file.fileno(), (1 + SLOTS) * _SLOT_BYTES)
+        os.ftruncate(self._file, (1 + SLOTS) * _SLOT_BYTES)
+        self.map = mmap.mmap(self._file, (1 + SLOTS) * _SLOT_BYTES)
         data = client_id.encode()
         _HEAD.pack_into(self.map, 0, os.getpid(), len(data))
         self.map[_HEAD.size : _HEAD.size + len(data)] = data
@@ -178,7 +176,7 @@ class Journal:
             runs = (_RUNS.unpack_from(self.map, number * _SLOT_BYTES)[2] for number in range(1, self._used + 1))
             if not any(runs):
                 self._path.unlink(missing_ok=True)
-            self._file.close()
+            os.close(self._file)
 
     def _dead_ones(self) -> list[DeadJournal]:
         with self._lock:

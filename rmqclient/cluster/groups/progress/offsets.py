@@ -11,7 +11,7 @@ class Offsets(Protocol):
     """Keeps the offsets of one group, or of one member of a broadcast group. Safe for threads."""
 
     def read(self, queue: MessageQueue) -> int:
-        """Return the offset of the next message for the group; the oldest message for a new group. Raises QueueError."""
+        """Return the offset of the next message, for a new group of the oldest one. Raises QueueError."""
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
         """Set the offset of the next message; when this returns, others read it. Raises QueueError, OSError."""
