@@ -15,8 +15,8 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from rmqclient.spark.reading.batches import BatchReader
-from rmqclient.spark.reading.columns import schema_of
+from rmqclient.spark.files.batches import BatchReader
+from rmqclient.spark.scan.columns import schema_of
 from rmqclient.store import MessageQueue
 from rmqclient.store.inspect.view import LogPart, View
 from tests.support.oracle import reference
