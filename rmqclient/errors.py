@@ -42,6 +42,15 @@
     │   ├── ArchiveCorrupt        its manifest breaks the format, or its files differ from the manifest
     │   └── NotArchived           retention removed these bytes before they were archived
     ├── AllocationError           an allocation function raised, or its answer does not fit its queues and members
+    ├── ClusterError              a RocketMQ cluster could not be asked, or cannot do what was asked
+    │   ├── InvalidURL            the URL of a cluster says something that is not understood
+    │   ├── BrokerUnreachable     no connection to this broker; nothing was sent
+    │   │   ├── ConnectionLost    the connection ended before the answer came; the request may have been done
+    │   │   └── TlsFailed         the peer speaks no TLS, or its certificate is not trusted
+    │   ├── NameServerUnreachable no name server answered
+    │   ├── RequestTimedOut       no answer in time; the request may have been done
+    │   ├── ConnectionFull        too many bytes wait for a slow broker; this request was not sent
+    │   └── NotOnCluster          a cluster cannot do this; the text says what to do instead
     ├── SparkUnavailable          pyspark, pyarrow or Java is missing or too old
     ├── NotInstalled              an optional package is missing
     └── HandlerError              a handler cannot be registered or loaded
@@ -102,25 +111,33 @@ __all__ = [
     "BatchTooLarge",
     "BodyTooLarge",
     "BodyUnreadable",
+    "BrokerUnreachable",
     "ClientIdInUse",
+    "ClusterError",
     "ConfigMismatch",
+    "ConnectionFull",
+    "ConnectionLost",
     "DataLost",
     "DiskFailed",
     "FilterError",
     "HandlerError",
     "InvalidName",
+    "InvalidURL",
     "LimitReached",
     "MembershipRefused",
     "MessageExpired",
     "MessageRejected",
+    "NameServerUnreachable",
     "NotArchived",
     "NotFlushed",
     "NotInstalled",
+    "NotOnCluster",
     "OffsetOutOfRange",
     "PageCacheBusy",
     "PropertiesTooLarge",
     "QueueError",
     "QueueOwned",
+    "RequestTimedOut",
     "RequestTimeout",
     "SparkUnavailable",
     "StoreBusy",
@@ -134,6 +151,7 @@ __all__ = [
     "SubscriptionMismatch",
     "TableFull",
     "TimerFull",
+    "TlsFailed",
     "TransactionDecided",
     "UnknownGroup",
     "UnknownTopic",
@@ -176,3 +194,52 @@ class AllocationError(QueueError, ValueError):
 
 class SparkUnavailable(QueueError):
     """Spark cannot be started: pyspark, pyarrow or a Java to run it is missing. The text says what to do."""
+
+
+class ClusterError(QueueError):
+    """A RocketMQ cluster could not be asked, or cannot do what was asked."""
+
+
+class InvalidURL(ClusterError, ValueError):
+    """The URL of a cluster, or an option of it, is not understood. The text never has the secret key."""
+
+
+class BrokerUnreachable(ClusterError):
+    """There is no connection to this broker or name server, and none could be made in time. Nothing was sent."""
+
+    retryable = True
+
+
+class ConnectionLost(BrokerUnreachable):
+    """The connection ended before the answer came: the broker may have done what was asked."""
+
+    stored = True
+
+
+class TlsFailed(BrokerUnreachable):
+    """The TLS handshake failed: the peer speaks no TLS, or its certificate is not trusted. Nothing was sent."""
+
+    retryable = False
+
+
+class NameServerUnreachable(ClusterError):
+    """No name server of the URL answered. The text has the reason of each."""
+
+    retryable = True
+
+
+class RequestTimedOut(ClusterError, TimeoutError):
+    """The broker or name server did not answer in time: it may have done what was asked, or may still do it."""
+
+    retryable = True
+    stored = True
+
+
+class ConnectionFull(ClusterError):
+    """More bytes wait for a slow broker than one connection may keep. This request was not sent."""
+
+    retryable = True
+
+
+class NotOnCluster(ClusterError):
+    """A RocketMQ cluster, or one of this version, cannot do this. The text says what to do instead."""

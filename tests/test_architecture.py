@@ -62,9 +62,7 @@ def test_of_the_client_only_the_local_backend_knows_how_the_store_is_shared() ->
 def test_nothing_is_imported_by_the_short_name_of_a_folder() -> None:
     for path in every_source():
         short = {name for name in imported_names(path) if name.split(".")[0] in LINKED}
-        assert not short, (
-            f"{shown(path)} imports {short}: the installed name is rmqclient.store, and so on"
-        )
+        assert not short, f"{shown(path)} imports {short}: the installed name is rmqclient.store, and so on"
 
 
 def test_no_package_imports_the_tests_examples_or_benchmarks() -> None:

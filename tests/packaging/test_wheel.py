@@ -89,7 +89,8 @@ def test_the_sources_hold_each_file_once_as_a_real_file_with_all_that_the_kernel
         path.relative_to(TOP).as_posix() for suffix in ("pyx", "pxi", "h") for path in kernel.rglob(f"*.{suffix}")
     }
     assert sources <= held
-    modules = {path.relative_to(TOP).as_posix() for name in ("store", "remoting", "workers") for path in (TOP / name).rglob("*.py")}
+    linked = ("store", "remoting", "workers")
+    modules = {path.relative_to(TOP).as_posix() for name in linked for path in (TOP / name).rglob("*.py")}
     assert {f"rmqclient/{name}" for name in modules} <= held
 
 

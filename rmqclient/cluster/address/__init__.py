@@ -1,0 +1,1 @@
+"""Address: what the URL of a cluster says."""
