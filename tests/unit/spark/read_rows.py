@@ -61,6 +61,7 @@ def row_of(record: ReferenceRecord) -> Row:
         "msg_id": unique
         if unique is not None
         else reference.offset_message_id(record.store_host, record.store_port, record.commit_log_offset),
+        "broker_name": "",
     }
 
 
