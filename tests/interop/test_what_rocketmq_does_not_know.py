@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Compression, Message, Producer, PullConsumer
-from rmqclient.admin import open_store
 from rmqclient.errors import ConfigMismatch, MessageRejected
-from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store import MessageQueue, MessageStore, open_store
 from rmqclient.store.inspect.found import Problem
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.waiting.timer import Pending
