@@ -52,10 +52,9 @@ def test_rows_are_the_records_with_the_names_that_the_reader_gives(records: list
     found.columns.come_from(b"broker-a", b"shown")
     body = b"".join(records)
     assert found.add_pulled(body, 0, TOPIC, 0, 0, 120, True) == (len(body), STOPPED["END"], 120)
-    expected = [
-        row_of(reference.decode(record, 0)) | {"broker_name": "broker-a", "topic": "shown"} for record in records
-    ]
-    assert taken(found) == expected
+    decoded = [each for record in records if isinstance(each := reference.decode(record, 0), ReferenceRecord)]
+    named = {"broker_name": "broker-a", "topic": "shown"}
+    assert taken(found) == [row_of(record) | named for record in decoded]
 
 
 def test_only_the_offsets_that_are_wanted_become_rows(records: list[bytes]) -> None:
