@@ -22,7 +22,7 @@ from pyspark.sql.window import Window
 
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqclient.spark.pipelines.reading import Options, Topics, asked_for, latency_ms, messages, offsets_json
-from rmqclient.spark.places import open_place
+from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan.offsets import available
 from rmqclient.store import MessageQueue
 from rmqclient.store.settings.config_file import read_consumer_offsets

@@ -24,7 +24,7 @@ from pyspark.sql import functions as sql
 
 from rmqclient.names import check_group, check_topic
 from rmqclient.spark.pipelines.reading import Options, Topics, asked_for, messages
-from rmqclient.spark.places import open_place
+from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan import offsets
 from rmqclient.spark.scan.columns import PROPERTIES, USUAL
 from rmqclient.spark.scan.queue_json import from_json, to_json

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructField, StructType
 
-from rmqclient.spark.places import open_place
+from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan.columns import METADATA, PROPERTIES, USUAL
 from rmqclient.spark.scan.offsets import selected
 from rmqclient.spark.scan.queue_json import to_json

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from rmqclient.spark.places import kept_place, open_place
+from rmqclient.spark.reading.places import kept_place, open_place
 from rmqclient.spark.reading.pushdown import Pushed, push
 from rmqclient.spark.scan import offsets
 from rmqclient.spark.scan.place import Place, Split

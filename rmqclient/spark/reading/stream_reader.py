@@ -35,8 +35,8 @@ from pyspark.sql.types import StructType
 
 from rmqclient.consuming.pull_consumer import PullConsumer
 from rmqclient.errors import DataLost
-from rmqclient.spark.places import open_place
 from rmqclient.spark.reading.batch_reader import read_split
+from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan import offsets
 from rmqclient.spark.scan.place import Place, Split
 from rmqclient.spark.scan.queue_json import from_json, to_json
