@@ -33,6 +33,7 @@ from rmqclient.filters import Filter, filters_of
 from rmqclient.filters.tag import parse_tags
 from rmqclient.handler import Batch, Handler, Order, Start
 from rmqclient.names import function_name
+from rmqclient.place import located, shown
 from rmqclient.schedules.cron import MISFIRE_GRACE, Cron, make_cron
 from rmqclient.store import StoreConfig
 from rmqclient.tables.app_table import AppTable, AppTables
@@ -51,8 +52,9 @@ _EXPECTED = "write it as `def handle(message)` or `async def handle(message)`"
 class App:
     """A registry of handlers and schedules. Making one opens no store.
 
-    ``root`` is the directory of the store; without it the environment variable ``RMQ_STORE`` names the directory.
-    ``config`` is for a store that this application creates; with None an existing store keeps its settings.
+    ``root`` is the directory of the store, or the URL of a cluster, ``rocketmq://host:9876``; without it the
+    environment variable ``RMQ_STORE`` names one of the two. ``config`` is for a store that this application creates;
+    with None an existing store keeps its settings, and so does a cluster always.
     ``consumer`` says how the handlers take messages, in every worker that ``rmq run`` starts.
     """
 
@@ -67,13 +69,16 @@ class App:
         self.consumer = consumer
         self.handlers: list[Handler] = []
         self.crons: list[Cron] = []
-        self._root = None if root is None else _absolute(os.fspath(root))
+        self._root = _located(os.fspath(root)) if root is not None else None
         self.tables = AppTables(partial(_root_or_variable, self._root))
         """The tables that were declared here, for the consumer of this application."""
 
     @property
-    def root(self) -> Path:
-        """The directory of the store, absolute; it need not exist. Raises HandlerError if no directory was named."""
+    def root(self) -> Path | str:
+        """The directory of the store, absolute, which need not exist; or the URL of a cluster, as text.
+
+        Raises HandlerError if none was named.
+        """
         return _root_or_variable(self._root)
 
     def handler(
@@ -212,21 +217,21 @@ class App:
             raise HandlerError(f"topic {new.topic!r} has a schedule {new.name!r} already: give another name=")
 
     def __repr__(self) -> str:
-        return f"App({str(self._root) if self._root else None!r}, {len(self.handlers)} handlers)"
+        return f"App({shown(self._root) if self._root else None!r}, {len(self.handlers)} handlers)"
 
 
-def _root_or_variable(root: Path | None) -> Path:
-    found = root or _absolute(os.environ.get(ROOT_VARIABLE, ""))
+def _root_or_variable(root: Path | str | None) -> Path | str:
+    found = root or _located(os.environ.get(ROOT_VARIABLE, ""))
     if found is None:
         raise HandlerError(
-            f'no store is named: give the directory to App("path/to/store"), '
-            f"or set the environment variable {ROOT_VARIABLE}"
+            f'no store is named: give the directory to App("path/to/store"), or the URL of a cluster to '
+            f'App("rocketmq://host:9876"), or set the environment variable {ROOT_VARIABLE}'
         )
     return found
 
 
-def _absolute(root: str) -> Path | None:
-    return Path(root).expanduser().absolute() if root else None
+def _located(root: str) -> Path | str | None:
+    return located(root) if root else None
 
 
 def _undecorated() -> None:

@@ -6,24 +6,27 @@ given                 backend
 a directory           the store in it, opened for this user and closed with it
 an open store         that store, which stays open
 a backend             that backend, which stays open
-``scheme://...``      none yet: ValueError names the scheme
+``rocketmq://...``    a client of that cluster, closed with this user
 ====================  ===================================================================
+
+Nothing of the network is imported before a URL is opened.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TypeAlias
 
 from rmqclient.backend.protocols import Backend
+from rmqclient.errors import NotOnCluster
 from rmqclient.local.backend import LocalBackend
+from rmqclient.place import CLUSTER_SCHEME, scheme_of, shown
 from rmqclient.store import MessageStore, StoreConfig, open_store
+
+__all__ = ["MessageStore", "Place", "open_backend", "open_local_store"]
 
 Place: TypeAlias = Path | str | MessageStore | Backend
 """What names a backend."""
-
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def open_backend(
@@ -35,21 +38,36 @@ def open_backend(
     settings that the directory was made with. ``housekeeping=False`` leaves the housekeeper's role to other processes.
     All three are for a directory: what is open already stays as it is.
 
-    Raises ValueError for a URL, and what :func:`rmqclient.store.open_store` raises.
+    Raises ValueError for a URL of another scheme or that is damaged, what :func:`rmqclient.store.open_store` raises,
+    and NameServerUnreachable when no name server of a cluster answers.
     """
     if isinstance(place, MessageStore):
         return LocalBackend(place, owns_store=False)
+    if isinstance(place, str) and scheme_of(place):
+        return _open_cluster(place)
     if isinstance(place, Path | str):
-        _check_scheme(place)
         return LocalBackend(open_store(place, config, create=create, housekeeping=housekeeping), owns_store=True)
     return place.shared()
 
 
-def _check_scheme(place: Path | str) -> None:
-    """Refuse what names a server: a directory is not named like that."""
-    found = _SCHEME.match(place) if isinstance(place, str) else None
-    if found is not None:
+def open_local_store(
+    place: Path | str, what: str, config: StoreConfig | None = None, *, create: bool = False, housekeeping: bool = True
+) -> MessageStore:
+    """Open the store in a directory, for ``what`` only its files tell, a plural.
+
+    Raises NotOnCluster for a URL, and what :func:`rmqclient.store.open_store` raises.
+    """
+    if isinstance(place, str) and scheme_of(place):
+        raise NotOnCluster(f"{shown(place)} is a cluster, whose brokers do not tell {what}: name a directory")
+    return open_store(place, config, create=create, housekeeping=housekeeping)
+
+
+def _open_cluster(url: str) -> Backend:
+    if scheme_of(url) != CLUSTER_SCHEME:
         raise ValueError(
-            f"{place!r}: no backend is known for the scheme {found[1]!r}; give the directory of a store on this host, "
-            "such as './store'"
+            f"{shown(url)!r}: no backend is known for the scheme {scheme_of(url)!r}; give the directory of a store on "
+            f"this host, such as './store', or the URL of a cluster, such as '{CLUSTER_SCHEME}://127.0.0.1:9876'"
         )
+    from rmqclient.cluster.backend import ClusterBackend  # noqa: PLC0415 - a directory needs nothing of the network
+
+    return ClusterBackend(url)

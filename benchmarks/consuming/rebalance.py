@@ -17,9 +17,8 @@ from pathlib import Path
 from benchmarks.child import Begin, Child
 from benchmarks.measure import Benchmark, Samples, Size, Unit, at_most, scratch
 from rmqclient import App, Producer
-from rmqclient.admin import open_store
 from rmqclient.consuming.push_consumer import PushConsumer
-from rmqclient.store import MessageStore
+from rmqclient.store import MessageStore, open_store
 
 TOPIC, GROUP = "orders", "billing"
 SECONDS: Unit = "s"

@@ -68,7 +68,7 @@ def home_queue(message: ReceivedMessage) -> int:
 def results_directory() -> Path:
     """Return the directory of the results."""
     directory = os.environ.get("FLIGHTS_RESULTS")
-    return Path(directory) if directory else app.root.parent / "results"
+    return Path(directory) if directory else Path(app.root).parent / "results"
 
 
 @cache

@@ -21,7 +21,7 @@ def message_for(flight: Flight) -> Message:
     return Message(TOPIC, flight, tags="cancelled" if flight.cancelled else "departed", keys=[flight.code])
 
 
-def replay(store: Path, flown: Iterable[Flight]) -> int:
+def replay(store: Path | str, flown: Iterable[Flight]) -> int:
     """Send a message for each flight, and return their number. The flights of an aircraft go to one queue, in order.
 
     Raises what :meth:`rmqclient.Producer.send` raises.

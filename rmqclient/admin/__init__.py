@@ -1,7 +1,7 @@
 """Administration: what the command line shows of a backend and changes in it.
 
 :class:`Admin` is for topics and groups, ``infos`` holds what it returns, ``workers`` is for the processes of ``rmq
-run``. The command line knows no store by itself: it finds here what opens one.
+run``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from rmqclient.admin.infos import (
     Subscription,
     TopicInfo,
 )
-from rmqclient.store import open_store
 
 __all__ = [
     "Admin",
@@ -30,5 +29,4 @@ __all__ = [
     "SeekInfo",
     "Subscription",
     "TopicInfo",
-    "open_store",
 ]

@@ -48,10 +48,10 @@ from rmqclient.tables.table import Snapshot, Table
 class AppTables:
     """The tables of one application in this process, and the backend that its consumer reads.
 
-    ``root_of`` returns the directory of the application's store; it is called when a table is opened.
+    ``root_of`` returns the directory or the URL that the application names; it is called when a table is opened.
     """
 
-    def __init__(self, root_of: Callable[[], Path]) -> None:
+    def __init__(self, root_of: Callable[[], Path | str]) -> None:
         self._root_of = root_of
         self._backends: list[Backend] = []
         self._tables: weakref.WeakValueDictionary[int, AppTable] = weakref.WeakValueDictionary()

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Compression, Message, Producer, PullConsumer
-from rmqclient.admin import open_store
-from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store import MessageQueue, MessageStore, open_store
 from rmqclient.store.settings.disk import Usage
 from rmqclient.store.upkeep import retention
 from tests.interop.our_store import CONFIG

@@ -18,9 +18,8 @@ from pathlib import Path
 import orjson
 
 from rmqclient import App, Message, Producer, ReceivedMessage, StoreConfig, Transaction, TransactionProducer
-from rmqclient.admin import open_store
 from rmqclient.consuming.push_consumer import PushConsumer
-from rmqclient.store import MessageStore
+from rmqclient.store import MessageStore, open_store
 from rmqclient.store.settings import config_file
 from tests.support.stores import in_an_hour
 

@@ -41,7 +41,9 @@ _JVM = (
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
 )
-_START_S = 90.0
+START_S = 90.0
+"""Within which a server has to be up; many seconds when other work keeps the host busy."""
+
 _PROGRAM_S = 180.0
 
 _LOGGING = """<configuration>
@@ -89,12 +91,92 @@ def conf_of(root: Path) -> str:
 
 
 @dataclass(slots=True)
+class Server:
+    """A name server or a broker: a Java process that can be killed and started again.
+
+    It ends with the thread that started it. [PR_SET_PDEATHSIG]
+    """
+
+    java: Java
+    name: str
+    command: Sequence[str]
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def exit_status(self) -> int | None:
+        """Of the process that ended last, negative for a signal; None while it lives."""
+        return None if self.process is None else self.process.poll()
+
+    def start(self) -> None:
+        """Start, and return when it says that it is up. Raises RocketMQFailed."""
+        self.java.home.mkdir(parents=True, exist_ok=True)
+        _write_logging(self.java.home)
+        printed = self.java.home / f"{self.name}.out"
+        with printed.open("ab") as output:
+            before = output.tell()
+            command = ["setpriv", "--pdeathsig", "KILL", *self.command]
+            environment = {**os.environ, "ROCKETMQ_HOME": str(self.java.home), "HOME": str(self.java.home)}
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        deadline = time.monotonic() + START_S
+        while b"boot success" not in (said := printed.read_bytes()[before:]):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RocketMQFailed(f"{self.name} did not start:\n{said.decode(errors='replace')}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Shut down in an orderly way: the store of a broker is left without ``abort``."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(START_S)
+
+    def kill(self) -> None:
+        """Kill at once: the store of a broker is left as it is."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def freeze(self) -> None:
+        """Let it stand still, with its connections open, until :meth:`thaw`."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+
+
+def name_server(java: Java, port: int) -> Server:
+    """Return a name server that is not started."""
+    java.home.mkdir(parents=True, exist_ok=True)
+    conf = java.home / "namesrv.conf"
+    # 4.9 has no setting for the address that it listens on
+    _write(conf, f"listenPort={port}\nbindAddress=127.0.0.1\n")
+    return Server(java, "namesrv", java.command("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", conf))
+
+
+def broker_server(java: Java, name_servers: str, port: int, conf: str) -> Server:
+    """Return a broker that is not started, with these lines as its ``broker.conf``, to which its ports are added."""
+    java.home.mkdir(parents=True, exist_ok=True)
+    path = java.home / "broker.conf"
+    _write(path, f"{conf}listenPort={port}\nhaListenPort={port + 1}\nbindAddress=127.0.0.1\n")
+    main = "org.apache.rocketmq.broker.BrokerStartup"
+    return Server(java, "broker", java.command(main, "-n", name_servers, "-c", path))
+
+
+@dataclass(slots=True)
 class Broker:
     """A running broker, with its name server."""
 
     java: Java
     name_server: str
-    process: subprocess.Popen[bytes]
+    server: Server
 
     def run(self, command: str, *arguments: object) -> list[Line]:
         """Run a command of the small program that talks to this broker."""
@@ -102,13 +184,11 @@ class Broker:
 
     def stop(self) -> None:
         """Shut down in an orderly way: the store is left without ``abort``."""
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(_START_S)
+        self.server.stop()
 
     def kill(self) -> None:
         """Kill at once: the store is left as it is."""
-        self.process.kill()
-        self.process.wait()
+        self.server.kill()
 
 
 @contextmanager
@@ -117,73 +197,40 @@ def broker(java: Java, conf: str) -> Iterator[Broker]:
 
     Raises RocketMQFailed when it does not get ready.
     """
-    java.home.mkdir(exist_ok=True)
-    _write_logging(java.home)
-    name_server_port, port = _free_port(), _free_broker_port()
-    name_server = f"127.0.0.1:{name_server_port}"
-    # 4.9 has no setting for the address that it listens on
-    _write(java.home / "namesrv.conf", f"listenPort={name_server_port}\nbindAddress=127.0.0.1\n")
-    ports = f"listenPort={port}\nhaListenPort={port + 1}\nbindAddress=127.0.0.1\n"
-    _write(java.home / "broker.conf", f"{conf}{ports}")
+    port = free_broker_port()
     with ExitStack() as stack:
-        main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        _started(stack, java, "namesrv", java.command(main, "-c", java.home / "namesrv.conf"))
-        main = "org.apache.rocketmq.broker.BrokerStartup"
-        command = java.command(main, "-n", name_server, "-c", java.home / "broker.conf")
-        started = Broker(java, name_server, _started(stack, java, "broker", command))
+        names = name_server(java, names_port := free_broker_port())
+        address = f"127.0.0.1:{names_port}"
+        started = Broker(java, address, broker_server(java, address, port, conf))
+        for server in (names, started.server):
+            stack.callback(server.kill)
+            server.start()
         _wait_for_route(started)
         yield started
 
 
-def _started(stack: ExitStack, java: Java, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    printed = java.home / f"{name}.out"
-    with printed.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=_environment(java.home))
-    stack.callback(_end, process)
-    deadline = time.monotonic() + _START_S
-    while b"boot success" not in printed.read_bytes():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RocketMQFailed(f"{name} did not start:\n{printed.read_text(encoding='utf-8', errors='replace')}")
-        time.sleep(0.05)
-    return process
-
-
 def _wait_for_route(broker: Broker) -> None:
     """Wait until the name server knows the broker. "boot success" comes first: 5.3.3 registers seconds after it."""
-    left_s = int(_START_S)
+    left_s = int(START_S)
     try:
         broker.run("await-route", left_s)
     except RocketMQFailed as error:
         raise RocketMQFailed(f"the broker did not register within {left_s} s: {error}") from error
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-
-
-def _environment(home: Path) -> dict[str, str]:
-    return {**os.environ, "ROCKETMQ_HOME": str(home), "HOME": str(home)}
-
-
 def _write_logging(home: Path) -> None:
     (home / "conf").mkdir(exist_ok=True)
     for name in ("namesrv", "broker"):
-        _write(home / "conf" / f"logback_{name}.xml", _LOGGING.format(log=home / f"{name}.log"))
+        text = _LOGGING.format(log=home / f"{name}.log")
+        _write(home / "conf" / f"logback_{name}.xml", text)
+        _write(home / "conf" / f"rmq.{name}.logback.xml", text)  # as 5.x names it
 
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
-
-
-def _free_broker_port() -> int:
+def free_broker_port() -> int:
     """A broker also listens two ports below and one above; outside of the range that the kernel gives away."""
     while True:
         port = random.randrange(20_000, 30_000)

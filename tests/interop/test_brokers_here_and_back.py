@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
-from rmqclient.admin import open_store
 from rmqclient.consuming.push_consumer import PushConsumer
-from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store import MessageQueue, MessageStore, open_store
 from tests.interop import brokers_store
 from tests.interop.brokers_store import Written
 from tests.interop.rocketmq import BROKER_4_9_7, Java, broker, conf_of

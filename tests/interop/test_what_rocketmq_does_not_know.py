@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Compression, Message, Producer, PullConsumer
-from rmqclient.admin import open_store
 from rmqclient.errors import ConfigMismatch, MessageRejected
-from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store import MessageQueue, MessageStore, open_store
 from rmqclient.store.inspect.found import Problem
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.waiting.timer import Pending
@@ -47,7 +46,7 @@ class Exchanged:
 
     root: Path
     how: str
-    ended_with: int
+    ended_with: int | None
     compacted: dict[Path, bytes]
     records: list[Line]
     """As they were handed over."""
@@ -92,7 +91,7 @@ def exchanged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         running.run("send", THEIRS.decode(), *(f"{topic}:{queue_id}:{key}" for topic, queue_id, key in places))
         consumed_then = running.run("consume", "readers", 1, BATCHED)
         running.stop() if how == "stopped" else running.kill()
-        ended_with = running.process.returncode
+        ended_with = running.server.exit_status
     returned = look(root)
     found_again = [deliver(root), deliver(root)]
     delivered = look(root)

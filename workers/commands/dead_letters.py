@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.opening import opened_store
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import moment, with_output, with_store
 
@@ -63,13 +63,12 @@ def dlq() -> None:
 @with_store
 @with_output
 def dlq_ls(
-    group_name: str | None, root: Path, output: str, query: str | None, limit: int | None, **chosen: Any
+    group_name: str | None, root: Path | str, output: str, query: str | None, limit: int | None, **chosen: Any
 ) -> None:
     """List the dead letters of GROUP; without GROUP, the groups that have dead letters."""
-    from rmqclient import admin
     from rmqclient.failures import dead_letters
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opened_store(root, "dead letters") as store:
         if group_name is None:
             rows = [status.dead_letters_row(each) for each in dead_letters.groups(store)]
         else:
@@ -83,12 +82,11 @@ def dlq_ls(
 @click.argument("message_id", metavar="ID")
 @with_store
 @with_output
-def dlq_show(group_name: str, message_id: str, root: Path, output: str, query: str | None) -> None:
+def dlq_show(group_name: str, message_id: str, root: Path | str, output: str, query: str | None) -> None:
     """Show a dead letter with its history: what failed when, where, and with which traceback."""
-    from rmqclient import admin
     from rmqclient.failures import dead_letters
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opened_store(root, "dead letters") as store:
         selection = dead_letters.Selection(message_id=message_id, done=True)
         *_, letter = [None, *dead_letters.select(store, group_name, selection)]
     if letter is None:
@@ -111,7 +109,7 @@ def dlq_replay(
     group_name: str,
     rate: float | None,
     dry_run: bool,
-    root: Path,
+    root: Path | str,
     output: str,
     query: str | None,
     limit: int | None,
@@ -121,10 +119,9 @@ def dlq_replay(
 
     Every group of the topic gets them again, with their ids unchanged.
     """
-    from rmqclient import admin
     from rmqclient.failures import dead_letters
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opened_store(root, "dead letters") as store:
         if dry_run:
             letters = list(dead_letters.select(store, group_name, _selection(chosen), limit))
         else:
@@ -142,7 +139,7 @@ def dlq_replay(
 def dlq_purge(
     group_name: str,
     dry_run: bool,
-    root: Path,
+    root: Path | str,
     output: str,
     query: str | None,
     limit: int | None,
@@ -152,10 +149,9 @@ def dlq_purge(
 
     They stay in the log until retention removes them.
     """
-    from rmqclient import admin
     from rmqclient.failures import dead_letters
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opened_store(root, "dead letters") as store:
         choose = dead_letters.select if dry_run else dead_letters.purge
         letters = list(choose(store, group_name, _selection(chosen), limit=limit))
     _report(letters, "would be purged" if dry_run else "purged", output, query)

@@ -39,7 +39,7 @@ def group() -> None:
 @group.command("ls")
 @with_store
 @with_output
-def group_ls(root: Path, output: str, query: str | None) -> None:
+def group_ls(root: Path | str, output: str, query: str | None) -> None:
     """All groups with their topics, members and lag."""
     from rmqclient.admin import Admin
 
@@ -51,7 +51,7 @@ def group_ls(root: Path, output: str, query: str | None) -> None:
 @click.argument("group_name", metavar="GROUP")
 @with_store
 @with_output
-def group_lag(group_name: str, root: Path, output: str, query: str | None) -> None:
+def group_lag(group_name: str, root: Path | str, output: str, query: str | None) -> None:
     """Offsets, lag, owner and state of every queue of GROUP; of a broadcast group, for each member that it ever had.
 
     A state is running, paused, no owner, or the reason why the owner takes nothing now, such as "flow control: span".
@@ -66,7 +66,7 @@ def group_lag(group_name: str, root: Path, output: str, query: str | None) -> No
 @click.argument("group_name", metavar="GROUP")
 @with_store
 @with_output
-def group_info(group_name: str, root: Path, output: str, query: str | None) -> None:
+def group_info(group_name: str, root: Path | str, output: str, query: str | None) -> None:
     """Show the topics of GROUP: the subscriptions of its members, with tags and filters, and how far they are.
 
     Members that subscribe to different messages of one topic stand on lines of their own.
@@ -94,7 +94,7 @@ def group_info(group_name: str, root: Path, output: str, query: str | None) -> N
 @click.argument("group_name", metavar="GROUP")
 @with_store
 @with_output
-def group_assignment(group_name: str, root: Path, output: str, query: str | None) -> None:
+def group_assignment(group_name: str, root: Path | str, output: str, query: str | None) -> None:
     """Show the queues of each member of GROUP, a line for each member.
 
     A spare has no queue. Queues without an owner stand in a line of their own.
@@ -123,7 +123,7 @@ def group_seek(
     to: str | int | datetime.datetime,
     queue_id: int | None,
     dry_run: bool,
-    root: Path,
+    root: Path | str,
     output: str,
     query: str | None,
 ) -> None:
@@ -146,7 +146,7 @@ def group_seek(
 @with_store
 @with_output
 def group_pause(
-    group_name: str, topic_name: str | None, queue_id: int | None, root: Path, output: str, query: str | None
+    group_name: str, topic_name: str | None, queue_id: int | None, root: Path | str, output: str, query: str | None
 ) -> None:
     """Stop GROUP from taking messages, of TOPIC or of every topic that it ever consumed, until it is resumed."""
     from rmqclient.admin import Admin
@@ -161,7 +161,7 @@ def group_pause(
 @with_store
 @with_output
 def group_resume(
-    group_name: str, topic_name: str | None, queue_id: int | None, root: Path, output: str, query: str | None
+    group_name: str, topic_name: str | None, queue_id: int | None, root: Path | str, output: str, query: str | None
 ) -> None:
     """Let GROUP take messages again."""
     from rmqclient.admin import Admin
@@ -174,7 +174,7 @@ def _set_paused(
     group_name: str,
     topic_name: str | None,
     queue_id: int | None,
-    root: Path,
+    root: Path | str,
     output: str,
     query: str | None,
 ) -> None:

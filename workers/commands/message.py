@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.opening import opened_store, opening
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import duration, moment, name_and_value, start, with_output, with_store
 
@@ -26,11 +26,9 @@ def message() -> None:
 @click.option("--topic", "topic_name", help="Look only there.  [default: every topic]")
 @with_store
 @with_output
-def message_show(message_id: str, topic_name: str | None, root: Path, output: str, query: str | None) -> None:
+def message_show(message_id: str, topic_name: str | None, root: Path | str, output: str, query: str | None) -> None:
     """Show the message with ID: the id that its sender got, or RocketMQ's offset message id."""
-    from rmqclient import admin
-
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opened_store(root, "messages by id") as store:
         found = store.message_by_id(message_id, topic_name)
         if found is None:
             raise click.ClickException(f"no message has the id {message_id}")
@@ -54,7 +52,7 @@ def message_find(
     since: int | None,
     until: int | None,
     limit: int,
-    root: Path,
+    root: Path | str,
     output: str,
     query: str | None,
 ) -> None:
@@ -94,7 +92,7 @@ def send(
     compress: str | None,
     delay: float | None,
     count: int,
-    root: Path,
+    root: Path | str,
     output: str,
     query: str | None,
 ) -> None:
@@ -129,7 +127,7 @@ def _body(argument: str | None) -> bytes:
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more at the end.")
 @with_store
 @with_output
-def tail(topic_name: str, begin: str | int, follow: bool, root: Path, output: str, query: str | None) -> None:
+def tail(topic_name: str, begin: str | int, follow: bool, root: Path | str, output: str, query: str | None) -> None:
     """Print the messages of TOPIC, one per line. Takes part in no group and changes no offset."""
     from rmqclient.consuming.reader import Reader
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opening
-from rmqclient.workers.console.parameters import DIRECTORY, duration
+from rmqclient.workers.console.opening import opened_store
+from rmqclient.workers.console.parameters import STORE, duration
 from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.argument("target")
 @click.option("--processes", type=click.IntRange(min=1), help="Worker processes.  [default: one per usable CPU]")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only handlers of this group; repeatable.")
-@click.option("--store", "root", type=DIRECTORY, help="Directory of the store, instead of the App's own.")
+@click.option("--store", "root", type=STORE, help="Directory or URL, instead of the App's own.")
 @click.option("--shutdown-timeout", type=duration, default="30s", show_default=True, help="Time to finish after TERM.")
 @click.option(
     "--time-limit",
@@ -57,7 +57,7 @@ def run(
     target: str,
     processes: int | None,
     groups: tuple[str, ...],
-    root: Path | None,
+    root: Path | str | None,
     shutdown_timeout: float,
     time_limit: float,
     beat_timeout: float,
@@ -87,8 +87,10 @@ def run(
     sys.exit(_supervise(app, root or app.root, processes or _usable_cpus(), limits, log_level.upper(), member_name))
 
 
-def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: str, member_name: str) -> ExitCode:
-    from rmqclient.admin import Admin, open_store
+def _supervise(
+    app: App, root: Path | str, processes: int, limits: Limits, log_level: str, member_name: str
+) -> ExitCode:
+    from rmqclient.admin import Admin
     from rmqclient.names import check_member
     from rmqclient.workers import handler_transfer
     from rmqclient.workers.processes import supervisor, worker
@@ -108,7 +110,7 @@ def _supervise(app: App, root: Path, processes: int, limits: Limits, log_level: 
     start_fork_server()  # before the store and the housekeeper, which may start threads
     with (
         SignalPipe(*supervisor.SIGNALS) as signal_pipe,
-        opening(root, lambda: open_store(root, app.config)) as store,
+        opened_store(root, "worker processes", app.config, create=True) as store,
     ):
         durability = store.config.durability.value
         banner = status.banner(store.root, app.handlers, processes=processes, durability=durability, crons=app.crons)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.opening import opened_store
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output, with_store
 from rmqclient.workers.exit_codes import ExitCode
@@ -32,13 +32,12 @@ def schedule() -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
 @with_store
 @with_output
-def schedule_ls(topic_name: str | None, limit: int, root: Path, output: str, query: str | None) -> None:
+def schedule_ls(topic_name: str | None, limit: int, root: Path | str, output: str, query: str | None) -> None:
     """List the messages that wait for their time, the next one first. Messages with a delay level are not listed."""
-    from rmqclient import admin
     from rmqclient.schedules import waiting
 
     now_ms = time.time_ns() // 1_000_000
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opened_store(root, "messages that wait for a time") as store:
         rows = [_waiting_row(each, now_ms) for each in islice(waiting.select(store, topic=topic_name), limit)]
     write(rows, output=output, query=query)
 
@@ -47,15 +46,14 @@ def schedule_ls(topic_name: str | None, limit: int, root: Path, output: str, que
 @click.argument("message_ids", metavar="ID...", nargs=-1, required=True)
 @with_store
 @with_output
-def schedule_cancel(message_ids: tuple[str, ...], root: Path, output: str, query: str | None) -> None:
+def schedule_cancel(message_ids: tuple[str, ...], root: Path | str, output: str, query: str | None) -> None:
     """Take back the messages with these IDs: they are never delivered.
 
     All IDs are tried. The exit code is 1 if one of the messages does not wait.
     """
-    from rmqclient import admin
     from rmqclient.schedules import waiting
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opened_store(root, "messages that wait for a time") as store:
         found = {message_id: waiting.cancel(store, message_id) for message_id in message_ids}
     rows = [{"message_id": each, "state": "cancelled" if done else "not waiting"} for each, done in found.items()]
     write(rows, output=output, query=query)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.opening import opened_store
 from rmqclient.workers.console.output import to_json, write
 from rmqclient.workers.console.parameters import with_output, with_store
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 @click.option("--key", "keys", multiple=True, help="Only this key; may be repeated.")
 @with_store
 @with_output
-def topic_table(topic_name: str, keys: tuple[str, ...], root: Path, output: str, query: str | None) -> None:
+def topic_table(topic_name: str, keys: tuple[str, ...], root: Path | str, output: str, query: str | None) -> None:
     """Show the last value of each key of TOPIC, sorted by key. A message with an empty body has deleted its key.
 
     A JSON value is printed as JSON, other text as text, and other bytes as base64 under value_base64.
     """
-    from rmqclient import Table, admin
+    from rmqclient import Table
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opened_store(root, "the values of keys") as store:
         store.topics.queues(topic_name)  # raises UnknownTopic: a table would wait for it to be made
         with Table(store, topic_name) as table:
             rows = _rows(table, keys)

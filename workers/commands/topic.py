@@ -23,7 +23,7 @@ def topic() -> None:
 @topic.command("ls")
 @with_store
 @with_output
-def topic_ls(root: Path, output: str, query: str | None) -> None:
+def topic_ls(root: Path | str, output: str, query: str | None) -> None:
     """List all topics with their numbers of queues and messages."""
     from rmqclient.admin import Admin
 
@@ -35,7 +35,7 @@ def topic_ls(root: Path, output: str, query: str | None) -> None:
 @click.argument("topic_name", metavar="TOPIC")
 @with_store
 @with_output
-def topic_info(topic_name: str, root: Path, output: str, query: str | None) -> None:
+def topic_info(topic_name: str, root: Path | str, output: str, query: str | None) -> None:
     """Show the queues of TOPIC and their offsets."""
     from rmqclient.admin import Admin
 
@@ -55,7 +55,7 @@ def topic_info(topic_name: str, root: Path, output: str, query: str | None) -> N
 @with_store
 @with_output
 def topic_create(
-    topic_name: str, queues: int, cleanup_policy: str | None, root: Path, output: str, query: str | None
+    topic_name: str, queues: int, cleanup_policy: str | None, root: Path | str, output: str, query: str | None
 ) -> None:
     """Make TOPIC. The store is made, too, if it does not exist."""
     from rmqclient.admin import Admin

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.opening import opened_store
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output, with_store
 
@@ -28,12 +28,11 @@ def tx() -> None:
 @click.option("--topic", help="Only transactions for this topic.")
 @with_store
 @with_output
-def tx_ls(group: str | None, topic: str | None, root: Path, output: str, query: str | None) -> None:
+def tx_ls(group: str | None, topic: str | None, root: Path | str, output: str, query: str | None) -> None:
     """List undecided transactions: those that were given up, which only you decide; then those still asked about."""
-    from rmqclient import admin
     from rmqclient.sending import transactions
 
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opened_store(root, "undecided transactions") as store:
         rows = [_row(each) for each in transactions.select(store, group=group, topic=topic)]
     write(rows, output=output, query=query)
 
@@ -42,7 +41,7 @@ def tx_ls(group: str | None, topic: str | None, root: Path, output: str, query: 
 @click.argument("message_ids", metavar="ID...", nargs=-1, required=True)
 @with_store
 @with_output
-def tx_commit(message_ids: tuple[str, ...], root: Path, output: str, query: str | None) -> None:
+def tx_commit(message_ids: tuple[str, ...], root: Path | str, output: str, query: str | None) -> None:
     """Send the messages with these IDs to their handlers."""
     _decide(message_ids, root, output, query, commit=True)
 
@@ -51,17 +50,16 @@ def tx_commit(message_ids: tuple[str, ...], root: Path, output: str, query: str 
 @click.argument("message_ids", metavar="ID...", nargs=-1, required=True)
 @with_store
 @with_output
-def tx_rollback(message_ids: tuple[str, ...], root: Path, output: str, query: str | None) -> None:
+def tx_rollback(message_ids: tuple[str, ...], root: Path | str, output: str, query: str | None) -> None:
     """Drop the messages with these IDs: they are never delivered."""
     _decide(message_ids, root, output, query, commit=False)
 
 
-def _decide(message_ids: tuple[str, ...], root: Path, output: str, query: str | None, *, commit: bool) -> None:
-    from rmqclient import admin
+def _decide(message_ids: tuple[str, ...], root: Path | str, output: str, query: str | None, *, commit: bool) -> None:
     from rmqclient.sending import transactions
 
     decided = []
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opened_store(root, "undecided transactions") as store:
         known = {each.message.message_id: each for each in transactions.select(store)}
         unknown = [message_id for message_id in message_ids if message_id not in known]
         if unknown:

@@ -1,7 +1,5 @@
 """``rmq worker``: the worker processes of a store."""
 
-# ruff: noqa: PLC0415 - imports inside commands: help is quick
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.opening import opened_store
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output, with_store
 
@@ -22,9 +20,7 @@ def worker() -> None:
 @worker.command("ls")
 @with_store
 @with_output
-def worker_ls(root: Path, output: str, query: str | None) -> None:
+def worker_ls(root: Path | str, output: str, query: str | None) -> None:
     """List the workers of all supervisors: state, age of the last beat and of the oldest message in flight."""
-    from rmqclient import admin
-
-    with opening(root, lambda: admin.open_store(root, create=False)) as store:
+    with opened_store(root, "worker processes") as store:
         write([status.worker_row(row) for row in store.workers().all()], output=output, query=query)

@@ -6,4 +6,4 @@ PREFIX = "RMQ"
 """Every option is also a variable: ``RMQ_RUN_PROCESSES`` stands for ``rmq run --processes``."""
 
 STORE = "RMQ_STORE"
-"""The directory of the store, for every command with ``--store``. An :class:`rmqclient.App` reads it, too."""
+"""The directory of the store, or the URL of a cluster, for every command with ``--store`` and for an App."""

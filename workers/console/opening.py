@@ -1,4 +1,4 @@
-"""Opening a store for one command, and the error when that fails."""
+"""Opening a store or a cluster for one command, and the error when that fails."""
 
 # ruff: noqa: PLC0415 - the store is imported when one is opened: help is quick
 
@@ -7,26 +7,56 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from rmqclient.place import scheme_of, shown
+
+if TYPE_CHECKING:
+    from rmqclient import StoreConfig
+    from rmqclient.backend import Backend
+    from rmqclient.opening import MessageStore
 
 T = TypeVar("T")
 
 
 class StoreCannotBeOpened(Exception):
-    """The store cannot be opened or read, for any reason: exit code 3."""
+    """The store or the cluster cannot be opened or read, for any reason: exit code 3."""
 
 
 @contextlib.contextmanager
-def opening(root: Path, make: Callable[[], contextlib.AbstractContextManager[T]]) -> Iterator[T]:
+def opening(root: Path | str, make: Callable[[], contextlib.AbstractContextManager[T]]) -> Iterator[T]:
     """Enter what ``make`` returns. Raises StoreCannotBeOpened for an error until then; later errors pass unchanged."""
-    from rmqclient.errors import QueueError
+    from rmqclient.errors import NotOnCluster, QueueError
 
+    kind = "cluster" if scheme_of(root) else "store"
     with contextlib.ExitStack() as stack:
         try:
             opened = stack.enter_context(make())
+        except NotOnCluster:
+            raise
         except (QueueError, OSError) as error:
-            raise StoreCannotBeOpened(f"cannot open the store {root}: {one_line(error)}") from error
+            raise StoreCannotBeOpened(f"cannot open the {kind} {shown(root)}: {one_line(error)}") from error
         yield opened
+
+
+@contextlib.contextmanager
+def opened_backend(root: Path | str) -> Iterator[Backend]:
+    """Open a store that is there, or a cluster, for one command. Raises as :func:`opening`."""
+    from rmqclient.opening import open_backend
+
+    with opening(root, lambda: contextlib.closing(open_backend(root, create=False))) as backend:
+        yield backend
+
+
+@contextlib.contextmanager
+def opened_store(
+    root: Path | str, what: str, config: StoreConfig | None = None, *, create: bool = False
+) -> Iterator[MessageStore]:
+    """Open a store of this host, for ``what`` only its files tell, a plural. Raises NotOnCluster, and as `opening`."""
+    from rmqclient.opening import open_local_store
+
+    with opening(root, lambda: open_local_store(root, what, config, create=create)) as store:
+        yield store
 
 
 def one_line(error: BaseException) -> str:

@@ -11,11 +11,25 @@ from typing import Any, TypeVar
 
 import click
 
+from rmqclient.place import scheme_of
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.output import FORMATS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+
+class Store(click.Path):
+    """The directory of a store, as a Path, or the URL of a cluster, as it was written."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return a URL as it is. Fails for a path that is a file."""
+        return value if scheme_of(value) else super().convert(value, parameter, context)
+
+
+STORE = Store()
 DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -77,14 +91,14 @@ def name_and_value(text: str) -> tuple[str, str]:
 
 
 def with_store(command: Command) -> Command:
-    """Add ``--store``; the command gets it as ``root``."""
+    """Add ``--store``; the command gets it as ``root``: a directory as a Path, or a URL as text."""
     return click.option(
         "--store",
         "root",
-        type=DIRECTORY,
+        type=STORE,
         envvar=environment.STORE,
         required=True,
-        help=f"Directory of the store.  [env: {environment.STORE}]",
+        help=f"Directory of the store, or rocketmq://host:9876.  [env: {environment.STORE}]",
     )(command)
 
 

@@ -33,10 +33,10 @@ from typing import TYPE_CHECKING, Self
 import multiprocess
 import multiprocess.connection
 
-from rmqclient import admin
 from rmqclient.admin.workers import WorkerSlot, WorkerState
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import HandlerError, MembershipRefused, QueueError
+from rmqclient.opening import open_local_store
 from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit
@@ -59,7 +59,9 @@ _log = logging.getLogger(__name__)
 class Boot:
     """All inputs of a worker."""
 
-    root: Path
+    root: Path | str
+    """The directory of a store, or the URL of a cluster."""
+
     config: StoreConfig | None
     transfer: Transfer
     consumer: ConsumerConfig | None = None
@@ -106,7 +108,7 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
     handlers, crons = loaded
     try:
         with (
-            admin.open_store(boot.root, boot.config, create=False, housekeeping=False) as store,
+            open_local_store(boot.root, "worker processes", boot.config, housekeeping=False) as store,
             read_by_worker(store),
         ):
             consumer = PushConsumer(store, handlers, member_name=boot.member_name, config=boot.consumer, crons=crons)

@@ -30,7 +30,7 @@ def app(tmp_path: Path) -> App:
 
 def test_declaring_a_table_touches_no_store_and_checks_what_it_can(app: App) -> None:
     prices = app.table("prices", value_type=dict[str, float])
-    assert not app.root.exists()
+    assert not Path(app.root).exists()
     assert repr(prices) == "AppTable('prices', dict[str, float])"
     with pytest.raises(StoreUnusable):
         prices["AAPL"]

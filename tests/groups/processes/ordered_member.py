@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 
 from rmqclient import App, ReceivedMessage
-from rmqclient.admin import open_store
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.store import open_store
 
 TOPIC, GROUP = "orders", "billing"
 

@@ -15,9 +15,9 @@ from collections import deque
 from pathlib import Path
 
 from rmqclient import App, Message, Producer, ReceivedMessage
-from rmqclient.admin import open_store
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.store import open_store
 from tests.groups.processes.member import end_with_parent
 
 TOPIC, GROUP = "questions", "answers"

@@ -1,0 +1,302 @@
+r"""Frames: what goes over a connection, in both directions. [RemotingCommand, RocketMQSerializable]
+
+======  ==============  =============================================================================
+offset  field           type
+======  ==============  =============================================================================
+0       total           i32: bytes that follow this field; with it at most 16 MiB
+4       serialization   i8: 0 JSON, 1 binary; the upper byte of an i32
+5       header length   i24: the lower three bytes of that i32
+8       header          JSON, or the binary header below
+..      body            the rest; none and an empty one are the same
+======  ==============  =============================================================================
+
+A header of JSON is one object: ``code``, ``language`` (a name), ``version``, ``opaque``, ``flag``, ``remark`` and
+``extFields``, an object of strings. A reader takes numbers and booleans for strings, because C++ and Node write them.
+It ignores other keys. The binary header:
+
+======  ==============  =============================================================================
+offset  field           type
+======  ==============  =============================================================================
+0       code            i16: larger codes, such as those of POP, need JSON
+2       language        i8
+3       version         i16
+5       opaque          i32
+9       flag            i32
+13      remark          i32 length and UTF-8; a length of 0 is no remark
+..      fields          i32 length in bytes, then pairs: i16 length and name, i32 length and value, both UTF-8
+======  ==============  =============================================================================
+
+All numbers are big-endian. Frames follow each other without padding. Several requests may be under way on one
+connection; ``opaque`` matches an answer with its request, in any order. A peer answers in the serialization that it
+likes, so a reader takes each frame as it says it is.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from enum import IntEnum
+from struct import Struct
+from typing import Any, Final
+
+import orjson
+
+from rmqclient.remoting.codes import VERSION, Language
+from rmqclient.remoting.errors import FrameError
+
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+"""The longest frame, its length field included; a longer one closes the connection. [frameMaxLength]"""
+
+RESPONSE: Final = 1
+"""Bit of ``flag``: the frame is an answer."""
+
+ONEWAY: Final = 2
+"""Bit of ``flag``: nobody waits for an answer. Only Java sets it."""
+
+_PREFIX: Final = Struct(">iI")
+_U32: Final = Struct(">I")
+_FIXED: Final = Struct(">hbhiii")  # up to the length of the remark
+_INT32: Final = range(-(2**31), 2**31)
+_I16: Final = Struct(">h")
+_I32: Final = Struct(">i")
+_HEADER_LENGTH: Final = 0xFFFFFF
+_TLS_HANDSHAKE: Final = 0x16
+_LANGUAGES: Final = {language.name: int(language) for language in Language if language is not Language.UNKNOWN}
+_NAMES: Final = {number: name for name, number in _LANGUAGES.items()}
+
+
+class Serialization(IntEnum):
+    """How the header of a frame is written. [SerializeType]"""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+@dataclass(slots=True)
+class Frame:
+    """A request or an answer.
+
+    ``code`` is a request code or a response code; ``fields`` the header's fields as they are on the wire; ``opaque``
+    the number that matches an answer with its request (i32, may be negative); ``remark`` a text for people.
+    """
+
+    code: int
+    fields: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    language: int = Language.PYTHON.value
+    version: int = VERSION
+    serialization: int = Serialization.JSON.value
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request."""
+        return bool(self.flag & RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether the sender of this request wants no answer."""
+        return bool(self.flag & ONEWAY)
+
+
+def encode(frame: Frame) -> bytes:
+    """Return the bytes of a frame.
+
+    Raises :class:`FrameError` if it is longer than 16 MiB, if a text is no UTF-8, or if the binary header has no room
+    for a number.
+    """
+    header = _json_header(frame) if frame.serialization == Serialization.JSON else _binary_header(frame)
+    total = 4 + len(header) + len(frame.body)
+    if total + 4 > MAX_FRAME_BYTES:
+        raise FrameError(
+            f"a frame of request or answer {frame.code} takes {total + 4:,} bytes, and peers take "
+            f"{MAX_FRAME_BYTES:,} at most: send a shorter body"
+        )
+    return _PREFIX.pack(total, frame.serialization << 24 | len(header)) + header + frame.body
+
+
+class FrameReader:
+    """Makes frames of the bytes of one connection, however these are split.
+
+    It keeps the bytes of one unfinished frame, at most 16 MiB of them.
+    """
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._wanted = 4
+        self.damage: FrameError | None = None
+        """Why the connection cannot be read any further; None as long as it can."""
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that ``data`` completes, in their order.
+
+        Raises :class:`FrameError` if what comes next is no frame. Complete frames before the damage are returned first:
+        then ``damage`` is set, and the next call raises it. Nothing can be read after that.
+        """
+        if self.damage is not None:
+            raise self.damage
+        if not self._rest:
+            frames, read = self._frames_of(data)
+            self._rest += data[read:]
+        else:
+            self._rest += data
+            if len(self._rest) < self._wanted:
+                return []
+            frames, read = self._frames_of(bytes(self._rest))
+            del self._rest[:read]
+        if self.damage is not None:
+            self._rest.clear()
+            if not frames:
+                raise self.damage
+        return frames
+
+    def _frames_of(self, data: bytes) -> tuple[list[Frame], int]:
+        """Return the complete frames at the start of ``data``, and how many bytes they take."""
+        frames: list[Frame] = []
+        at, end = 0, len(data)
+        try:
+            while True:
+                self._wanted = 4
+                if end - at < 4:
+                    break
+                self._wanted = 4 + _length_of(data, at)
+                if end - at < self._wanted:
+                    break
+                frames.append(_frame_of(data, at + 4, at + self._wanted))
+                at += self._wanted
+        except FrameError as error:
+            self.damage = error
+        return frames, at
+
+
+def _length_of(data: bytes, at: int) -> int:
+    """Return the length of the frame at ``at`` without its length field. Raises FrameError if no frame has it."""
+    (total,) = _I32.unpack_from(data, at)
+    if data[at] == _TLS_HANDSHAKE:
+        raise FrameError("the peer begins a TLS handshake where a frame is expected: only one side has TLS")
+    if not 4 <= total <= MAX_FRAME_BYTES - 4:
+        raise FrameError(
+            f"a frame of {total:,} bytes is announced (first bytes {data[at : at + 8]!r}): "
+            f"the length is from 4 to {MAX_FRAME_BYTES - 4:,}"
+        )
+    return int(total)
+
+
+def _frame_of(data: bytes, at: int, end: int) -> Frame:
+    """Return the frame whose header length stands at ``at`` and whose body ends at ``end``."""
+    (mark,) = _U32.unpack_from(data, at)
+    serialization, body = mark >> 24, at + 4 + (mark & _HEADER_LENGTH)
+    if body > end:
+        raise FrameError(f"a header of {body - at - 4:,} bytes does not fit into a frame of {end - at:,} bytes")
+    header = data[at + 4 : body]
+    if serialization == Serialization.JSON:
+        return _read_json(header, data[body:end])
+    if serialization == Serialization.ROCKETMQ:
+        return _read_binary(header, data[body:end])
+    raise FrameError(f"a header of the kind {serialization}: JSON (0) and ROCKETMQ (1) are known")
+
+
+def _json_header(frame: Frame) -> bytes:
+    header: dict[str, Any] = {"code": frame.code, "flag": frame.flag, "opaque": frame.opaque, "version": frame.version}
+    if name := _NAMES.get(frame.language):
+        header["language"] = name
+    if frame.fields:
+        header["extFields"] = frame.fields
+    if frame.remark:
+        header["remark"] = frame.remark
+    try:
+        return orjson.dumps(header)
+    except orjson.JSONEncodeError as error:
+        raise FrameError(f"the header of request or answer {frame.code} cannot be written: {error}") from error
+
+
+def _read_json(data: bytes, body: bytes) -> Frame:
+    try:
+        header = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise FrameError(f"a header that is no JSON ({error}): {data[:80]!r}") from error
+    if type(header) is not dict:
+        raise FrameError(f"a header that is no object of JSON: {data[:80]!r}")
+    fields = header.get("extFields") or {}
+    if type(fields) is not dict:
+        raise FrameError(f"extFields is no object of JSON: {fields!r:.80}")
+    for value in fields.values():
+        if type(value) is not str:
+            fields = {name: _text_of(value) for name, value in fields.items() if value is not None}
+            break
+    return Frame(
+        _number(header, "code", None),
+        fields,
+        body,
+        _number(header, "opaque", 0),
+        _number(header, "flag", 0),
+        _remark(header),
+        _language(header),
+        _number(header, "version", 0),
+    )
+
+
+def _number(header: dict[str, Any], name: str, default: int | None) -> int:
+    value = header.get(name, default)
+    if type(value) is not int or value not in _INT32:
+        raise FrameError(f"{name} of a header is {value!r:.80}: a number of 32 bits is expected")
+    return value
+
+
+def _remark(header: dict[str, Any]) -> str | None:
+    remark = header.get("remark")
+    return None if remark is None or remark == "" else _text_of(remark)
+
+
+def _language(header: dict[str, Any]) -> int:
+    name = header.get("language")
+    return _LANGUAGES.get(name, -1) if isinstance(name, str) else -1
+
+
+def _text_of(value: object) -> str:
+    """Return a value of JSON as Java's fastjson would turn it into a string."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _binary_header(frame: Frame) -> bytes:
+    try:
+        remark = (frame.remark or "").encode()
+        pairs = bytearray()
+        for name, value in frame.fields.items():
+            key, text = name.encode(), value.encode()
+            pairs += _I16.pack(len(key)) + key + _I32.pack(len(text)) + text
+        fixed = _FIXED.pack(frame.code, frame.language, frame.version, frame.opaque, frame.flag, len(remark))
+    except (struct.error, UnicodeEncodeError) as error:
+        raise FrameError(
+            f"the header of request or answer {frame.code} cannot be written in binary: {error}"
+        ) from error
+    return fixed + remark + _I32.pack(len(pairs)) + bytes(pairs)
+
+
+def _read_binary(data: bytes, body: bytes) -> Frame:
+    try:
+        code, language, version, opaque, flag, length = _FIXED.unpack_from(data)
+        remark, at = _binary_text(data, _FIXED.size, length)
+        (length,) = _I32.unpack_from(data, at)
+        fields, end = {}, at + 4 + length
+        at += 4
+        if length < 0 or end > len(data):
+            raise FrameError(f"fields of {length:,} bytes do not fit into a binary header of {len(data):,} bytes")
+        while at < end:
+            name, at = _binary_text(data, at + 2, *_I16.unpack_from(data, at))
+            fields[name], at = _binary_text(data, at + 4, *_I32.unpack_from(data, at))
+    except (struct.error, UnicodeDecodeError) as error:
+        raise FrameError(f"a binary header of {len(data):,} bytes cannot be read: {error}") from error
+    if at > end:
+        raise FrameError(f"the fields of a binary header end {at - end:,} bytes behind their length")
+    return Frame(code, fields, body, opaque, flag, remark or None, language, version, Serialization.ROCKETMQ.value)
+
+
+def _binary_text(data: bytes, at: int, length: int) -> tuple[str, int]:
+    """Return the text of ``length`` bytes at ``at``, and where it ends."""
+    end = at + length
+    if length < 0 or end > len(data):
+        raise FrameError(f"a text of {length:,} bytes does not fit into a binary header of {len(data):,} bytes")
+    return data[at:end].decode(), end

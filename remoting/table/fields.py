@@ -1,0 +1,173 @@
+"""Fields of a header: their notation, their types, and the way between a value and its text on the wire.
+
+A declaration such as ``"a=producerGroup! s, i=properties s, batch b"`` names each field with RocketMQ's name. ``a=`` is
+the short name that stands on the wire instead; ``!`` marks a field that the receiver needs; the letter is its type:
+
+======  ==========  ============  ====================================================================================
+letter  type        in Python     on the wire
+======  ==========  ============  ====================================================================================
+s       string      str           as it is
+i       int32       int           decimal digits
+l       int64       int           decimal digits
+b       boolean     bool          ``true`` or ``false``; a reader takes anything but ``true`` (in any case) for false
+======  ==========  ============  ====================================================================================
+
+A field of another type than string whose text is empty counts as absent: the binary header cannot tell the two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rmqclient.remoting.errors import HeaderError
+
+_INT32: Final = range(-(2**31), 2**31)
+_INT64: Final = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """A type of fields. ``write`` makes a text of a value, ``read`` a value of a text; both raise ValueError."""
+
+    letter: str
+    name: str
+    write: Callable[[Any], str]
+    read: Callable[[str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field: ``name`` is RocketMQ's long name, ``wire_name`` what stands on the wire."""
+
+    name: str
+    wire_name: str
+    type: FieldType
+    is_required: bool
+
+
+class Header:
+    """The fields of a request or of an answer, in the order of their declaration. ``owner`` names it in errors."""
+
+    def __init__(self, owner: str, declaration: str) -> None:
+        self.fields = fields_of(declaration)
+        self._owner = owner
+        self._writers = {field.name: (field.wire_name, field.type.write) for field in self.fields}
+        self._readers = {field.wire_name: (field.name, field.type) for field in self.fields}
+        self._required = {field.name for field in self.fields if field.is_required}
+        self._required_wire_names = {field.wire_name for field in self.fields if field.is_required}
+
+    def write(self, values: dict[str, Any], *, is_partial: bool = False) -> dict[str, str]:
+        """Return the texts of the given values, by their names on the wire. None stands for an absent field.
+
+        Raises :class:`HeaderError` for an unknown field, for a value of a wrong type and, unless ``is_partial``, for a
+        field that is required and absent.
+        """
+        texts: dict[str, str] = {}
+        writers = self._writers
+        name, value = "", None
+        try:
+            for name, value in values.items():
+                if value is not None:
+                    wire_name, write = writers[name]
+                    texts[wire_name] = write(value)
+        except KeyError:
+            raise HeaderError(f"{self._owner} has no field {name}: it has {self._names()}") from None
+        except ValueError as error:
+            raise HeaderError(f"{self._owner}: {name} is {value!r:.80}: {error}") from None
+        if not (is_partial or self._required_wire_names <= texts.keys()):
+            missing = self._required - {name for name, value in values.items() if value is not None}
+            raise HeaderError(f"{self._owner} needs {', '.join(sorted(missing))}")
+        return texts
+
+    def read(self, texts: dict[str, str]) -> dict[str, Any]:
+        """Return the values of the known fields, by their long names. Absent fields have no entry.
+
+        Raises :class:`HeaderError` for a text that is no value of its type, and for a missing required field.
+        """
+        values: dict[str, Any] = {}
+        readers = self._readers
+        name, text = "", ""
+        try:
+            for wire_name, text in texts.items():
+                reader = readers.get(wire_name)
+                if reader is not None and (text or reader[1] is STRING):
+                    name = reader[0]
+                    values[name] = reader[1].read(text)
+        except ValueError as error:
+            raise HeaderError(f"{self._owner}: {name} is {text!r:.80}: {error}") from None
+        if not self._required <= values.keys():
+            raise HeaderError(
+                f"{self._owner} needs {', '.join(sorted(self._required - values.keys()))}: it has {texts}"
+            )
+        return values
+
+    def _names(self) -> str:
+        return ", ".join(field.name for field in self.fields) or "none"
+
+
+def fields_of(declaration: str) -> tuple[Field, ...]:
+    """Return the fields that a declaration names."""
+    return tuple(_field_of(part) for part in declaration.split(",") if part.strip())
+
+
+def _field_of(part: str) -> Field:
+    name, letter = part.split()
+    wire_name, _, long_name = name.rpartition("=")
+    long_name, is_required = long_name.removesuffix("!"), long_name.endswith("!")
+    return Field(long_name, wire_name or long_name, TYPES[letter], is_required)
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a string is expected")  # noqa: TRY004 - the caller names the field
+    return str(value)
+
+
+def _int32(value: Any) -> str:
+    if not isinstance(value, int) or isinstance(value, bool) or value not in _INT32:
+        raise ValueError(f"a whole number from {_INT32[0]} to {_INT32[-1]} is expected")
+    return str(int(value))
+
+
+def _int64(value: Any) -> str:
+    if not isinstance(value, int) or isinstance(value, bool) or value not in _INT64:
+        raise ValueError(f"a whole number from {_INT64[0]} to {_INT64[-1]} is expected")
+    return str(int(value))
+
+
+def _boolean(value: Any) -> str:
+    if not isinstance(value, bool):
+        raise ValueError("True or False is expected")  # noqa: TRY004 - the caller names the field
+    return "true" if value else "false"
+
+
+def _read_int32(text: str) -> int:
+    value = int(text)
+    if value not in _INT32:
+        raise ValueError(f"a whole number from {_INT32[0]} to {_INT32[-1]} is expected")
+    return value
+
+
+def _read_int64(text: str) -> int:
+    value = int(text)
+    if value not in _INT64:
+        raise ValueError(f"a whole number from {_INT64[0]} to {_INT64[-1]} is expected")
+    return value
+
+
+def _read_boolean(text: str) -> bool:
+    return text.lower() == "true"
+
+
+STRING: Final = FieldType("s", "string", _string, str)
+TYPES: Final = {
+    kind.letter: kind
+    for kind in (
+        STRING,
+        FieldType("i", "int32", _int32, _read_int32),
+        FieldType("l", "int64", _int64, _read_int64),
+        FieldType("b", "boolean", _boolean, _read_boolean),
+    )
+}

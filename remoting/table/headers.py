@@ -1,0 +1,66 @@
+"""Requests and answers by the table: typed values in, frames out, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import HeaderError
+from rmqclient.remoting.frame import RESPONSE, Frame
+from rmqclient.remoting.table.declaration import Request
+from rmqclient.remoting.table.fields import Header
+from rmqclient.remoting.table.requests import REQUESTS
+
+
+def request(code: RequestCode, /, body: bytes = b"", **fields: object) -> Frame:
+    """Return a request. ``fields`` have RocketMQ's long names, and None stands for an absent field.
+
+    Raises :class:`HeaderError` that names the request, the field and the value, if a required field is absent, if the
+    request has no such field, or if a value has a wrong type.
+    """
+    return Frame(code.value, _declared(code).header.write(fields), body)
+
+
+def request_fields(frame: Frame) -> dict[str, Any]:
+    """Return the typed fields of a request by their long names; those that the table does not know are left out.
+
+    Raises :class:`HeaderError` for a missing required field, for a text that is no value of its type, and for a
+    request that the table does not know.
+    """
+    return _declared(frame.code).header.read(frame.fields)
+
+
+def response(
+    request: Frame, /, code: int = ResponseCode.SUCCESS, body: bytes = b"", remark: str | None = None, **fields: object
+) -> Frame:
+    """Return the answer to a request, in its serialization and with its ``opaque``.
+
+    Raises :class:`HeaderError` as :func:`request` does. Required fields may be absent unless the answer is a success.
+    """
+    known = REQUESTS.get(request.code)
+    header = known.answer if known is not None else Header(f"the answer to {request.code}", "")
+    return Frame(
+        int(code),
+        header.write(fields, is_partial=code != ResponseCode.SUCCESS),
+        body,
+        request.opaque,
+        RESPONSE,
+        remark,
+        serialization=request.serialization,
+    )
+
+
+def response_fields(code: RequestCode, frame: Frame) -> dict[str, Any]:
+    """Return the typed fields of the answer to a request ``code``, by their names.
+
+    Raises :class:`HeaderError` for a missing required field and for a text that is no value of its type. Only an
+    answer that means success has every required field.
+    """
+    return _declared(code).answer.read(frame.fields)
+
+
+def _declared(code: int) -> Request:
+    known = REQUESTS.get(code)
+    if known is None:
+        raise HeaderError(f"request {code} is not in the table of requests")
+    return known
