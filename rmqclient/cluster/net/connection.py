@@ -32,11 +32,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from rmqclient.cluster.net.dialing import Dial, dial
+from rmqclient.cluster.net.dialing import Dialed, Dialing
 from rmqclient.cluster.net.io_thread import IoThread
 from rmqclient.cluster.net.tls import TlsLayer
 from rmqclient.errors import (
-    BrokerUnreachable,
     ConnectionFull,
     ConnectionLost,
     QueueError,
@@ -104,7 +103,8 @@ class Connection:
         self._heard_at = -math.inf
         self._is_probing = False
         io.add_check(self._check)
-        dial(io, address, timeout_s, self._made)
+        self._dialing = Dialing(io, address, timeout_s, self._made)
+        self._dialing.start()
 
     @property
     def is_usable(self) -> bool:
@@ -156,6 +156,7 @@ class Connection:
 
     def leave_to_parent(self) -> None:
         """In a forked child: forget the socket, whose copy the I/O thread has closed."""
+        self._dialing.leave_to_parent()
         if self._socket is not None:
             self._socket.detach()
 
@@ -174,8 +175,8 @@ class Connection:
     def _queue(self, data: bytes) -> None:
         if self._unsent and self._unsent_bytes + len(data) > MOST_UNSENT_BYTES:
             raise ConnectionFull(
-                f"{self.address}: {self._unsent_bytes:,} bytes wait for it, and {MOST_UNSENT_BYTES:,} may: it reads too "
-                "slowly; send less at once, or later"
+                f"{self.address}: {self._unsent_bytes:,} bytes wait for it, and {MOST_UNSENT_BYTES:,} may: it reads "
+                "too slowly; send less at once, or later"
             )
         self._unsent.append(data)
         self._unsent_bytes += len(data)
@@ -214,16 +215,15 @@ class Connection:
     def _go_on_writing(self) -> None:
         if self._flush():
             self._watch()
-            self._write(b"")
+            if self.was_open:
+                self._write(b"")
 
     # --- events, on the I/O thread ----------------------------------------------------------------
 
-    def _made(self, made: Dial) -> None:
+    def _made(self, made: Dialed) -> None:
         """Take the socket of a finished dial, or the reason why there is none."""
         if isinstance(made, QueueError):
             self._end(made)
-        elif self._ended is not None:
-            made.close()
         else:
             self._socket = made
             if self._layer is None:
@@ -316,6 +316,7 @@ class Connection:
             self._ended = why
             self._unsent.clear()
         self._io.remove_check(self._check)
+        self._dialing.cancel()
         if self._socket is not None:
             self._io.forget(self._socket.fileno())
             self._socket.close()
@@ -371,7 +372,7 @@ class Connection:
     def _answer(self, waited: _Request, answer: Frame | QueueError) -> None:
         try:
             waited.done(answer)
-        except Exception:
+        except Exception:  # noqa: BLE001 - it is logged
             _log.exception("%s: the answer to request %s was not taken", self.address, _name(waited.code))
 
 

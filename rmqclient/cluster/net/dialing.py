@@ -10,7 +10,6 @@ import os
 import select
 import socket
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
@@ -18,24 +17,11 @@ from typing import Final, TypeAlias
 from rmqclient.cluster.net.io_thread import IoThread
 from rmqclient.errors import BrokerUnreachable, QueueError
 
-Dial: TypeAlias = socket.socket | QueueError
+Dialed: TypeAlias = socket.socket | QueueError
 """How a dial ends: with a connected, non-blocking socket, or with the reason why there is none."""
 
 _UNACKNOWLEDGED_MS: Final = 15_000  # after that the kernel ends a connection whose peer host acknowledges nothing
 _Place: TypeAlias = tuple[int, tuple[str, int]]  # family, and what connect() takes
-
-
-def dial(io: IoThread, address: str, timeout_s: float, done: Callable[[Dial], None]) -> None:
-    """Connect to ``host:port`` and call ``done`` on the I/O thread, once. For any thread."""
-    host, _, port = address.rpartition(":")
-    dialing = _Dialing(io, address, done, timeout_s)
-    numeric = _resolve(host.strip("[]"), int(port), socket.AI_NUMERICHOST)
-    if not isinstance(numeric, OSError):
-        io.run_soon(partial(dialing.begin, numeric))
-    else:
-        name = partial(_resolve_for, io, host, int(port), dialing)
-        threading.Thread(target=name, name=f"rmq-resolve-{host}", daemon=True).start()
-    io.run_later(timeout_s, dialing.time_out)
 
 
 def _resolve(host: str, port: int, flags: int = 0) -> list[_Place] | OSError:
@@ -46,7 +32,7 @@ def _resolve(host: str, port: int, flags: int = 0) -> list[_Place] | OSError:
     return [(family, place[:2]) for family, _, _, _, place in found]  # type: ignore[misc]
 
 
-def _resolve_for(io: IoThread, host: str, port: int, dialing: _Dialing) -> None:
+def _resolve_for(io: IoThread, host: str, port: int, dialing: Dialing) -> None:
     found = _resolve(host, port)
     if isinstance(found, OSError):
         io.run_soon(partial(dialing.fail, f"the name {host} is not known: {found}"))
@@ -54,25 +40,50 @@ def _resolve_for(io: IoThread, host: str, port: int, dialing: _Dialing) -> None:
         io.run_soon(partial(dialing.begin, found))
 
 
-class _Dialing:
-    """One dial; everything here runs on the I/O thread."""
+class Dialing:
+    """One dial of ``host:port``: ``done`` gets how it ends, once, on the I/O thread."""
 
-    def __init__(self, io: IoThread, address: str, done: Callable[[Dial], None], timeout_s: float) -> None:
+    def __init__(self, io: IoThread, address: str, timeout_s: float, done: Callable[[Dialed], None]) -> None:
         self._io = io
         self._address = address
-        self._done: Callable[[Dial], None] | None = done
+        self._done: Callable[[Dialed], None] | None = done
         self._timeout_s = timeout_s
         self._places: list[_Place] = []
         self._socket: socket.socket | None = None
 
+    def start(self) -> None:
+        """Begin. For any thread; everything else is for the I/O thread."""
+        host, _, port = self._address.rpartition(":")
+        host = host.strip("[]")
+        numeric = _resolve(host, int(port), socket.AI_NUMERICHOST)
+        if not isinstance(numeric, OSError):
+            self._io.run_soon(partial(self.begin, numeric))
+        else:
+            resolve = partial(_resolve_for, self._io, host, int(port), self)
+            threading.Thread(target=resolve, name=f"rmq-resolve-{host}", daemon=True).start()
+        self._io.run_later(self._timeout_s, self.time_out)
+
+    def cancel(self) -> None:
+        """Connect no more; ``done`` is not called."""
+        self._drop()
+        self._done = None
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: forget the socket, whose copy the I/O thread has closed."""
+        if self._socket is not None:
+            self._socket.detach()
+
     def begin(self, places: list[_Place]) -> None:
+        """Try these addresses, one after the other."""
         self._places = places
         self._next("it has no address")
 
     def time_out(self) -> None:
+        """Fail, unless the dial has ended."""
         self.fail(f"not connected in {self._timeout_s:g} s")
 
     def fail(self, why: str) -> None:
+        """End without a socket."""
         self._drop()
         self._finish(BrokerUnreachable(f"{self._address}: {why}"))
 
@@ -112,9 +123,7 @@ class _Dialing:
             self._socket.close()
             self._socket = None
 
-    def _finish(self, dial: Dial) -> None:
+    def _finish(self, dialed: Dialed) -> None:
         if self._done is not None:
             done, self._done = self._done, None
-            done(dial)
-        elif isinstance(dial, socket.socket):
-            dial.close()
+            done(dialed)

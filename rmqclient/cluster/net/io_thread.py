@@ -107,16 +107,19 @@ class IoThread:
         """In a forked child: close the copies of the descriptors, so that connections end with the parent."""
         global _shared
         _shared = None
-        for descriptor in (self._poll.fileno(), self._bell, *self._ready):
+        self._poll.close()
+        for descriptor in (self._bell, *self._ready):
             os.close(descriptor)
         self._ready.clear()
 
     def end(self) -> None:
         """End the thread; it closes what it waits with."""
-        self._ended = True
-        self._ring()
+        self.run_soon(self._stop)
         if not self.is_here:
             self._thread.join()
+
+    def _stop(self) -> None:
+        self._ended = True
 
     def _ring(self) -> None:
         if not self._rung and not self.is_here:
@@ -124,7 +127,7 @@ class IoThread:
             os.write(self._bell, _ONE)
 
     def _run(self) -> None:
-        while not self._ended:
+        while self._calls or not self._ended:
             for descriptor, events in self._poll.poll(self._sleep_s()):
                 if descriptor == self._bell:
                     os.read(self._bell, 8)
@@ -159,7 +162,7 @@ def _safely(call: Callable[..., float | None], *arguments: float) -> float | Non
     """Return what ``call`` returns; an exception of one connection must not end the thread of all of them."""
     try:
         return call(*arguments)
-    except Exception:
+    except Exception:  # noqa: BLE001 - it is logged
         _log.exception("the I/O thread goes on after an error in %r", call)
         return None
 

@@ -1,8 +1,8 @@
 """TLS: the layer between a connection's frames and its socket. [TlsHelper]
 
 RocketMQ's name servers and brokers take TLS and plain connections on one port, and tell them apart by the first byte.
-Its clients, with ``tls.test.mode.enable`` as it stands, take every certificate; so does this one without a CA file. With
-one, the certificate must be signed by it; the name of the host is checked only on demand, because certificates of
+Its clients, with ``tls.test.mode.enable`` as it stands, take every certificate; so does this one without a CA file.
+With one, the certificate must be signed by it; the name of the host is checked only on demand, because certificates of
 brokers rarely name the addresses that brokers register.
 """
 
