@@ -9,8 +9,11 @@ from rmqclient.backend.bells import ArrivalBell
 from rmqclient.backend.group_protocols import Members
 from rmqclient.backend.protocols import GroupQueue, Sender, Span
 from rmqclient.backend.pull_result import PullResult
+from rmqclient.backend.replies import Replies, ReplySender
+from rmqclient.backend.transactions import Transactions
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import ReceivedMessage
+from rmqclient.names import PRODUCER_GROUP
 from rmqclient.place import shown
 from rmqclient.store import MessageQueue, StoreConfig
 
@@ -61,8 +64,26 @@ class ClusterBackend:
         """Return up to ``limit`` messages of a topic that have a key, the newest first."""
         raise NotImplementedError
 
-    def sender(self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True) -> Sender:
+    def sender(
+        self,
+        make_topic: Callable[[str], list[MessageQueue]],
+        *,
+        prepare: bool = True,
+        group: str = PRODUCER_GROUP,
+    ) -> Sender:
         """Return what appends messages for one producer."""
+        raise NotImplementedError
+
+    def transactions(self, group: str, *, durable: bool) -> Transactions:
+        """Return what decides the transactions of a producer group."""
+        raise NotImplementedError
+
+    def replies(self) -> Replies:
+        """Return what takes the replies to the requests of one producer."""
+        raise NotImplementedError
+
+    def reply_sender(self) -> ReplySender:
+        """Return what sends replies."""
         raise NotImplementedError
 
     def members(self) -> Members:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqclient import Message, Producer, PullConsumer, PullStatus, Table, TransactionProducer
+from rmqclient import Message, Producer, PullConsumer, PullStatus, Table
 from rmqclient.admin import Admin
 from rmqclient.backend import Backend
 from rmqclient.consuming.reader import Reader
@@ -52,8 +52,6 @@ def test_a_user_who_is_given_a_backend_leaves_it_open(backend: Backend) -> None:
 def test_what_reads_the_files_of_a_store_says_that_it_needs_one(backend: Backend) -> None:
     with pytest.raises(ValueError, match="a table needs a store of this host"):
         Table(backend, "prices")
-    with pytest.raises(ValueError, match="a transaction producer needs a store of this host"):
-        TransactionProducer(backend, group="shop")
 
 
 @pytest.mark.parametrize("place", ["rmqclient://host:9876", "kafka://host"])
