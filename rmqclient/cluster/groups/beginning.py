@@ -55,7 +55,8 @@ def _has_begun(client: ClusterClient, group: str, queues: Iterable[MessageQueue]
 def _groups_of(client: ClusterClient, broker_name: str, topic: str) -> list[str]:
     """Return the groups that have an offset in a topic at a broker, or a member that subscribes to it."""
     answer = client.call(
-        client.routes.address(broker_name), request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=topic)
+        client.routes.address(broker_name),
+        request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=client.url.wrap(topic)),
     )
     found = fastjson.read(answer.body) if answer.body else {}
     groups = found.get("groupList") if isinstance(found, dict) else None
@@ -82,7 +83,7 @@ def _introduce(client: ClusterClient, group: str, queue: MessageQueue) -> None:
     wanted = request(
         RequestCode.PULL_MESSAGE,
         consumerGroup=group,
-        topic=queue.topic,
+        topic=client.url.wrap(queue.topic),
         queueId=queue.queue_id,
         queueOffset=0,
         maxMsgNums=1,

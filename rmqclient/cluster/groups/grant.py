@@ -78,7 +78,7 @@ class ClusterGrant:
         self._ahead: deque[ReceivedMessage] = deque()
         self._ahead_bytes = 0
         self._pulled_to = self.next_offset
-        self._unfinished: dict[int, None] = {}  # in the order of the queue: a taken offset is above all taken before
+        self._unfinished: dict[int, int] = {}  # messages at each offset that was taken, in the order of the queue
         self._armed: ClusterBell | None = None
         self._over = False
         self._renewed_at = boottime()
@@ -204,6 +204,7 @@ class ClusterGrant:
             if not self._ahead:
                 self.next_offset = next_offset
         self.max_offset = max(max_offset, next_offset)
+        self.has_unopened = self.has_unopened or any(message.unopened is not None for message in messages)
         bell = self._armed
         if messages and bell is not None:
             self._armed = None
@@ -237,7 +238,8 @@ class ClusterGrant:
         with self._lock:
             self._ahead_bytes -= sum([message.size for message in taken])
             for message in found:
-                self._unfinished[message.queue_offset] = None
+                offset = message.queue_offset
+                self._unfinished[offset] = self._unfinished.get(offset, 0) + 1
             self.next_offset = ahead[0].queue_offset if ahead else self._pulled_to
         if self._pulling is not None:
             self._pulling.go_on()
@@ -256,7 +258,7 @@ class ClusterGrant:
         if self._over:
             return False
         with self._lock:
-            self._unfinished.pop(message.queue_offset, None)
+            self._finish(message.queue_offset)
         if self._attempts is not None:
             self._attempts.rest()
         return True
@@ -271,7 +273,12 @@ class ClusterGrant:
             return False
         with self._lock:
             for offset in offsets:
-                self._unfinished.pop(offset, None)
+                self._finish(offset)
         if self._attempts is not None:
             self._attempts.rest()
         return True
+
+    def _finish(self, offset: int) -> None:
+        left = self._unfinished.pop(offset, 0) - 1
+        if left > 0:  # the other messages of a batch that was stored as one
+            self._unfinished = {offset: left, **self._unfinished}

@@ -38,8 +38,8 @@ class QueueLocks:
 
     def lock(self, queue: MessageQueue) -> bool:
         """Lock a queue, or renew its lock. False when another client has it. Raises as a request to its broker."""
-        answer = self._client.call(self._address(queue), self._request(self._client.client_id, [queue]), _TIMEOUT_S)
-        return queue in LockedQueues.decode(answer.body).queues
+        answer = self._client.call(self._address(queue), self._request([queue]), _TIMEOUT_S)
+        return queue in self._locked(answer)
 
     def renew(
         self, queues: Iterable[MessageQueue], done: Callable[[list[MessageQueue], set[MessageQueue]], None]
@@ -59,18 +59,25 @@ class QueueLocks:
     ) -> None:
         def answered(answer: Frame | QueueError) -> None:
             if not isinstance(answer, QueueError) and answer.code == 0:
-                done(asked, set(LockedQueues.decode(answer.body).queues))
+                done(asked, self._locked(answer))
 
-        wanted = self._request(self._client.client_id, asked)
-        self._client.submit(self._address(asked[0]), wanted, answered, _TIMEOUT_S)
+        self._client.submit(self._address(asked[0]), self._request(asked), answered, _TIMEOUT_S)
 
     def unlock(self, queue: MessageQueue, client_id: str | None = None) -> None:
         """Give the lock of a queue back; ``client_id`` names another client, which is dead. Raises as :meth:`lock`."""
-        body = LockRequest(self._group, client_id or self._client.client_id, (queue,)).encode()
+        body = LockRequest(self._group, client_id or self._client.client_id, (self._on_wire(queue),)).encode()
         self._client.call(self._address(queue), request(RequestCode.UNLOCK_BATCH_MQ, body), _TIMEOUT_S)
 
-    def _request(self, client_id: str, queues: list[MessageQueue]) -> Frame:
-        return request(RequestCode.LOCK_BATCH_MQ, LockRequest(self._group, client_id, tuple(queues)).encode())
+    def _request(self, queues: list[MessageQueue]) -> Frame:
+        wanted = tuple(self._on_wire(queue) for queue in queues)
+        return request(RequestCode.LOCK_BATCH_MQ, LockRequest(self._group, self._client.client_id, wanted).encode())
+
+    def _locked(self, answer: Frame) -> set[MessageQueue]:
+        found = LockedQueues.decode(answer.body).queues
+        return {queue._replace(topic=self._client.url.unwrap(queue.topic)) for queue in found}
+
+    def _on_wire(self, queue: MessageQueue) -> MessageQueue:
+        return queue._replace(topic=self._client.url.wrap(queue.topic))
 
     def _address(self, queue: MessageQueue) -> str:
         return self._client.routes.address(queue.broker_name)

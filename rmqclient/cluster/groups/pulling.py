@@ -35,7 +35,8 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_fields
-from rmqclient.store import MessageQueue, decode_records
+from rmqclient.store import MessageQueue
+from rmqclient.store.wire import decode_records
 
 BATCH: Final = 32
 """Most messages of one answer. [pullBatchSize]"""
@@ -96,7 +97,7 @@ class Pulling:
         self._queue = queue
         self._subscription = subscription
         self._taker = taker
-        self._address = client.routes.address(queue.broker_name)
+        self._address = client.routes.read_address(queue.broker_name)
         self._lock = threading.Lock()
         self._is_asking = False
         self._stopped = False
@@ -123,7 +124,7 @@ class Pulling:
     def _ask_again(self) -> None:
         """Ask after a pause, wherever the queue's master is now. Not on the I/O thread."""
         try:
-            self._address = self._client.routes.address(self._queue.broker_name)
+            self._address = self._client.routes.read_address(self._queue.broker_name)
         except QueueError as error:
             self._later(error)
         else:
@@ -134,7 +135,7 @@ class Pulling:
         return request(
             RequestCode.PULL_MESSAGE,
             consumerGroup=self._group,
-            topic=self._queue.topic,
+            topic=self._client.url.wrap(self._queue.topic),
             queueId=self._queue.queue_id,
             queueOffset=self.offset,
             maxMsgNums=BATCH,
@@ -167,9 +168,9 @@ class Pulling:
 
     def _take(self, answer: Frame) -> None:
         fields = response_fields(RequestCode.PULL_MESSAGE, answer)
-        messages = []
+        messages: list[ReceivedMessage] = []
         if answer.code == ResponseCode.SUCCESS:
-            messages = [each.as_delivered() for each in decode_records(answer.body, self._queue)]
+            messages = decode_records(answer.body, self._queue, delivered=True)
         before, self.offset = self.offset, fields["nextBeginOffset"]
         self._answered_well()
         self._follow(fields["suggestWhichBrokerId"])
@@ -192,10 +193,7 @@ class Pulling:
 
     def _follow(self, broker_id: int) -> None:
         """Ask the broker next that the last one names: a slave while the master is busy reading its disk."""
-        try:
-            self._address = self._client.routes.known_address(self._queue.broker_name, broker_id) or self._address
-        except QueueError as error:
-            _log.debug("broker %d of %s is not known: %s", broker_id, self._queue.broker_name, error)
+        self._address = self._client.routes.read_address(self._queue.broker_name, broker_id)
 
     def _end_of_pause(self) -> None:
         with self._lock:

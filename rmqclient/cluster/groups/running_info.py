@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable
 
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.membership import ClusterMembership
+from rmqclient.cluster.groups.progress.table import OffsetTable
 from rmqclient.cluster.groups.subscriptions import Subscriptions
 from rmqclient.errors import QueueError
 from rmqclient.remoting.bodies import fastjson
-from rmqclient.remoting.bodies.offsets import OffsetTable
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, request_fields, response

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -28,7 +27,9 @@ journal = Journal(Path(sys.argv[1]), "killed@host", [("billing", MessageQueue("o
 slot = journal.slot()
 slot.serve(0)
 first, last, attempt = (int(word) for word in sys.argv[2:])
-messages = [SimpleNamespace(queue_offset=at, delivery_attempt=attempt, reconsume_times=0) for at in range(first, last + 1)]
+messages = [
+    SimpleNamespace(queue_offset=at, delivery_attempt=attempt, reconsume_times=0) for at in range(first, last + 1)
+]
 slot.begin(messages[0]) if len(messages) == 1 else slot.begin_batch(messages)
 print("begun", flush=True)
 sys.stdin.read()
@@ -94,7 +95,7 @@ def test_a_dead_client_is_known_by_its_id_and_a_living_one_is_not_dead(directory
 def test_a_journal_that_is_closed_leaves_nothing(directory: Path, journal: Journal) -> None:
     journal.slot().serve(0)
     journal.close()
-    assert not os.listdir(directory)
+    assert not list(directory.iterdir())
 
 
 def test_a_thread_that_is_left_behind_keeps_its_entry(directory: Path) -> None:

@@ -27,7 +27,7 @@ class BrokerOffsets:
         wanted = request(
             RequestCode.UPDATE_CONSUMER_OFFSET,
             consumerGroup=self._group,
-            topic=queue.topic,
+            topic=self._client.url.wrap(queue.topic),
             queueId=queue.queue_id,
             commitOffset=offset,
         )
@@ -43,7 +43,12 @@ def committed_offset(client: ClusterClient, group: str, queue: MessageQueue) -> 
     A 4.9 broker answers 0 for a group without an offset, too, while the first message of the queue is in memory
     (ConsumerManageProcessor.queryConsumerOffset).
     """
-    wanted = request(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=group, topic=queue.topic, queueId=queue.queue_id)
+    wanted = request(
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        consumerGroup=group,
+        topic=client.url.wrap(queue.topic),
+        queueId=queue.queue_id,
+    )
     address = client.routes.address(queue.broker_name)
     answer = client.call(address, wanted, _TIMEOUT_S, also=(ResponseCode.QUERY_NOT_FOUND,))
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
@@ -53,6 +58,6 @@ def committed_offset(client: ClusterClient, group: str, queue: MessageQueue) -> 
 
 def oldest_offset(client: ClusterClient, queue: MessageQueue) -> int:
     """Return the queue offset of the oldest message."""
-    wanted = request(RequestCode.GET_MIN_OFFSET, topic=queue.topic, queueId=queue.queue_id)
+    wanted = request(RequestCode.GET_MIN_OFFSET, topic=client.url.wrap(queue.topic), queueId=queue.queue_id)
     answer = client.call(client.routes.address(queue.broker_name), wanted, _TIMEOUT_S)
     return int(response_fields(RequestCode.GET_MIN_OFFSET, answer)["offset"])

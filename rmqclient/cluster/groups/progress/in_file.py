@@ -18,8 +18,8 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from rmqclient.cluster.groups.progress.table import OffsetTable
 from rmqclient.errors import ClientIdInUse, StoreUnusable
-from rmqclient.remoting.bodies.offsets import OffsetTable
 from rmqclient.remoting.errors import BodyError
 from rmqclient.state_directory import state_directory
 from rmqclient.store import MessageQueue
