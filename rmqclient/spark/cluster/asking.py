@@ -51,11 +51,16 @@ class Asking:
         self._group = self._url.wrap(group)
 
     def topics(self) -> list[str]:
-        """Return the topics of the namespace, sorted; without a namespace, all topics."""
+        """Return the topics of the namespace, sorted; without a namespace, all topics.
+
+        Those that each broker makes for itself are left out: they are named after brokers and clusters.
+        """
         asked = request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         body = read(patiently(lambda: self._client.name_servers.call(asked)).body)
         assert isinstance(body, dict)
-        names = {self._url.unwrap(name): name for name in body.get("topicList") or ()}
+        cluster = patiently(self._client.routes.cluster)
+        own = {*cluster.brokers, *cluster.clusters, *(f"{name}_REPLY_TOPIC" for name in cluster.clusters)}
+        names = {self._url.unwrap(name): name for name in body.get("topicList") or () if name not in own}
         return sorted(shown for shown, name in names.items() if self._url.wrap(shown) == name)
 
     def queues(self, topic: str) -> list[MessageQueue]:
