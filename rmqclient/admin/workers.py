@@ -6,12 +6,10 @@ files of this host (:mod:`rmqclient.admin.worker_files`).
 
 from __future__ import annotations
 
-import urllib.parse
 from collections.abc import Sequence
 from typing import Protocol
 
 from rmqclient.admin.worker_files import WorkerFiles
-from rmqclient.state_directory import state_directory
 from rmqclient.store import WorkerState, WorkerStatus
 
 __all__ = ["WorkerSlot", "WorkerState", "WorkerStatus", "WorkerTable", "workers_of_cluster"]
@@ -54,7 +52,8 @@ class WorkerTable(Protocol):
 
 def workers_of_cluster(url: str) -> WorkerFiles:
     """Return the slots of this host for a cluster. Raises InvalidURL."""
-    from rmqclient.cluster.address.url import ClusterURL  # noqa: PLC0415 - a store needs nothing of a cluster
+    # A store needs nothing of a cluster.
+    from rmqclient.cluster.address.state_directory import cluster_directory  # noqa: PLC0415
+    from rmqclient.cluster.address.url import ClusterURL  # noqa: PLC0415
 
-    name = "+".join(sorted(ClusterURL.parse(url).name_servers))
-    return WorkerFiles(state_directory() / "workers" / urllib.parse.quote(name, safe="+:"))
+    return WorkerFiles(cluster_directory("workers", ClusterURL.parse(url).name_servers))

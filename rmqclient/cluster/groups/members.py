@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from rmqclient.cluster.address.state_directory import state_directory
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.bells import Bells, ClusterBell
@@ -36,7 +37,6 @@ from rmqclient.names import group_and_member
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request_fields
-from rmqclient.state_directory import state_directory
 from rmqclient.store import MemberInfo, MessageQueue
 
 COMMIT_EVERY_S = 5.0

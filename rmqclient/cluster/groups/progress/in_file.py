@@ -18,10 +18,10 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from rmqclient.cluster.address.state_directory import cluster_directory
 from rmqclient.cluster.groups.progress.table import OffsetTable
 from rmqclient.errors import ClientIdInUse, StoreUnusable
 from rmqclient.remoting.errors import BodyError
-from rmqclient.state_directory import state_directory
 from rmqclient.store import MessageQueue
 
 
@@ -86,9 +86,8 @@ class FileOffsets:
 
 def offsets_path(name_servers: tuple[str, ...], member: str, group: str) -> Path:
     """Return where a member keeps its offsets. The order of the name servers does not matter."""
-    cluster = "+".join(sorted(name_servers))
-    parts = [urllib.parse.quote(part, safe="+:") for part in (cluster, member, group)]
-    return state_directory().joinpath("broadcast", *parts, "offsets.json")
+    names = [urllib.parse.quote(name, safe="") for name in (member, group)]
+    return cluster_directory("broadcast", name_servers).joinpath(*names, "offsets.json")
 
 
 def _read(path: Path) -> dict[MessageQueue, int]:

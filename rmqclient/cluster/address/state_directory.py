@@ -7,6 +7,8 @@ workers. Nothing in it is needed to find a message again.
 from __future__ import annotations
 
 import os
+import urllib.parse
+from collections.abc import Sequence
 from pathlib import Path
 
 STATE_VARIABLE = "RMQ_STATE_DIR"
@@ -20,3 +22,8 @@ def state_directory() -> Path:
         return Path(named).expanduser().absolute()
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "rmqclient"
+
+
+def cluster_directory(kind: str, name_servers: Sequence[str]) -> Path:
+    """Return the directory of one kind of things of a cluster. The order of the name servers does not matter."""
+    return state_directory() / kind / urllib.parse.quote("+".join(sorted(name_servers)), safe="+:")
