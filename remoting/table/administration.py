@@ -138,6 +138,10 @@ BROKER: Final = (
         answer_body="sums and rates of a minute, an hour and a day",
         note="For example TOPIC_PUT_NUMS and a topic, or GROUP_GET_NUMS and topic@group. 1 if there are none.",
     ),
+    Request(RequestCode.GET_BROKER_HA_STATUS, _TO_BROKER, answer_body="state of the slaves", note="Since 5.0."),
+    Request(
+        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, _TO_BROKER, answer_body="limits on reading old data", note="Since 5.0."
+    ),
 )
 
 REQUESTS: Final = TOPICS_AND_GROUPS + CONSUMPTION + BROKER
