@@ -195,6 +195,21 @@ class SendResult:
     def is_duplicate(self) -> bool:
         """Whether ``send_once`` sent nothing, because the log had this message already."""
 
+    @property
+    def offset_message_id(self) -> str | None:
+        """Address of the broker and commit log offset, as RocketMQ's ``offsetMsgId``; None for a store."""
+
+def sent_result(
+    queue: MessageQueue,
+    queue_offset: int,
+    commit_log_offset: int,
+    commit_log_end: int,
+    message_id: str,
+    is_duplicate: bool = False,
+    offset_message_id: str | None = None,
+) -> SendResult:
+    """Return the result of a send that took place elsewhere."""
+
 def duplicate_of(message: ReceivedMessage, queue: MessageQueue) -> SendResult:
     """Return where a message stands, as the result of a send that found it there."""
 
@@ -878,6 +893,9 @@ class Columns:
     def rows(self) -> int:
         """Rows that :meth:`take` will return."""
 
+    def come_from(self, broker_name: bytes, topic: bytes | None) -> None:
+        """Set what the rows to come have as ``broker_name``, and as ``topic`` in place of the one in their records."""
+
     def take(self) -> tuple[int, dict[str, tuple[int, list[ColumnBuffer | None]]]]:
         """Return the number of rows and, by column, how many are null and the buffers; then begin a new batch.
 
@@ -906,6 +924,16 @@ class Collector:
     ) -> tuple[int, int]:
         """Add the messages of entries, read from the part of the log at ``base``; otherwise as :meth:`add_entries`."""
 
+    def add_pulled(
+        self, body: bytes, at: int, topic: bytes, queue_id: int, first: int, stop: int, is_dense: bool
+    ) -> tuple[int, int, int]:
+        """Add the messages of a broker's answer from byte ``at`` on, with queue offsets in ``range(first, stop)``.
+
+        Records stand one after the other, each with the commit log offset that it has in the broker. With ``is_dense``
+        it stops (GAP) at a record with another queue offset than the next one. Returns the byte where it ended, why,
+        and the next queue offset.
+        """
+
     def want(self, queues: list[tuple[bytes, int, int, int]]) -> None:
         """Set the queues for :meth:`add_log`: topic, queue id, first queue offset and end of each."""
 
@@ -922,3 +950,29 @@ class Collector:
         ``stop``, or at the end of the part or of the file. Then for GAP the number of the queue and the queue offset
         that was met, otherwise -1 and -1.
         """
+
+def pulled(
+    data: bytes, queue: MessageQueue | None, broker_name: str, delivered: bool, max_opened_body_bytes: int
+) -> tuple[list[ReceivedMessage], int, int]:
+    """See :func:`rmqclient.store.wire.decode_records`.
+
+    Returns the messages, where reading ended, and the number in ``layout.FOUND`` of what stands there; RECORD: at the
+    end.
+    """
+
+@final
+class MessageIds:
+    """Makes the ids of one process's messages.
+
+    ``month(ms)`` returns begin and end of the month of a time; ``unique_prefix`` is the first 10 bytes of every id.
+    """
+
+    def __init__(self, month: Callable[[int], tuple[int, int]], unique_prefix: bytes) -> None: ...
+    def next(self) -> str:
+        """Return a new id of 32 hexadecimal digits."""
+
+def encode_properties(message: Message, extra: MappingLike[str, str] | None = None) -> str:
+    """See :func:`rmqclient.store.wire.encode_properties`. No ``UNIQ_KEY`` is made here."""
+
+def encode_batch(messages: list[Message], extras: list[MappingLike[str, str]]) -> bytes:
+    """See :func:`rmqclient.store.wire.encode_batch`. No ``UNIQ_KEY`` is made here."""
