@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqclient.remoting.codes import ResponseCode
+from rmqclient.remoting.declarations.declaration import COMMON, Direction, Request
+from rmqclient.remoting.declarations.fields import TYPES, Field, fields_of
 from rmqclient.remoting.errors import ERRORS
-from rmqclient.remoting.table.declaration import COMMON, Direction, Request
-from rmqclient.remoting.table.fields import TYPES, Field, fields_of
 from rmqclient.remoting.table.requests import SECTIONS
 
 _TOP = """\
 # Requests of the protocol
 
-`python -m rmqclient.remoting.table` prints this page from the table in `remoting/table/`, from which headers are also
-written, read and checked. `remoting/frame.py` shows the bytes around them.
+`python -m rmqclient.remoting.table` prints this page from `remoting/declarations/`. Headers are written, read and
+checked by the same declarations. `remoting/frame.py` shows the bytes around them.
 
 `e`=`queueId`! i is a field with its short name, which then stands on the wire, its name, a mark, and the letter of its
 type. **!** marks a field that the receiver needs. The types are {letters}.

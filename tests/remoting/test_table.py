@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.declarations.fields import Header
 from rmqclient.remoting.errors import HeaderError
 from rmqclient.remoting.frame import Frame, FrameReader, Serialization, encode
 from rmqclient.remoting.table import request, request_fields, response, response_fields
-from rmqclient.remoting.table.fields import Header
 from rmqclient.remoting.table.requests import REQUESTS, SECTIONS
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
