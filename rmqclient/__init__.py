@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqclient.app import App
+    from rmqclient.backend.futures import SendFuture
     from rmqclient.backend.pull_result import PullResult, PullStatus
     from rmqclient.consumer_config import ConsumerConfig
     from rmqclient.consuming.pull_consumer import PullConsumer
@@ -88,6 +89,7 @@ __all__ = [
     "RequestFuture",
     "RetentionConfig",
     "RetryPolicy",
+    "SendFuture",
     "SendResult",
     "StoreConfig",
     "Suspend",
@@ -123,6 +125,7 @@ _HOMES = {
     "RequestFuture": "rmqclient.sending.request",
     "RetentionConfig": "rmqclient.store",
     "RetryPolicy": "rmqclient.failures.retry",
+    "SendFuture": "rmqclient.backend.futures",
     "SendResult": "rmqclient.message",
     "StoreConfig": "rmqclient.store",
     "Suspend": "rmqclient.delivery.suspension",

@@ -31,6 +31,7 @@ PUBLIC = {
     "RequestFuture",
     "RetentionConfig",
     "RetryPolicy",
+    "SendFuture",
     "SendResult",
     "StoreConfig",
     "Suspend",

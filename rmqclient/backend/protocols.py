@@ -3,6 +3,8 @@
 ===========================================  ============================================================
 :class:`Backend`                             topics, queues, reading, and the way to the others
 :class:`Sender`                              appends messages
+:mod:`rmqclient.backend.transactions`        decides about half messages
+:mod:`rmqclient.backend.replies`             brings replies to requesters
 :mod:`rmqclient.backend.group_protocols`     members of groups, and the queues that they are granted
 :mod:`rmqclient.backend.bells`               wake a thread when a group changes, or when messages arrive
 ===========================================  ============================================================
@@ -20,11 +22,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rmqclient.backend.bells import ArrivalBell, Bell
+from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.group_protocols import Members
 from rmqclient.backend.pull_result import PullResult
+from rmqclient.backend.replies import Replies, ReplySender
+from rmqclient.backend.transactions import Transactions
 from rmqclient.backend.updates import UpdateReader
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage, SendResult
+from rmqclient.names import PRODUCER_GROUP
 from rmqclient.store import MessageQueue, StoreConfig
 
 
@@ -58,6 +64,14 @@ class Sender(Protocol):
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> SendResult:
         """Append a message. ``due_ms`` is when it is delivered, in ms since 1970; 0 delivers it at once."""
+
+    def append_async(
+        self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
+    ) -> SendFuture:
+        """Append a message as :meth:`append` does, and never wait for a disk or a network.
+
+        The future ends when a send would return. Errors that are known at once are raised here.
+        """
 
     def append_batch(
         self, messages: Sequence[Message], sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
@@ -117,6 +131,9 @@ class Sender(Protocol):
 
     def buffer(self, limit_bytes: int) -> Buffer:
         """Return a buffer of this process, for at most so many bytes of messages."""
+
+    def close(self) -> None:
+        """Return when every :meth:`append_async` has ended. Closing twice does nothing."""
 
 
 class Span(NamedTuple):
@@ -209,12 +226,27 @@ class Backend(Protocol):
     def update_reader(self) -> UpdateReader:
         """Return what reads keys and values, many at a time, for one table."""
 
-    def sender(self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True) -> Sender:
-        """Return what appends messages for one producer.
+    def sender(
+        self,
+        make_topic: Callable[[str], list[MessageQueue]],
+        *,
+        prepare: bool = True,
+        group: str = PRODUCER_GROUP,
+    ) -> Sender:
+        """Return what appends messages for one producer of a group.
 
         ``make_topic`` returns the queues of a topic that the sender does not know yet. ``prepare=False`` does no work
         ahead of the sends: for a producer that sends little, or waits for a flush of each message.
         """
+
+    def transactions(self, group: str, *, durable: bool) -> Transactions:
+        """Return what decides the transactions of a producer group; with ``durable``, a decision waits for a flush."""
+
+    def replies(self) -> Replies:
+        """Return what takes the replies to the requests of one producer."""
+
+    def reply_sender(self) -> ReplySender:
+        """Return what sends replies."""
 
     def members(self) -> Members:
         """Return what takes part in groups, for one consumer."""

@@ -14,13 +14,16 @@ from pathlib import Path
 
 from rmqclient.backend.protocols import Backend, GroupQueue, Span
 from rmqclient.backend.pull_result import PullResult
+from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
 from rmqclient.codecs import encode_body
 from rmqclient.filters.tag import TagFilter
 from rmqclient.local.groups import LocalMembers
 from rmqclient.local.reader import read
 from rmqclient.local.sender import LocalSender
+from rmqclient.local.transactions import LocalTransactions
 from rmqclient.local.update_reader import LocalUpdateReader
 from rmqclient.message import ReceivedMessage
+from rmqclient.names import PRODUCER_GROUP
 from rmqclient.store import ArrivalBell, Bell, MessageQueue, MessageStore, StoreConfig, layout
 from rmqclient.store.errors import QueueError, QueueOwned
 from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
@@ -112,9 +115,28 @@ class LocalBackend:
         """Return what reads keys and values, many at a time, for one table."""
         return LocalUpdateReader(self.store)
 
-    def sender(self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True) -> LocalSender:
+    def sender(
+        self,
+        make_topic: Callable[[str], list[MessageQueue]],
+        *,
+        prepare: bool = True,
+        group: str = PRODUCER_GROUP,
+    ) -> LocalSender:
         """Return what appends messages for one producer; see :meth:`rmqclient.backend.protocols.Backend.sender`."""
+        del group  # a message does not say who sent it
         return LocalSender(self.store, self.store.appender(make_topic, encode_body, prepare=prepare))
+
+    def transactions(self, group: str, *, durable: bool) -> LocalTransactions:
+        """Return what decides the transactions of a producer group."""
+        return LocalTransactions(self.store, group, durable=durable)
+
+    def replies(self) -> TopicReplies:
+        """Return what takes the replies to the requests of one producer."""
+        return TopicReplies(self)
+
+    def reply_sender(self) -> TopicReplySender:
+        """Return what sends replies."""
+        return TopicReplySender(self)
 
     def members(self) -> LocalMembers:
         """Return what takes part in groups, for one consumer."""

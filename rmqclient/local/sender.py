@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from rmqclient.backend.futures import SendFuture
 from rmqclient.codecs import encoded
+from rmqclient.local.flushes import Flushes
 from rmqclient.message import Message, SendResult
-from rmqclient.store import Appender, MessageStore
+from rmqclient.store import Appender, Durability, MessageStore
 from rmqclient.store.append.write_buffer import WriteBuffer
 
 
@@ -23,6 +25,19 @@ class LocalSender:
         self.append_inner_batch = appender.append_inner_batch
         self.append_half = appender.append_half
         self.append_copy = appender.append_copy
+        self._is_sync = store.config.durability is Durability.SYNC
+        self._flushes = Flushes(store.flusher.wait_until_flushed)
+
+    def append_async(
+        self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
+    ) -> SendFuture:
+        """Append a message now; with SYNC durability, the future ends when the message is on the disk."""
+        future, result = SendFuture(), self.append(message, sharding_key, delay_level, due_ms)
+        if self._is_sync:
+            self._flushes.add(result, future)
+        else:
+            future.end(result)
+        return future
 
     def append_once(
         self,
@@ -58,3 +73,7 @@ class LocalSender:
     def buffer(self, limit_bytes: int) -> WriteBuffer:
         """Return a buffer of this process, for at most so many bytes of messages."""
         return WriteBuffer(self._appender, self._store.config, limit_bytes)
+
+    def close(self) -> None:
+        """Return when every :meth:`append_async` has ended. Closing twice does nothing."""
+        self._flushes.close()

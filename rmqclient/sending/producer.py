@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
+from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.protocols import Buffer, Sender
 from rmqclient.duration import Duration, to_seconds
 from rmqclient.message import Message, ReceivedMessage, SendResult
@@ -64,7 +65,7 @@ class Producer:
         self._is_sync = settings.durability is Durability.SYNC
         self._queue_count = settings.default_queue_count
         self._max_opened_body_bytes = settings.max_opened_body_bytes
-        self._sender: Sender = self._backend.sender(self._make_topic, prepare=not self._is_sync)
+        self._sender: Sender = self._backend.sender(self._make_topic, prepare=not self._is_sync, group=self.group)
         if compressor is not None:
             self._sender = CompressingSender(self._sender, compressor, self._backend.config.max_body_bytes)
         self._buffer: Buffer | None = self._sender.buffer(write_buffer_bytes) if write_buffer_bytes else None
@@ -109,6 +110,28 @@ class Producer:
         if self._is_sync:
             self._sender.wait_until_flushed(result.commit_log_end)
         return result
+
+    def send_async(
+        self,
+        message: Message,
+        sharding_key: str | None = None,
+        *,
+        delay_level: int = 0,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+    ) -> SendFuture:
+        """Send one message without waiting for a disk or a network; return a future, which can also be awaited.
+
+        The future ends when :meth:`send` would return, with the same result or error: ``await producer.send_async(m)``
+        lets an event loop go on meanwhile. Messages that one thread sends with one ``sharding_key`` are stored in the
+        order of the calls as long as none fails. In a store of this host the message is stored when this returns, and
+        only SYNC durability leaves something to wait for. Every message that is under way is kept in memory.
+
+        Cancelling the future does not take the message back. Errors that are known at once are raised here; otherwise
+        raises as :meth:`send`.
+        """
+        due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
+        return self._sender.append_async(message, sharding_key, delay_level, due)
 
     def send_once(
         self,
@@ -259,7 +282,7 @@ class Producer:
         return self._backend.create_topic(check_topic(topic), check_queue_count(queue_count), cleanup_policy)
 
     def close(self) -> None:
-        """Store the messages of the write buffer and leave the store. Closing twice does nothing.
+        """Store the messages of the write buffer, wait for :meth:`send_async`, and leave. Closing twice does nothing.
 
         If the buffer cannot be stored now but may be later (StoreFull, StoreBusy), this raises and the producer stays
         open: call it again.
@@ -269,7 +292,8 @@ class Producer:
                 self._buffer.close()
         finally:
             if self._buffer is None or self._buffer.is_closed:
-                self._sender = CLOSED
+                sender, self._sender = self._sender, CLOSED
+                sender.close()
                 self._requester.close()
                 self._backend.close()
 

@@ -13,30 +13,21 @@ property             request  reply
 ``MSG_TYPE``                  yes    ``reply``
 ===================  =======  =====  ==================================================================================
 
-A broker pushes a reply to its client. Here each requester follows the reply topic. The sharding key of a reply is its
-``REPLY_TO_CLIENT``, so that client id chooses the queue. The client id is also the tag of the reply, so a requester
-skips the replies to other requesters by their consume queue entries alone.
+How a reply travels, a backend knows: :mod:`rmqclient.backend.replies`.
 """
 
 from __future__ import annotations
 
 import inspect
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 from rmqclient.backend import Backend
-from rmqclient.backend.protocols import Sender
 from rmqclient.handler import Handler
 from rmqclient.message import Message, ReceivedMessage
-from rmqclient.names import check_topic
-from rmqclient.store import MessageQueue, java_hash
-from rmqclient.store.errors import MessageRejected, UnknownTopic
-from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX, cluster_name
-
-REPLY_QUEUES = 16
-"""Queues of a reply topic that is made here; a broker makes one. A reply wakes only the requesters of its queue."""
+from rmqclient.store.errors import MessageRejected
+from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
 
 _PROPERTIES = (b"CORRELATION_ID", b"REPLY_TO_CLIENT", b"TTL", b"CLUSTER")
 
@@ -76,30 +67,11 @@ def seconds_left(request: ReceivedMessage) -> float:
     return (request.born_timestamp + int(envelope.ttl_ms)) / 1000 - time.time()
 
 
-def reply_queues(backend: Backend, topic: str) -> list[MessageQueue]:
-    """Return the queues of a reply topic, which is made if it is missing. Raises InvalidName, TableFull."""
-    try:
-        return backend.queues(topic)
-    except UnknownTopic:
-        return backend.create_topic(check_topic(topic), REPLY_QUEUES)
-
-
-def reply_queue(backend: Backend, client_id: str) -> MessageQueue:
-    """Return the queue of the replies to a client, chosen by the hash of its id."""
-    queues = reply_queues(backend, cluster_name(backend.topics()) + REPLY_SUFFIX)
-    return queues[abs(java_hash(client_id)) % len(queues)]
-
-
 class Replier:
-    """Sends replies for one process; safe for its threads.
-
-    A reply does not wait for a flush: a power cut that takes the reply takes the requester, too.
-    """
+    """Sends replies for one process; safe for its threads."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._sender: Sender | None = None
-        self._making = threading.Lock()
+        self._sender = backend.reply_sender()
 
     def send(self, request: ReceivedMessage, body: object) -> None:
         """Send the reply to a request. Raises MessageRejected if ``request`` is not a request, and as a send."""
@@ -109,7 +81,7 @@ class Replier:
                 f"message {request.message_id} of topic {request.topic!r} is not a request, so it has no reply: it "
                 "lacks one of CORRELATION_ID, REPLY_TO_CLIENT and CLUSTER"
             )
-        self._send(envelope, body)
+        self._send(envelope, body, request)
 
     def answering(self, handler: Handler, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a caller that also sends the returned value as the reply; ``call`` calls the handler's function."""
@@ -124,14 +96,7 @@ class Replier:
     def _answer(self, message: ReceivedMessage, body: object) -> None:
         envelope = Envelope.of(message)
         if envelope is not None:
-            self._send(envelope, body)
+            self._send(envelope, body, message)
 
-    def _send(self, envelope: Envelope, body: object) -> None:
-        self._backend.check_usable()
-        with self._making:
-            if self._sender is None:
-                self._sender = self._backend.sender(self._make_topic, prepare=False)
-        self._sender.append(envelope.reply(body), envelope.client_id)
-
-    def _make_topic(self, topic: str) -> list[MessageQueue]:
-        return reply_queues(self._backend, topic)
+    def _send(self, envelope: Envelope, body: object, request: ReceivedMessage) -> None:
+        self._sender.send(envelope.reply(body), envelope.client_id, request)

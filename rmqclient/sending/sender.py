@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NoReturn
 
+from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.protocols import Sender
 from rmqclient.message import Message, SendResult
 from rmqclient.sending.compressor import Compressor
@@ -38,6 +39,7 @@ class CompressingSender:
         self.cancel = sender.cancel
         self.wait_until_flushed = sender.wait_until_flushed
         self.buffer = sender.buffer
+        self.close = sender.close
 
     def encoded(self, message: Message) -> Message:
         """Return a message with the body that is stored. Raises MessageRejected."""
@@ -48,6 +50,12 @@ class CompressingSender:
     ) -> SendResult:
         """Append a message."""
         return self._sender.append(self.encoded(message), sharding_key, delay_level, due_ms)
+
+    def append_async(
+        self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
+    ) -> SendFuture:
+        """Append a message without waiting."""
+        return self._sender.append_async(self.encoded(message), sharding_key, delay_level, due_ms)
 
     def append_batch(
         self, messages: Sequence[Message], sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
@@ -81,7 +89,10 @@ class RefusingSender:
         self._why = why
         self.check_usable = self.encoded = self.cancel = self.wait_until_flushed = self.buffer = self._refuse
         self.append = self.append_batch = self.append_inner_batch = self.append_once = self._refuse
-        self.append_half = self.append_copy = self._refuse
+        self.append_half = self.append_copy = self.append_async = self._refuse
+
+    def close(self) -> None:
+        """Do nothing: this is closed."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise StoreClosed(self._why)

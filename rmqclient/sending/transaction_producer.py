@@ -6,50 +6,30 @@
         ...                                                       # the work
                                                                   # the end commits, an exception rolls back
 
-A producer that dies in the block leaves an undecided transaction. The store asks about it, as RocketMQ's broker does:
-it stores the half message again with its number of checks increased (:mod:`rmqclient.store.waiting.transaction`), and
-wakes the producers. A producer with a ``check`` is a member of its group in the half topic. Each member looks at its
-share of the half messages that were stored again: those whose queue offset, modulo the number of living members, is the
-member's position. So if the first producer died, another one is asked. If that one dies with the question, the next
-round asks again.
+A producer that dies in the block leaves an undecided transaction. The place that keeps the message asks about it: one
+of the producers of the group that have a ``check`` (:mod:`rmqclient.backend.transactions`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import logging
 import math
-import os
-import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from rmqclient.duration import Duration, in_seconds
 from rmqclient.errors import HandlerError
-from rmqclient.local.backend import store_of
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.opening import Place
 from rmqclient.sending.compressor import OVER_BYTES
 from rmqclient.sending.producer import Producer
-from rmqclient.store import (
-    HALF_TOPIC,
-    Member,
-    MessageStore,
-    StoreConfig,
-    check_client_id,
-    default_client_id,
-)
+from rmqclient.store import StoreConfig, check_client_id
 from rmqclient.store.bodies import Compression
 from rmqclient.store.errors import QueueError, TransactionDecided
-from rmqclient.store.waiting.half_messages import checks_of, group_of
 
 _log = logging.getLogger(__name__)
-
-_BEAT_S = 0.25
-_ASKED_AT_ONCE = 256
-"""Half messages in memory."""
 
 
 class Decision(enum.Enum):
@@ -113,7 +93,7 @@ class Transaction:
         sent = None
         if self._ended is not decision:
             try:
-                sent = self._producer.decide(self._half.commit_log_offset, decision)
+                sent = self._producer.decide(self._half, decision)
             except TransactionDecided as error:
                 self._ended = Decision.COMMIT if error.committed else Decision.ROLLBACK
                 if self._ended is not decision:
@@ -174,11 +154,11 @@ class TransactionProducer(Producer):
             compression_level=compression_level,
         )
         self._execute = execute
-        self._checker = None
+        self._check = check
         try:
-            self._store = store_of(self._backend, "a transaction producer")
+            self._transactions = self._backend.transactions(group, durable=self._is_sync)
             if check is not None:
-                self._checker = _Checker(self, self._store, check, client_id or default_client_id())
+                self._transactions.answer(self._ask, client_id)
         except BaseException:
             super().close()
             raise
@@ -227,100 +207,28 @@ class TransactionProducer(Producer):
             begun.rollback()
         return TransactionResult(decision, begun.message_id, sent)
 
-    def decide(self, half_offset: int, decision: Decision) -> SendResult | None:
-        """Commit or roll back the half message at an offset of the commit log.
+    def decide(self, half: SendResult, decision: Decision) -> SendResult | None:
+        """Commit or roll back a half message.
 
         Returns where the committed message stands, None after a rollback. Raises TransactionDecided, MessageExpired,
         and what a send raises.
         """
-        self._store.check_usable()
-        commit = decision is Decision.COMMIT
-        result = self._store.transactions.decide(self._store.read(half_offset), commit=commit)
-        if self._is_sync:
-            self._sender.wait_until_flushed(result.commit_log_end)
-        return result if commit else None
+        return self._transactions.decide(half, commit=decision is Decision.COMMIT)
 
     def close(self) -> None:
         """End the checks, then leave the store. Closing twice does nothing."""
-        if self._checker is not None:
-            self._checker.close()
+        self._transactions.close()
         super().close()
 
-
-class _Checker:
-    """Calls ``check`` for the group's undecided transactions, in a thread of its own."""
-
-    def __init__(self, producer: TransactionProducer, store: MessageStore, check: Check, client_id: str) -> None:
-        self._producer = producer
-        self._store = store
-        self._check = check
-        self._group = producer.group
-        self._pid = os.getpid()
-        self._table = store.members()
-        self._member: Member = self._table.join(self._group, HALF_TOPIC, client_id, "transactions")
-        self._bell = self._table.bell
-        self._next = 0
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rmq-check", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the thread; returns when no check runs."""
-        if self._closed.is_set() or os.getpid() != self._pid:
-            return
-        self._closed.set()
-        self._bell.ring()
-        self._thread.join()
-        self._member.leave()
-
-    def _run(self) -> None:
-        while not self._closed.is_set():
-            heard = self._bell.heard()
-            self._member.beat()
-            try:
-                self._table.watch(self._member.slot)
-                self._answer()
-            except (QueueError, OSError) as error:
-                _log.error("producer group %r cannot be asked about its transactions now: %s", self._group, error)
-            if not self._closed.is_set():
-                self._bell.wait(heard, _BEAT_S)
-
-    def _answer(self) -> None:
-        """Check this member's share of the half messages that were stored again since the last time."""
-        end = self._store.transactions.end
-        while self._next < end:
-            found = self._store.transactions.pending(self._next, _ASKED_AT_ONCE)
-            self._answer_for(found)
-            if self._closed.is_set():
-                return
-            if len(found) < _ASKED_AT_ONCE:
-                self._next = max(self._next, end)
-
-    def _answer_for(self, halves: list[ReceivedMessage]) -> None:
-        for half in halves:
-            if self._closed.is_set():
-                return
-            if group_of(half) == self._group and checks_of(half) > 0 and self._is_mine(half.queue_offset):
-                self._member.beat()
-                self._ask(half)
-            self._next = half.queue_offset + 1
-
-    def _is_mine(self, half_offset: int) -> bool:
-        members = sorted(
-            (each.client_id, each.slot)
-            for each in self._table.all()
-            if (each.group, each.topic) == (self._group, HALF_TOPIC)
-        )
-        return members[half_offset % len(members)][1] == self._member.slot if members else True
-
-    def _ask(self, half: ReceivedMessage) -> None:
+    def _ask(self, half: ReceivedMessage) -> bool | None:
+        """Return what ``check`` says of an undecided half message. Never raises an Exception."""
+        assert self._check is not None
         try:
-            decision = self._check(half.as_delivered().limited_to(self._store.config.max_opened_body_bytes))
+            decision = self._check(half)
         except Exception:  # noqa: BLE001 - it is the application's
-            _log.exception("check of producer group %r failed for message %s", self._group, half.message_id)
-            return
-        if decision in (Decision.COMMIT, Decision.ROLLBACK):
-            with contextlib.suppress(TransactionDecided):  # its own producer has just decided it
-                self._producer.decide(half.commit_log_offset, decision)
-        elif decision is not Decision.UNKNOWN:
-            _log.error("check of producer group %r returned %r: return a Decision", self._group, decision)
+            _log.exception("check of producer group %r failed for message %s", self.group, half.message_id)
+            return None
+        if isinstance(decision, Decision):
+            return None if decision is Decision.UNKNOWN else decision is Decision.COMMIT
+        _log.error("check of producer group %r returned %r: return a Decision", self.group, decision)
+        return None

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from rmqclient.backend.bells import Bell
+from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.protocols import GroupQueue, Span
 from rmqclient.backend.pull_result import PullResult, PullStatus
+from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
 from rmqclient.backend.updates import MessageUpdates
 from rmqclient.codecs import encoded
 from rmqclient.errors import OffsetOutOfRange, QueueOwned, StoreBusy, StoreClosed
@@ -103,9 +105,20 @@ class InMemoryBackend:
             reads_in_order=True,
         )
 
-    def sender(self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True) -> MemorySender:
-        del prepare
+    def sender(
+        self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True, group: str = ""
+    ) -> MemorySender:
+        del prepare, group
         return MemorySender(self, self._log, make_topic)
+
+    def transactions(self, group: str, *, durable: bool) -> NoReturn:
+        raise NotImplementedError("only a store has transactions")
+
+    def replies(self) -> TopicReplies:
+        return TopicReplies(self)
+
+    def reply_sender(self) -> TopicReplySender:
+        return TopicReplySender(self)
 
     def members(self) -> MemoryMembers:
         return MemoryMembers(self._groups)
@@ -207,6 +220,13 @@ class MemorySender:
         record = record_of(message, queue, sharding_key)
         return self._append_or_wait(record, delay_level, due_ms)
 
+    def append_async(
+        self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
+    ) -> SendFuture:
+        future = SendFuture()
+        future.end(self.append(message, sharding_key, delay_level, due_ms))
+        return future
+
     def append_batch(
         self, messages: Sequence[Message], sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> list[SendResult]:
@@ -258,6 +278,9 @@ class MemorySender:
 
     def buffer(self, limit_bytes: int) -> NoReturn:
         raise NotImplementedError("only a store has write buffers")
+
+    def close(self) -> None:
+        pass
 
     def _append_or_wait(self, record: ReferenceRecord, delay_level: int, due_ms: int) -> SendResult:
         delay_s = DELAY_SECONDS[delay_level - 1] if delay_level else (due_ms - now_ms()) / 1000 if due_ms else 0.0

@@ -16,7 +16,6 @@ from rmqclient import (
     Relay,
     RetryPolicy,
     Table,
-    TransactionProducer,
 )
 from rmqclient.admin import Admin
 from rmqclient.backend import Backend
@@ -66,17 +65,11 @@ def test_a_user_who_is_given_a_backend_leaves_it_open(backend: Backend) -> None:
         producer.send(Message("orders", b""))
 
 
-def test_a_transaction_producer_says_that_it_needs_a_store(backend: Backend) -> None:
-    with pytest.raises(ValueError, match="a transaction producer needs a store of this host"):
-        TransactionProducer(backend, group="shop")
-
-
 def test_a_table_follows_a_topic_from_before_it_is_made(backend: Backend) -> None:
     with Table(backend, "prices") as prices, Producer(backend) as producer:
         assert dict(prices) == {}
-        for value in (b"1", b"2"):
-            sent = producer.send(Message("prices", value, keys=["AAPL"]))
-        prices.wait_for(sent, 10)
+        producer.send(Message("prices", b"1", keys=["AAPL"]))
+        prices.wait_for(producer.send(Message("prices", b"2", keys=["AAPL"])), 10)
         assert dict(prices) == {"AAPL": b"2"}
         prices.wait_for(producer.send(Message("prices", b"", keys=["AAPL"])), 10)
         assert dict(prices) == {}

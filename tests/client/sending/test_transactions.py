@@ -24,6 +24,7 @@ from rmqclient import (
 )
 from rmqclient.admin import Admin
 from rmqclient.errors import HandlerError, InvalidName, StoreClosed, TransactionDecided
+from rmqclient.local.backend import store_of
 from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, MessageQueue, MessageStore, open_store
 from rmqclient.store.config import TransactionConfig
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
@@ -110,7 +111,7 @@ def test_a_transaction_that_was_decided_elsewhere_says_so(quiet: MessageStore) -
 def test_with_sync_durability_half_message_and_decision_are_on_the_disk(tmp_path: Path) -> None:
     config = StoreConfig(durability=Durability.SYNC)
     with TransactionProducer(tmp_path, group="shop", config=config) as producer:
-        store = producer._store
+        store = store_of(producer._backend, "a test")
         with producer.transaction(Message("orders", b"a")) as tx:
             assert store.state.flushed_to == store.state.published_to
         assert tx.decision is Decision.COMMIT

@@ -22,6 +22,7 @@ from rmqclient.store import MessageQueue
 from rmqclient.store.inspect.view import LocalView, LogPart
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
+from tests.support.sweeps import share_of
 from tests.support.written import appending, copy_with_runtime_file, written_store
 from tests.unit.spark.read_rows import (
     FULL,
@@ -40,7 +41,7 @@ from tests.unit.spark.read_rows import (
     rows_of,
 )
 
-SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=share_of(40))
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from rmqclient.spark.reading.read_options import ReadOptions, parse
 from rmqclient.store import Message, MessageQueue, open_store
 from rmqclient.store.inspect.view import LocalView, entry_at
 from tests.support.oracle import reference
+from tests.support.sweeps import share_of
 from tests.support.written import SMALL, appender_of, fill, forget_oldest, overwrite, written_store
 
 ORDERS, PAYMENTS_0, PAYMENTS_1 = MessageQueue("orders", 0), MessageQueue("payments", 0), MessageQueue("payments", 1)
@@ -80,7 +81,7 @@ def read_by(split: Split, where: Where) -> list[tuple[MessageQueue, int]]:
     return [message for message in messages if start <= where[message] < stop]
 
 
-@settings(max_examples=50)
+@settings(max_examples=share_of(50))
 @given(st.data())
 def test_every_wanted_message_is_in_one_task(view: LocalView, where: Where, data: st.DataObject) -> None:
     wanted = data.draw(wanted_ranges(view))
@@ -89,7 +90,7 @@ def test_every_wanted_message_is_in_one_task(view: LocalView, where: Where, data
     assert sorted(found) == sorted((queue, offset) for queue, offsets in wanted.items() for offset in offsets)
 
 
-@settings(max_examples=50)
+@settings(max_examples=share_of(50))
 @given(st.data())
 def test_the_log_is_cut_where_records_begin_and_without_a_gap(
     view: LocalView, where: Where, data: st.DataObject
@@ -105,7 +106,7 @@ def test_the_log_is_cut_where_records_begin_and_without_a_gap(
     assert ranges[-1][1] == last.commit_log_offset + last.size, "and no further than is wanted"
 
 
-@settings(max_examples=50)
+@settings(max_examples=share_of(50))
 @given(st.data())
 def test_a_task_has_no_more_messages_and_about_no_more_bytes_than_allowed(view: LocalView, data: st.DataObject) -> None:
     wanted = data.draw(wanted_ranges(view))

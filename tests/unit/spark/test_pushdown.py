@@ -35,6 +35,7 @@ from rmqclient.store import MessageQueue
 from rmqclient.store.inspect.view import LocalView
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
+from tests.support.sweeps import share_of
 
 MINUTE_MS = 60_000
 BEGIN_MS = 1_700_000_000_000
@@ -156,7 +157,7 @@ def what_is_read(pushed: Pushed, view: LocalView, rows: list[Row], expression: s
     ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=share_of(300))
 @given(given_=st.lists(filters(), max_size=5))
 @example([EqualTo(("tags",), "Aa"), EqualTo(("tags",), "BB")])
 @example([In(("tags",), (None,))])

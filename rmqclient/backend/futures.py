@@ -1,0 +1,45 @@
+"""Futures: results that come later, for threads and for event loops."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from rmqclient.message import SendResult
+
+_log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class AwaitableFuture(Future[Result]):
+    """A future of :mod:`concurrent.futures` that can also be awaited."""
+
+    def __await__(self) -> Generator[Any, None, Result]:
+        """Wait for it in an event loop; a future that is done does not suspend its task."""
+        if self.done():
+            return self.result()
+        import asyncio  # noqa: PLC0415 - takes long to import, and few need it
+
+        return (yield from asyncio.wrap_future(self).__await__())
+
+    def end(self, outcome: Result | Exception) -> None:
+        """Give the future its result or its exception, unless it was cancelled. Never raises."""
+        try:
+            if not self.set_running_or_notify_cancel():
+                return
+            if isinstance(outcome, Exception):
+                self.set_exception(outcome)
+            else:
+                self.set_result(outcome)
+        except BaseException:  # noqa: BLE001 - SystemExit of a callback would end the thread that all others wait on
+            _log.exception("a callback of a future failed")
+
+
+class SendFuture(AwaitableFuture[SendResult]):
+    """Where a sent message stands, once it is known: the result of :meth:`rmqclient.Producer.send_async`.
+
+    Cancelling it does not take the message back. Its callbacks run in the thread that ends it, so they should be quick.
+    """

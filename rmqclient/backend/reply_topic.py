@@ -1,0 +1,119 @@
+"""Reply topic: replies that are stored like other messages, and found by those who follow their queue.
+
+A broker pushes a reply to its client. Here each requester follows the reply topic. The sharding key of a reply is its
+``REPLY_TO_CLIENT``, so that client id chooses the queue. The client id is also the tag of the reply, so a requester
+skips the replies to other requesters by their consume queue entries alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from rmqclient.backend.bells import ArrivalBell, Bell
+from rmqclient.backend.protocols import Backend, Sender
+from rmqclient.backend.pull_result import PullStatus
+from rmqclient.filters.tag import TagFilter
+from rmqclient.message import Message, ReceivedMessage
+from rmqclient.names import check_topic
+from rmqclient.store import MessageQueue, default_client_id, java_hash
+from rmqclient.store.errors import UnknownTopic
+from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX, cluster_name
+
+REPLY_QUEUES = 16
+"""Queues of a reply topic that is made here; a broker makes one. A reply wakes only the requesters of its queue."""
+
+_LOOKED_AT_ONCE = 1_024
+"""Messages of one read."""
+
+
+class TopicReplies:
+    """The replies to one requester, read from the queue that its client id hashes to."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.client_id = default_client_id()
+        self._wanted = TagFilter(frozenset({self.client_id}))
+        self._changing = threading.Lock()
+        self._bell: ArrivalBell | None = None
+        self._queue: MessageQueue | None = None
+        self._position = 0
+        """Queue offset below which every reply was read."""
+
+    @property
+    def bell(self) -> Bell:
+        """Rings when the queue gets a message."""
+        assert self._bell is not None
+        return self._bell
+
+    def open(self) -> Mapping[str, str]:
+        """Make the reply topic if it is missing; return the property that names it."""
+        self._backend.check_usable()
+        queue = self._queue or reply_queue(self._backend, self.client_id)
+        with self._changing:
+            if self._bell is None:
+                self._bell, self._queue = self._backend.bell(), queue
+        return {"CLUSTER": queue.topic.removesuffix(REPLY_SUFFIX)}
+
+    def skip(self) -> None:
+        """Leave out the replies that are in the queue now."""
+        assert self._queue is not None
+        with self._changing:
+            self._position = max(self._position, self._backend.span(self._queue).max_offset)
+
+    def take(self) -> Sequence[ReceivedMessage]:
+        """Return replies that have come; none when all were returned."""
+        assert self._queue is not None
+        while True:
+            found = self._backend.read(self._queue, self._position, _LOOKED_AT_ONCE, self._wanted)
+            with self._changing:
+                self._position = max(self._position, found.next_offset)
+            if found.messages or found.status is PullStatus.NO_NEW_MESSAGE:
+                return found.messages
+
+    def listen(self) -> None:
+        """Let the next message of the queue ring the bell."""
+        assert self._bell is not None
+        assert self._queue is not None
+        self._bell.arm(self._queue)
+
+    def close(self) -> None:
+        """Do nothing: replies that come later stay in the topic."""
+
+
+class TopicReplySender:
+    """Appends replies to the reply topic; safe for threads.
+
+    A reply does not wait for a flush: a power cut that takes the reply takes the requester, too.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._sender: Sender | None = None
+        self._making = threading.Lock()
+
+    def send(self, reply: Message, client_id: str, request: ReceivedMessage) -> None:
+        """Append the reply to the queue that its requester follows. Raises as a send."""
+        del request
+        self._backend.check_usable()
+        with self._making:
+            if self._sender is None:
+                self._sender = self._backend.sender(self._make_topic, prepare=False)
+        self._sender.append(reply, client_id)
+
+    def _make_topic(self, topic: str) -> list[MessageQueue]:
+        return reply_queues(self._backend, topic)
+
+
+def reply_queues(backend: Backend, topic: str) -> list[MessageQueue]:
+    """Return the queues of a reply topic, which is made if it is missing. Raises InvalidName, TableFull."""
+    try:
+        return backend.queues(topic)
+    except UnknownTopic:
+        return backend.create_topic(check_topic(topic), REPLY_QUEUES)
+
+
+def reply_queue(backend: Backend, client_id: str) -> MessageQueue:
+    """Return the queue of the replies to a client, chosen by the hash of its id."""
+    queues = reply_queues(backend, cluster_name(backend.topics()) + REPLY_SUFFIX)
+    return queues[abs(java_hash(client_id)) % len(queues)]

@@ -1,0 +1,63 @@
+"""Flushes: one thread waits for the disk on behalf of senders that must not block, such as event loops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from rmqclient.backend.futures import SendFuture
+from rmqclient.message import SendResult
+from rmqclient.store.errors import StoreClosed
+
+
+class Flushes:
+    """Ends futures when their messages are on the disk. All that wait at one time share one flush.
+
+    ``wait`` returns when the log is on the disk up to an offset. The first message starts the thread.
+    """
+
+    def __init__(self, wait: Callable[[int], None]) -> None:
+        self._wait = wait
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[SendResult, SendFuture]] = []
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def add(self, result: SendResult, future: SendFuture) -> None:
+        """End ``future`` with ``result`` when the message is on the disk, or with what ``wait`` raises."""
+        with self._changed:
+            if self._closed:
+                raise StoreClosed("this producer was closed")
+            self._waiting.append((result, future))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="rmq-flushes", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End every future, then the thread. Closing twice does nothing."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while waiting := self._next():
+            failure = self._failure(max(result.commit_log_end for result, _ in waiting))
+            for result, future in waiting:
+                future.end(failure or result)
+
+    def _next(self) -> list[tuple[SendResult, SendFuture]]:
+        """Return all that wait now, at least one; none when this was closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            waiting, self._waiting = self._waiting, []
+            return waiting
+
+    def _failure(self, end: int) -> Exception | None:
+        try:
+            self._wait(end)
+        except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
+            return error
+        return None

@@ -1,0 +1,130 @@
+"""Local transactions: what becomes of the half messages of one producer group in a store of this host.
+
+The store asks about an undecided transaction as RocketMQ's broker does: it stores the half message again with its
+number of checks increased (:mod:`rmqclient.store.waiting.transaction`), and wakes the producers. A producer with a
+``check`` is a member of its group in the half topic. Each member looks at its share of the half messages that were
+stored again: those whose queue offset, modulo the number of living members, is the member's position. So if the first
+producer died, another one is asked. If that one dies with the question, the next round asks again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+
+from rmqclient.backend.transactions import Ask
+from rmqclient.message import ReceivedMessage, SendResult
+from rmqclient.store import HALF_TOPIC, Member, MessageStore, default_client_id
+from rmqclient.store.errors import QueueError, TransactionDecided
+from rmqclient.store.waiting.half_messages import checks_of, group_of
+
+_log = logging.getLogger(__name__)
+
+_BEAT_S = 0.25
+_ASKED_AT_ONCE = 256
+"""Half messages in memory."""
+
+
+class LocalTransactions:
+    """The transactions of one group. With ``durable``, a decision returns when it is on the disk."""
+
+    def __init__(self, store: MessageStore, group: str, *, durable: bool) -> None:
+        self._store = store
+        self._group = group
+        self._durable = durable
+        self._checker: _Checker | None = None
+        self.check_usable = store.check_usable
+
+    def decide(self, half: SendResult | ReceivedMessage, *, commit: bool) -> SendResult | None:
+        """Commit a half message or roll it back; return where the committed message stands."""
+        self._store.check_usable()
+        result = self._store.transactions.decide(self._store.read(half.commit_log_offset), commit=commit)
+        if self._durable:
+            self._store.flusher.wait_until_flushed(result.commit_log_end)
+        return result if commit else None
+
+    def answer(self, ask: Ask, client_id: str | None) -> None:
+        """Call ``ask``, in a thread of its own, with this member's share of the undecided half messages."""
+        self._checker = _Checker(self._store, self._group, ask, self, client_id or default_client_id())
+
+    def close(self) -> None:
+        """End the questions."""
+        if self._checker is not None:
+            self._checker.close()
+
+
+class _Checker:
+    """Calls ``ask`` for the group's undecided transactions, in a thread of its own."""
+
+    def __init__(
+        self, store: MessageStore, group: str, ask: Ask, transactions: LocalTransactions, client_id: str
+    ) -> None:
+        self._store = store
+        self._group = group
+        self._call = ask
+        self._transactions = transactions
+        self._pid = os.getpid()
+        self._table = store.members()
+        self._member: Member = self._table.join(self._group, HALF_TOPIC, client_id, "transactions")
+        self._bell = self._table.bell
+        self._next = 0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rmq-check", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; returns when no check runs."""
+        if self._closed.is_set() or os.getpid() != self._pid:
+            return
+        self._closed.set()
+        self._bell.ring()
+        self._thread.join()
+        self._member.leave()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            heard = self._bell.heard()
+            self._member.beat()
+            try:
+                self._table.watch(self._member.slot)
+                self._answer()
+            except (QueueError, OSError) as error:
+                _log.error("producer group %r cannot be asked about its transactions now: %s", self._group, error)
+            if not self._closed.is_set():
+                self._bell.wait(heard, _BEAT_S)
+
+    def _answer(self) -> None:
+        """Check this member's share of the half messages that were stored again since the last time."""
+        end = self._store.transactions.end
+        while self._next < end:
+            found = self._store.transactions.pending(self._next, _ASKED_AT_ONCE)
+            self._answer_for(found)
+            if self._closed.is_set():
+                return
+            if len(found) < _ASKED_AT_ONCE:
+                self._next = max(self._next, end)
+
+    def _answer_for(self, halves: list[ReceivedMessage]) -> None:
+        for half in halves:
+            if self._closed.is_set():
+                return
+            if group_of(half) == self._group and checks_of(half) > 0 and self._is_mine(half.queue_offset):
+                self._member.beat()
+                self._ask(half)
+            self._next = half.queue_offset + 1
+
+    def _is_mine(self, half_offset: int) -> bool:
+        members = sorted(
+            (each.client_id, each.slot)
+            for each in self._table.all()
+            if (each.group, each.topic) == (self._group, HALF_TOPIC)
+        )
+        return members[half_offset % len(members)][1] == self._member.slot if members else True
+
+    def _ask(self, half: ReceivedMessage) -> None:
+        commit = self._call(half.as_delivered().limited_to(self._store.config.max_opened_body_bytes))
+        if commit is not None:
+            with contextlib.suppress(TransactionDecided):  # its own producer has just decided it
+                self._transactions.decide(half, commit=commit)
