@@ -16,8 +16,8 @@ pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 from rmqclient import Message, Producer, StoreConfig
 from rmqclient.filters.tag import TagFilter, parse_tags
-from rmqclient.spark.reading import batches
-from rmqclient.spark.reading.batches import BatchReader
+from rmqclient.spark.files import batches
+from rmqclient.spark.files.batches import BatchReader
 from rmqclient.store import MessageQueue
 from rmqclient.store.inspect.view import LocalView, LogPart
 from tests.support.oracle import reference

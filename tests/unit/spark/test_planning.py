@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 from rmqclient.filters.tag import parse_tags
-from rmqclient.spark.reading.columns import USUAL
-from rmqclient.spark.reading.offsets import Ranges, count
-from rmqclient.spark.reading.planning import Split, plan
-from rmqclient.spark.reading.read_options import ReadOptions, parse
+from rmqclient.spark.files.planning import plan
+from rmqclient.spark.scan.columns import USUAL
+from rmqclient.spark.scan.offsets import count
+from rmqclient.spark.scan.place import Split
+from rmqclient.spark.scan.ranges import Ranges
+from rmqclient.spark.scan.read_options import ReadOptions, parse
 from rmqclient.store import Message, MessageQueue, open_store
 from rmqclient.store.inspect.view import LocalView, entry_at
 from tests.support.oracle import reference
@@ -169,8 +171,8 @@ def test_a_read_whose_entries_are_lost_is_shared_out_by_queue(tmp_path: Path, lo
     # Then each message is in one task all the same, and its task says what is lost
     splits = plan(LocalView(root), wanted, COLUMNS, replace(USUAL_OPTIONS, split="log", min_partitions=3))
     assert {split.log for split in splits} == {None}
-    pieces = sorted((piece[:2], offset) for split in splits for piece in split.pieces for offset in range(*piece[2:]))
-    assert pieces == sorted((queue[:2], offset) for queue, offsets in wanted.items() for offset in offsets)
+    pieces = sorted((piece.queue, offset) for split in splits for piece in split.pieces for offset in range(*piece[1:]))
+    assert pieces == sorted((queue, offset) for queue, offsets in wanted.items() for offset in offsets)
 
 
 def test_nothing_is_shared_out_to_no_task(view: LocalView) -> None:
