@@ -50,6 +50,7 @@
     │   ├── NameServerUnreachable no name server answered
     │   ├── RequestTimedOut       no answer in time; the request may have been done
     │   ├── ConnectionFull        too many bytes wait for a slow broker; this request was not sent
+    │   ├── BatchStoredInPart     the first messages of a batch are stored, the others are not, or may not be
     │   └── NotOnCluster          a cluster cannot do this; the text says what to do instead
     ├── SparkUnavailable          pyspark, pyarrow or Java is missing or too old
     ├── NotInstalled              an optional package is missing
@@ -65,7 +66,10 @@ that defines the class, such as ``rmqclient.store.errors.StoreFull``; import the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rmqclient.archive.errors import ArchiveBusy, ArchiveCorrupt, ArchiveError, ArchiveMismatch, NotArchived
+from rmqclient.message import SendResult
 from rmqclient.store.errors import (
     BatchTooLarge,
     BodyTooLarge,
@@ -108,6 +112,7 @@ __all__ = [
     "ArchiveError",
     "ArchiveMismatch",
     "BatchConflict",
+    "BatchStoredInPart",
     "BatchTooLarge",
     "BodyTooLarge",
     "BodyUnreadable",
@@ -239,6 +244,24 @@ class ConnectionFull(ClusterError):
     """More bytes wait for a slow broker than one connection may keep. This request was not sent."""
 
     retryable = True
+
+
+class BatchStoredInPart(ClusterError):
+    """A batch needed several requests, and a later one failed: the first messages are stored.
+
+    ``results`` says where these stand; the error that ended the batch is the ``__cause__``, and says whether the next
+    messages may be stored, too.
+    """
+
+    stored = True
+
+    def __init__(self, text: str, results: Sequence[SendResult] = ()) -> None:
+        super().__init__(text)
+        self.results = list(results)
+        """Of the messages that are stored for certain, in the order of the batch."""
+
+    def __reduce__(self) -> tuple[type[BatchStoredInPart], tuple[str, list[SendResult]]]:
+        return type(self), (str(self), self.results)
 
 
 class NotOnCluster(ClusterError):
