@@ -34,7 +34,7 @@ pip() {
 }
 endef
 
-WORKERS ?= 2
+WORKERS ?= 3
 INTEROP := tests/interop
 ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3
 
@@ -56,7 +56,8 @@ demo-spark: $(STAMP_ALL) java ## run the example that hands the year of flights 
 	@$(PYTHON) -m examples.flights.weather
 
 test: $(STAMP) ## run the tests of a few minutes, in a random order; ARGS="-k retry" is handed to pytest
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile -m "not sweep and not planted and not spark" $(ARGS)
+	@RMQ_TEST_SHARE=$${RMQ_TEST_SHARE:-0.25} \
+	    $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile -m "not sweep and not planted and not spark" $(ARGS)
 
 test-all: $(STAMP_ALL) java ## run every test: those of `make test`, sweeps, planted faults and Spark
 	@failed=0

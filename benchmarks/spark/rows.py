@@ -17,7 +17,7 @@ from benchmarks.child import Begin
 from benchmarks.measure import Span
 from benchmarks.spark.kafka import Kafka
 from rmqclient import Message, Producer
-from rmqclient.spark.reading.columns import schema_of
+from rmqclient.spark.scan.columns import schema_of
 from rmqclient.store.inspect.view import LocalView
 
 TOPIC = "benchmark"

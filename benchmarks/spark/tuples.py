@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rmqclient.spark.reading.columns import schema_of
+from rmqclient.spark.scan.columns import schema_of
 from rmqclient.store import MessageQueue, layout
 from rmqclient.store.inspect.view import LocalView
 

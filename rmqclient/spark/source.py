@@ -11,11 +11,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rmqclient.spark.reading import read_options
 from rmqclient.spark.reading.batch_reader import BatchReader, PushdownBatchReader
-from rmqclient.spark.reading.columns import check_schema, schema_of
 from rmqclient.spark.reading.pushdown import is_asked_for
 from rmqclient.spark.reading.stream_reader import StreamReader
+from rmqclient.spark.scan import read_options
+from rmqclient.spark.scan.columns import check_schema, schema_of
 from rmqclient.spark.writing.writer import BatchWriter, StreamWriter
 
 

@@ -878,6 +878,9 @@ class Columns:
     def rows(self) -> int:
         """Rows that :meth:`take` will return."""
 
+    def come_from(self, broker_name: bytes, topic: bytes | None) -> None:
+        """Set what the rows to come have as ``broker_name``, and as ``topic`` in place of the one in their records."""
+
     def take(self) -> tuple[int, dict[str, tuple[int, list[ColumnBuffer | None]]]]:
         """Return the number of rows and, by column, how many are null and the buffers; then begin a new batch.
 
@@ -905,6 +908,16 @@ class Collector:
         self, entries: bytes, at: int, first: int, topic: bytes, queue_id: int, part: _Bytes, base: int
     ) -> tuple[int, int]:
         """Add the messages of entries, read from the part of the log at ``base``; otherwise as :meth:`add_entries`."""
+
+    def add_pulled(
+        self, body: bytes, at: int, topic: bytes, queue_id: int, first: int, stop: int, is_dense: bool
+    ) -> tuple[int, int, int]:
+        """Add the messages of a broker's answer from byte ``at`` on, with queue offsets in ``range(first, stop)``.
+
+        Records stand one after the other, each with the commit log offset that it has in the broker. With ``is_dense``
+        it stops (GAP) at a record with another queue offset than the next one. Returns the byte where it ended, why,
+        and the next queue offset.
+        """
 
     def want(self, queues: list[tuple[bytes, int, int, int]]) -> None:
         """Set the queues for :meth:`add_log`: topic, queue id, first queue offset and end of each."""

@@ -12,8 +12,9 @@ import pytest
 
 from tests.crash.history import Delivery, Send, Stored, deliveries_of, judge, sends_of
 from tests.crash.processes.nursery import ROOT
+from tests.support.sweeps import share_of
 
-ROUNDS = int(os.environ.get("RMQ_TEST_KILL_ROUNDS", "150"))
+ROUNDS = int(os.environ.get("RMQ_TEST_KILL_ROUNDS", share_of(150)))
 SEED = int(os.environ.get("RMQ_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
 
 

@@ -17,9 +17,10 @@ from tests.images.judge import Judge, judge_progress, judge_queues, walk_known
 from tests.images.ledger import Known, Ledger
 from tests.images.timeline import Steps, Timeline, Track
 from tests.images.workload import CONFIG
+from tests.support.sweeps import share_of
 
 SEED = int(os.environ.get("RMQ_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
-IMAGES = 600
+IMAGES = share_of(600)
 PER_LIFE = 50
 
 

@@ -76,6 +76,7 @@ def row_of_line(line: Line) -> Row:
         "store_host": line["store_host"],
         "msg_id": properties.get("UNIQ_KEY")
         or reference.offset_message_id(ip_address(host).packed, int(port), line["commit_log_offset"]),
+        "broker_name": "",
     }
 
 

@@ -27,7 +27,7 @@ from rmqclient.spark.pipelines.reading import (
     growing_messages,
     local_directory,
 )
-from rmqclient.spark.reading.columns import METADATA, PROPERTIES, USUAL
+from rmqclient.spark.scan.columns import METADATA, PROPERTIES, USUAL
 
 TableFormat = Literal["parquet", "delta"]
 

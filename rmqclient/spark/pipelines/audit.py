@@ -22,8 +22,8 @@ from pyspark.sql.window import Window
 
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqclient.spark.pipelines.reading import Options, Topics, asked_for, latency_ms, messages, offsets_json
-from rmqclient.spark.reading.location import Location
-from rmqclient.spark.reading.offsets import available
+from rmqclient.spark.reading.places import open_place
+from rmqclient.spark.scan.offsets import available
 from rmqclient.store import MessageQueue
 from rmqclient.store.settings.config_file import read_consumer_offsets
 
@@ -112,7 +112,8 @@ def audit(
     except the options for offsets.
     """
     asked = asked_for(store, topics, options or {})
-    there = available(Location.of(asked).open(), asked.selection)
+    place = open_place(asked)
+    there = available(place, asked.selection)
     there = {queue: offsets for queue, offsets in there.items() if offsets}
     groups = _groups(Path(store), there)
     if not there:

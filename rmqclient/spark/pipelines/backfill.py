@@ -24,10 +24,10 @@ from pyspark.sql import functions as sql
 
 from rmqclient.names import check_group, check_topic
 from rmqclient.spark.pipelines.reading import Options, Topics, asked_for, messages
-from rmqclient.spark.reading import offsets
-from rmqclient.spark.reading.columns import PROPERTIES, USUAL
-from rmqclient.spark.reading.location import Location
-from rmqclient.spark.reading.offsets import from_json, to_json
+from rmqclient.spark.reading.places import open_place
+from rmqclient.spark.scan import offsets
+from rmqclient.spark.scan.columns import PROPERTIES, USUAL
+from rmqclient.spark.scan.queue_json import from_json, to_json
 from rmqclient.spark.writing.ledger import Ledger
 from rmqclient.store import RESERVED_PROPERTIES
 from rmqclient.store.settings.document import replace_file
@@ -134,10 +134,10 @@ def _settle(path: Path, wanted: Plan, options: Options) -> Plan:
                 )
         return plan
     asked = asked_for(wanted.store, wanted.topics, options)
-    view = Location.of(asked).open()
-    there = offsets.available(view, asked.selection)
-    start = offsets.starting(view, there, asked)
-    end = offsets.ending(view, there, asked)
+    place = open_place(asked)
+    there = offsets.available(place, asked.selection)
+    start = offsets.starting(place, there, asked)
+    end = offsets.ending(place, there, asked)
     plan = dataclasses.replace(
         wanted, starting=to_json(start), ending=to_json({queue: max(end[queue], start[queue]) for queue in end})
     )

@@ -23,7 +23,7 @@ from rmqclient.spark.pipelines.output.directories import exchange, only_writer, 
 from rmqclient.spark.pipelines.output.published import PublishedFile
 from rmqclient.spark.pipelines.output.streaming import write_parquet
 from rmqclient.spark.pipelines.reading import Options, Topics, local_directory, messages
-from rmqclient.spark.reading.columns import PROPERTIES, USUAL
+from rmqclient.spark.scan.columns import PROPERTIES, USUAL
 
 _ORDER = "commit_log_offset"
 _WRITTEN_HERE = re.compile(r"part-.*\.parquet|_SUCCESS|\..*\.crc")

@@ -12,11 +12,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructField, StructType
 
-from rmqclient.spark.reading.columns import METADATA, PROPERTIES, USUAL
-from rmqclient.spark.reading.location import Location
-from rmqclient.spark.reading.offsets import selected
-from rmqclient.spark.reading.read_options import ReadOptions, parse
-from rmqclient.store import MessageQueue
+from rmqclient.spark.reading.places import open_place
+from rmqclient.spark.scan.columns import METADATA, PROPERTIES, USUAL
+from rmqclient.spark.scan.offsets import selected
+from rmqclient.spark.scan.queue_json import to_json
+from rmqclient.spark.scan.ranges import Offsets
+from rmqclient.spark.scan.read_options import ReadOptions, parse
 
 Topics: TypeAlias = Sequence[str]
 """Names of topics; empty if the options select the topics."""
@@ -60,7 +61,8 @@ def check_topics(store: str | os.PathLike[str], topics: Topics, options: Options
     """Raise UnknownTopic for a topic to which nothing was ever sent: a stream would wait for it and read nothing."""
     asked = asked_for(store, topics, options, streaming=True)
     if topics:
-        selected(Location.of(asked).open(), asked.selection)
+        place = open_place(asked)
+        selected(place, asked.selection)
 
 
 def _options(topics: Topics, options: Options) -> dict[str, str]:
@@ -73,12 +75,9 @@ def _told(options: Options) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
 
 
-def offsets_json(offsets: Mapping[MessageQueue, int]) -> str:
-    """Return offsets as the JSON of an option: ``{"orders": {"0": 23}}``."""
-    found: dict[str, dict[str, int]] = {}
-    for queue, offset in sorted(offsets.items()):
-        found.setdefault(queue.topic, {})[str(queue.queue_id)] = offset
-    return json.dumps(found)
+def offsets_json(offsets: Offsets) -> str:
+    """Return offsets as the JSON of an option."""
+    return json.dumps(to_json(offsets))
 
 
 def day_of(timestamp: str) -> Column:

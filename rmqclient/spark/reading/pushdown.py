@@ -20,10 +20,10 @@ from typing import TypeVar
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
 from rmqclient.filters.tag import TagFilter
-from rmqclient.spark.reading.offsets import Ranges
-from rmqclient.spark.reading.read_options import ReadOptions
+from rmqclient.spark.scan.place import Place
+from rmqclient.spark.scan.ranges import Ranges
+from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store import MessageQueue
-from rmqclient.store.inspect.view import View, offset_by_time
 
 _T = TypeVar("_T")
 
@@ -50,7 +50,7 @@ class Pushed:
     times: range = field(default=range(1 << 63))
     """Store timestamps in ms, approximate."""
 
-    def apply(self, view: View, wanted: Ranges) -> Ranges:
+    def apply(self, place: Place, wanted: Ranges) -> Ranges:
         """Return the parts of the ``wanted`` ranges that may hold matching messages."""
         found = {}
         for queue, offsets in wanted.items():
@@ -58,17 +58,17 @@ class Pushed:
                 continue
             if self.partitions is not None and queue.queue_id not in self.partitions:
                 continue
-            left = self._between_times(view, queue, _common(offsets, self.offsets))
+            left = self._between_times(place, queue, _common(offsets, self.offsets))
             if left:
                 found[queue] = left
         return found
 
-    def _between_times(self, view: View, queue: MessageQueue, offsets: range) -> range:
+    def _between_times(self, place: Place, queue: MessageQueue, offsets: range) -> range:
         start, stop = offsets.start, offsets.stop
         if self.times.start > _MARGIN_MS:
-            start = offset_by_time(view, queue, offsets, self.times.start - _MARGIN_MS)
+            start = place.offset_by_time(queue, offsets, self.times.start - _MARGIN_MS)
         if self.times.stop < (1 << 62):
-            stop = offset_by_time(view, queue, range(start, stop), self.times.stop + _MARGIN_MS)
+            stop = place.offset_by_time(queue, range(start, stop), self.times.stop + _MARGIN_MS)
         return range(start, stop)
 
     def narrow(self, options: ReadOptions) -> ReadOptions:

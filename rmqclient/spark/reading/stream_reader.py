@@ -35,14 +35,14 @@ from pyspark.sql.types import StructType
 
 from rmqclient.consuming.pull_consumer import PullConsumer
 from rmqclient.errors import DataLost
-from rmqclient.spark.reading import offsets
 from rmqclient.spark.reading.batch_reader import read_split
-from rmqclient.spark.reading.location import Location
-from rmqclient.spark.reading.offsets import Offsets, Ranges, from_json, to_json
-from rmqclient.spark.reading.planning import Split, mean_size, plan
-from rmqclient.spark.reading.read_options import ReadOptions
+from rmqclient.spark.reading.places import open_place
+from rmqclient.spark.scan import offsets
+from rmqclient.spark.scan.place import Place, Split
+from rmqclient.spark.scan.queue_json import from_json, to_json
+from rmqclient.spark.scan.ranges import Offsets, Ranges, in_words
+from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store.errors import QueueError
-from rmqclient.store.inspect.view import View
 
 _log = logging.getLogger(__name__)
 
@@ -53,21 +53,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self._initial: dict[str, dict[str, int]] | None = None
+        self._initial: dict[str, Any] | None = None
         self._has_begun = False
         self._target: Offsets | None = None
         self._last_batch_at = -math.inf  # as in Kafka's source, the first batch does not wait
 
-    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offsets at which a new query begins, the same at each call. Raises ValueError, DataLost."""
         if self._initial is None:
-            view = self._look()
-            self._initial = to_json(offsets.starting(view, self._available(view), self.options))
+            place = open_place(self.options)
+            self._initial = to_json(offsets.starting(place, self._available(place), self.options))
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Remember the present end of each queue: the whole query ends there."""
-        self._target = _ends(self._available(self._look()))
+        self._target = self._present_ends()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit that Spark passes on. :meth:`latestOffset` applies both limits and the least size."""
@@ -82,29 +82,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = from_json(start)
         if self._is_to_be_written_down(start):
             return start
-        view = self._look()
-        there = self._available(view)
+        place = open_place(self.options)
+        there = self._available(place)
         latest = self._until_target(begin, self._not_behind(begin, _ends(there)))
         if not isinstance(limit, ReadAllAvailable):
             oldest = {queue: max(begin.get(queue, 0), known.start) for queue, known in there.items()}
             waiting = {queue: min(oldest.get(queue, end), end) for queue, end in latest.items()}
             if self._is_to_wait(waiting, latest):
                 return start
-            latest = self._limited(view, waiting, latest)
+            latest = self._limited(place, waiting, latest)
         if latest != begin:
             self._last_batch_at = time.monotonic()
         return to_json(latest)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the present end of each queue, from which Spark reports the lag of the query."""
-        return to_json(_ends(self._available(self._look())))
+        return to_json(self._present_ends())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the share of each task of a micro-batch. Raises DataLost."""
-        view = self._look()
         loss = self.options.fail_on_data_loss
-        there = offsets.kept(view, from_json(start), from_json(end), fail_on_data_loss=loss)
-        return plan(view, there, self.schema.names, self.options)
+        place = open_place(self.options)
+        there = offsets.kept(place, from_json(start), from_json(end), fail_on_data_loss=loss)
+        return place.plan(there, self.schema.names, self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task. Raises DataLost."""
@@ -129,11 +129,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except QueueError as error:
             _log.warning("offsets of group %s not written: %s", self.options.commit_group, error)
 
-    def _look(self) -> View:
-        return Location.of(self.options).open()
+    def _present_ends(self) -> Offsets:
+        place = open_place(self.options)
+        return _ends(self._available(place))
 
-    def _available(self, view: View) -> Ranges:
-        return offsets.available(view, self.options.selection, may_come=True)
+    def _available(self, place: Place) -> Ranges:
+        return offsets.available(place, self.options.selection, may_come=True)
 
     def _is_to_be_written_down(self, start: dict[str, Any]) -> bool:
         """Return True once if this is the start of a new query and a queue begins at an offset other than 0."""
@@ -157,7 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 why = "is not among the queues that are read now: the store was replaced, or the options were changed"
             raise DataLost(
-                f"queue {queue.queue_id} of {queue.topic} was read up to {offset} and {why}. Begin with a new "
+                f"{in_words(queue)} was read up to {offset} and {why}. Begin with a new "
                 "checkpoint, or set the option failOnDataLoss to false to go on where the queue has grown past that"
             )
         return latest | behind
@@ -170,12 +171,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return offsets.count(offsets.between(begin, latest).values()) < least
 
-    def _limited(self, view: View, begin: Offsets, latest: Offsets) -> Offsets:
+    def _limited(self, place: Place, begin: Offsets, latest: Offsets) -> Offsets:
         most = self.options.max_offsets_per_trigger
         if most is not None:
             latest = offsets.limited(begin, latest, most)
         if self.options.max_bytes_per_trigger is not None:
-            latest = _limited_by_size(view, begin, latest, self.options.max_bytes_per_trigger)
+            latest = _limited_by_size(place, begin, latest, self.options.max_bytes_per_trigger)
         return latest
 
 
@@ -183,7 +184,7 @@ def _ends(there: Ranges) -> Offsets:
     return {queue: known.stop for queue, known in there.items()}
 
 
-def _limited_by_size(view: View, begin: Offsets, latest: Offsets, most_bytes: int) -> Offsets:
+def _limited_by_size(place: Place, begin: Offsets, latest: Offsets, most_bytes: int) -> Offsets:
     """Return the offsets at which a batch of at most ``most_bytes`` of records ends, by taking less until it fits.
 
     This is an estimate from the sizes in entries spread over the range of each queue. A batch has at least one message.
@@ -191,7 +192,7 @@ def _limited_by_size(view: View, begin: Offsets, latest: Offsets, most_bytes: in
     while True:
         ranges = offsets.between(begin, latest)
         messages = offsets.count(ranges.values())
-        size = sum(mean_size(view, queue, wanted) * len(wanted) for queue, wanted in ranges.items())
+        size = sum(place.mean_size(queue, wanted) * len(wanted) for queue, wanted in ranges.items())
         if messages <= 1 or size <= most_bytes:
             return latest
         latest = offsets.limited(begin, latest, max(1, min(messages - 1, int(messages * most_bytes / size))))

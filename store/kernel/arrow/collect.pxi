@@ -108,7 +108,8 @@ cdef class Collector:
             return IS_END
         if self.columns.is_full(topic_size):
             return IS_FULL
-        if not self.columns.put(COLUMN_TOPIC, topic, topic_size):
+        if not (self.columns.put(COLUMN_TOPIC, topic, topic_size)
+                and self.columns.put(COLUMN_BROKER_NAME, self.columns.broker_name, self.columns.broker_name_size)):
             return NO_MEMORY
         self.columns.put32(COLUMN_PARTITION, queue_id)
         self.columns.put64(COLUMN_OFFSET, queue_offset)
@@ -228,6 +229,43 @@ cdef class Collector:
         if place >= 0 and has_entry(record) and self.wanted[place].next <= number < self.wanted[place].stop:
             queue[0] = &self.wanted[place]
         return IS_RECORD
+
+    # --- as a broker sends them --------------------------------------------------------------------------
+
+    def add_pulled(self, bytes body not None, Py_ssize_t at, bytes topic not None, int32_t queue_id, int64_t first,
+                   int64_t stop, bint is_dense):
+        cdef const unsigned char *records = <const unsigned char *>PyBytes_AS_STRING(body)
+        cdef const unsigned char *name = <const unsigned char *>PyBytes_AS_STRING(topic)
+        cdef Py_ssize_t name_size = PyBytes_GET_SIZE(topic)
+        cdef Py_ssize_t end = PyBytes_GET_SIZE(body)
+        cdef Frame frame
+        cdef int64_t offset
+        cdef int found = IS_RECORD
+        self._begin(at, end)
+        with nogil:
+            while at < end and found == IS_RECORD:
+                frame.size = get_i32(records + at) if end - at >= RECORD_FIXED_SIZE else 0
+                if not RECORD_FIXED_SIZE <= frame.size <= end - at:
+                    found = IS_SHORT
+                    break
+                if self.columns.is_full(frame.size):
+                    found = IS_FULL
+                    break
+                found = parse(records + at, frame.size, get_i64(records + at + R_COMMIT_LOG_OFFSET), &frame)
+                if found != IS_RECORD:
+                    break
+                offset = get_i64(records + at + R_QUEUE_OFFSET)
+                if (get_i32(records + at + R_QUEUE_ID) != queue_id or frame.topic_size != name_size
+                        or memcmp(records + at + frame.topic_at, name, name_size) != 0):
+                    found = IS_OTHER
+                elif is_dense and first < offset < stop:
+                    found = IS_GAP
+                elif first <= offset < stop:
+                    found = self._add(records + at, &frame)
+                if found == IS_RECORD:
+                    first = max(first, min(offset + 1, stop))
+                    at += frame.size
+        return (*self._ended(at, found), first)
 
     # --- both ------------------------------------------------------------------------------------------
 

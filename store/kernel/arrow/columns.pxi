@@ -3,7 +3,7 @@
 cdef enum:  # columns, numbered in the order of COLUMNS
     COLUMN_KEY, COLUMN_VALUE, COLUMN_TOPIC, COLUMN_PARTITION, COLUMN_OFFSET, COLUMN_TIMESTAMP, COLUMN_BORN_TIMESTAMP
     COLUMN_TAGS, COLUMN_PROPERTIES, COLUMN_COMMIT_LOG_OFFSET, COLUMN_SIZE, COLUMN_FLAG, COLUMN_SYS_FLAG
-    COLUMN_RECONSUME_TIMES, COLUMN_BORN_HOST, COLUMN_STORE_HOST, COLUMN_MSG_ID
+    COLUMN_RECONSUME_TIMES, COLUMN_BORN_HOST, COLUMN_STORE_HOST, COLUMN_MSG_ID, COLUMN_BROKER_NAME
     PROPERTY_NAMES, PROPERTY_VALUES  # the two columns inside of properties: a value for each property
     ALL_COLUMNS
 
@@ -15,7 +15,7 @@ cdef enum:
 
 COLUMNS = (
     "key", "value", "topic", "partition", "offset", "timestamp", "born_timestamp", "tags", "properties",
-    "commit_log_offset", "size", "flag", "sys_flag", "reconsume_times", "born_host", "store_host", "msg_id",
+    "commit_log_offset", "size", "flag", "sys_flag", "reconsume_times", "born_host", "store_host", "msg_id", "broker_name",
 )
 
 @cython.final
@@ -37,6 +37,11 @@ cdef class Columns:
     cdef bint null_unreadable           # a body that cannot be opened is null, and not a failure
     cdef bytes opened                   # body of the row that is added
     cdef object failure                 # why the body of the last record cannot be opened
+    cdef tuple origin                   # keeps the two below
+    cdef const unsigned char *broker_name
+    cdef Py_ssize_t broker_name_size
+    cdef const unsigned char *topic     # in place of the one in records, which has a namespace; or NULL
+    cdef Py_ssize_t topic_size
 
     def __cinit__(self, tuple names not None, *, Py_ssize_t rows, Py_ssize_t size,
                   int64_t max_opened_body_bytes=DEFAULT_LIMIT, bint null_unreadable=False):
@@ -50,6 +55,7 @@ cdef class Columns:
         self.max_opened_body_bytes = max_opened_body_bytes
         self.null_unreadable = null_unreadable
         self.names = names
+        self.come_from(b"", None)
         self.most_rows = rows
         self.most_bytes = size
         for number in range(ALL_COLUMNS):
@@ -57,7 +63,7 @@ cdef class Columns:
         for number in (COLUMN_OFFSET, COLUMN_TIMESTAMP, COLUMN_BORN_TIMESTAMP, COLUMN_COMMIT_LOG_OFFSET):
             self.columns[number].width = 8
         for number in (COLUMN_KEY, COLUMN_VALUE, COLUMN_TOPIC, COLUMN_TAGS, COLUMN_BORN_HOST, COLUMN_STORE_HOST,
-                       COLUMN_MSG_ID, PROPERTY_NAMES, PROPERTY_VALUES):
+                       COLUMN_MSG_ID, COLUMN_BROKER_NAME, PROPERTY_NAMES, PROPERTY_VALUES):
             self.columns[number].has_data = True
         self.columns[COLUMN_KEY].has_nulls = self.columns[COLUMN_TAGS].has_nulls = True
         self.columns[COLUMN_VALUE].has_nulls = null_unreadable
@@ -76,6 +82,13 @@ cdef class Columns:
             free(self.columns[number].values)
             free(self.columns[number].data)
             free(self.columns[number].validity)
+
+    def come_from(self, bytes broker_name not None, bytes topic):
+        self.origin = broker_name, topic
+        self.broker_name = <const unsigned char *>PyBytes_AS_STRING(broker_name)
+        self.broker_name_size = PyBytes_GET_SIZE(broker_name)
+        self.topic = NULL if topic is None else <const unsigned char *>PyBytes_AS_STRING(topic)
+        self.topic_size = 0 if topic is None else PyBytes_GET_SIZE(topic)
 
     def take(self):
         cdef Py_ssize_t rows = self.rows
@@ -165,7 +178,11 @@ cdef class Columns:
         self.put32(COLUMN_SYS_FLAG, flags)
         self.put32(COLUMN_RECONSUME_TIMES, get_i32(record + reconsume_times_at(record)))
         done &= self.put(COLUMN_VALUE, body, body_size)
-        done &= self.put(COLUMN_TOPIC, record + frame.topic_at, frame.topic_size)
+        if self.topic == NULL:
+            done &= self.put(COLUMN_TOPIC, record + frame.topic_at, frame.topic_size)
+        else:
+            done &= self.put(COLUMN_TOPIC, self.topic, self.topic_size)
+        done &= self.put(COLUMN_BROKER_NAME, self.broker_name, self.broker_name_size)
         if self.wants_named:
             done &= self.put(COLUMN_KEY, named.key, named.key_size)
             done &= self.put(COLUMN_TAGS, named.tags, named.tags_size)

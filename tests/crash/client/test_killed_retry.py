@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from rmqclient.store import SCHEDULE_TOPIC, MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
 from tests.client.conftest import SOON, consuming, wait_for
 from tests.crash.processes.child_retry import GROUP, POLICIES, TOPIC
+from tests.support.sweeps import each_seventh
 
 BEFORE = [CrashPoint.APPEND_LOCKED, CrashPoint.RECORD_HALF_COPIED]
 STORED = [CrashPoint.RECORDS_ANNOUNCED, CrashPoint.RECORDS_PUBLISHED, CrashPoint.APPEND_FINISHED]
@@ -27,8 +29,7 @@ def end(store: MessageStore, topic: str) -> int:
 
 
 @pytest.mark.guarantee("G21")
-@pytest.mark.parametrize("point", [*BEFORE, *STORED, *ACKNOWLEDGED], ids=lambda point: point.name.lower())
-@pytest.mark.parametrize("wait", POLICIES)
+@pytest.mark.parametrize(("point", "wait"), each_seventh(product([*BEFORE, *STORED, *ACKNOWLEDGED], POLICIES)))
 def test_a_kill_anywhere_in_a_send_back_loses_no_message(tmp_path: Path, point: CrashPoint, wait: str) -> None:
     # Given a consumer that was killed while it sent its message back
     root = tmp_path / "store"

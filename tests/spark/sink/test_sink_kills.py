@@ -20,6 +20,7 @@ from rmqclient import Message, Producer, PullConsumer, PullStatus
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.inspect.verify import verify
 from tests.spark.sink.sink_child import TOPIC, Drivers, Order, body
+from tests.support.sweeps import each_seventh
 
 STEPS = (
     "before take_over",
@@ -83,7 +84,7 @@ class Others:
 
 
 @pytest.mark.guarantee("G25")
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", each_seventh(STEPS))
 def test_a_driver_killed_at_any_step_leaves_a_batch_that_its_replay_completes(
     drivers: Drivers, root: Path, store: MessageStore, step: str
 ) -> None:

@@ -13,9 +13,10 @@ pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 from rmqclient import Compression, Producer, PullConsumer, PullStatus
 from rmqclient.spark.reading.batch_reader import read_split
-from rmqclient.spark.reading.columns import schema_of
-from rmqclient.spark.reading.planning import Split
-from rmqclient.spark.reading.read_options import parse
+from rmqclient.spark.scan.columns import schema_of
+from rmqclient.spark.scan.place import Split
+from rmqclient.spark.scan.ranges import Piece
+from rmqclient.spark.scan.read_options import parse
 from rmqclient.store import Message, MessageQueue, open_store
 from tests.spark.rows import GOLDEN, Row, expected, load, row_of_line, rows_of, unpacked
 from tests.support.lines import of_kind
@@ -257,7 +258,7 @@ def test_a_batch_has_ten_thousand_rows_at_most(tmp_path: Path, split: str) -> No
             appender.append_batch([Message("orders", b"x")] * 1_000)
         reader = store.topics.queues("orders")[0], store.topics.max_offset(MessageQueue("orders", 0))
         options = parse({"path": str(store.root), "subscribe": "orders"}, streaming=False)
-        pieces = (("orders", 0, 0, reader[1]),)
+        pieces = (Piece(MessageQueue("orders", 0), 0, reader[1]),)
         whole = Split(pieces, (0, reference_end(store.root)) if split == "log" else None)
         batches = list(read_split(options, schema_of(), whole))
     assert [batch.num_rows for batch in batches] == [10_000, 10_000, 5_000]

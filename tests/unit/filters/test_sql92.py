@@ -15,6 +15,7 @@ from rmqclient.filters.sql92 import Sql92
 from rmqclient.filters.sql92_grammar import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES
 from tests.support.oracle import filter as reference_filter
 from tests.support.oracle.filter import Tree
+from tests.support.sweeps import share_of
 
 BIG = str(2**63 - 1)
 
@@ -342,7 +343,7 @@ trees = st.recursive(comparisons(st.just(("IS NULL", ("property", "a")))), conne
 
 
 @pytest.mark.guarantee("G15")
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=share_of(500), deadline=None)
 @given(tree=trees, found=st.lists(properties, min_size=1, max_size=8))
 def test_what_matches_is_what_the_slow_evaluator_matches(tree: Tree, found: list[dict[str, str]]) -> None:
     compiled = Sql92(reference_filter.rendered(tree))
@@ -376,7 +377,7 @@ WORDS = [
 ]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=share_of(500), deadline=None)
 @given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join)), properties)
 def test_any_text_is_a_filter_or_a_filter_error(expression: str, found: dict[str, str]) -> None:
     try:

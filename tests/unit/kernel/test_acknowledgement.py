@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rmqclient.store import Message, MessageQueue, MessageStore, QueueGrant, StoreConfig, TagSet, layout, open_store
 from tests.support.stores import abandon, grant_of
+from tests.support.sweeps import share_of
 
 QUEUE = MessageQueue("t", 0)
 SMALL = StoreConfig(commit_log_file_bytes=1 << 20, max_body_bytes=1_000, consume_queue_file_entries=700)
@@ -133,7 +134,7 @@ class Acknowledging(RuleBasedStateMachine):
 
 
 TestAcknowledging = Acknowledging.TestCase
-TestAcknowledging.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestAcknowledging.settings = settings(max_examples=share_of(40), stateful_step_count=30, deadline=None)
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from rmqclient import Message, Producer
 from rmqclient.filters.tag import parse_tags
-from rmqclient.spark.reading.batches import BatchReader
-from rmqclient.spark.reading.columns import schema_of
+from rmqclient.spark.files.batches import BatchReader
+from rmqclient.spark.scan.columns import schema_of
 from rmqclient.store import MessageQueue
 from rmqclient.store.bodies import Compression
 from rmqclient.store.errors import BodyUnreadable

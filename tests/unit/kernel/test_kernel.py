@@ -17,6 +17,7 @@ from rmqclient.store import MessageStore, java_hash, layout, open_store
 from rmqclient.store.kernel._kernel import RESERVED_PROPERTIES, ReceivedMessage, crc32, decode
 from rmqclient.store.layout import FOUND
 from tests.support.oracle import reference
+from tests.support.sweeps import share_of
 
 SMALL = StoreConfig(commit_log_file_bytes=150_000, consume_queue_file_entries=16, max_body_bytes=100_000)
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -201,7 +202,7 @@ def test_every_torn_length_of_a_record_is_noticed(store: MessageStore, producer:
     assert decode(content, 0, result.commit_log_offset + 1) == FOUND["BAD_OFFSET"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=share_of(300), deadline=None)
 @given(content=st.binary(max_size=400), position=st.integers(0, 400), offset=st.integers(-(2**63), 2**63 - 1))
 def test_arbitrary_bytes_are_never_a_record_nor_a_crash(content: bytes, position: int, offset: int) -> None:
     if position > len(content):

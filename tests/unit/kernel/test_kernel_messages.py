@@ -18,6 +18,7 @@ from rmqclient.errors import BodyTooLarge, InvalidName, MessageRejected, Propert
 from rmqclient.store import MessageStore, layout, open_store
 from rmqclient.store.kernel._kernel import RESERVED_PROPERTIES, ReceivedMessage, decode
 from tests.support.oracle import reference
+from tests.support.sweeps import share_of
 
 SMALL = StoreConfig(commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=64)
 OWN_PROPERTIES = len("UNIQ_KEY") + 1 + 32 + 1 + layout.CRC_PROPERTY_SIZE
@@ -219,7 +220,7 @@ def test_keys_come_back_as_they_were_however_much_they_look_like_spaces(
 # --- sharding -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=share_of(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=st.text(max_size=20), queues=st.integers(1, 8))
 def test_a_sharding_key_chooses_the_queue_that_rocketmq_would(producer: Producer, key: str, queues: int) -> None:
     try:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rmqclient.store import Message, MessageQueue, MessageStore, QueueGrant, StoreConfig, TagSet, layout, open_store
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.kernel._kernel import Mapping
+from tests.support.sweeps import share_of
 
 QUEUE = MessageQueue("t", 0)
 FILE_ENTRIES = 700
@@ -63,7 +64,7 @@ def grant_of(store: MessageStore, *tags: str, queue: MessageQueue = QUEUE) -> Qu
 
 
 @pytest.mark.guarantee("G15")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share_of(60), deadline=None)
 @given(
     runs=runs,
     limit=st.sampled_from([1, 2, 7, 32, 1_000]),

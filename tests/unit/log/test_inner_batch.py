@@ -21,13 +21,14 @@ from rmqclient.store.log import record
 from rmqclient.store.log.inner_batch import MAX_INNER_MESSAGES, inner_messages, is_batch, opened, unique_keys
 from rmqclient.store.log.query import END_OF_TIME
 from tests.support.oracle import reference
+from tests.support.sweeps import share_of
 
 FLAGS = 0x80
 NEED_UNWRAP = 0x40
 """What RocketMQ 5's producer sets, too."""
 LIMIT = 1 << 20
 CONFIG = StoreConfig(commit_log_file_bytes=1 << 20, max_body_bytes=1 << 18, max_opened_body_bytes=LIMIT)
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=share_of(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0\1\2 "), min_size=1, max_size=12)
 PROPERTIES = st.dictionaries(WORDS.map("p{}".format), WORDS, max_size=4)

@@ -21,7 +21,7 @@ from rmqclient.store.settings import checkpoint
 from tests.support.oracle import reference
 from tests.support.oracle.views import bodies, published_records, queued_records, stored_bodies
 from tests.support.stores import SMALL, SPAN, TOPIC, abandon, appender_of, grant_of
-from tests.support.sweeps import each_step, is_taken
+from tests.support.sweeps import each_step, is_taken, share_of
 from tests.unit.recovery.cut import (
     BODIES,
     FLUSHED,
@@ -108,7 +108,7 @@ def test_the_first_power_cut_of_a_store_that_never_flushed_leaves_no_damage(
     assert caplog.text == ""
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=share_of(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 @pytest.mark.guarantee("G1")
 @pytest.mark.guarantee("G2")

@@ -17,6 +17,7 @@ from rmqclient.store.errors import StoreBusy, TableFull
 from rmqclient.store.runtime.group_table import GroupTable
 from rmqclient.store.settings import config_file, document
 from tests.support.stores import abandon, grant_of
+from tests.support.sweeps import share_of
 
 SMALL = StoreConfig(commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=64)
 QUEUE = MessageQueue("t", 0)
@@ -82,7 +83,7 @@ def test_a_full_table_says_so(store: MessageStore, monkeypatch: pytest.MonkeyPat
         store.groups.find_or_add("group", 2, 0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share_of(30), deadline=None)
 @given(
     committed=st.integers(0, 2**40),
     bits=st.integers(0, 2**layout.ACK_WINDOW - 1),

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from rmqclient.spark.reading.batches import BatchReader
-from rmqclient.spark.reading.columns import schema_of
+from rmqclient.spark.files.batches import BatchReader
+from rmqclient.spark.scan.columns import schema_of
 from rmqclient.store import MessageQueue
 from rmqclient.store.inspect.view import LogPart, View
 from tests.support.oracle import reference
@@ -61,6 +61,7 @@ def row_of(record: ReferenceRecord) -> Row:
         "msg_id": unique
         if unique is not None
         else reference.offset_message_id(record.store_host, record.store_port, record.commit_log_offset),
+        "broker_name": "",
     }
 
 

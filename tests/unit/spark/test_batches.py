@@ -16,12 +16,13 @@ pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 from rmqclient import Message, Producer, StoreConfig
 from rmqclient.filters.tag import TagFilter, parse_tags
-from rmqclient.spark.reading import batches
-from rmqclient.spark.reading.batches import BatchReader
+from rmqclient.spark.files import batches
+from rmqclient.spark.files.batches import BatchReader
 from rmqclient.store import MessageQueue
 from rmqclient.store.inspect.view import LocalView, LogPart
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
+from tests.support.sweeps import share_of
 from tests.support.written import appending, copy_with_runtime_file, written_store
 from tests.unit.spark.read_rows import (
     FULL,
@@ -40,7 +41,7 @@ from tests.unit.spark.read_rows import (
     rows_of,
 )
 
-SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=share_of(40))
 
 
 @pytest.fixture(scope="module")

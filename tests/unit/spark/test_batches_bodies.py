@@ -18,7 +18,7 @@ import zstandard
 
 pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
-from rmqclient.spark.reading.batches import BatchReader
+from rmqclient.spark.files.batches import BatchReader
 from rmqclient.store.errors import BodyUnreadable
 from rmqclient.store.inspect.view import LocalView
 from tests.support.lines import by_place, of_kind

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
-from rmqclient.spark.reading.batches import BatchReader
+from rmqclient.spark.files.batches import BatchReader
 from rmqclient.store import MessageQueue
 from rmqclient.store.inspect.view import LocalView
 from tests.support.oracle import reference

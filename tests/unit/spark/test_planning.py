@@ -14,13 +14,16 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 from rmqclient.filters.tag import parse_tags
-from rmqclient.spark.reading.columns import USUAL
-from rmqclient.spark.reading.offsets import Ranges, count
-from rmqclient.spark.reading.planning import Split, plan
-from rmqclient.spark.reading.read_options import ReadOptions, parse
+from rmqclient.spark.files.planning import plan
+from rmqclient.spark.scan.columns import USUAL
+from rmqclient.spark.scan.offsets import count
+from rmqclient.spark.scan.place import Split
+from rmqclient.spark.scan.ranges import Ranges
+from rmqclient.spark.scan.read_options import ReadOptions, parse
 from rmqclient.store import Message, MessageQueue, open_store
 from rmqclient.store.inspect.view import LocalView, entry_at
 from tests.support.oracle import reference
+from tests.support.sweeps import share_of
 from tests.support.written import SMALL, appender_of, fill, forget_oldest, overwrite, written_store
 
 ORDERS, PAYMENTS_0, PAYMENTS_1 = MessageQueue("orders", 0), MessageQueue("payments", 0), MessageQueue("payments", 1)
@@ -80,7 +83,7 @@ def read_by(split: Split, where: Where) -> list[tuple[MessageQueue, int]]:
     return [message for message in messages if start <= where[message] < stop]
 
 
-@settings(max_examples=50)
+@settings(max_examples=share_of(50))
 @given(st.data())
 def test_every_wanted_message_is_in_one_task(view: LocalView, where: Where, data: st.DataObject) -> None:
     wanted = data.draw(wanted_ranges(view))
@@ -89,7 +92,7 @@ def test_every_wanted_message_is_in_one_task(view: LocalView, where: Where, data
     assert sorted(found) == sorted((queue, offset) for queue, offsets in wanted.items() for offset in offsets)
 
 
-@settings(max_examples=50)
+@settings(max_examples=share_of(50))
 @given(st.data())
 def test_the_log_is_cut_where_records_begin_and_without_a_gap(
     view: LocalView, where: Where, data: st.DataObject
@@ -105,7 +108,7 @@ def test_the_log_is_cut_where_records_begin_and_without_a_gap(
     assert ranges[-1][1] == last.commit_log_offset + last.size, "and no further than is wanted"
 
 
-@settings(max_examples=50)
+@settings(max_examples=share_of(50))
 @given(st.data())
 def test_a_task_has_no_more_messages_and_about_no_more_bytes_than_allowed(view: LocalView, data: st.DataObject) -> None:
     wanted = data.draw(wanted_ranges(view))
@@ -168,8 +171,8 @@ def test_a_read_whose_entries_are_lost_is_shared_out_by_queue(tmp_path: Path, lo
     # Then each message is in one task all the same, and its task says what is lost
     splits = plan(LocalView(root), wanted, COLUMNS, replace(USUAL_OPTIONS, split="log", min_partitions=3))
     assert {split.log for split in splits} == {None}
-    pieces = sorted((piece[:2], offset) for split in splits for piece in split.pieces for offset in range(*piece[2:]))
-    assert pieces == sorted((queue[:2], offset) for queue, offsets in wanted.items() for offset in offsets)
+    pieces = sorted((piece.queue, offset) for split in splits for piece in split.pieces for offset in range(*piece[1:]))
+    assert pieces == sorted((queue, offset) for queue, offsets in wanted.items() for offset in offsets)
 
 
 def test_nothing_is_shared_out_to_no_task(view: LocalView) -> None:

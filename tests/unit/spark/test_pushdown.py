@@ -28,13 +28,15 @@ from pyspark.sql.datasource import (
 )
 
 from rmqclient.filters.tag import TagFilter, parse_tags
+from rmqclient.spark.files.store_files import StoreFiles
 from rmqclient.spark.reading import pushdown
 from rmqclient.spark.reading.pushdown import Pushed, push
-from rmqclient.spark.reading.read_options import parse
+from rmqclient.spark.scan.read_options import parse
 from rmqclient.store import MessageQueue
 from rmqclient.store.inspect.view import LocalView
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
+from tests.support.sweeps import share_of
 
 MINUTE_MS = 60_000
 BEGIN_MS = 1_700_000_000_000
@@ -146,7 +148,7 @@ def filters(draw: st.DrawFn) -> Filter:
 
 def what_is_read(pushed: Pushed, view: LocalView, rows: list[Row], expression: str | None = None) -> list[Row]:
     """Return the rows that the source hands to Spark."""
-    ranges = pushed.apply(view, {queue: view.offsets(queue) for queue in view.queues()})
+    ranges = pushed.apply(StoreFiles(view), {queue: view.offsets(queue) for queue in view.queues()})
     tags = pushed.narrow(parse({"path": "s", "subscribe": "a", "subExpression": expression or "*"}, streaming=False))
     return [
         row
@@ -156,7 +158,7 @@ def what_is_read(pushed: Pushed, view: LocalView, rows: list[Row], expression: s
     ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=share_of(300))
 @given(given_=st.lists(filters(), max_size=5))
 @example([EqualTo(("tags",), "Aa"), EqualTo(("tags",), "BB")])
 @example([In(("tags",), (None,))])

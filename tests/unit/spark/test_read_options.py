@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqclient.filters.tag import parse_tags
-from rmqclient.spark.reading import read_options
-from rmqclient.spark.reading.read_options import ReadOptions, Selection, more_columns, parse
+from rmqclient.spark.scan import read_options
+from rmqclient.spark.scan.read_options import ReadOptions, Selection, more_columns, parse
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import InvalidName
 

@@ -9,10 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+
 from rmqclient.errors import DataLost, UnknownTopic
-from rmqclient.spark.reading import offsets
-from rmqclient.spark.reading.offsets import Offsets, Ranges, between, from_json, kept, limited, to_json
-from rmqclient.spark.reading.read_options import ReadOptions, Selection, parse
+from rmqclient.spark.files.store_files import StoreFiles
+from rmqclient.spark.scan import offsets
+from rmqclient.spark.scan.offsets import between, kept, limited
+from rmqclient.spark.scan.place import Place
+from rmqclient.spark.scan.queue_json import from_json, to_json
+from rmqclient.spark.scan.ranges import Offsets, Ranges
+from rmqclient.spark.scan.read_options import ReadOptions, Selection, parse
 from rmqclient.store import Message, MessageQueue, open_store
 from rmqclient.store.inspect.view import LocalView
 from tests.support.oracle import reference
@@ -26,18 +32,23 @@ STARTS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 200))
 
 
 @pytest.fixture(scope="module")
-def view(tmp_path_factory: pytest.TempPathFactory) -> LocalView:
-    return LocalView(written_store(tmp_path_factory.mktemp("offsets") / "store"))
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written_store(tmp_path_factory.mktemp("offsets") / "store")
 
 
 @pytest.fixture(scope="module")
-def passed(tmp_path_factory: pytest.TempPathFactory) -> LocalView:
+def place(root: Path) -> StoreFiles:
+    return StoreFiles(LocalView(root))
+
+
+@pytest.fixture(scope="module")
+def passed(tmp_path_factory: pytest.TempPathFactory) -> StoreFiles:
     """A store of which retention has removed the oldest messages."""
     root = tmp_path_factory.mktemp("passed") / "store"
     with open_store(root, SMALL, housekeeping=False) as store:
         fill(store)
         forget_oldest(store)
-    return LocalView(root)
+    return StoreFiles(LocalView(root))
 
 
 def options(streaming: bool, given: dict[str, object]) -> ReadOptions:
@@ -48,39 +59,39 @@ def options(streaming: bool, given: dict[str, object]) -> ReadOptions:
     return parse({name: str(value) for name, value in usual.items()} | texts, streaming=streaming)
 
 
-def read(view: LocalView, **given: object) -> Ranges:
+def read(place: Place, **given: object) -> Ranges:
     """Return what a batch reads with these options."""
     chosen = options(False, given)
-    there = offsets.available(view, chosen.selection)
-    return between(offsets.starting(view, there, chosen), offsets.ending(view, there, chosen))
+    there = offsets.available(place, chosen.selection)
+    return between(offsets.starting(place, there, chosen), offsets.ending(place, there, chosen))
 
 
 # --- which queues ---------------------------------------------------------------------------------
 
 
-def test_queues_are_named_matched_or_assigned(view: LocalView) -> None:
-    assert read(view) == WHOLE
-    assert set(read(view, subscribe="orders")) == {ORDERS}
-    assert set(read(view, subscribe="payments,orders")) == set(WHOLE)
-    assert set(read(view, assign={"payments": [1]})) == {PAYMENTS_1}
+def test_queues_are_named_matched_or_assigned(place: Place) -> None:
+    assert read(place) == WHOLE
+    assert set(read(place, subscribe="orders")) == {ORDERS}
+    assert set(read(place, subscribe="payments,orders")) == set(WHOLE)
+    assert set(read(place, assign={"payments": [1]})) == {PAYMENTS_1}
 
 
-def test_a_pattern_is_for_whole_names(view: LocalView) -> None:
+def test_a_pattern_is_for_whole_names(place: Place) -> None:
     chosen = Selection(pattern="order|payments")
-    assert offsets.selected(view, chosen) == [PAYMENTS_0, PAYMENTS_1]
+    assert offsets.selected(place, chosen) == [PAYMENTS_0, PAYMENTS_1]
 
 
-def test_what_is_not_there_is_named_with_what_is(view: LocalView) -> None:
+def test_what_is_not_there_is_named_with_what_is(place: Place) -> None:
     with pytest.raises(UnknownTopic, match=r"subscribe: nothing was ever sent to nope, x; topics there: orders, pay"):
-        read(view, subscribe="nope,orders,x")
+        read(place, subscribe="nope,orders,x")
     with pytest.raises(UnknownTopic, match=r"assign: queue 7 of orders: the store has no such queue"):
-        read(view, assign={"orders": [0, 7]})
+        read(place, assign={"orders": [0, 7]})
 
 
-def test_a_stream_waits_for_what_is_not_there_yet(view: LocalView) -> None:
+def test_a_stream_waits_for_what_is_not_there_yet(place: Place) -> None:
     missing: list[dict[str, object]] = [{"subscribe": "nope,orders"}, {"assign": {"orders": [0, 7]}}]
     for given_ in missing:
-        found = offsets.available(view, options(True, given_).selection, may_come=True)
+        found = offsets.available(place, options(True, given_).selection, may_come=True)
         assert found == {ORDERS: range(120)}
 
 
@@ -93,7 +104,7 @@ def test_topics_of_the_store_itself_are_read_by_their_full_names_alone(tmp_path:
         appender.append_half(Message("plain", b"undecided"), "g")
         appender.append(Message("plain", b"later"), delay_level=18)
         topics += ["RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"]
-        opened = LocalView(store.root)
+        opened = StoreFiles(LocalView(store.root))
         assert {queue.topic for queue in read(opened)} == {"%RETRY%g", "%DLQ%g", "plain"}
         assert {queue.topic for queue in read(opened, subscribe=",".join(topics))} == set(topics)
         assert [queue.topic for queue in offsets.selected(opened, Selection(pattern="SCHEDULE.*|pl"))] == []
@@ -102,93 +113,93 @@ def test_topics_of_the_store_itself_are_read_by_their_full_names_alone(tmp_path:
 # --- from where to where --------------------------------------------------------------------------
 
 
-def test_offsets_are_the_next_to_read_and_ends_are_not_read(view: LocalView) -> None:
+def test_offsets_are_the_next_to_read_and_ends_are_not_read(place: Place) -> None:
     start, end = {"orders": {"0": 7}}, {"orders": {"0": 9}}
-    assert read(view, subscribe="orders", startingOffsets=start, endingOffsets=end) == {ORDERS: range(7, 9)}
-    assert read(view, subscribe="orders", startingOffsets=end, endingOffsets=start) == {}
-    assert read(view, subscribe="orders", startingOffsets={"orders": {"0": 120}}) == {}
+    assert read(place, subscribe="orders", startingOffsets=start, endingOffsets=end) == {ORDERS: range(7, 9)}
+    assert read(place, subscribe="orders", startingOffsets=end, endingOffsets=start) == {}
+    assert read(place, subscribe="orders", startingOffsets={"orders": {"0": 120}}) == {}
 
 
-def test_minus_two_is_the_earliest_and_minus_one_the_latest(view: LocalView, passed: LocalView) -> None:
+def test_minus_two_is_the_earliest_and_minus_one_the_latest(place: Place, passed: Place) -> None:
     start = {"orders": {"0": -2}, "payments": {"0": 4, "1": 30}}
     end = {"orders": {"0": 5}, "payments": {"0": -1, "1": -1}}
-    assert read(view, startingOffsets=start, endingOffsets=end) == {ORDERS: range(5), PAYMENTS_0: range(4, 30)}
+    assert read(place, startingOffsets=start, endingOffsets=end) == {ORDERS: range(5), PAYMENTS_0: range(4, 30)}
     oldest = read(passed)[ORDERS].start
     assert oldest > 0
     assert read(passed, subscribe="orders", startingOffsets={"orders": {"0": -2}})[ORDERS].start == oldest
     streaming = options(True, {"subscribe": "orders", "startingOffsets": {"orders": {"0": -1}}})
-    assert offsets.starting(view, {ORDERS: range(120)}, streaming) == {ORDERS: 120}
+    assert offsets.starting(place, {ORDERS: range(120)}, streaming) == {ORDERS: 120}
 
 
-def test_offsets_name_each_queue_that_is_read(view: LocalView) -> None:
+def test_offsets_name_each_queue_that_is_read(place: Place) -> None:
     with pytest.raises(ValueError, match=r"startingOffsets does not name queue 1 of payments: give an offset, -2 for"):
-        read(view, subscribe="payments", startingOffsets={"payments": {"0": 1}})
+        read(place, subscribe="payments", startingOffsets={"payments": {"0": 1}})
     with pytest.raises(ValueError, match=r"endingOffsets names queue 0 of orders, which is not selected"):
-        read(view, subscribe="payments", endingOffsets={"payments": {"0": 1, "1": 1}, "orders": {"0": 1}})
+        read(place, subscribe="payments", endingOffsets={"payments": {"0": 1, "1": 1}, "orders": {"0": 1}})
 
 
-def test_an_offset_that_is_not_there_is_data_loss_or_the_nearest_one(view: LocalView, passed: LocalView) -> None:
+def test_an_offset_that_is_not_there_is_data_loss_or_the_nearest_one(place: Place, passed: Place) -> None:
     far, first = {"orders": {"0": 121}}, {"orders": {"0": 0}}
     with pytest.raises(DataLost, match=r"endingOffsets: queue 0 of orders has the offsets 0 to 120, not 121\. .*false"):
-        read(view, subscribe="orders", endingOffsets=far)
+        read(place, subscribe="orders", endingOffsets=far)
     with pytest.raises(DataLost, match=r"startingOffsets: queue 0 of orders has the offsets [1-9]\d* to 120, not 0"):
         read(passed, subscribe="orders", startingOffsets=first)
-    assert read(view, subscribe="orders", endingOffsets=far, failOnDataLoss="false") == {ORDERS: range(120)}
+    assert read(place, subscribe="orders", endingOffsets=far, failOnDataLoss="false") == {ORDERS: range(120)}
     found = read(passed, subscribe="orders", startingOffsets=first, failOnDataLoss="false")
     assert found == {ORDERS: passed.offsets(ORDERS)}
 
 
-def times_of(view: LocalView) -> list[int]:
+def times_of(root: Path) -> list[int]:
     return [
         record.store_timestamp
-        for _, record in reference.read_commit_log(view.root)
+        for _, record in reference.read_commit_log(root)
         if (record.topic, record.queue_id) == ("orders", 0)
     ]
 
 
-def test_a_time_is_the_first_message_stored_then_or_later(view: LocalView) -> None:
-    times = times_of(view)
+def test_a_time_is_the_first_message_stored_then_or_later(place: Place, root: Path) -> None:
+    times = times_of(root)
     for when in (0, times[0], times[60], times[-1]):
         expected = next(number for number, stored in enumerate(times) if stored >= when)
-        assert read(view, subscribe="orders", startingTimestamp=when)[ORDERS].start == expected
+        assert read(place, subscribe="orders", startingTimestamp=when)[ORDERS].start == expected
         by_queue = {"orders": {"0": when}}
-        assert read(view, subscribe="orders", startingOffsetsByTimestamp=by_queue)[ORDERS].start == expected
-        ended = read(view, subscribe="orders", endingTimestamp=when).get(ORDERS, range(0))
+        assert read(place, subscribe="orders", startingOffsetsByTimestamp=by_queue)[ORDERS].start == expected
+        ended = read(place, subscribe="orders", endingTimestamp=when).get(ORDERS, range(0))
         assert ended == range(expected) == read(
-            view, subscribe="orders", endingOffsetsByTimestamp=by_queue
+            place, subscribe="orders", endingOffsetsByTimestamp=by_queue
         ).get(ORDERS, range(0))  # fmt: skip
 
 
-def test_a_time_behind_all_messages_is_an_error_at_the_start_and_the_end_at_the_end(view: LocalView) -> None:
-    late = times_of(view)[-1] + 1
+def test_a_time_behind_all_messages_is_an_error_at_the_start_and_the_end_at_the_end(place: Place, root: Path) -> None:
+    late = times_of(root)[-1] + 1
     with pytest.raises(ValueError, match=r"queue 0 of orders: no message was stored at the given start time .*=latest"):
-        read(view, subscribe="orders", startingTimestamp=late)
-    assert read(view, subscribe="orders", startingTimestamp=late, startingOffsetsByTimestampStrategy="latest") == {}
-    assert read(view, subscribe="orders", endingTimestamp=late) == {ORDERS: range(120)}
+        read(place, subscribe="orders", startingTimestamp=late)
+    assert read(place, subscribe="orders", startingTimestamp=late, startingOffsetsByTimestampStrategy="latest") == {}
+    assert read(place, subscribe="orders", endingTimestamp=late) == {ORDERS: range(120)}
 
 
-def test_the_time_for_all_goes_before_times_by_queue_and_those_before_offsets(view: LocalView) -> None:
-    late = times_of(view)[-1] + 1
+def test_the_time_for_all_goes_before_times_by_queue_and_those_before_offsets(place: Place, root: Path) -> None:
+    late = times_of(root)[-1] + 1
     by_queue = {"orders": {"0": late}}
     usual: dict[str, object] = {"subscribe": "orders", "startingOffsetsByTimestampStrategy": "latest"}
-    assert read(view, **usual, startingTimestamp=1, startingOffsetsByTimestamp=by_queue) == {ORDERS: range(120)}
-    assert read(view, **usual, startingOffsetsByTimestamp=by_queue, startingOffsets="earliest") == {}
+    assert read(place, **usual, startingTimestamp=1, startingOffsetsByTimestamp=by_queue) == {ORDERS: range(120)}
+    assert read(place, **usual, startingOffsetsByTimestamp=by_queue, startingOffsets="earliest") == {}
     assert read(
-        view, subscribe="orders", endingTimestamp=late, endingOffsetsByTimestamp={"orders": {"0": 0}}
+        place, subscribe="orders", endingTimestamp=late, endingOffsetsByTimestamp={"orders": {"0": 0}}
     ) == {ORDERS: range(120)}  # fmt: skip
 
 
-def test_times_by_queue_name_each_queue_that_is_read(view: LocalView) -> None:
+def test_times_by_queue_name_each_queue_that_is_read(place: Place) -> None:
     with pytest.raises(ValueError, match=r"startingOffsetsByTimestamp does not name queue 1 of payments: give a time"):
-        read(view, subscribe="payments", startingOffsetsByTimestamp={"payments": {"0": 1}})
+        read(place, subscribe="payments", startingOffsetsByTimestamp={"payments": {"0": 1}})
     with pytest.raises(ValueError, match=r"endingOffsetsByTimestamp names queue 0 of orders, which is not selected"):
-        read(view, assign={"payments": [0]}, endingOffsetsByTimestamp={"payments": {"0": 1}, "orders": {"0": 1}})
+        read(place, assign={"payments": [0]}, endingOffsetsByTimestamp={"payments": {"0": 1}, "orders": {"0": 1}})
 
 
 # --- what is still there --------------------------------------------------------------------------
 
 
-def test_messages_removed_before_they_were_read_are_data_loss(passed: LocalView) -> None:
+def test_messages_removed_before_they_were_read_are_data_loss(passed: Place) -> None:
     there = passed.offsets(ORDERS)
     start, end = {ORDERS: there.start - 5}, {ORDERS: there.stop}
     with pytest.raises(
@@ -203,11 +214,11 @@ def test_messages_removed_before_they_were_read_are_data_loss(passed: LocalView)
     assert kept(passed, {}, end, fail_on_data_loss=False) == {ORDERS: there}
 
 
-def test_a_store_that_ends_below_what_was_read_is_data_loss(view: LocalView) -> None:
+def test_a_store_that_ends_below_what_was_read_is_data_loss(place: Place) -> None:
     with pytest.raises(DataLost, match=r"messages 120 to 122 of queue 0 of orders .*the store ends at 120"):
-        kept(view, {ORDERS: 119}, {ORDERS: 123}, fail_on_data_loss=True)
-    assert kept(view, {ORDERS: 119}, {ORDERS: 123}, fail_on_data_loss=False) == {ORDERS: range(119, 120)}
-    assert kept(view, {ORDERS: 121}, {ORDERS: 123}, fail_on_data_loss=False) == {}
+        kept(place, {ORDERS: 119}, {ORDERS: 123}, fail_on_data_loss=True)
+    assert kept(place, {ORDERS: 119}, {ORDERS: 123}, fail_on_data_loss=False) == {ORDERS: range(119, 120)}
+    assert kept(place, {ORDERS: 121}, {ORDERS: 123}, fail_on_data_loss=False) == {}
 
 
 def test_offsets_of_a_checkpoint_come_back_as_they_were() -> None:

@@ -15,9 +15,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from rmqclient.consuming.pull_consumer import PullConsumer
 from rmqclient.errors import DataLost
 from rmqclient.spark.reading import stream_reader
-from rmqclient.spark.reading.columns import schema_of
-from rmqclient.spark.reading.read_options import parse
 from rmqclient.spark.reading.stream_reader import StreamReader
+from rmqclient.spark.scan.columns import schema_of
+from rmqclient.spark.scan.read_options import parse
 from rmqclient.store import Message, MessageQueue, MessageStore, open_store
 from rmqclient.store.inspect.view import LocalView, entry_at
 from tests.support.written import SMALL, appender_of, fill, forget_oldest

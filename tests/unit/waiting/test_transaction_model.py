@@ -19,6 +19,7 @@ from rmqclient.store.errors import TransactionDecided
 from rmqclient.store.waiting.half_messages import checks_of
 from tests.support.oracle import reference
 from tests.support.stores import QUEUE, SMALL, TOPIC, abandon, appender_of
+from tests.support.sweeps import share_of
 
 CONFIG = replace(SMALL, transactions=TransactionConfig(check_max=2))
 MEMORY = Path("/dev/shm")
@@ -128,7 +129,7 @@ class Transactions(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
 
-Transactions.TestCase.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+Transactions.TestCase.settings = settings(max_examples=share_of(15), stateful_step_count=20, deadline=None)
 
 
 @pytest.mark.guarantee("G31")

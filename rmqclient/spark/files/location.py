@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqclient.archive.view import open_view
-from rmqclient.spark.reading.read_options import ReadOptions
+from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store.inspect.view import View
 
 

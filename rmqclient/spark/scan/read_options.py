@@ -3,7 +3,8 @@
 ==================================== ================== ============================================================
 option                               default            meaning
 ==================================== ================== ============================================================
-path                                 required           directory of the store, or URL of an archive
+path                                 required           directory of the store, URL of an archive, or
+                                                        ``rocketmq://host:9876``, a cluster
 archive                              none               URL of an archive of that store, read if files are gone
 archive.*                            none               options of the archive's file system
 subscribe                            one of these three topic names, separated by commas
@@ -31,7 +32,13 @@ subExpression                        *                  tags: ``paid || refunded
 batchRows, batchBytes                10000, 4m          size of an Arrow batch
 includeProperties, includeMetadata   false              more columns; ``includeHeaders`` means includeProperties
 commitGroup                          none               group whose offsets follow a stream's finished batches
+consumerGroup                        rmqclient-spark    cluster only: group under which brokers are asked; see below
+pullsAtOnce                          16                 cluster only: requests of a task that are under way at once
 ==================================== ================== ============================================================
+
+In a cluster, JSON names the broker of each queue: ``{"orders": {"broker-a": {"0": 23}}}``. There is no archive, and
+``split=log`` is refused. The group ``consumerGroup`` has no offsets and no members: brokers only look up whether it may
+read, and create it unless they are told not to.
 
 The ``starting...`` options count for a new query only: a restarted stream goes on where its checkpoint says. Options
 that only concern a Kafka broker (``kafka.*`` and some more) are accepted and do nothing.
@@ -41,7 +48,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -49,6 +56,8 @@ import orjson
 
 from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.names import check_group
+from rmqclient.spark.scan.queue_json import by_broker, from_json
+from rmqclient.spark.scan.ranges import in_words
 from rmqclient.store import MessageQueue
 from rmqclient.store.bodies import DEFAULT_LIMIT
 
@@ -57,6 +66,9 @@ EARLIEST, LATEST = -2, -1
 Point: TypeAlias = Literal["earliest", "latest"] | dict[MessageQueue, int]
 """Where reading begins or ends. In a mapping, -2 stands for the earliest offset and -1 for the latest."""
 
+DEFAULT_GROUP = "rmqclient-spark"
+
+_CLUSTER = "rocketmq://"
 _SELECTIONS = ("subscribe", "subscribePattern", "assign")
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -105,8 +117,16 @@ class ReadOptions:
     properties: bool = False
     metadata: bool = False
     commit_group: str | None = None
+    consumer_group: str = DEFAULT_GROUP
+    pulls_at_once: int = 16
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether ``path`` is the URL of a RocketMQ cluster."""
+        return _is_cluster(self.path)
 
 
+_OF_CLUSTER = ("consumerGroup", "pullsAtOnce")
 _NAMES = (
     *("path", "archive", *_SELECTIONS, "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
     *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss"),
@@ -114,6 +134,7 @@ _NAMES = (
     *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions"),
     *("maxRecordsPerPartition", "maxBytesPerPartition", "split", "subExpression", "batchRows", "batchBytes"),
     *("includeProperties", "includeHeaders", "includeMetadata", "commitGroup"),
+    *_OF_CLUSTER,
 )
 _KNOWN = {name.lower() for name in _NAMES}
 
@@ -124,6 +145,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     if streaming and (ends := [name for name in _NAMES if name.startswith("ending") and name.lower() in options]):
         raise ValueError(f"option {ends[0]}: a stream has no end; leave it out, or use spark.read")
     read = _Reading(options)
+    read.check_kind()
     starting: Point = "latest" if streaming else "earliest"
     return ReadOptions(
         path=read.required("path", "load the directory of a store: .load('./store')"),
@@ -154,12 +176,18 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         properties=read.columns()[0],
         metadata=read.columns()[1],
         commit_group=check_group(options["commitgroup"]) if "commitgroup" in options else None,
+        consumer_group=check_group(options.get("consumergroup", DEFAULT_GROUP)),
+        pulls_at_once=read.number("pullsAtOnce", 16) or 1,
     )
 
 
 def more_columns(given: Mapping[str, str]) -> tuple[bool, bool]:
     """Return whether the options ask for the properties, and whether for the metadata. Raises ValueError."""
     return _Reading(_own(given)).columns()
+
+
+def _is_cluster(path: str) -> bool:
+    return path.startswith(_CLUSTER)
 
 
 def _own(given: Mapping[str, str]) -> dict[str, str]:
@@ -177,6 +205,19 @@ class _Reading:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
+        self.is_cluster = _is_cluster(options.get("path", ""))
+
+    def check_kind(self) -> None:
+        """Raise ValueError for an option that only a store has, or only a cluster."""
+        if not self.is_cluster:
+            if others := [name for name in _OF_CLUSTER if name.lower() in self._options]:
+                raise ValueError(f"option {others[0]}: only a cluster has it: load('rocketmq://host:9876')")
+            return
+        for name, value in self._options.items():
+            if name == "archive" or name.startswith(_ARCHIVE):
+                raise ValueError(f"option {name}: a cluster has no archive; leave it out")
+            if name == "split" and value.lower() == "log":
+                raise ValueError("option split=log: the log of a broker cannot be read from afar; leave it out")
 
     def required(self, name: str, what_to_do: str) -> str:
         value = self._options.get(name.lower())
@@ -240,36 +281,46 @@ class _Reading:
         points = self.by_queue(name, least=EARLIEST)
         for queue, offset in points.items():
             if offset == refused:
-                raise ValueError(
-                    f"option {name}: {offset} for queue {queue.queue_id} of {queue.topic} selects no messages"
-                )
+                raise ValueError(f"option {name}: {offset} for {in_words(queue)} selects no messages")
         return points
 
     def by_queue(self, name: str, *, least: int = 0) -> dict[MessageQueue, int]:
         text = self._options.get(name.lower())
         if text is None:
             return {}
-        example = '{"orders": {"0": 23, "1": 42}}'
-        found: dict[MessageQueue, int] = {}
-        for topic, numbers in _object(name, text, example).items():
-            if not isinstance(numbers, dict):
-                raise _malformed(name, text, example)
-            for queue_id, number in numbers.items():
-                if not re.fullmatch(r"\d{1,9}", queue_id) or type(number) is not int or number < least:
-                    raise _malformed(name, text, example)
-                found[MessageQueue(topic, int(queue_id))] = number
+        example = self._example("23", "42")
+        try:
+            found = from_json(_object(name, text, example))
+        except ValueError:
+            raise _malformed(name, text, example) from None
+        if any(number < least for number in found.values()) or not self._are_of_this_kind(found):
+            raise _malformed(name, text, example)
         return found
 
     def _assigned(self, text: str) -> tuple[MessageQueue, ...]:
-        example = '{"orders": [0, 1]}'
+        example = self._example("[0, 1]")
         found = []
-        for topic, ids in _object("assign", text, example).items():
+        for topic, broker_name, ids in by_broker(_object("assign", text, example)):
             if not isinstance(ids, list) or not all(type(each) is int and each >= 0 for each in ids):
                 raise _malformed("assign", text, example)
-            found += [MessageQueue(topic, each) for each in ids]
+            found += [MessageQueue(topic, each, broker_name) for each in ids]
         if not found:
             raise ValueError(f"option assign={text}: names no queue")
+        if not self._are_of_this_kind(found):
+            raise _malformed("assign", text, example)
         return tuple(sorted(set(found)))
+
+    def _are_of_this_kind(self, queues: Iterable[MessageQueue]) -> bool:
+        """Return whether each queue names a broker, in a cluster, or none does, in a store."""
+        return all(bool(queue.broker_name) is self.is_cluster for queue in queues)
+
+    def _example(self, *values: str) -> str:
+        numbers = values[0] if values[0].startswith("[") else _numbered(values)
+        return f'{{"orders": {{"broker-a": {numbers}}}}}' if self.is_cluster else f'{{"orders": {numbers}}}'
+
+
+def _numbered(values: Sequence[str]) -> str:
+    return "{" + ", ".join(f'"{number}": {value}' for number, value in enumerate(values)) + "}"
 
 
 def _topics(text: str) -> tuple[str, ...]:

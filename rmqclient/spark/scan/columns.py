@@ -20,7 +20,11 @@ reconsume_times       int                  includeMetadata: delivery attempts be
 born_host             string               includeMetadata: address and port of the producer
 store_host            string               includeMetadata: address and port of the store
 msg_id                string               includeMetadata: message id: the unique key, otherwise the offset message id
+broker_name           string               includeMetadata: the broker of the queue in a cluster; empty for a store
 ====================  ===================  ==========================================================================
+
+In a cluster, (topic, broker_name, partition) is a queue: brokers number their queues from 0, each for itself. Likewise
+``commit_log_offset`` and ``size`` are those of the record in its broker.
 
 A compressed batch (:mod:`rmqclient.store.log.inner_batch`) gives a row for each of its messages. All these rows have
 the offsets of the batch's record. A read of :data:`IN_ENTRIES` columns alone gives one row for the whole batch, because
@@ -65,10 +69,11 @@ METADATA: dict[str, DataType] = {
     "born_host": StringType(),
     "store_host": StringType(),
     "msg_id": StringType(),
+    "broker_name": StringType(),
 }
 """With ``includeMetadata``."""
 
-IN_ENTRIES = frozenset({"topic", "partition", "offset", "size", "commit_log_offset"})
+IN_ENTRIES = frozenset({"topic", "partition", "offset", "size", "commit_log_offset", "broker_name"})
 """Columns answered from the consume queue, without reading the log."""
 
 

@@ -7,50 +7,51 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from rmqclient.errors import DataLost
-from rmqclient.spark.reading.read_options import EARLIEST, LATEST, Point, ReadOptions, Selection
+from rmqclient.spark.scan.ranges import Offsets, Ranges, in_words
+from rmqclient.spark.scan.read_options import EARLIEST, LATEST, Point, ReadOptions, Selection
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import UnknownTopic
-from rmqclient.store.inspect.view import View, offset_by_time
 
-Offsets: TypeAlias = dict[MessageQueue, int]
-Ranges: TypeAlias = dict[MessageQueue, range]
+if TYPE_CHECKING:
+    from rmqclient.spark.scan.place import Place
 
 _OF_THE_STORE = re.compile(r"RMQ_SYS_.*|rmq_sys_wheel_timer|SCHEDULE_TOPIC_XXXX|TBW102|OFFSET_MOVED_EVENT")
 """The store's own topics, such as those of delayed messages and transactions. ``subscribePattern`` skips them."""
 
 
-def selected(view: View, selection: Selection, *, may_come: bool = False) -> list[MessageQueue]:
+def selected(place: Place, selection: Selection, *, may_come: bool = False) -> list[MessageQueue]:
     """Return the queues to read, sorted.
 
     Raises UnknownTopic if a named topic or queue does not exist, unless it ``may_come`` later.
     """
-    queues = view.queues()
     if selection.assigned:
-        missing = sorted(set(selection.assigned) - set(queues))
+        queues = set(place.queues({queue.topic for queue in selection.assigned}))
+        missing = sorted(set(selection.assigned) - queues)
         if missing and not may_come:
-            raise UnknownTopic(f"option assign: {_named(missing)}: the store has no such queue")
+            raise UnknownTopic(f"option assign: {named(missing)}: the store has no such queue")
         return [queue for queue in selection.assigned if queue not in missing]
     if selection.pattern:
         matches = re.compile(selection.pattern).fullmatch
-        return [queue for queue in queues if matches(queue.topic) and not _OF_THE_STORE.fullmatch(queue.topic)]
-    known = {queue.topic for queue in queues}
-    unknown = [topic for topic in selection.topics if topic not in known]
-    if unknown and not may_come:
-        raise UnknownTopic(
-            f"option subscribe: nothing was ever sent to {', '.join(unknown)}; topics there: {', '.join(sorted(known))}"
+        return place.queues(
+            {topic for topic in place.topics() if matches(topic) and not _OF_THE_STORE.fullmatch(topic)}
         )
-    return [queue for queue in queues if queue.topic in selection.topics]
+    found = place.queues(selection.topics)
+    unknown = sorted(set(selection.topics) - {queue.topic for queue in found}, key=selection.topics.index)
+    if unknown and not may_come:
+        known = ", ".join(place.topics())
+        raise UnknownTopic(f"option subscribe: nothing was ever sent to {', '.join(unknown)}; topics there: {known}")
+    return found
 
 
-def available(view: View, selection: Selection, *, may_come: bool = False) -> Ranges:
+def available(place: Place, selection: Selection, *, may_come: bool = False) -> Ranges:
     """Return the range of offsets that each selected queue has now. Raises as :func:`selected`."""
-    return {queue: view.offsets(queue) for queue in selected(view, selection, may_come=may_come)}
+    return {queue: place.offsets(queue) for queue in selected(place, selection, may_come=may_come)}
 
 
-def starting(view: View, there: Ranges, options: ReadOptions) -> Offsets:
+def starting(place: Place, there: Ranges, options: ReadOptions) -> Offsets:
     """Return the offsets at which a new read begins: by timestamps if the options give any, otherwise by offsets.
 
     Raises ValueError if the offsets do not name each queue, or if all messages are older than the time; DataLost if a
@@ -58,23 +59,23 @@ def starting(view: View, there: Ranges, options: ReadOptions) -> Offsets:
     """
     if options.starting_timestamp is not None or options.starting_timestamps:
         found = _by_time(
-            "startingOffsetsByTimestamp", view, there, options.starting_timestamps, options.starting_timestamp
+            "startingOffsetsByTimestamp", place, there, options.starting_timestamps, options.starting_timestamp
         )
         late = [queue for queue, offset in found.items() if offset == there[queue].stop]
         if late and not options.too_late_is_latest:
             raise ValueError(
-                f"{_named(late)}: no message was stored at the given start time or later; to begin at the end then, "
+                f"{named(late)}: no message was stored at the given start time or later; to begin at the end then, "
                 "set startingOffsetsByTimestampStrategy=latest"
             )
         return found
     return _by_offsets("startingOffsets", there, options.starting, options.fail_on_data_loss)
 
 
-def ending(view: View, there: Ranges, options: ReadOptions) -> Offsets:
+def ending(place: Place, there: Ranges, options: ReadOptions) -> Offsets:
     """Return the offsets at which a batch ends. Raises as :func:`starting`."""
     if options.ending_timestamp is not None or options.ending_timestamps:
         each, usual = options.ending_timestamps, options.ending_timestamp
-        return _by_time("endingOffsetsByTimestamp", view, there, each, usual)
+        return _by_time("endingOffsetsByTimestamp", place, there, each, usual)
     return _by_offsets("endingOffsets", there, options.ending, options.fail_on_data_loss)
 
 
@@ -84,7 +85,7 @@ def between(start: Offsets, end: Offsets) -> Ranges:
     return {queue: wanted for queue, wanted in ranges.items() if wanted}
 
 
-def kept(view: View, start: Offsets, end: Offsets, *, fail_on_data_loss: bool) -> Ranges:
+def kept(place: Place, start: Offsets, end: Offsets, *, fail_on_data_loss: bool) -> Ranges:
     """Return the parts of the ranges between two offsets that still exist.
 
     A queue that ``start`` lacks is new: it is read from its first message on. Raises DataLost if a part is gone and
@@ -92,14 +93,14 @@ def kept(view: View, start: Offsets, end: Offsets, *, fail_on_data_loss: bool) -
     """
     found = {}
     for queue, offsets in between(start, end).items():
-        there = view.offsets(queue)
+        there = place.offsets(queue)
         begin = max(offsets.start, there.start)
         if begin > offsets.start and fail_on_data_loss:
             raise removed(queue, offsets.start, min(there.start, offsets.stop), there)
         if offsets.stop > there.stop and fail_on_data_loss:
             raise DataLost(
-                f"messages {there.stop} to {offsets.stop - 1} of queue {queue.queue_id} of {queue.topic} were read "
-                f"before and are gone: the store ends at {there.stop}. Was it replaced? {_HOW_TO_GO_ON}"
+                f"messages {there.stop} to {offsets.stop - 1} of {in_words(queue)} were read before and are gone: the "
+                f"store ends at {there.stop}. Was it replaced? {_HOW_TO_GO_ON}"
             )
         found[queue] = range(begin, min(offsets.stop, there.stop))
     return {queue: offsets for queue, offsets in found.items() if offsets}
@@ -108,8 +109,8 @@ def kept(view: View, start: Offsets, end: Offsets, *, fail_on_data_loss: bool) -
 def removed(queue: MessageQueue, start: int, stop: int, there: range) -> DataLost:
     """Return the error for messages that retention removed before they were read."""
     return DataLost(
-        f"messages {start} to {stop - 1} of queue {queue.queue_id} of {queue.topic} were removed before they were "
-        f"read; the oldest message is {there.start}. {_HOW_TO_GO_ON}"
+        f"messages {start} to {stop - 1} of {in_words(queue)} were removed before they were read; the oldest message "
+        f"is {there.start}. {_HOW_TO_GO_ON}"
     )
 
 
@@ -117,26 +118,6 @@ _HOW_TO_GO_ON = (
     "To go on with the messages that are left, set the option failOnDataLoss to false; to read removed messages from "
     "an archive, set the option archive"
 )
-
-
-# --- JSON of a checkpoint -----------------------------------------------------------
-
-
-def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Return offsets as the JSON of a checkpoint: ``{"orders": {"0": 23}}``, sorted."""
-    found: dict[str, dict[str, int]] = {}
-    for queue in sorted(offsets):
-        found.setdefault(queue.topic, {})[str(queue.queue_id)] = offsets[queue]
-    return found
-
-
-def from_json(document: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Return the offsets that the JSON of a checkpoint holds."""
-    return {
-        MessageQueue(topic, int(queue_id)): offset
-        for topic, offsets in document.items()
-        for queue_id, offset in offsets.items()
-    }
 
 
 # --- how much at once -----------------------------------------------------------------------------
@@ -172,7 +153,7 @@ def _by_offsets(name: str, there: Ranges, point: Point, fail_on_data_loss: bool)
         return {queue: known.start for queue, known in there.items()}
     if point == "latest":
         return {queue: known.stop for queue, known in there.items()}
-    _check_named(name, there, point, "an offset, -2 for the earliest or -1 for the latest,")
+    _checknamed(name, there, point, "an offset, -2 for the earliest or -1 for the latest,")
     return {queue: _checked(name, queue, point[queue], known, fail_on_data_loss) for queue, known in there.items()}
 
 
@@ -183,26 +164,27 @@ def _checked(name: str, queue: MessageQueue, offset: int, known: range, fail_on_
         return offset
     if fail_on_data_loss:
         raise DataLost(
-            f"option {name}: queue {queue.queue_id} of {queue.topic} has the offsets {known.start} to {known.stop}, "
+            f"option {name}: {in_words(queue)} has the offsets {known.start} to {known.stop}, "
             f"not {offset}. {_HOW_TO_GO_ON}"
         )
     return min(max(offset, known.start), known.stop)
 
 
-def _by_time(name: str, view: View, there: Ranges, each: Mapping[MessageQueue, int], usual: int | None) -> Offsets:
+def _by_time(name: str, place: Place, there: Ranges, each: Mapping[MessageQueue, int], usual: int | None) -> Offsets:
     if usual is None:
-        _check_named(name, there, each, "a time")
+        _checknamed(name, there, each, "a time")
     times = each if usual is None else dict.fromkeys(there, usual)
-    return {queue: offset_by_time(view, queue, known, times[queue]) for queue, known in there.items()}
+    return {queue: place.offset_by_time(queue, known, times[queue]) for queue, known in there.items()}
 
 
-def _check_named(name: str, there: Ranges, given: Iterable[MessageQueue], what: str) -> None:
+def _checknamed(name: str, there: Ranges, given: Iterable[MessageQueue], what: str) -> None:
     if set(given) != set(there):
         missing, unknown = sorted(set(there) - set(given)), sorted(set(given) - set(there))
-        problem = f"does not name {_named(missing)}" if missing else f"names {_named(unknown)}, which is not selected"
+        problem = f"does not name {named(missing)}" if missing else f"names {named(unknown)}, which is not selected"
         raise ValueError(f"option {name} {problem}: give {what} for each queue")
 
 
-def _named(queues: list[MessageQueue]) -> str:
-    shown = ", ".join(f"queue {queue.queue_id} of {queue.topic}" for queue in queues[:5])
+def named(queues: list[MessageQueue]) -> str:
+    """Return at most five of these queues in words."""
+    shown = ", ".join(in_words(queue) for queue in queues[:5])
     return shown if len(queues) <= 5 else f"{shown} and {len(queues) - 5} more"

@@ -1,7 +1,6 @@
 """Batches: the messages in a view as Arrow record batches, without a Python object for each row.
 
-The kernel writes the values of the wanted columns into buffers (store/kernel/arrow/columns.pxi), and Arrow uses these
-buffers without a copy. There are two ways to go through messages:
+There are two ways to go through messages:
 
 - By the consume queue entries of one queue: each record is read at the position that its entry gives.
 - Along the commit log: the records of all wanted queues are taken in the order of the log. This is faster if most
@@ -14,14 +13,13 @@ on with the next message.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from rmqclient.filters.tag import TagFilter
-from rmqclient.spark.reading.columns import IN_ENTRIES, schema_of
-from rmqclient.store import STOPPED, Collector, ColumnBuffer, Columns, MessageQueue
+from rmqclient.spark.scan.columns import IN_ENTRIES
+from rmqclient.spark.scan.record_batches import check_types, loss_in_words, record_batch
+from rmqclient.store import STOPPED, Collector, Columns, MessageQueue
 from rmqclient.store.bodies import DEFAULT_LIMIT
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.inspect.view import LogPart, View, entry_at, first_offset
@@ -34,11 +32,6 @@ PART_BYTES = 8 << 20
 _ENTRIES_AT_ONCE = 16_384
 _EVERYTHING = TagFilter(frozenset())
 
-_TYPES: dict[str, pa.DataType] = {
-    field.name: field.type for field in to_arrow_schema(schema_of(properties=True, metadata=True), timezone="UTC")
-}
-"""The type of each column, as Spark gives it. Spark accepts no other."""
-
 _UNREADABLE = -1
 """Stands for the commit log offset of an entry that cannot be read."""
 
@@ -50,7 +43,7 @@ _PASSED_OVER = "the commit log has no valid record of it"
 class BatchReader:
     """Arrow record batches of the messages in a view.
 
-    ``schema`` has any of the columns of :mod:`rmqclient.spark.reading.columns`, in any order, with the types that Spark
+    ``schema`` has any of the columns of :mod:`rmqclient.spark.scan.columns`, in any order, with the types that Spark
     gives them; every batch has exactly this schema. A batch is complete when it has ``rows`` rows, or more than
     ``size`` bytes in columns of variable size. ``tags`` selects by tag. For use by one thread.
 
@@ -77,9 +70,7 @@ class BatchReader:
         null_unreadable: bool = False,
         on_lost: Callable[[str], None],
     ) -> None:
-        for field in schema:
-            if _TYPES.get(field.name, field.type) != field.type:
-                raise ValueError(f"column {field.name} is of type {_TYPES[field.name]}, not {field.type}")
+        check_types(schema)
         self._view = view
         self._schema = schema
         self._names = tuple(schema.names)
@@ -376,31 +367,5 @@ def _reason(found: int) -> str:
 
 
 def _sentence(queue: MessageQueue, offsets: range, commit_log_offset: int, why: str) -> str:
-    numbers = f"offset {offsets.start}" if len(offsets) == 1 else f"offsets {offsets.start} to {offsets.stop - 1}"
-    place = "" if commit_log_offset == _UNREADABLE else f", at {commit_log_offset} of the commit log"
-    return f"{queue.topic}, queue {queue.queue_id}, {numbers}{place}: cannot be read: {why}"
-
-
-def record_batch(columns: Columns, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows that were added to ``columns``, and leave ``columns`` empty."""
-    rows, buffers = columns.take()
-    if not schema.names:  # without columns, only an array without fields carries the number of rows
-        return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
-    arrays = [_array(field.type, rows, *buffers[field.name]) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _array(kind: pa.DataType, rows: int, nulls: int, buffers: list[ColumnBuffer | None]) -> pa.Array:
-    parts: list[Any] = [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
-    if not pa.types.is_map(kind):
-        return pa.Array.from_buffers(kind, rows, parts, nulls)
-    bitmap, offsets, name_offsets, names, value_offsets, values = parts
-    pairs = len(name_offsets) // 4 - 1
-    children = [
-        pa.Array.from_buffers(kind.key_type, pairs, [None, name_offsets, names]),
-        pa.Array.from_buffers(kind.item_type, pairs, [None, value_offsets, values]),
-    ]
-    entries = pa.StructArray.from_buffers(
-        pa.struct([kind.key_field, kind.item_field]), pairs, [None], children=children
-    )
-    return pa.Array.from_buffers(kind, rows, [bitmap, offsets], children=[entries])
+    at = None if commit_log_offset == _UNREADABLE else commit_log_offset
+    return loss_in_words(queue, offsets, at, why)

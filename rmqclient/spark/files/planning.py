@@ -14,40 +14,21 @@ where records begin, so if entries are lost, the read is always by queue.
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
-from pyspark.sql.datasource import InputPartition
-
-from rmqclient.spark.reading.columns import IN_ENTRIES
-from rmqclient.spark.reading.offsets import Ranges, count
-from rmqclient.spark.reading.read_options import ReadOptions
+from rmqclient.spark.scan.by_queue import by_queue, tasks_for
+from rmqclient.spark.scan.columns import IN_ENTRIES
+from rmqclient.spark.scan.place import Split
+from rmqclient.spark.scan.ranges import Piece, Ranges
+from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.inspect.view import LocalView, View, entry_at, first_offset
 from rmqclient.store.log.consume_queue import Entry
 
-_SMALL_TASK_BYTES = 8 << 20
-"""A read gets up to one task per processor, even if fewer would do, as long as each task has at least these bytes."""
 _SAMPLES = 16
 _LOG_SHARE = 0.5
-
-Piece = tuple[str, int, int, int]
-"""Topic, queue id, first queue offset, end offset (exclusive)."""
-
-
-@dataclass(frozen=True)
-class Split(InputPartition):
-    """The share of one task: ``pieces``, found by walking over ``log`` if that is given, a range of the commit log."""
-
-    pieces: tuple[Piece, ...]
-    log: tuple[int, int] | None = None
-
-    def ranges(self) -> Ranges:
-        """Return the range of each queue; a task has at most one piece of each."""
-        return {MessageQueue(topic, queue_id): range(start, stop) for topic, queue_id, start, stop in self.pieces}
 
 
 def plan(view: View, wanted: Ranges, columns: Sequence[str], options: ReadOptions) -> list[Split]:
@@ -56,11 +37,11 @@ def plan(view: View, wanted: Ranges, columns: Sequence[str], options: ReadOption
         return []
     sizes = {queue: mean_size(view, queue, offsets) for queue, offsets in wanted.items()}
     total = sum(int(sizes[queue] * len(offsets)) for queue, offsets in wanted.items())
-    tasks = _tasks(total, options)
+    tasks = tasks_for(total, options)
     with suppress(FileNotFoundError, StoreCorrupt):  # an entry is lost: reading by queue reports which ones
         if _is_by_log(view, wanted, total, columns, options):
             return _by_log(view, wanted, tasks)
-    return list(_by_queue(wanted, sizes, max(1, total // tasks), options))
+    return by_queue(wanted, sizes, max(1, total // tasks), options)
 
 
 def mean_size(view: View, queue: MessageQueue, offsets: range) -> float:
@@ -70,12 +51,6 @@ def mean_size(view: View, queue: MessageQueue, offsets: range) -> float:
         with suppress(FileNotFoundError, StoreCorrupt):
             sizes.append(entry_at(view, queue, offset).size)
     return sum(sizes) / len(sizes) if sizes else 0.0
-
-
-def _tasks(total: int, options: ReadOptions) -> int:
-    by_bytes = -(-total // options.max_bytes_per_partition)
-    by_processors = min(os.cpu_count() or 1, -(-total // _SMALL_TASK_BYTES))
-    return max(by_bytes, by_processors, options.min_partitions)
 
 
 def _is_by_log(view: View, wanted: Ranges, total: int, columns: Sequence[str], options: ReadOptions) -> bool:
@@ -111,7 +86,7 @@ def _by_log(view: View, wanted: Ranges, tasks: int) -> list[Split]:
         target = start + (stop - start) * number // tasks
         found = _first_at(view, longest, wanted[longest], target)
         cuts.add(found if found is not None else stop)
-    pieces = tuple((queue.topic, queue.queue_id, offsets.start, offsets.stop) for queue, offsets in wanted.items())
+    pieces = tuple(Piece(queue, offsets.start, offsets.stop) for queue, offsets in wanted.items())
     edges = sorted(cuts)
     return [Split(pieces, (low, high)) for low, high in itertools.pairwise(edges)]
 
@@ -128,28 +103,3 @@ def _entry(view: View, queue: MessageQueue, queue_offset: int) -> Entry:
     if not entry.size:
         raise FileNotFoundError(f"entry {queue_offset} of queue {queue.queue_id} of {queue.topic} is blank")
     return entry
-
-
-# --- by queue -------------------------------------------------------------------------------------
-
-
-def _by_queue(
-    wanted: Ranges, sizes: dict[MessageQueue, float], most_bytes: int, options: ReadOptions
-) -> Iterator[Split]:
-    """Fill one task after the other, up to ``most_bytes`` of records or the most messages of one task."""
-    most = options.max_records_per_partition or count(wanted.values())
-    pieces: list[Piece] = []
-    room, left = float(most_bytes), most
-    for queue, offsets in sorted(wanted.items()):
-        start = offsets.start
-        while start < offsets.stop:
-            fitting = min(offsets.stop - start, left, max(1, round(room / sizes[queue])) if sizes[queue] else left)
-            pieces.append((queue.topic, queue.queue_id, start, start + fitting))
-            start += fitting
-            room -= fitting * sizes[queue]
-            left -= fitting
-            if room < sizes[queue] or not left:
-                yield Split(tuple(pieces))
-                pieces, room, left = [], float(most_bytes), most
-    if pieces:
-        yield Split(tuple(pieces))

@@ -1,0 +1,24 @@
+"""Places: opens what a read names, a directory, an archive or a RocketMQ cluster."""
+
+from __future__ import annotations
+
+from rmqclient.spark.files.store_files import kept_store_files, store_files
+from rmqclient.spark.scan.place import Place
+from rmqclient.spark.scan.read_options import ReadOptions
+
+
+def open_place(options: ReadOptions) -> Place:
+    """Return the place that the options name, as it is now, for the driver.
+
+    Raises as :func:`rmqclient.archive.view.open_view`; for a URL, ValueError and the errors of a cluster.
+    """
+    return _cluster(options) if options.is_cluster else store_files(options)
+
+
+def kept_place(options: ReadOptions) -> Place:
+    """Return the place that the options name, for a task: a worker process of Spark keeps it open for the next task."""
+    return _cluster(options) if options.is_cluster else kept_store_files(options)
+
+
+def _cluster(options: ReadOptions) -> Place:
+    raise NotImplementedError(f"{options.path}: a cluster cannot be read yet")

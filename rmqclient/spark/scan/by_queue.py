@@ -1,0 +1,51 @@
+"""By queue: divides ranges of queues among tasks, by bytes and by messages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from rmqclient.spark.scan.offsets import count
+from rmqclient.spark.scan.place import Split
+from rmqclient.spark.scan.ranges import Piece, Ranges
+from rmqclient.spark.scan.read_options import ReadOptions
+from rmqclient.store import MessageQueue
+
+_SMALL_TASK_BYTES = 8 << 20
+"""A read gets up to one task per processor, even if fewer would do, as long as each task has at least these bytes."""
+
+
+def tasks_for(total_bytes: int, options: ReadOptions) -> int:
+    """Return the number of tasks for so many bytes of records."""
+    by_bytes = -(-total_bytes // options.max_bytes_per_partition)
+    by_processors = min(os.cpu_count() or 1, -(-total_bytes // _SMALL_TASK_BYTES))
+    return max(by_bytes, by_processors, options.min_partitions)
+
+
+def by_queue(wanted: Ranges, sizes: Mapping[MessageQueue, float], most_bytes: int, options: ReadOptions) -> list[Split]:
+    """Fill one task after the other, up to ``most_bytes`` of records or the most messages of one task.
+
+    ``sizes`` are the mean sizes of a record in each queue, in bytes; 0 if unknown.
+    """
+    return list(_splits(wanted, sizes, most_bytes, options))
+
+
+def _splits(
+    wanted: Ranges, sizes: Mapping[MessageQueue, float], most_bytes: int, options: ReadOptions
+) -> Iterator[Split]:
+    most = options.max_records_per_partition or count(wanted.values())
+    pieces: list[Piece] = []
+    room, left = float(most_bytes), most
+    for queue, offsets in sorted(wanted.items()):
+        start = offsets.start
+        while start < offsets.stop:
+            fitting = min(offsets.stop - start, left, max(1, round(room / sizes[queue])) if sizes[queue] else left)
+            pieces.append(Piece(queue, start, start + fitting))
+            start += fitting
+            room -= fitting * sizes[queue]
+            left -= fitting
+            if room < sizes[queue] or not left:
+                yield Split(tuple(pieces))
+                pieces, room, left = [], float(most_bytes), most
+    if pieces:
+        yield Split(tuple(pieces))
