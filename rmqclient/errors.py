@@ -24,6 +24,7 @@
     │   ├── BodyTooLarge          its body is longer than the store allows
     │   ├── PropertiesTooLarge    its tags, keys and properties are longer than the format allows
     │   └── BatchTooLarge         its batch is longer than one file of the log
+    ├── RecordsDamaged            a broker sent records that break the format; carries the position
     ├── TransactionDecided        the transaction was already committed or rolled back; carries which
     ├── BodyUnreadable            a compressed body exceeds its limit when decompressed, or cannot be decompressed
     ├── RequestTimeout            a request is stored, and its reply did not come in time
@@ -112,6 +113,7 @@ from rmqclient.store.errors import (
     PropertiesTooLarge,
     QueueError,
     QueueOwned,
+    RecordsDamaged,
     StoreBusy,
     StoreClosed,
     StoreCorrupt,
@@ -203,6 +205,7 @@ __all__ = [
     "QueryNotFound",
     "QueueError",
     "QueueOwned",
+    "RecordsDamaged",
     "RemotingError",
     "RequestNotSupported",
     "RequestTimedOut",

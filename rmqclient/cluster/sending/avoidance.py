@@ -12,8 +12,8 @@ from 15 s on        10 min
 it failed           30 s
 ==================  ================
 
-(MQFaultStrategy with sendLatencyFaultEnable, which also avoids a broker for minutes after one failure. A broker that was
-restarted is back after seconds, so here a failure costs 30 s.) A success that is quick ends the avoidance.
+(MQFaultStrategy with sendLatencyFaultEnable, which avoids a broker for minutes after one failure. A broker that was
+restarted is back after seconds, so here a failure costs 30 s.) A quick success ends the avoidance.
 """
 
 from __future__ import annotations

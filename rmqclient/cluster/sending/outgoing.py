@@ -94,4 +94,3 @@ def sending(
         maxReconsumeTimes=max_reconsume_times,
         batch=code == RequestCode.SEND_BATCH_MESSAGE,
     )
-

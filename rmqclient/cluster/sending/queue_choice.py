@@ -118,7 +118,9 @@ class QueueChoice:
             model = self._routes.publish_queues(DEFAULT_TOPIC)
         except UnknownTopic:
             model = []
-        queues = [MessageQueue(topic, each.queue_id, each.broker_name) for each in model if each.queue_id < DEFAULT_QUEUES]
+        queues = [
+            MessageQueue(topic, each.queue_id, each.broker_name) for each in model if each.queue_id < DEFAULT_QUEUES
+        ]
         if not queues:
             raise UnknownTopic(
                 f"topic {topic!r} does not exist or is not writable, and the brokers of this cluster make no topic for "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import NoReturn
 
 from rmqclient.backend.futures import SendFuture
@@ -126,36 +125,21 @@ class ClusterSender:
         copy = copies.outgoing(message, topic, properties, wait, self._group, self._url, reconsume_times)
         return self._delivery.send(copy, Attempts(self._choice, copies.sent_to(topic)))[0]
 
-    def append_once(
-        self,
-        message: Message,
-        key: str,
-        within: timedelta | None,
-        sharding_key: str | None,
-        delay_level: int,
-        due_ms: int,
-    ) -> NoReturn:
+    def append_once(self, *_: object, **__: object) -> NoReturn:
         """Raise NotOnCluster."""
         raise NotOnCluster(
             "brokers do not look for a key before they store: send with keys=[...] and let the handler drop repeats, "
             "for instance by an Inbox"
         )
 
-    def append_inner_batch(
-        self,
-        messages: Sequence[Message],
-        pack: Callable[[bytes], tuple[bytes, int]],
-        sharding_key: str | None = None,
-        *,
-        most_bytes: int,
-    ) -> NoReturn:
+    def append_inner_batch(self, *_: object, **__: object) -> NoReturn:
         """Raise NotOnCluster."""
         raise NotOnCluster(
             "brokers take no batch that is compressed as a whole: send it without compression=, or give the producer a "
             "compression, which compresses each body"
         )
 
-    def cancel(self, message_id: str) -> NoReturn:
+    def cancel(self, *_: object) -> NoReturn:
         """Raise NotOnCluster."""
         raise NotOnCluster(
             "brokers find no waiting message by its id: let the handler drop what is no longer wanted, for instance by "

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.producing.replies import ClusterReplies, ClusterReplySender, Pushes
+from rmqclient.cluster.producing.transactions import ClusterTransactions, Questions
 from rmqclient.cluster.sending.producer_groups import ProducerGroups
-from rmqclient.cluster.sending.replies import ClusterReplies, ClusterReplySender, Pushes
 from rmqclient.cluster.sending.sender import ClusterSender
-from rmqclient.cluster.sending.transactions import ClusterTransactions, Questions
 from rmqclient.store import StoreConfig
 
 

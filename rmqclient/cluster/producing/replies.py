@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.producing.pushed import message_of_push
 from rmqclient.cluster.sending.outgoing import STORED, sending
 from rmqclient.cluster.sending.producer_groups import ProducerGroups
-from rmqclient.cluster.sending.pushed import message_of_push
 from rmqclient.codecs import encoded
 from rmqclient.errors import BrokerUnreachable, QueueError, UnknownTopic
 from rmqclient.message import Message, MessageQueue, ReceivedMessage

@@ -35,11 +35,11 @@ def message_of_push(pushed: Frame) -> ReceivedMessage:
 
 def _record(fields: dict[str, Any], body: bytes) -> bytes:
     """Return the record of a message. [MessageDecoder.encode]"""
-    topic = fields["topic"].encode()
-    properties = fields.get("properties", "").encode()
+    topic: bytes = fields["topic"].encode()
+    properties: bytes = fields.get("properties", "").encode()
     born, store = _host(fields["bornHost"]), _host(fields["storeHost"])
     flag = fields["sysFlag"] & ~(_BORN_HOST_IS_IPV6 | _STORE_HOST_IS_IPV6)
-    flag |= (_BORN_HOST_IS_IPV6 if len(born) > 8 else 0) | (_STORE_HOST_IS_IPV6 if len(store) > 8 else 0)  # noqa: PLR2004
+    flag |= (_BORN_HOST_IS_IPV6 if len(born) > 8 else 0) | (_STORE_HOST_IS_IPV6 if len(store) > 8 else 0)
     try:
         rest = (
             born

@@ -5,14 +5,17 @@ and one that failed raises. A decision is sent once only, because a broker that 
 after a time-out the broker asks, if the decision did not arrive (EndTransactionProcessor).
 
 A question comes to one member of the producer group, which answers with another request 37. If it does not answer, the
-broker asks again, possibly another member.
+broker asks again, possibly another member. A 5.x broker may ask about what was decided up to three seconds ago, because
+it notes decisions in batches: the producer that decided does not answer such a question.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import queue as queues
 import threading
+import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -32,6 +35,8 @@ _ROLLBACK: Final = 0xC
 """[MessageSysFlag.TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE]"""
 _MOST_HELD: Final = 2_000
 """Questions that wait for ``ask``; the broker repeats those that find no room. [checkRequestHoldMax]"""
+_DECIDED_FOR_S: Final = 30.0
+"""How long a decision is remembered. [transactionOpBatchInterval]"""
 
 
 class _Question(NamedTuple):
@@ -76,6 +81,9 @@ class ClusterTransactions:
         self._groups = groups
         self._questions = questions
         self._group = client.url.wrap(group)
+        self._remembering = threading.Lock()
+        self._decided: dict[str, float] = {}
+        """When each message was decided here, on the monotonic clock, the oldest first."""
         self._waiting: queues.Queue[_Question | None] = queues.Queue(_MOST_HELD)
         self._thread: threading.Thread | None = None
         self._leave: Callable[[], None] | None = None
@@ -101,9 +109,11 @@ class ClusterTransactions:
                 topic=self._client.url.wrap(half.queue.topic),
             ),
         )
+        if self._thread is not None:
+            self._remember(half.message_id)
 
     def answer(self, ask: Ask, client_id: str | None) -> None:
-        """Call ``ask`` in a thread of its own for half messages that brokers ask about. The client id is the client's."""
+        """Call ``ask`` in a thread of its own for half messages that brokers ask about. The client has its id."""
         del client_id
         self._leave = self._groups.join(self._group)
         self._thread = threading.Thread(target=self._run, args=(ask,), name="rmq-check", daemon=True)
@@ -129,9 +139,17 @@ class ClusterTransactions:
 
     def _run(self, ask: Ask) -> None:
         while (question := self._waiting.get()) is not None and not self._closed.is_set():
-            commit = ask(question.half)
+            commit = None if question.half.message_id in self._decided else ask(question.half)
             if commit is not None:
                 self._tell(question, commit=commit)
+
+    def _remember(self, message_id: str) -> None:
+        now = time.monotonic()
+        with self._remembering:
+            self._decided[message_id] = now
+            for oldest, decided_at in list(itertools.islice(self._decided.items(), 2)):
+                if decided_at + _DECIDED_FOR_S < now:  # two for each that comes, so they get fewer
+                    del self._decided[oldest]
 
     def _tell(self, question: _Question, *, commit: bool) -> None:
         asked = question.fields
