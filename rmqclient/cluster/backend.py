@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 
-from rmqclient.backend.bells import ArrivalBell
+from rmqclient.backend.bells import ArrivalBell, Bell
 from rmqclient.backend.group_protocols import Members
 from rmqclient.backend.protocols import GroupQueue, Sender, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.replies import Replies, ReplySender
 from rmqclient.backend.transactions import Transactions
+from rmqclient.backend.updates import UpdateReader
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.producing.producing import Producing
@@ -29,6 +31,11 @@ class ClusterBackend:
         self.config = StoreConfig()
         self._client = ClusterClient(ClusterURL.parse(url))
         self._producing = Producing(self._client, self.config)
+
+    @property
+    def directory(self) -> Path:
+        """Where this host keeps what belongs to the cluster."""
+        raise NotImplementedError
 
     def check_usable(self) -> None:
         """Raise StoreClosed after :meth:`close`, and in a forked child."""
@@ -70,6 +77,22 @@ class ClusterBackend:
         """Return up to ``limit`` messages of a topic that have a key, the newest first."""
         raise NotImplementedError
 
+    def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
+        """Return a message by its unique id or its offset message id; None when no message has the id."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Return when messages that were sent before can be found by their keys."""
+        raise NotImplementedError
+
+    def begin_ms(self) -> int | None:
+        """Return when the oldest message was stored, if older ones were removed."""
+        raise NotImplementedError
+
+    def update_reader(self) -> UpdateReader:
+        """Return what reads keys and values for one table."""
+        raise NotImplementedError
+
     def sender(
         self,
         make_topic: Callable[[str], list[MessageQueue]],
@@ -100,6 +123,10 @@ class ClusterBackend:
 
     def bell(self) -> ArrivalBell:
         """Return a bell that rings when messages arrive."""
+        raise NotImplementedError
+
+    def topic_bell(self) -> Bell:
+        """Return a bell that rings when a topic is made."""
         raise NotImplementedError
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
