@@ -17,12 +17,12 @@ from typing import Final
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.sending.queue_choice import QueueChoice
 from rmqclient.errors import NotOnCluster
-from rmqclient.store.kernel._kernel import DELAYS, delay_ms
+from rmqclient.store import delay_ms
 
 FIRST_WITH_TIMER: Final = 413
 """The place of V5_0_0 in RocketMQ's list of versions."""
 
-_LEVELS: Final = range(1, len(DELAYS) + 1)
+_LEVELS: Final = range(1, 19)
 _OF_A_WAIT: Final = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
 
 
