@@ -13,6 +13,9 @@ from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.replies import Replies, ReplySender
 from rmqclient.backend.transactions import Transactions
 from rmqclient.backend.updates import UpdateReader
+from rmqclient.cluster.address.url import ClusterURL
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.producing.producing import Producing
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import PRODUCER_GROUP
@@ -26,6 +29,8 @@ class ClusterBackend:
     def __init__(self, url: str) -> None:
         self.root = url
         self.config = StoreConfig()
+        self._client = ClusterClient(ClusterURL.parse(url))
+        self._producing = Producing(self._client, self.config)
 
     @property
     def directory(self) -> Path:
@@ -34,6 +39,7 @@ class ClusterBackend:
 
     def check_usable(self) -> None:
         """Raise StoreClosed after :meth:`close`, and in a forked child."""
+        self._client.check_usable()
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
@@ -94,20 +100,22 @@ class ClusterBackend:
         prepare: bool = True,
         group: str = PRODUCER_GROUP,
     ) -> Sender:
-        """Return what appends messages for one producer."""
-        raise NotImplementedError
+        """Return what sends the messages of one producer. Brokers make topics, so ``make_topic`` is not called."""
+        del make_topic, prepare
+        return self._producing.sender(group)
 
     def transactions(self, group: str, *, durable: bool) -> Transactions:
-        """Return what decides the transactions of a producer group."""
-        raise NotImplementedError
+        """Return what decides the transactions of a producer group. Brokers flush as they are configured."""
+        del durable
+        return self._producing.transactions(group)
 
     def replies(self) -> Replies:
         """Return what takes the replies to the requests of one producer."""
-        raise NotImplementedError
+        return self._producing.replies()
 
     def reply_sender(self) -> ReplySender:
         """Return what sends replies."""
-        raise NotImplementedError
+        return self._producing.reply_sender()
 
     def members(self) -> Members:
         """Return what takes part in groups, for one consumer."""
@@ -155,6 +163,7 @@ class ClusterBackend:
 
     def close(self) -> None:
         """Leave the cluster. Closing twice does nothing."""
+        self._client.close()
 
     def __repr__(self) -> str:
         return f"ClusterBackend({shown(self.root)!r})"
