@@ -65,7 +65,7 @@ def _groups_of(client: ClusterClient, broker_name: str, topic: str) -> list[str]
 
 @contextmanager
 def _alone(client: ClusterClient, group: str, queue: MessageQueue) -> Iterator[None]:
-    locks = QueueLocks(client, group)
+    locks = QueueLocks(client, group, ordered=False)
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while not locks.lock(queue):
         if time.monotonic() > deadline:

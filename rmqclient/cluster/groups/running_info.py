@@ -78,7 +78,7 @@ def running_info(
             "PROP_CLIENT_VERSION": "V4_9_7",
             "PROP_CONSUMER_START_TIMESTAMP": str(_STARTED_MS),
             "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-            "PROP_CONSUMEORDERLY": str(any(each.is_exclusive for each in memberships)).lower(),
+            "PROP_CONSUMEORDERLY": str(any(each.is_ordered for each in memberships)).lower(),
             "PROP_NAMESERVER_ADDR": ";".join(client.url.name_servers),
             "PROP_THREADPOOL_CORE_SIZE": "0",
         },
