@@ -223,7 +223,7 @@ def test_a_row_that_can_be_no_message_is_named(cluster: ScriptedCluster, row: di
 
 
 def test_a_partition_alone_names_no_queue_of_a_cluster(cluster: ScriptedCluster) -> None:
-    with pytest.raises(ValueError, match="each broker .* numbers its queues from 0: add the column broker_name"):
+    with pytest.raises(ValueError, match=r"each broker .* numbers its queues from 0: add the column broker_name"):
         write(cluster, [{"value": "v", "partition": 1}])
 
 
