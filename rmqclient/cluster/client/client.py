@@ -1,0 +1,178 @@
+"""Cluster client: one member of a cluster.
+
+It has a client id, by which groups count their members, and connections of its own, by which brokers know it. All
+clients of a process share one I/O thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import time
+from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
+from functools import partial
+
+from rmqclient.cluster.address.url import ClusterURL
+from rmqclient.cluster.client.heartbeats import Heartbeats
+from rmqclient.cluster.client.name_servers import NameServers
+from rmqclient.cluster.client.requests import BrokerRequests, Handler
+from rmqclient.cluster.client.routes import Routes
+from rmqclient.cluster.net.connection import Done
+from rmqclient.cluster.net.connections import Connections
+from rmqclient.cluster.net.signing import sign
+from rmqclient.cluster.net.tls import context_of
+from rmqclient.errors import QueueError, StoreClosed
+from rmqclient.remoting.bodies import ConsumerData
+from rmqclient.remoting.errors import error_of
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import RequestCode
+from rmqclient.store import fork
+
+_numbers = itertools.count()
+
+
+class ClusterClient:
+    """One member of the cluster of ``url``; for any thread. Nothing is connected before it is needed.
+
+    ``client_id`` is made of this host's address and the process id if none is given. A forked child must make its own
+    client: this one raises StoreClosed there.
+    """
+
+    def __init__(self, url: ClusterURL, client_id: str | None = None) -> None:
+        self.url = url
+        self.client_id = client_id or _client_id(url)
+        self._requests = BrokerRequests(self.client_id)
+        self._connections = Connections(
+            None if url.tls is None else context_of(url.tls), url.timeout_s, self._requests.take, self._lost
+        )
+        self.name_servers = NameServers(url.name_servers, self.call)
+        self.routes = Routes(url, self.name_servers, self._found)
+        self._heartbeats = Heartbeats(self.client_id, self.submit, self._brokers, url.timeout_s)
+        self._closed_by = ""
+        fork.register(self)
+
+    def call(self, address: str, request: Frame, timeout_s: float | None = None, also: Collection[int] = ()) -> Frame:
+        """Send a request to ``host:port`` and return the answer, if its code is 0 or in ``also``.
+
+        ``timeout_s=None`` is the URL's. Raises the error of any other answer, which is an
+        :class:`rmqclient.remoting.errors.AnswerError`, BrokerUnreachable, ConnectionLost, TlsFailed, RequestTimedOut,
+        ConnectionFull, FrameError for more than 16 MiB, and StoreClosed. Not for the I/O thread.
+        """
+        self._prepare(request)
+        answer = self._connections.to(address).ask(request, timeout_s or self.url.timeout_s)
+        if answer.code and answer.code not in also:
+            raise error_of(answer, address)
+        return answer
+
+    def submit(self, address: str, request: Frame, done: Done, timeout_s: float | None = None) -> None:
+        """Send a request; ``done`` gets the answer, whatever its code is, or the error of :meth:`call`.
+
+        ``done`` runs on the I/O thread and must not block. Raises StoreClosed, and FrameError for more than 16 MiB.
+        """
+        self._prepare(request)
+        try:
+            self._connections.to(address).submit(request, done, timeout_s or self.url.timeout_s)
+        except StoreClosed:
+            raise
+        except QueueError as error:
+            self._connections.io().run_soon(partial(done, error))
+
+    def tell(self, address: str, request: Frame) -> None:
+        """Send a request that is not answered. Raises as :meth:`call`, if that is known at once."""
+        self._prepare(request)
+        self._connections.to(address).tell(request)
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Run ``call`` in ``delay_s`` seconds on the I/O thread; it must not block. Raises StoreClosed."""
+        self.check_usable()
+        self._connections.io().run_later(delay_s, call)
+
+    def on(self, code: RequestCode, handler: Handler) -> None:
+        """Let ``handler`` answer what brokers ask with this code; it runs on a worker thread.
+
+        It gets the request and the broker's address and returns the answer, or None for none.
+        """
+        self._requests.on(code, handler)
+
+    def add_producer(self, group: str) -> None:
+        """Join a producer group, so that brokers may ask this client about transactions and send it replies.
+
+        The name is the one on the wire: see :meth:`rmqclient.cluster.address.url.ClusterURL.wrap`.
+        """
+        self.check_usable()
+        self._heartbeats.set_producer(group)
+
+    def remove_producer(self, group: str) -> None:
+        """Leave a producer group."""
+        self._heartbeats.remove_producer(group)
+
+    def add_consumer(self, data: ConsumerData) -> None:
+        """Join a consumer group, or change what it subscribes to. Names are those on the wire."""
+        self.check_usable()
+        self._heartbeats.set_consumer(data)
+
+    def remove_consumer(self, group: str) -> None:
+        """Leave a consumer group."""
+        self._heartbeats.remove_consumer(group)
+
+    def heartbeat(self) -> None:
+        """Tell all known brokers about the groups now, and wait for their answers."""
+        self.check_usable()
+        self._heartbeats.beat()
+
+    def broker_version(self, address: str) -> int:
+        """Return the version of a broker by its answer to a heartbeat, such as 407 for 4.9.7; 0 while it is unknown."""
+        return self._heartbeats.version(address)
+
+    def check_usable(self) -> None:
+        """Raise StoreClosed when the client was closed, and in a forked child."""
+        if self._closed_by:
+            raise StoreClosed(f"the client of {self.url.shown} {self._closed_by}")
+
+    def close(self) -> None:
+        """Leave all groups and end all connections; requests that wait raise StoreClosed. More calls do nothing."""
+        if self._closed_by:
+            return
+        self._heartbeats.close()
+        self._closed_by = "was closed"
+        self._connections.close(StoreClosed(f"the client of {self.url.shown} was closed"))
+        self._requests.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: refuse every later call."""
+        self._closed_by = "belongs to the process from which this one was forked: make another one"
+        self._connections.leave_to_parent()
+
+    def _prepare(self, request: Frame) -> None:
+        if self._closed_by:
+            self.check_usable()
+        if self.url.keys is not None:
+            sign(request, self.url.keys)
+
+    def _brokers(self, slaves: bool) -> set[str]:
+        return self.routes.known_brokers(slaves=slaves)
+
+    def _found(self, addresses: AbstractSet[str]) -> None:
+        self._heartbeats.beat(addresses)
+
+    def _lost(self, address: str) -> None:
+        self._heartbeats.lost(address)
+
+
+def _client_id(url: ClusterURL) -> str:
+    """Return ``ip@pid#number``, with the unit's name at its end. [ClientConfig.buildMQClientId]"""
+    number = f"{time.time_ns()}{next(_numbers)}"
+    unit = f"@{url.unit_name}" if url.unit_name else ""
+    return f"{_own_address()}@{os.getpid()}#{number}{unit}"
+
+
+def _own_address() -> str:
+    """Return the address of this host on its way to others; connecting a socket of datagrams sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address for documentation, which no host has
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

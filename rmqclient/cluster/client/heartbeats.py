@@ -1,0 +1,207 @@
+"""Heartbeats: what brokers know of this client's groups. [MQClientInstance.sendHeartbeatToAllBroker]
+
+Brokers hear of a change at once, of everything every 30 s, and again after a connection was lost; a broker whose route
+becomes known hears of it before the route is used. A broker knows a member by its connection: when that ends, the
+member is gone for it, so the next heartbeat follows as soon as the broker can be reached.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeAlias
+
+from rmqclient.cluster.net.connection import Done
+from rmqclient.errors import QueueError
+from rmqclient.remoting.bodies import ConsumerData, Heartbeat, ProducerData
+from rmqclient.remoting.errors import error_of
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import RequestCode, request
+
+INTERVAL_S: Final = 30.0  # heartbeatBrokerInterval
+RETRY_S: Final = 1.0  # to a broker that did not get the last one
+
+_log = logging.getLogger(__name__)
+
+
+Submit: TypeAlias = Callable[[str, Frame, Done], None]
+"""How a request is sent to an address, as :meth:`rmqclient.cluster.client.client.ClusterClient.submit` does."""
+
+
+@dataclass(slots=True)
+class _Groups:
+    """The groups of a client, by name."""
+
+    producers: dict[str, ProducerData] = field(default_factory=dict)
+    consumers: dict[str, ConsumerData] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.producers or self.consumers)
+
+
+class Heartbeats:
+    """Tells brokers about the groups of one client; for any thread, but not for the I/O thread.
+
+    ``brokers`` returns the addresses of all brokers that are known, with their slaves on demand.
+    """
+
+    def __init__(self, client_id: str, submit: Submit, brokers: Callable[[bool], set[str]], timeout_s: float) -> None:
+        self._client_id = client_id
+        self._submit = submit
+        self._brokers = brokers
+        self._timeout_s = timeout_s
+        self._groups = _Groups()
+        self._versions: dict[str, int] = {}
+        self._missed: set[str] = set()
+        self._failing: set[str] = set()
+        self._order = threading.Lock()  # an older heartbeat must not follow a newer one
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def set_producer(self, group: str) -> None:
+        """Let brokers know of a producer group."""
+        with self._changed:
+            self._groups.producers[group] = ProducerData(group)
+        self._begin()
+
+    def set_consumer(self, data: ConsumerData) -> None:
+        """Let brokers know of a consumer group, or of another subscription of it."""
+        with self._changed:
+            self._groups.consumers[data.group] = data
+        self._begin()
+
+    def remove_producer(self, group: str) -> None:
+        """Let brokers know that the group has this client no more."""
+        with self._changed:
+            known = self._groups.producers.pop(group, None)
+        if known is not None:
+            self._unregister(_Groups(producers={group: known}))
+
+    def remove_consumer(self, group: str) -> None:
+        """Let brokers know that the group has this client no more."""
+        with self._changed:
+            known = self._groups.consumers.pop(group, None)
+        if known is not None:
+            self._unregister(_Groups(consumers={group: known}))
+
+    def beat(self, addresses: Iterable[str] | None = None) -> None:
+        """Send a heartbeat to these brokers, or to all, and wait for the answers.
+
+        A failure is logged, and the broker tried again.
+        """
+        with self._order:
+            with self._changed:
+                groups = _Groups(dict(self._groups.producers), dict(self._groups.consumers))
+            known = self._brokers(bool(groups.consumers))
+            targets = known if addresses is None else known.intersection(addresses)
+            if not groups or not targets:
+                return
+            beat = Heartbeat(self._client_id, tuple(groups.producers.values()), tuple(groups.consumers.values()))
+            body = beat.encode()
+            answers = _Answers(len(targets))
+            for address in targets:
+                self._submit(address, request(RequestCode.HEART_BEAT, body), partial(answers.take, address))
+        for address, answer in answers.wait(self._timeout_s).items():
+            self._heard(address, answer)
+
+    def version(self, address: str) -> int:
+        """Return the version that a broker named in its last answer to a heartbeat; 0 while there is none."""
+        return self._versions.get(address, 0)
+
+    def lost(self, address: str) -> None:
+        """Send a heartbeat soon: a connection has ended. For any thread."""
+        with self._changed:
+            self._missed.add(address)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let brokers know that all groups have this client no more, and end the thread."""
+        with self._changed:
+            groups, self._groups = self._groups, _Groups()
+            self._is_closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        self._unregister(groups)
+
+    def _begin(self) -> None:
+        self.beat()
+        with self._changed:
+            if self._thread is None and not self._is_closed:
+                name = f"rmq-heartbeat-{self._client_id}"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._thread.start()
+
+    def _unregister(self, groups: _Groups) -> None:
+        left: list[dict[str, object]] = [{"producerGroup": group} for group in groups.producers]
+        left += [{"consumerGroup": group} for group in groups.consumers]
+        targets = [address for address in self._brokers(True) if address in self._versions]
+        answers = _Answers(len(targets) * len(left))
+        for names in left:
+            for address in targets:
+                asked = request(RequestCode.UNREGISTER_CLIENT, b"", clientID=self._client_id, **names)
+                self._submit(address, asked, partial(answers.take, f"{address} {names}"))
+        answers.wait(self._timeout_s)
+
+    def _heard(self, address: str, answer: Frame | QueueError) -> None:
+        failure = answer if isinstance(answer, QueueError) else None
+        if isinstance(answer, Frame):
+            self._versions[address] = answer.version
+            failure = error_of(answer, address) if answer.code else None
+        with self._changed:
+            if failure is None:
+                self._missed.discard(address)
+                self._failing.discard(address)
+                return
+            self._missed.add(address)
+            is_new = address not in self._failing
+            self._failing.add(address)
+        _log.log(logging.WARNING if is_new else logging.DEBUG, "no heartbeat, which is tried again: %s", failure)
+
+    def _run(self) -> None:
+        next_all = time.monotonic() + INTERVAL_S
+        while (missed := self._due(next_all)) is not None:
+            if time.monotonic() >= next_all:
+                next_all = time.monotonic() + INTERVAL_S
+                self.beat()
+            else:
+                self.beat(missed)
+
+    def _due(self, next_all: float) -> set[str] | None:
+        """Wait until a heartbeat is due; return to whom, if not to all; None when this is closed."""
+        with self._changed:
+            retry_at = math.inf
+            while not self._is_closed:
+                now = time.monotonic()
+                if self._missed and retry_at == math.inf:
+                    retry_at = now + (RETRY_S if self._missed & self._failing else 0)
+                if now >= min(next_all, retry_at):
+                    return set(self._missed)
+                self._changed.wait(min(next_all, retry_at) - now)
+            return None
+
+
+class _Answers:
+    """Where a thread waits for the answers to several requests."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._taken: dict[str, Frame | QueueError] = {}
+        self._all = threading.Event()
+        if not count:
+            self._all.set()
+
+    def take(self, name: str, answer: Frame | QueueError) -> None:
+        self._taken[name] = answer
+        if len(self._taken) == self._count:
+            self._all.set()
+
+    def wait(self, timeout_s: float) -> dict[str, Frame | QueueError]:
+        self._all.wait(timeout_s + 1)  # each request has its own deadline
+        return dict(self._taken)

@@ -1,0 +1,186 @@
+"""Routes: which queues a topic has on which brokers, and where these brokers are. [MQClientInstance]
+
+A route is kept for 30 s, and asked for again at once after :meth:`Routes.forget`, which callers use when a broker says
+that it does not have the topic, or does not answer. While no name server answers, or while one that has just started
+does not know the topic yet, the route that is known goes on to be used.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final
+
+from rmqclient.cluster.address.url import ClusterURL
+from rmqclient.cluster.client.name_servers import NameServers
+from rmqclient.errors import BrokerUnreachable, NameServerUnreachable, UnknownTopic
+from rmqclient.remoting.bodies import MASTER_ID, READABLE, WRITABLE, ClusterInfo, RouteQueue, TopicRoute
+from rmqclient.remoting.errors import TopicNotFound
+from rmqclient.remoting.table import RequestCode, request
+from rmqclient.store import MessageQueue
+
+FRESH_S: Final = 30.0  # pollNameServerInterval
+RETRY_S: Final = 5.0  # until the next question after one without an answer
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Known:
+    """The route of a topic. ``fresh_until`` is monotonic, s; ``doubted``: someone saw that it is wrong."""
+
+    route: TopicRoute
+    fresh_until: float
+    doubted: bool = False
+    publish: list[MessageQueue] = field(default_factory=list)
+    read: list[MessageQueue] = field(default_factory=list)
+
+
+class Routes:
+    """The routes that a client has asked for; for any thread, but not for the I/O thread.
+
+    Topics are named as the application names them; the namespace of the URL is added. ``on_brokers`` is called with
+    the addresses of brokers that were not known before.
+    """
+
+    def __init__(
+        self, url: ClusterURL, name_servers: NameServers, on_brokers: Callable[[AbstractSet[str]], None]
+    ) -> None:
+        self._url = url
+        self._name_servers = name_servers
+        self._on_brokers = on_brokers
+        self._known: dict[str, _Known] = {}
+        self._addresses: dict[str, dict[int, str]] = {}
+
+    def of(self, topic: str, *, fresh: bool = False) -> TopicRoute:
+        """Return the route of a topic; with ``fresh`` not one from before.
+
+        Raises UnknownTopic, and NameServerUnreachable when the route is not known.
+        """
+        return self._of(topic, fresh=fresh).route
+
+    def publish_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that take messages, sorted; empty if none does. Not to be changed. Raises as :meth:`of`."""
+        return self._of(topic).publish
+
+    def read_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that give messages, sorted; empty if none does. Not to be changed. Raises as :meth:`of`."""
+        return self._of(topic).read
+
+    def forget(self, topic: str) -> None:
+        """Ask for the route of a topic before it is used again."""
+        known = self._known.get(self._url.wrap(topic))
+        if known is not None:
+            known.doubted = True
+
+    def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
+        """Return where a broker is: its master, or the slave with this id. Raises BrokerUnreachable."""
+        address = self.addresses(broker_name).get(broker_id)
+        if address is None:
+            role = "master" if broker_id == MASTER_ID else f"slave with id {broker_id}"
+            raise BrokerUnreachable(f"broker {broker_name!r} has no {role} at present, by its routes")
+        return address
+
+    def read_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
+        """Return where to read: the broker with this id, else the master, else any slave. Raises BrokerUnreachable."""
+        addresses = self.addresses(broker_name)
+        for wanted in (broker_id, *sorted(addresses)):
+            if wanted in addresses:
+                return addresses[wanted]
+        raise BrokerUnreachable(f"broker {broker_name!r} has neither a master nor slaves at present, by its routes")
+
+    def addresses(self, broker_name: str) -> dict[int, str]:
+        """Return the addresses of a broker by broker id, 0 for the master; empty for a broker that is not known."""
+        if broker_name not in self._addresses:
+            self._learn({name: broker.addresses for name, broker in self.cluster().brokers.items()})
+        return self._addresses.get(broker_name, {})
+
+    def masters(self) -> dict[str, str]:
+        """Return the addresses of all masters by broker name, as a name server has them now."""
+        brokers = self.cluster().brokers.items()
+        return {name: broker.addresses[MASTER_ID] for name, broker in sorted(brokers) if MASTER_ID in broker.addresses}
+
+    def cluster(self) -> ClusterInfo:
+        """Return all brokers, as a name server has them now. Raises NameServerUnreachable."""
+        return ClusterInfo.decode(self._name_servers.call(request(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+
+    def known_brokers(self, *, slaves: bool) -> set[str]:
+        """Return the addresses of the brokers of all routes that were asked for: masters, and slaves on demand."""
+        return {
+            address
+            for known in list(self._known.values())
+            for broker in known.route.brokers
+            for broker_id, address in broker.addresses.items()
+            if slaves or broker_id == MASTER_ID
+        }
+
+    def _of(self, topic: str, *, fresh: bool = False) -> _Known:
+        name = self._url.wrap(topic)
+        known = self._known.get(name)
+        now = time.monotonic()
+        if known is None:
+            return self._adopt(topic, name, self._asked(name))
+        if fresh or known.doubted:
+            return self._again(topic, name, known, keep_unknown=False)
+        if now < known.fresh_until:
+            return known
+        known.fresh_until = now + RETRY_S  # one thread asks, and the others go on with what is known
+        return self._again(topic, name, known, keep_unknown=True)
+
+    def _again(self, topic: str, name: str, known: _Known, *, keep_unknown: bool) -> _Known:
+        try:
+            return self._adopt(topic, name, self._asked(name))
+        except NameServerUnreachable as error:
+            _log.warning("%s: the route of %s stays as it was: %s", self._url.shown, name, error)
+        except UnknownTopic as error:
+            if not keep_unknown:
+                self._known.pop(name, None)
+                raise
+            _log.warning("%s: the route of %s stays as it was: %s", self._url.shown, name, error)
+        known.fresh_until = time.monotonic() + RETRY_S
+        known.doubted = False
+        return known
+
+    def _asked(self, name: str) -> TopicRoute:
+        try:
+            asked = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=name)
+            return TopicRoute.decode(self._name_servers.call(asked).body)
+        except TopicNotFound as error:
+            raise UnknownTopic(f"{self._url.shown}: no topic {name!r}") from error
+
+    def _adopt(self, topic: str, name: str, route: TopicRoute) -> _Known:
+        before = self.known_brokers(slaves=True)
+        known = _Known(route, time.monotonic() + FRESH_S)
+        masters = {broker.name for broker in route.brokers if MASTER_ID in broker.addresses}
+        known.publish = _queues(topic, _published(route), WRITABLE, masters)
+        known.read = _queues(topic, route.queues, READABLE, {broker.name for broker in route.brokers})
+        self._known[name] = known
+        self._learn({broker.name: broker.addresses for broker in route.brokers})
+        new = self.known_brokers(slaves=True) - before
+        if new:
+            self._on_brokers(new)
+        return known
+
+    def _learn(self, addresses: dict[str, dict[int, str]]) -> None:
+        self._addresses = {**self._addresses, **addresses}
+
+
+def _published(route: TopicRoute) -> tuple[RouteQueue, ...]:
+    """Return the queues for producers: those of ``order_conf``, if the name server has one for this topic."""
+    if not route.order_conf:
+        return route.queues
+    counts = dict(part.split(":", 1) for part in route.order_conf.split(";") if ":" in part)
+    return tuple(RouteQueue(name, int(count), int(count)) for name, count in counts.items() if count.isdecimal())
+
+
+def _queues(topic: str, queues: Iterable[RouteQueue], perm: int, brokers: set[str]) -> list[MessageQueue]:
+    found = [
+        MessageQueue(topic, queue_id, queue.broker_name)
+        for queue in queues
+        if queue.perm & perm and queue.broker_name in brokers
+        for queue_id in range(queue.read_queues if perm == READABLE else queue.write_queues)
+    ]
+    return sorted(found, key=lambda queue: queue.sort_key)

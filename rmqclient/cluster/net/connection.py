@@ -1,0 +1,409 @@
+"""Connection: requests and answers between this client and one broker or name server.
+
+Any thread sends: it writes to the socket itself unless another thread is writing, which then takes its bytes along.
+Only the I/O thread reads; it matches answers with requests by ``opaque``, in whatever order they come, and drops
+answers that nobody waits for any more.
+
+================  =====================================================================================
+what goes wrong   what follows
+================  =====================================================================================
+no answer         RequestTimedOut, for this request only; if nothing at all came since it was sent, the peer
+                  is asked something small, and a peer that does not answer that either is cut off
+peer gone         ConnectionLost for every request that waits
+bytes, no frames  the same; the connection is of no use any more
+peer reads not    ConnectionFull when too many bytes wait
+================  =====================================================================================
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeAlias
+
+from rmqclient.cluster.net.dialing import Dialed, Dialing
+from rmqclient.cluster.net.io_thread import IoThread
+from rmqclient.cluster.net.tls import TlsLayer
+from rmqclient.errors import (
+    ConnectionFull,
+    ConnectionLost,
+    QueueError,
+    RequestTimedOut,
+    TlsFailed,
+)
+from rmqclient.remoting.errors import FrameError
+from rmqclient.remoting.frame import ONEWAY, Frame, FrameReader, encode
+from rmqclient.remoting.table import RequestCode, request
+
+Done: TypeAlias = Callable[[Frame | QueueError], None]
+"""Gets the answer, or why there is none; runs on the I/O thread and must not block."""
+
+MOST_UNSENT_BYTES: Final = 64 * 1024 * 1024
+"""How many bytes of one connection wait for a slow peer; one more frame is taken when nothing waits."""
+
+_opaques = itertools.count(1)  # of the process: a number on two connections would only confuse a reader of traces
+_POSITIVE: Final = 0x7FFFFFFF
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Request:
+    """A request that waits for its answer. Times are monotonic, s."""
+
+    code: int
+    done: Done
+    sent_at: float
+    deadline: float
+
+
+class Connection:
+    """One connection to ``address``, that is being made from the beginning on.
+
+    ``layer`` is TLS, or None for none. ``on_request`` gets what the peer asks, ``on_end`` is called once, when the
+    connection has ended, with the reason and whether it had ever been made; both run on the I/O thread.
+    """
+
+    def __init__(
+        self,
+        io: IoThread,
+        address: str,
+        layer: TlsLayer | None,
+        timeout_s: float,
+        on_request: Callable[[Connection, Frame], None],
+        on_end: Callable[[Connection, QueueError], None],
+    ) -> None:
+        self.address = address
+        self.peer_version = 0
+        self.was_open = False
+        self._io = io
+        self._layer = layer
+        self._timeout_s = timeout_s
+        self._on_request = on_request
+        self._on_end = on_end
+        self._reader = FrameReader()
+        self._waiting: dict[int, _Request] = {}
+        self._lock = threading.Lock()  # guards the four that follow; never held while a system call runs
+        self._unsent: deque[bytes] = deque()
+        self._unsent_bytes = 0
+        self._writing = True  # by the I/O thread, which begins to write when the connection is made
+        self._ended: QueueError | None = None
+        self._wire = memoryview(b"")  # what the socket did not take yet; of the thread that writes
+        self._socket: socket.socket | None = None
+        self._heard_at = -math.inf
+        self._is_probing = False
+        io.add_check(self._check)
+        self._dialing = Dialing(io, address, timeout_s, self._made)
+        self._dialing.start()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether requests can be given to it: it is made, or is being made."""
+        return self._ended is None
+
+    def ask(self, asked: Frame, timeout_s: float) -> Frame:
+        """Send a request and wait for its answer, whatever its code is. Raises the errors of the module.
+
+        Not for the I/O thread.
+        """
+        answered = _Answered()
+        opaque = self.submit(asked, answered, timeout_s, checked=False)
+        if not answered.wait(timeout_s):
+            waited = self._waiting.pop(opaque, None)
+            if waited is not None:
+                self._time_out(waited)
+            answered.wait()  # who took the request from the table is just handing its answer over
+        return answered.result()
+
+    def submit(self, asked: Frame, done: Done, timeout_s: float, *, checked: bool = True) -> int:
+        """Send a request and return its opaque; ``done`` gets its answer. With an exception it is not called.
+
+        ``checked=False`` leaves the deadline to the caller.
+        """
+        opaque = asked.opaque = next(_opaques) & _POSITIVE
+        data = encode(asked)
+        now = time.monotonic()
+        self._waiting[opaque] = _Request(asked.code, done, now, now + timeout_s)
+        if checked:
+            self._io.check_at(now + timeout_s)
+        try:
+            self._send(data)
+        except QueueError:
+            if self._waiting.pop(opaque, None) is not None:
+                raise
+        return opaque
+
+    def tell(self, told: Frame) -> None:
+        """Send a request that nobody answers, or an answer."""
+        if not told.is_response:
+            told.opaque = next(_opaques) & _POSITIVE
+            told.flag |= ONEWAY
+        self._send(encode(told))
+
+    def end(self, why: QueueError) -> None:
+        """End the connection soon; requests that wait get ``why``. For any thread."""
+        self._io.run_soon(partial(self._end, why))
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: forget the socket, whose copy the I/O thread has closed."""
+        self._dialing.leave_to_parent()
+        if self._socket is not None:
+            self._socket.detach()
+
+    # --- writing: by one thread at a time ---------------------------------------------------------
+
+    def _send(self, data: bytes) -> None:
+        with self._lock:
+            if self._ended is not None:
+                raise _again(self._ended)
+            if self._writing:
+                self._queue(data)
+                return
+            self._writing = True
+        self._write(data)
+
+    def _queue(self, data: bytes) -> None:
+        if self._unsent and self._unsent_bytes + len(data) > MOST_UNSENT_BYTES:
+            raise ConnectionFull(
+                f"{self.address}: {self._unsent_bytes:,} bytes wait for it, and {MOST_UNSENT_BYTES:,} may: it reads "
+                "too slowly; send less at once, or later"
+            )
+        self._unsent.append(data)
+        self._unsent_bytes += len(data)
+
+    def _write(self, data: bytes) -> None:
+        """Write ``data`` and what other threads add meanwhile; for the thread that writes."""
+        while self._push(data):
+            with self._lock:
+                if not self._unsent:
+                    self._writing = False
+                    return
+                data = b"".join(self._unsent)
+                self._unsent.clear()
+                self._unsent_bytes = 0
+
+    def _push(self, data: bytes) -> bool:
+        """Give bytes to the socket; False when it does not take all of them, and the I/O thread goes on."""
+        assert self._socket is not None
+        try:
+            self._wire = memoryview(self._layer.wrap(data) if self._layer else data)
+            return self._flush()
+        except (OSError, ValueError) as error:  # ValueError: the socket was closed meanwhile
+            self.end(self._loss(error))
+            return False
+
+    def _flush(self) -> bool:
+        assert self._socket is not None
+        if self._wire:
+            with suppress(BlockingIOError):
+                self._wire = self._wire[self._socket.send(self._wire) :]
+        if self._wire:
+            self._io.run_soon(self._watch)
+            return False
+        return True
+
+    def _go_on_writing(self) -> None:
+        if self._flush():
+            self._watch()
+            if self.was_open:
+                self._write(b"")
+
+    # --- events, on the I/O thread ----------------------------------------------------------------
+
+    def _made(self, made: Dialed) -> None:
+        """Take the socket of a finished dial, or the reason why there is none."""
+        if isinstance(made, QueueError):
+            self._end(made)
+        else:
+            self._socket = made
+            if self._layer is None:
+                self._open()
+            else:
+                self._io.run_later(self._timeout_s, self._give_up_handshake)
+                self._shake_hands(b"")
+
+    def _shake_hands(self, received: bytes) -> None:
+        assert self._layer is not None
+        try:
+            agreed, reply = self._layer.handshake(received)
+        except ssl.SSLError as error:
+            self._end(TlsFailed(f"{self.address}: the TLS handshake failed: {error}"))
+            return
+        self._wire = memoryview(reply)
+        self._flush()
+        if agreed:
+            self._open()
+        elif not self._wire:
+            self._watch()
+
+    def _give_up_handshake(self) -> None:
+        if not self.was_open:
+            self._end(
+                TlsFailed(f"{self.address}: the TLS handshake did not end in {self._timeout_s:g} s: no TLS there?")
+            )
+
+    def _open(self) -> None:
+        self.was_open = True
+        self._heard_at = time.monotonic()
+        self._go_on_writing()
+
+    def _watch(self) -> None:
+        if self._socket is not None and self._ended is None:
+            events = select.EPOLLIN | select.EPOLLOUT if self._wire else select.EPOLLIN
+            self._io.watch(self._socket.fileno(), events, self._ready)
+
+    def _ready(self, events: int) -> None:
+        try:
+            if events & ~select.EPOLLOUT:
+                self._read()
+            if events & select.EPOLLOUT and self._ended is None:
+                self._go_on_writing()
+        except (OSError, FrameError) as error:
+            self._end(self._loss(error))
+
+    def _read(self) -> None:
+        assert self._socket is not None
+        try:
+            count = self._socket.recv_into(self._io.buffer)
+        except BlockingIOError:
+            return
+        if count == 0:
+            raise ConnectionResetError("the peer closed the connection")
+        data = bytes(self._io.buffer[:count])
+        if self._layer is not None:
+            if not self.was_open:
+                self._shake_hands(data)
+                data = b""
+            data = self._unwrapped(data)
+        self._heard_at = time.monotonic()
+        for frame in self._reader.feed(data):
+            self._take(frame)
+        if self._reader.damage is not None:
+            raise self._reader.damage
+
+    def _unwrapped(self, data: bytes) -> bytes:
+        """Return what TLS makes of bytes, of which the first may have come with the end of the handshake."""
+        assert self._layer is not None
+        if not self.was_open:
+            return b""
+        data = self._layer.unwrap(data)
+        if self._layer.has_more_to_send:
+            self._send(b"")
+        return data
+
+    def _take(self, frame: Frame) -> None:
+        if not self.peer_version:
+            self.peer_version = frame.version
+        if not frame.is_response:
+            self._on_request(self, frame)
+        elif waited := self._waiting.pop(frame.opaque, None):
+            self._answer(waited, frame)
+
+    def _end(self, why: QueueError) -> None:
+        with self._lock:
+            if self._ended is not None:
+                return
+            self._ended = why
+            self._unsent.clear()
+        self._io.remove_check(self._check)
+        self._dialing.cancel()
+        if self._socket is not None:
+            self._io.forget(self._socket.fileno())
+            self._socket.close()
+        while self._waiting:
+            _, waited = self._waiting.popitem()
+            self._answer(waited, _again(why))
+        self._on_end(self, why)
+
+    def _loss(self, error: Exception) -> QueueError:
+        if self.was_open:
+            hint = "" if self._reader_was_fed else "; it may want TLS (tls=true), or be no broker or name server"
+            return ConnectionLost(f"{self.address}: {error}{hint}")
+        return TlsFailed(f"{self.address}: {error}, during the TLS handshake: it may have no TLS")
+
+    @property
+    def _reader_was_fed(self) -> bool:
+        return self.peer_version > 0
+
+    # --- deadlines, on the I/O thread or a waiting one --------------------------------------------
+
+    def _check(self, now: float) -> float:
+        """Let requests whose time is over time out; return when the next one is due."""
+        due = math.inf
+        for opaque, waited in list(self._waiting.items()):
+            if waited.deadline > now:
+                due = min(due, waited.deadline)
+            elif self._waiting.pop(opaque, None) is not None:
+                self._time_out(waited)
+        return due
+
+    def _time_out(self, waited: _Request) -> None:
+        waiting_s = waited.deadline - waited.sent_at
+        self._answer(
+            waited, RequestTimedOut(f"{self.address}: no answer to request {_name(waited.code)} in {waiting_s:g} s")
+        )
+        if self._heard_at < waited.sent_at:
+            self._io.run_soon(self._probe)
+
+    def _probe(self) -> None:
+        """Ask what every broker and name server answers, and end the connection if it does not."""
+        if self._is_probing or self._ended is not None or not self.was_open:
+            return
+        self._is_probing = True
+        probe = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TBW102")
+        with suppress(QueueError):
+            self.submit(probe, partial(self._probed, time.monotonic()), self._timeout_s)
+
+    def _probed(self, asked_at: float, answer: Frame | QueueError) -> None:
+        self._is_probing = False
+        if isinstance(answer, RequestTimedOut) and self._heard_at < asked_at:
+            self._end(ConnectionLost(f"{self.address}: silent for {time.monotonic() - self._heard_at:.1f} s"))
+
+    def _answer(self, waited: _Request, answer: Frame | QueueError) -> None:
+        try:
+            waited.done(answer)
+        except Exception:  # noqa: BLE001 - it is logged
+            _log.exception("%s: the answer to request %s was not taken", self.address, _name(waited.code))
+
+
+class _Answered:
+    """Where one thread waits for one answer."""
+
+    __slots__ = ("_answer", "_lock")
+
+    def __init__(self) -> None:
+        self._answer: Frame | QueueError | None = None
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def __call__(self, answer: Frame | QueueError) -> None:
+        self._answer = answer
+        self._lock.release()
+
+    def wait(self, timeout_s: float = -1) -> bool:
+        return self._lock.acquire(timeout=timeout_s)
+
+    def result(self) -> Frame:
+        assert self._answer is not None
+        if isinstance(self._answer, QueueError):
+            raise self._answer
+        return self._answer
+
+
+def _again(error: QueueError) -> QueueError:
+    """Return a copy: each waiting thread raises its own, with its own traceback."""
+    return type(error)(*error.args)
+
+
+def _name(code: int) -> str:
+    return RequestCode(code).name if code in RequestCode._value2member_map_ else str(code)

@@ -1,0 +1,143 @@
+"""Connections: those of one client, one to each address, made when they are needed.
+
+After a failure an address is left alone for a while: 50 ms, twice as long after each further failure, 1 s at most,
+and up to half as long again by chance, so that many clients do not come back at once. An answer ends the count.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from rmqclient.cluster.net.connection import Connection
+from rmqclient.cluster.net.io_thread import IoThread, acquire, release
+from rmqclient.cluster.net.tls import TlsLayer
+from rmqclient.errors import BrokerUnreachable, QueueError, StoreClosed
+from rmqclient.remoting.frame import Frame
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 1.0
+CLOSE_WAIT_S: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Failures:
+    """Of one address, in a row. ``until`` is when it is tried again: monotonic, s."""
+
+    count: int
+    until: float
+    why: QueueError
+
+
+class Connections:
+    """The connections of one client; for any thread.
+
+    ``tls`` is None for plain connections. ``on_request`` gets what brokers ask, and ``on_loss`` the address of each
+    connection that was made and has ended; both run on the I/O thread.
+    """
+
+    def __init__(
+        self,
+        tls: ssl.SSLContext | None,
+        timeout_s: float,
+        on_request: Callable[[Connection, Frame], None],
+        on_loss: Callable[[str], None],
+    ) -> None:
+        self._tls = tls
+        self._timeout_s = timeout_s
+        self._on_request = on_request
+        self._on_loss = on_loss
+        self._io: IoThread | None = None
+        self._lock = threading.Lock()
+        self._by_address: dict[str, Connection] = {}
+        self._failures: dict[str, _Failures] = {}
+        self._is_closed = False
+
+    def to(self, address: str) -> Connection:
+        """Return the connection to ``host:port``, which is made if there is none.
+
+        Raises BrokerUnreachable while the address is left alone, and StoreClosed.
+        """
+        connection = self._by_address.get(address)
+        if connection is not None and connection.is_usable:
+            return connection
+        with self._lock:
+            return self._made(address)
+
+    def io(self) -> IoThread:
+        """Return the I/O thread, for timers and calls. Raises StoreClosed."""
+        with self._lock:
+            return self._held()
+
+    def close(self, why: QueueError) -> None:
+        """End all connections; requests that wait get ``why``. Returns when the sockets are closed."""
+        with self._lock:
+            self._is_closed = True
+            io, self._io = self._io, None
+            ended = list(self._by_address.values())
+        if io is None:
+            return
+        for connection in ended:
+            connection.end(why)
+        if not io.is_here:
+            closed = threading.Event()
+            io.run_soon(closed.set)
+            closed.wait(CLOSE_WAIT_S)
+        release(io)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: make no connection any more, and forget those of the parent."""
+        self._is_closed = True
+        self._io = None
+        for connection in self._by_address.values():
+            connection.leave_to_parent()
+        self._by_address = {}
+        self._lock = threading.Lock()  # a thread that is not in this process may hold the other one
+
+    def _made(self, address: str) -> Connection:
+        io = self._held()
+        connection = self._by_address.get(address)
+        if connection is not None and connection.is_usable:
+            return connection
+        failures = self._failures.get(address)
+        if failures is not None and (pause_s := failures.until - time.monotonic()) > 0:
+            raise BrokerUnreachable(f"{failures.why}; it is tried again in {pause_s:.2f} s")
+        layer = None if self._tls is None else TlsLayer(self._tls, address.rpartition(":")[0].strip("[]"))
+        connection = Connection(io, address, layer, self._timeout_s, self._on_request, self._ended)
+        self._by_address[address] = connection
+        return connection
+
+    def _held(self) -> IoThread:
+        if self._is_closed:
+            raise StoreClosed("the client of this cluster was closed")
+        if self._io is None:
+            self._io = acquire()
+        return self._io
+
+    def _ended(self, connection: Connection, why: QueueError) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            if self._by_address.get(connection.address) is connection:
+                del self._by_address[connection.address]
+            self._count(connection, why)
+        _log.info("%s", why)
+        if connection.was_open:
+            self._on_loss(connection.address)
+
+    def _count(self, connection: Connection, why: QueueError) -> None:
+        if connection.peer_version:  # it had answered: it is tried again at once
+            self._failures.pop(connection.address, None)
+            return
+        before = self._failures.get(connection.address)
+        count = 1 if before is None else before.count + 1
+        pause_s = min(FIRST_PAUSE_S * 2 ** min(count - 1, 10), LONGEST_PAUSE_S) * random.uniform(1, 1.5)
+        self._failures[connection.address] = _Failures(count, time.monotonic() + pause_s, why)
