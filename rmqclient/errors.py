@@ -1,4 +1,4 @@
-"""Every exception that rmqclient raises on purpose: the client's own, and those of the store and of archives.
+"""Every exception that rmqclient raises on purpose: the client's own, and those of the store, archives and clusters.
 
 ::
 
@@ -51,7 +51,29 @@
     │   ├── NameServerUnreachable no name server answered
     │   ├── RequestTimedOut       no answer in time; the request may have been done
     │   ├── ConnectionFull        too many bytes wait for a slow broker; this request was not sent
+    │   ├── BatchStoredInPart     the first messages of a batch are stored, the others are not, or may not be
     │   └── NotOnCluster          a cluster cannot do this; the text says what to do instead
+    ├── RemotingError             the protocol was not followed, or a peer said no
+    │   ├── FrameError            bytes that are no frame, or a frame of more than 16 MiB
+    │   ├── HeaderError           a field is missing, unknown or of a wrong type
+    │   ├── BodyError             a body does not follow the format of its request
+    │   └── AnswerError           a broker or name server says no; carries code, remark and address
+    │       ├── SystemBusy             it refuses for now
+    │       ├── RequestNotSupported    it does not know this request
+    │       ├── StoredInPart           the message is stored, but not yet flushed or copied to a slave
+    │       ├── MessageIllegal         the message is too long, or its properties are
+    │       ├── ServiceNotAvailable    it cannot write now
+    │       ├── NoPermission           it forbids this, or the signature is wrong
+    │       ├── TopicNotFound          it does not have the topic
+    │       ├── QueryNotFound          it has nothing that fits the question
+    │       ├── SubscriptionInvalid    the filter does not parse
+    │       ├── SubscriptionNotFound   it does not know what the group subscribes to
+    │       ├── SubscriptionNotLatest  it knows only an older subscription of the group
+    │       ├── GroupNotFound          it does not have the group
+    │       ├── InvalidParameter       a field has a value that it refuses
+    │       ├── ConsumerNotOnline      no member of the group is connected
+    │       ├── ConsumeTimedOut        the member did not answer the peer in time
+    │       └── GoAway                 it is about to close this connection
     ├── SparkUnavailable          pyspark, pyarrow or Java is missing or too old
     ├── NotInstalled              an optional package is missing
     └── HandlerError              a handler cannot be registered or loaded
@@ -61,10 +83,15 @@ Two class attributes answer the questions that decide what a caller does next: `
 later) and ``stored`` (the message can be in the log although the call raised).
 
 Every exception survives pickling, because workers send exceptions to their supervisor. A traceback shows the module
-that defines the class, such as ``rmqclient.store.errors.StoreFull``; import the class from here all the same.
+that defines the class, such as ``rmqclient.store.errors.StoreFull``; import the class from here all the same. Those of
+RocketMQ's protocol, from RemotingError on, are imported when they are first used.
 """
 
 from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rmqclient.archive.errors import ArchiveBusy, ArchiveCorrupt, ArchiveError, ArchiveMismatch, NotArchived
 from rmqclient.store.errors import (
@@ -103,14 +130,43 @@ from rmqclient.store.errors import (
     UnknownTopic,
 )
 
+if TYPE_CHECKING:
+    from rmqclient.message import SendResult
+    from rmqclient.remoting.errors import (
+        AnswerError,
+        BodyError,
+        ConsumerNotOnline,
+        ConsumeTimedOut,
+        FrameError,
+        GoAway,
+        GroupNotFound,
+        HeaderError,
+        InvalidParameter,
+        MessageIllegal,
+        NoPermission,
+        QueryNotFound,
+        RemotingError,
+        RequestNotSupported,
+        ServiceNotAvailable,
+        StoredInPart,
+        SubscriptionInvalid,
+        SubscriptionNotFound,
+        SubscriptionNotLatest,
+        SystemBusy,
+        TopicNotFound,
+    )
+
 __all__ = [
     "AllocationError",
+    "AnswerError",
     "ArchiveBusy",
     "ArchiveCorrupt",
     "ArchiveError",
     "ArchiveMismatch",
     "BatchConflict",
+    "BatchStoredInPart",
     "BatchTooLarge",
+    "BodyError",
     "BodyTooLarge",
     "BodyUnreadable",
     "BrokerUnreachable",
@@ -119,17 +175,26 @@ __all__ = [
     "ConfigMismatch",
     "ConnectionFull",
     "ConnectionLost",
+    "ConsumeTimedOut",
+    "ConsumerNotOnline",
     "DataLost",
     "DiskFailed",
     "FilterError",
+    "FrameError",
+    "GoAway",
+    "GroupNotFound",
     "HandlerError",
+    "HeaderError",
     "InvalidName",
+    "InvalidParameter",
     "InvalidURL",
     "LimitReached",
     "MembershipRefused",
     "MessageExpired",
+    "MessageIllegal",
     "MessageRejected",
     "NameServerUnreachable",
+    "NoPermission",
     "NotArchived",
     "NotFlushed",
     "NotInstalled",
@@ -137,11 +202,15 @@ __all__ = [
     "OffsetOutOfRange",
     "PageCacheBusy",
     "PropertiesTooLarge",
+    "QueryNotFound",
     "QueueError",
     "QueueOwned",
     "RecordsDamaged",
+    "RemotingError",
+    "RequestNotSupported",
     "RequestTimedOut",
     "RequestTimeout",
+    "ServiceNotAvailable",
     "SparkUnavailable",
     "StoreBusy",
     "StoreClosed",
@@ -151,14 +220,54 @@ __all__ = [
     "StoreInUse",
     "StorePoisoned",
     "StoreUnusable",
+    "StoredInPart",
+    "SubscriptionInvalid",
     "SubscriptionMismatch",
+    "SubscriptionNotFound",
+    "SubscriptionNotLatest",
+    "SystemBusy",
     "TableFull",
     "TimerFull",
     "TlsFailed",
+    "TopicNotFound",
     "TransactionDecided",
     "UnknownGroup",
     "UnknownTopic",
 ]
+
+_OF_THE_PROTOCOL = frozenset(
+    (
+        "AnswerError",
+        "BodyError",
+        "ConsumeTimedOut",
+        "ConsumerNotOnline",
+        "FrameError",
+        "GoAway",
+        "GroupNotFound",
+        "HeaderError",
+        "InvalidParameter",
+        "MessageIllegal",
+        "NoPermission",
+        "QueryNotFound",
+        "RemotingError",
+        "RequestNotSupported",
+        "ServiceNotAvailable",
+        "StoredInPart",
+        "SubscriptionInvalid",
+        "SubscriptionNotFound",
+        "SubscriptionNotLatest",
+        "SystemBusy",
+        "TopicNotFound",
+    )
+)
+
+
+if not TYPE_CHECKING:  # or a type checker would accept any name
+
+    def __getattr__(name: str) -> object:
+        if name not in _OF_THE_PROTOCOL:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module("rmqclient.remoting.errors"), name)
 
 
 class RequestTimeout(QueueError, TimeoutError):
@@ -242,6 +351,24 @@ class ConnectionFull(ClusterError):
     """More bytes wait for a slow broker than one connection may keep. This request was not sent."""
 
     retryable = True
+
+
+class BatchStoredInPart(ClusterError):
+    """A batch needed several requests, and a later one failed: the first messages are stored.
+
+    ``results`` says where these stand; the error that ended the batch is the ``__cause__``, and says whether the next
+    messages may be stored, too.
+    """
+
+    stored = True
+
+    def __init__(self, text: str, results: Sequence[SendResult] = ()) -> None:
+        super().__init__(text)
+        self.results = list(results)
+        """Of the messages that are stored for certain, in the order of the batch."""
+
+    def __reduce__(self) -> tuple[type[BatchStoredInPart], tuple[str, list[SendResult]]]:
+        return type(self), (str(self), self.results)
 
 
 class NotOnCluster(ClusterError):

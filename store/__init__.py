@@ -52,6 +52,7 @@ from rmqclient.store.kernel._kernel import (
     SendResult,
     TagSet,
     boottime,
+    delay_ms,
     java_hash,
     running_in,
 )
@@ -118,6 +119,7 @@ __all__ = [
     "check_client_id",
     "decode_records",
     "default_client_id",
+    "delay_ms",
     "encode_batch",
     "encode_properties",
     "fork",
