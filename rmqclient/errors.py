@@ -24,6 +24,7 @@
     │   ├── BodyTooLarge          its body is longer than the store allows
     │   ├── PropertiesTooLarge    its tags, keys and properties are longer than the format allows
     │   └── BatchTooLarge         its batch is longer than one file of the log
+    ├── RecordsDamaged            a broker sent records that break the format; carries the position
     ├── TransactionDecided        the transaction was already committed or rolled back; carries which
     ├── BodyUnreadable            a compressed body exceeds its limit when decompressed, or cannot be decompressed
     ├── RequestTimeout            a request is stored, and its reply did not come in time
@@ -50,6 +51,7 @@
     │   ├── NameServerUnreachable no name server answered
     │   ├── RequestTimedOut       no answer in time; the request may have been done
     │   ├── ConnectionFull        too many bytes wait for a slow broker; this request was not sent
+    │   ├── BatchStoredInPart     the first messages of a batch are stored, the others are not, or may not be
     │   └── NotOnCluster          a cluster cannot do this; the text says what to do instead
     ├── RemotingError             the protocol was not followed, or a peer said no
     │   ├── FrameError            bytes that are no frame, or a frame of more than 16 MiB
@@ -88,6 +90,7 @@ RocketMQ's protocol, from RemotingError on, are imported when they are first use
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rmqclient.archive.errors import ArchiveBusy, ArchiveCorrupt, ArchiveError, ArchiveMismatch, NotArchived
@@ -110,6 +113,7 @@ from rmqclient.store.errors import (
     PropertiesTooLarge,
     QueueError,
     QueueOwned,
+    RecordsDamaged,
     StoreBusy,
     StoreClosed,
     StoreCorrupt,
@@ -127,6 +131,7 @@ from rmqclient.store.errors import (
 )
 
 if TYPE_CHECKING:
+    from rmqclient.message import SendResult
     from rmqclient.remoting.errors import (
         AnswerError,
         BodyError,
@@ -159,6 +164,7 @@ __all__ = [
     "ArchiveError",
     "ArchiveMismatch",
     "BatchConflict",
+    "BatchStoredInPart",
     "BatchTooLarge",
     "BodyError",
     "BodyTooLarge",
@@ -199,6 +205,7 @@ __all__ = [
     "QueryNotFound",
     "QueueError",
     "QueueOwned",
+    "RecordsDamaged",
     "RemotingError",
     "RequestNotSupported",
     "RequestTimedOut",
@@ -344,6 +351,24 @@ class ConnectionFull(ClusterError):
     """More bytes wait for a slow broker than one connection may keep. This request was not sent."""
 
     retryable = True
+
+
+class BatchStoredInPart(ClusterError):
+    """A batch needed several requests, and a later one failed: the first messages are stored.
+
+    ``results`` says where these stand; the error that ended the batch is the ``__cause__``, and says whether the next
+    messages may be stored, too.
+    """
+
+    stored = True
+
+    def __init__(self, text: str, results: Sequence[SendResult] = ()) -> None:
+        super().__init__(text)
+        self.results = list(results)
+        """Of the messages that are stored for certain, in the order of the batch."""
+
+    def __reduce__(self) -> tuple[type[BatchStoredInPart], tuple[str, list[SendResult]]]:
+        return type(self), (str(self), self.results)
 
 
 class NotOnCluster(ClusterError):

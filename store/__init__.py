@@ -14,6 +14,7 @@
 ``handles``    what producers and consumers hold: appenders and grants
 =============  =====================================================================================================
 
+``wire`` reads records that a broker sent, and writes what a client sends to it.
 :func:`open_store` opens a directory, and :class:`MessageStore` hands out everything else. :mod:`rmqclient.store.layout`
 declares every layout of bytes, once. Other packages use the names that this module exports, and single names of the
 rooms that read messages and files. Of ``runtime`` they use only what stands here; the client's local backend may use
@@ -51,6 +52,7 @@ from rmqclient.store.kernel._kernel import (
     SendResult,
     TagSet,
     boottime,
+    delay_ms,
     java_hash,
     running_in,
 )
@@ -62,6 +64,15 @@ from rmqclient.store.runtime.client_id import check_client_id, default_client_id
 from rmqclient.store.runtime.members import Member, MemberInfo, MemberTable, Seat
 from rmqclient.store.runtime.running import Interrupted
 from rmqclient.store.runtime.worker_table import WorkerSlot, WorkerState, WorkerStatus, WorkerTable
+from rmqclient.store.wire import (
+    OffsetId,
+    decode_records,
+    encode_batch,
+    encode_properties,
+    new_message_id,
+    parse_offset_id,
+    sent_result,
+)
 
 __all__ = [
     "ACK_WINDOW",
@@ -90,6 +101,7 @@ __all__ = [
     "Message",
     "MessageQueue",
     "MessageStore",
+    "OffsetId",
     "QueueGrant",
     "ReceivedMessage",
     "RetentionConfig",
@@ -105,11 +117,18 @@ __all__ = [
     "WorkerTable",
     "boottime",
     "check_client_id",
+    "decode_records",
     "default_client_id",
+    "delay_ms",
+    "encode_batch",
+    "encode_properties",
     "fork",
     "java_hash",
+    "new_message_id",
     "open_store",
+    "parse_offset_id",
     "running_in",
+    "sent_result",
 ]
 
 

@@ -126,6 +126,19 @@ class StoreCorrupt(StoreError):
         return type(self), (self.path, self.position, self.reason)
 
 
+class RecordsDamaged(QueueError):
+    """Bytes that a broker sent as records do not follow the format."""
+
+    def __init__(self, position: int, size: int, reason: str) -> None:
+        super().__init__(f"byte {position} of {size} bytes of records: {reason}")
+        self.position = position
+        self.size = size
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[RecordsDamaged], tuple[int, int, str]]:
+        return type(self), (self.position, self.size, self.reason)
+
+
 class MessageRejected(QueueError):
     """This message can never be stored; nothing was written."""
 

@@ -18,14 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from rmqclient.backend.bells import ArrivalBell
+from rmqclient.backend.bells import ArrivalBell, Bell
 from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.group_protocols import Members
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.replies import Replies, ReplySender
 from rmqclient.backend.transactions import Transactions
+from rmqclient.backend.updates import UpdateReader
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import PRODUCER_GROUP
@@ -169,6 +171,10 @@ class Backend(Protocol):
     def config(self) -> StoreConfig:
         """The settings that it works by."""
 
+    @property
+    def directory(self) -> Path:
+        """Where this host keeps what belongs to the backend beside its messages; it need not exist."""
+
     def check_usable(self) -> None:
         """Raise StoreClosed after :meth:`close`, and in a forked child."""
 
@@ -202,6 +208,24 @@ class Backend(Protocol):
     def messages_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[ReceivedMessage]:
         """Return up to ``limit`` messages of a topic that have a key, the newest first."""
 
+    def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
+        """Return a message by its unique id or its offset message id; None when no message has the id.
+
+        Without ``topic`` a unique id is searched for in every topic.
+        """
+
+    def settle(self) -> None:
+        """Return when :meth:`messages_by_key` finds what was sent before this call, by whichever process, dead or not.
+
+        Raises StoreBusy when that takes too long.
+        """
+
+    def begin_ms(self) -> int | None:
+        """Return when the oldest message was stored, in ms since 1970, if older ones were removed; None if none was."""
+
+    def update_reader(self) -> UpdateReader:
+        """Return what reads keys and values, many at a time, for one table."""
+
     def sender(
         self,
         make_topic: Callable[[str], list[MessageQueue]],
@@ -229,6 +253,9 @@ class Backend(Protocol):
 
     def bell(self) -> ArrivalBell:
         """Return a bell that the senders to some queues ring."""
+
+    def topic_bell(self) -> Bell:
+        """Return a bell that rings when a topic is made."""
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return where a group goes on in a queue; None when it never had the queue. Raises UnknownTopic."""

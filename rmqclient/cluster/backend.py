@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 
-from rmqclient.backend.bells import ArrivalBell
+from rmqclient.backend.bells import ArrivalBell, Bell
 from rmqclient.backend.group_protocols import Members
 from rmqclient.backend.protocols import GroupQueue, Sender, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.replies import Replies, ReplySender
 from rmqclient.backend.transactions import Transactions
+from rmqclient.backend.updates import UpdateReader
+from rmqclient.cluster.address.url import ClusterURL
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.producing.producing import Producing
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import PRODUCER_GROUP
@@ -24,9 +29,17 @@ class ClusterBackend:
     def __init__(self, url: str) -> None:
         self.root = url
         self.config = StoreConfig()
+        self._client = ClusterClient(ClusterURL.parse(url))
+        self._producing = Producing(self._client, self.config)
+
+    @property
+    def directory(self) -> Path:
+        """Where this host keeps what belongs to the cluster."""
+        raise NotImplementedError
 
     def check_usable(self) -> None:
         """Raise StoreClosed after :meth:`close`, and in a forked child."""
+        self._client.check_usable()
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
@@ -64,6 +77,22 @@ class ClusterBackend:
         """Return up to ``limit`` messages of a topic that have a key, the newest first."""
         raise NotImplementedError
 
+    def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
+        """Return a message by its unique id or its offset message id; None when no message has the id."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Return when messages that were sent before can be found by their keys."""
+        raise NotImplementedError
+
+    def begin_ms(self) -> int | None:
+        """Return when the oldest message was stored, if older ones were removed."""
+        raise NotImplementedError
+
+    def update_reader(self) -> UpdateReader:
+        """Return what reads keys and values for one table."""
+        raise NotImplementedError
+
     def sender(
         self,
         make_topic: Callable[[str], list[MessageQueue]],
@@ -71,20 +100,22 @@ class ClusterBackend:
         prepare: bool = True,
         group: str = PRODUCER_GROUP,
     ) -> Sender:
-        """Return what appends messages for one producer."""
-        raise NotImplementedError
+        """Return what sends the messages of one producer. Brokers make topics, so ``make_topic`` is not called."""
+        del make_topic, prepare
+        return self._producing.sender(group)
 
     def transactions(self, group: str, *, durable: bool) -> Transactions:
-        """Return what decides the transactions of a producer group."""
-        raise NotImplementedError
+        """Return what decides the transactions of a producer group. Brokers flush as they are configured."""
+        del durable
+        return self._producing.transactions(group)
 
     def replies(self) -> Replies:
         """Return what takes the replies to the requests of one producer."""
-        raise NotImplementedError
+        return self._producing.replies()
 
     def reply_sender(self) -> ReplySender:
         """Return what sends replies."""
-        raise NotImplementedError
+        return self._producing.reply_sender()
 
     def members(self) -> Members:
         """Return what takes part in groups, for one consumer."""
@@ -92,6 +123,10 @@ class ClusterBackend:
 
     def bell(self) -> ArrivalBell:
         """Return a bell that rings when messages arrive."""
+        raise NotImplementedError
+
+    def topic_bell(self) -> Bell:
+        """Return a bell that rings when a topic is made."""
         raise NotImplementedError
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
@@ -128,6 +163,7 @@ class ClusterBackend:
 
     def close(self) -> None:
         """Leave the cluster. Closing twice does nothing."""
+        self._client.close()
 
     def __repr__(self) -> str:
         return f"ClusterBackend({shown(self.root)!r})"

@@ -52,7 +52,6 @@ import orjson
 from rmqclient.codecs import encode_body
 from rmqclient.databases.database import Connection, Cursor, check_table, commits_by_itself, execute, is_sqlite
 from rmqclient.duration import Duration, in_seconds
-from rmqclient.local.backend import store_of
 from rmqclient.message import Message, SendResult
 from rmqclient.names import OUTBOX_GROUP
 from rmqclient.opening import Place, open_backend
@@ -61,6 +60,7 @@ from rmqclient.sending.producer import Producer
 from rmqclient.store.bodies import Compression
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageRejected
+from rmqclient.store.log.query import END_OF_TIME
 
 _log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ class Relay:
             raise ValueError(f"batch={batch}, interval={interval!r}: must be positive")
         self._backend = open_backend(root)
         try:
-            self._store = store_of(self._backend, "a relay")
+            self._flusher = self._backend.sender(self._backend.queues, prepare=False)
             self._producer = Producer(
                 self._backend,
                 group=OUTBOX_GROUP,
@@ -258,7 +258,7 @@ class Relay:
         reach(CrashPoint.OUTBOX_CLAIMED)
         sent = [(row, self._send(row)) for row in rows]
         flushed_to = max((result.commit_log_end for _, result in sent if isinstance(result, SendResult)), default=0)
-        self._store.flusher.wait_until_flushed(flushed_to)
+        self._flusher.wait_until_flushed(flushed_to)
         reach(CrashPoint.OUTBOX_SENT)
         for row, result in sent:
             if isinstance(result, SendResult):
@@ -277,17 +277,17 @@ class Relay:
 
     def _settle(self, connection: Connection) -> None:
         """Find out which claimed rows were sent, after a relay died or failed before it marked them."""
-        self._store.settle_appends()
+        self._backend.settle()
         while rows := self._outbox.rows(connection, _CLAIMED, self._batch):
             flushed_to = 0
             for row in rows:
-                found = self._store.messages_by_key(row.topic, row.unique_key, limit=1)
+                found = self._backend.messages_by_key(row.topic, row.unique_key, 0, END_OF_TIME, 1)
                 if found:
                     flushed_to = max(flushed_to, found[0].commit_log_offset + found[0].size)
                     self._outbox.mark(connection, row, _SENT, found[0].message_id, None)
                 else:
                     self._outbox.mark(connection, row, _NEW, None, None)
-            self._store.flusher.wait_until_flushed(flushed_to)
+            self._flusher.wait_until_flushed(flushed_to)
             connection.commit()
         connection.rollback()
         self._is_settled = True

@@ -1,16 +1,16 @@
 """Dead letters: the messages that groups have given up, and sending them again once the handler is mended.
 
-The messages stay in ``%DLQ%group`` until retention removes them. ``config/deadLetters.jsonl`` records each replayed or
-purged one in a line of its own, which is written with one ``write`` after the replay was stored, and flushed when the
-command ends::
+The messages stay in ``%DLQ%group`` until retention removes them. ``config/deadLetters.jsonl``, in the directory of the
+store, or in that of this host for a cluster, records each replayed or purged one in a line of its own, which is written
+with one ``write`` after the replay was stored, and flushed when the command ends::
 
     {"topic": "%DLQ%billing", "queue_offset": 7, "message_id": "7F00...", "done": "replayed", "at": 1792000000000}
 
 Before a replay another line says ``"done": "begun"``, and ``to`` has the topic, the queue id and the first queue offset
-that the replayed message can get. After a kill between the two lines the next replay searches from there, and sends the
-message only if it finds none. If a power cut takes the lines and leaves the message, it is replayed once more. The
-message id in a line protects another message that gets the same queue offset after a power cut. One command at a time
-writes: it holds an exclusive ``flock`` on the file.
+that the replayed message can get, and in a cluster the broker. After a kill between the two lines the next replay
+searches from there, and sends the message only if it finds none. If a power cut takes the lines and leaves the message,
+it is replayed once more. The message id in a line protects another message that gets the same queue offset after a
+power cut. One command at a time writes: it holds an exclusive ``flock`` on the file.
 
 A replay keeps the message id, so that a handler that keys its effect by the id has the effect once. That matters for
 the other groups of the topic, too, which get the message again. The replay has the keys, the tag, the sharding key and
@@ -29,22 +29,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from rmqclient.backend.protocols import Backend
 from rmqclient.failures.failure import HISTORY, history
 from rmqclient.failures.retry import copying, dead_letter_topic, flush, origin_topic
+from rmqclient.filters.tag import parse_tags
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX
 from rmqclient.opening import open_backend
 from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, java_hash
-from rmqclient.store.errors import MessageExpired, StoreBusy, StoreCorrupt, UnknownTopic
+from rmqclient.store.errors import StoreBusy, UnknownTopic
 
 Done = Literal["replayed", "purged"]
 
 Name: TypeAlias = tuple[str, int, str]
 """Dead letter topic, queue offset there, message id."""
 
-Place: TypeAlias = tuple[MessageQueue, int]
+Begun: TypeAlias = tuple[MessageQueue, int]
 """A queue, and the first offset there that a begun replay can have."""
 
+Letters: TypeAlias = MessageStore | Backend
+"""What keeps the dead letters."""
+
+_READ_AT_ONCE = 32
+_EVERY_TAG = parse_tags("*")
 _JOURNAL = Path("config", "deadLetters.jsonl")
 _KEPT = frozenset(("KEYS", "TAGS", "UNIQ_KEY", "__SHARDINGKEY", "ORIGIN_MESSAGE_ID"))
 _LEFT = frozenset((HISTORY, "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID")) | (RESERVED_PROPERTIES - _KEPT)
@@ -125,22 +132,23 @@ class GroupLetters:
     purged: int
 
 
-def groups(store: MessageStore) -> list[GroupLetters]:
+def groups(letters: Letters) -> list[GroupLetters]:
     """Return the groups that have dead letters, sorted."""
     found = []
-    for topic in store.topics.topics():
+    for topic in open_backend(letters).topics():
         if topic.startswith(DEAD_LETTER_PREFIX):
             group = topic.removeprefix(DEAD_LETTER_PREFIX)
-            done = [letter.done for letter in select(store, group, Selection(done=True))]
+            done = [letter.done for letter in select(letters, group, Selection(done=True))]
             found.append(GroupLetters(group, done.count(None), done.count("replayed"), done.count("purged")))
     return found
 
 
-def select(store: MessageStore, group: str, selection: Selection, limit: int | None = None) -> Iterator[DeadLetter]:
+def select(letters: Letters, group: str, selection: Selection, limit: int | None = None) -> Iterator[DeadLetter]:
     """Yield the chosen dead letters of a group, the oldest first. Damaged ones are passed over."""
-    settled = _settled(store)
+    backend = open_backend(letters)
+    settled = _settled(backend)
     found = 0
-    for message in _messages(store, dead_letter_topic(group)):
+    for message in _messages(backend, dead_letter_topic(group)):
         letter = DeadLetter(group, message, settled.get(_name(message)))
         if selection.has(letter):
             if limit is not None and found >= limit:
@@ -150,65 +158,67 @@ def select(store: MessageStore, group: str, selection: Selection, limit: int | N
 
 
 def replay(
-    store: MessageStore, group: str, selection: Selection, *, limit: int | None = None, rate: float | None = None
+    letters: Letters, group: str, selection: Selection, *, limit: int | None = None, rate: float | None = None
 ) -> Generator[tuple[DeadLetter, SendResult], None, None]:
     """Send dead letters to the topics where they failed, at most ``rate`` a second; yield each with its new place.
 
     Raises StoreBusy while another command replays or purges, and what :meth:`rmqclient.sending.producer.Producer.send`
     raises.
     """
-    backend = open_backend(store)
+    backend = open_backend(letters)
     sender = copying(backend)
-    with _journal(store) as journal:
-        for letter in _landed(store, group):
+    with _journal(backend) as journal:
+        for letter in _landed(backend, group):
             _settle(journal, letter, "replayed")
         begun = time.monotonic()
-        for number, letter in enumerate(select(store, group, selection, limit)):
+        for number, letter in enumerate(select(backend, group, selection, limit)):
             if rate is not None:
                 time.sleep(max(0.0, begun + number / rate - time.monotonic()))
-            queue = _queue_for(store, letter)
+            queue = _queue_for(backend, letter)
             properties = {name: value for name, value in letter.message.properties.items() if name not in _LEFT}
-            _settle(journal, letter, "begun", (queue, store.topics.max_offset(queue)))
+            _settle(journal, letter, "begun", (queue, backend.span(queue).max_offset))
             sent = sender.append_copy(letter.message, queue.topic, queue.queue_id, properties, reconsume_times=0)
             flush(backend, sender, sent)
             _settle(journal, letter, "replayed")
             yield letter, sent
 
 
-def purge(store: MessageStore, group: str, selection: Selection, *, limit: int | None = None) -> Iterator[DeadLetter]:
+def purge(letters: Letters, group: str, selection: Selection, *, limit: int | None = None) -> Iterator[DeadLetter]:
     """Count dead letters as settled without sending them; yield each. They stay in the log. Raises StoreBusy."""
-    with _journal(store) as journal:
-        for letter in select(store, group, selection, limit):
+    backend = open_backend(letters)
+    with _journal(backend) as journal:
+        for letter in select(backend, group, selection, limit):
             _settle(journal, letter, "purged")
             yield letter
 
 
-def _messages(store: MessageStore, topic: str) -> Iterator[ReceivedMessage]:
+def _messages(backend: Backend, topic: str) -> Iterator[ReceivedMessage]:
     try:
-        queues = store.topics.queues(topic)
+        queues = backend.queues(topic)
     except UnknownTopic:
         return
     for queue in queues:
-        known = range(store.topics.min_offset(queue), store.topics.max_offset(queue))
-        yield from _messages_of(store, queue, known)
+        yield from _messages_of(backend, queue, range(*backend.span(queue)))
 
 
-def _messages_of(store: MessageStore, queue: MessageQueue, offsets: range) -> Iterator[ReceivedMessage]:
-    for offset in offsets:
-        try:
-            yield store.message_at(queue, offset)
-        except (MessageExpired, StoreCorrupt):
-            continue
+def _messages_of(backend: Backend, queue: MessageQueue, offsets: range) -> Iterator[ReceivedMessage]:
+    offset = offsets.start
+    while offset < offsets.stop:
+        result = backend.read(queue, offset, min(_READ_AT_ONCE, offsets.stop - offset), _EVERY_TAG)
+        yield from result.messages
+        if result.next_offset <= offset:  # the queue ends here now
+            return
+        offset = result.next_offset
 
 
-def _queue_for(store: MessageStore, letter: DeadLetter) -> MessageQueue:
+def _queue_for(backend: Backend, letter: DeadLetter) -> MessageQueue:
     """Choose as a producer does: by sharding key (SelectMessageQueueByHash), or in turn if there is no key."""
     try:
-        queues = store.topics.queues(letter.topic)
+        queues = backend.queues(letter.topic)
     except UnknownTopic:  # created again: a group consumes it, or will
-        queues = store.topics.create(letter.topic, store.config.default_queue_count)
+        queues = backend.create_topic(letter.topic, backend.config.default_queue_count)
     key = letter.message.sharding_key
-    if key is None and store.topics.is_compact(letter.topic):
+    if key is None and backend.cleanup_policy(letter.topic) == "compact":
         key = next(iter(letter.message.keys), None)
     if key is None:
         return queues[letter.message.queue_offset % len(queues)]
@@ -220,41 +230,41 @@ def _name(message: ReceivedMessage) -> Name:
     return message.topic, message.queue_offset, message.message_id
 
 
-def _landed(store: MessageStore, group: str) -> Iterator[DeadLetter]:
+def _landed(backend: Backend, group: str) -> Iterator[DeadLetter]:
     """Yield the dead letters whose replay was stored, but ended before its line was written."""
-    if begun := {name: place for name, place in _last_entries(store).items() if not isinstance(place, str)}:
-        store.settle_appends()
-        for letter in select(store, group, Selection(among=frozenset(begun), done=True)):
+    if begun := {name: place for name, place in _last_entries(backend).items() if not isinstance(place, str)}:
+        backend.settle()
+        for letter in select(backend, group, Selection(among=frozenset(begun), done=True)):
             queue, start = begun[_name(letter.message)]
             if any(
                 message.message_id == letter.message.message_id
-                for message in _messages_of(store, queue, range(start, store.topics.max_offset(queue)))
+                for message in _messages_of(backend, queue, range(start, backend.span(queue).max_offset))
             ):
                 yield letter
 
 
-def _settled(store: MessageStore) -> dict[Name, Done]:
+def _settled(backend: Backend) -> dict[Name, Done]:
     """Return which dead letters were replayed or purged. One whose last replay may have failed waits."""
-    return {name: done for name, done in _last_entries(store).items() if isinstance(done, str)}
+    return {name: done for name, done in _last_entries(backend).items() if isinstance(done, str)}
 
 
-def _last_entries(store: MessageStore) -> dict[Name, Done | Place]:
+def _last_entries(backend: Backend) -> dict[Name, Done | Begun]:
     """Return the last line about each dead letter: what was done, or the place of a begun replay."""
     try:
-        lines = (store.root / _JOURNAL).read_bytes().splitlines()
+        lines = (backend.directory / _JOURNAL).read_bytes().splitlines()
     except FileNotFoundError:
         return {}
     return dict(_entries(lines))
 
 
-def _entries(lines: Iterable[bytes]) -> Iterator[tuple[Name, Done | Place]]:
+def _entries(lines: Iterable[bytes]) -> Iterator[tuple[Name, Done | Begun]]:
     for line in lines:
         try:
             entry = json.loads(line)
             name = entry["topic"], entry["queue_offset"], entry["message_id"]
             if entry["done"] == "begun":
-                topic, queue_id, start = entry["to"]
-                yield name, (MessageQueue(topic, queue_id), start)
+                topic, queue_id, start, *broker_name = entry["to"]
+                yield name, (MessageQueue(topic, queue_id, *broker_name), start)
             else:
                 yield name, entry["done"]
         except (ValueError, KeyError, TypeError):  # torn by a power cut, or not ours: its message is replayed once more
@@ -262,15 +272,17 @@ def _entries(lines: Iterable[bytes]) -> Iterator[tuple[Name, Done | Place]]:
 
 
 @contextmanager
-def _journal(store: MessageStore) -> Iterator[int]:
-    path = store.root / _JOURNAL
-    path.parent.mkdir(exist_ok=True, mode=0o700)
+def _journal(backend: Backend) -> Iterator[int]:
+    path = backend.directory / _JOURNAL
+    path.parent.mkdir(exist_ok=True, mode=0o700, parents=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StoreBusy(f"another command replays or purges dead letters of {store.root}: wait for it") from None
+            raise StoreBusy(
+                f"another command replays or purges dead letters of {backend.directory}: wait for it"
+            ) from None
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":  # a power cut tore the last line
             os.write(descriptor, b"\n")
@@ -282,7 +294,7 @@ def _journal(store: MessageStore) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _settle(journal: int, letter: DeadLetter, done: Done | Literal["begun"], place: Place | None = None) -> None:
+def _settle(journal: int, letter: DeadLetter, done: Done | Literal["begun"], begun: Begun | None = None) -> None:
     topic, queue_offset, message_id = _name(letter.message)
     entry: dict[str, Any] = {
         "topic": topic,
@@ -291,7 +303,7 @@ def _settle(journal: int, letter: DeadLetter, done: Done | Literal["begun"], pla
         "done": done,
         "at": time.time_ns() // 1_000_000,
     }
-    if place is not None:
-        (to_topic, queue_id, _), start = place
-        entry["to"] = [to_topic, queue_id, start]
+    if begun is not None:
+        queue, start = begun
+        entry["to"] = [queue.topic, queue.queue_id, start, *filter(None, [queue.broker_name])]
     os.write(journal, json.dumps(entry).encode() + b"\n")

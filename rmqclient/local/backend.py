@@ -21,9 +21,10 @@ from rmqclient.local.groups import LocalMembers
 from rmqclient.local.reader import read
 from rmqclient.local.sender import LocalSender
 from rmqclient.local.transactions import LocalTransactions
+from rmqclient.local.update_reader import LocalUpdateReader
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import PRODUCER_GROUP
-from rmqclient.store import ArrivalBell, MessageQueue, MessageStore, StoreConfig, layout
+from rmqclient.store import ArrivalBell, Bell, MessageQueue, MessageStore, StoreConfig, layout
 from rmqclient.store.errors import QueueError, QueueOwned
 from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
 from rmqclient.store.runtime.group_table import GroupQueueSlot
@@ -46,6 +47,11 @@ class LocalBackend:
     @property
     def root(self) -> Path:
         """The directory of the store."""
+        return self.store.root
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the store, too."""
         return self.store.root
 
     def check_usable(self) -> None:
@@ -89,6 +95,26 @@ class LocalBackend:
         """Return up to ``limit`` messages of a topic that have a key, the newest first. Raises StoreFull, StoreBusy."""
         return self.store.messages_by_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
 
+    def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
+        """Return a message by its unique id or its offset message id; None when no message has the id.
+
+        Without ``topic`` a unique id is searched for in every topic. Raises StoreFull, StoreBusy.
+        """
+        return self.store.message_by_id(message_id, topic)
+
+    def settle(self) -> None:
+        """Finish or undo an append whose process died. Raises StoreBusy, StoreCorrupt, LimitReached."""
+        self.store.settle_appends()
+
+    def begin_ms(self) -> int | None:
+        """Return when the oldest message was stored, in ms since 1970, if older ones were removed; None if none was."""
+        begin = self._usable().state.min_offset
+        return self.store.read(begin).store_timestamp if begin > 0 else None
+
+    def update_reader(self) -> LocalUpdateReader:
+        """Return what reads keys and values, many at a time, for one table."""
+        return LocalUpdateReader(self.store)
+
     def sender(
         self,
         make_topic: Callable[[str], list[MessageQueue]],
@@ -119,6 +145,10 @@ class LocalBackend:
     def bell(self) -> ArrivalBell:
         """Return a bell that the senders to some queues ring."""
         return self.store.arrival_bell()
+
+    def topic_bell(self) -> Bell:
+        """Return a bell that rings when a topic is made, and when a member joins or leaves a group."""
+        return self.store.membership_bell()
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return where a group goes on in a queue; None when it never had the queue. Raises UnknownTopic."""

@@ -27,11 +27,11 @@ from collections.abc import Callable
 from threading import Event
 
 from rmqclient.backend import Backend
-from rmqclient.local.backend import store_of
 from rmqclient.schedules.cron import UTC, Cron
 from rmqclient.sending.producer import Producer
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreBusy, StoreClosed
+from rmqclient.store.log.query import END_OF_TIME
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,6 @@ class CronSender:
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(UTC),
     ) -> None:
         self._backend = backend
-        self._store = store_of(backend, "a schedule")
         self._producer = producer
         self._cron = cron
         self._now = now
@@ -101,8 +100,8 @@ class CronSender:
     def _settle(self, tick: datetime.datetime) -> None:
         """Send the message of a tick unless it is in the log."""
         with self._backend.alone(f"{self._cron.topic} {self._cron.name}", _LOCK_TIMEOUT_S):
-            self._store.settle_appends()
-            if self._store.messages_by_key(self._cron.topic, self._cron.key(tick), limit=1):
+            self._backend.settle()
+            if self._backend.messages_by_key(self._cron.topic, self._cron.key(tick), 0, END_OF_TIME, 1):
                 return
             if self._is_forgotten(tick):
                 _log.warning(
@@ -117,11 +116,12 @@ class CronSender:
                 reach(CrashPoint.CRON_CALLED)
                 self._producer.send(message)
                 reach(CrashPoint.CRON_SENT)
+                self._backend.settle()  # the next holder of the lock finds it
 
     def _is_forgotten(self, tick: datetime.datetime) -> bool:
         """Tell whether a message of that time may have been removed."""
-        begin = self._store.state.min_offset
-        return begin > 0 and self._store.read(begin).store_timestamp / 1000 > tick.timestamp()
+        begin_ms = self._backend.begin_ms()
+        return begin_ms is not None and begin_ms / 1000 > tick.timestamp()
 
     def _seconds_left(self) -> float:
         now = self._now()

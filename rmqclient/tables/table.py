@@ -13,7 +13,8 @@ thread reads new messages, and sleeps until a sender wakes it.
 share. The table reads the queues one after the other, and an older message of one queue must not replace a newer one of
 another queue. So for two rounds through the queues the table remembers where in the log each key came from. After two
 rounds it has met every message that is older than a remembered one, because an append makes its message visible before
-the next append begins. A topic of one queue needs no such record.
+the next append begins. A topic of one queue needs no such record. In a cluster the time counts at which a broker stored
+the message, and the table remembers every time: a broker may show an older message after another one shows a newer one.
 
 **What is kept** is the key and the bytes of the body. The bytes are decoded at each access: the caller gets an object
 of its own, and a value that is never read costs nothing more.
@@ -27,15 +28,15 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from types import TracebackType
 from typing import Any, Self
 
+from rmqclient.backend.bells import Bell
+from rmqclient.backend.updates import Unreadable, Updates
 from rmqclient.codecs import value_decoder_for
 from rmqclient.duration import Duration, in_seconds
-from rmqclient.local.backend import store_of
 from rmqclient.message import SendResult
 from rmqclient.names import check_topic
 from rmqclient.opening import Place, open_backend
-from rmqclient.store import LONGEST_SLEEP_S, Bell, MessageQueue, fork
+from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, fork
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
-from rmqclient.tables.updates import Unreadable, UpdateReader, Updates
 
 _log = logging.getLogger(__name__)
 
@@ -116,14 +117,12 @@ class Table(Snapshot):
         """Messages that had no key."""
         self._on_change = on_change
         self._backend = open_backend(root, create=False)
-        self._store = store_of(self._backend, "a table")
-        self._reader = UpdateReader(self._store)
-        self._arrival_bell = self._store.arrival_bell()
-        self._membership_bell = self._store.membership_bell()
-        self._removal_bell = self._store.removal_bell()
+        self._reader = self._backend.update_reader()
+        self._arrival_bell = self._backend.bell()
+        self._topic_bell = self._backend.topic_bell()
         self._positions: dict[MessageQueue, int] = {}
         self._found_at: dict[str, int] = {}
-        """By key, where in the commit log the value was found that this look at the queues has brought."""
+        """By key, the place of the value that this look at the queues has brought."""
         self._found_before: dict[str, int] = {}
         """The same of the look before it."""
         self._moved = threading.Condition()
@@ -208,7 +207,7 @@ class Table(Snapshot):
             return
         self._closing = True
         self._arrival_bell.ring()
-        self._membership_bell.ring()
+        self._topic_bell.ring()
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self._backend.close()
@@ -255,11 +254,8 @@ class Table(Snapshot):
             self._moved.notify_all()
 
     def _look_until_closed(self) -> None:
-        removed = 0
         while not self._closing:
-            if (now_removed := self._removal_bell.heard()) != removed:
-                removed = now_removed
-                self._reader.release()
+            self._reader.refresh()
             bell, heard = self._arm()
             try:
                 has_more = self._look()
@@ -272,28 +268,28 @@ class Table(Snapshot):
                 bell.wait(heard, LONGEST_SLEEP_S)
 
     def _ends(self) -> dict[MessageQueue, int]:
-        return {queue: self._store.topics.max_offset(queue) for queue in self._queues()}
+        return {queue: self._backend.span(queue).max_offset for queue in self._queues()}
 
     def _queues(self) -> list[MessageQueue]:
         try:
-            return self._store.topics.queues(self.topic)
+            return self._backend.queues(self.topic)
         except UnknownTopic:
             return []
 
     def _arm(self) -> tuple[Bell, int]:
         """Ask to be woken by the next message, or by a first queue; return the bell to sleep by and what it heard."""
-        self._store.check_usable()
+        self._backend.check_usable()
         queues = self._queues()
         if queues:
             return self._arrival_bell, self._arrival_bell.arm(*queues)
-        return self._membership_bell, self._membership_bell.heard()
+        return self._topic_bell, self._topic_bell.heard()
 
     def _look(self) -> bool:
         """Read the queues once, up to their current ends. Returns False if there was nothing new."""
         ends = self._ends()
         for queue in ends.keys() - self._positions.keys():
             with self._moved:
-                self._positions[queue] = self._store.topics.min_offset(queue)
+                self._positions[queue] = self._backend.span(queue).min_offset
                 self._moved.notify_all()
         new = [queue for queue, end in ends.items() if self._positions[queue] < end]
         is_only = len(self._queues()) == 1  # asked again: a queue that was made in between may have older messages
@@ -302,7 +298,8 @@ class Table(Snapshot):
                 self._take_in(queue, updates, is_only=is_only)
                 if self._closing:
                     return False
-        self._found_before, self._found_at = self._found_at, {}
+        if self._reader.reads_in_order:
+            self._found_before, self._found_at = self._found_at, {}
         self._tells_changes = self._on_change is not None
         return bool(new)
 
@@ -320,7 +317,7 @@ class Table(Snapshot):
 
     def _take_in_each(self, updates: Updates) -> None:
         values, found, before = self._values, self._found_at, self._found_before
-        for key, value, offset in zip(updates.keys, updates.values, updates.commit_log_offsets, strict=True):
+        for key, value, offset in zip(updates.keys, updates.values, updates.places, strict=True):
             if not key:
                 self.without_key += 1
             elif found.get(key, -1) <= offset and before.get(key, -1) <= offset:

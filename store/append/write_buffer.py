@@ -13,18 +13,33 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from rmqclient.store import layout
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.errors import QueueError, StoreClosed
-from rmqclient.store.kernel._kernel import Appender, Message
+from rmqclient.store.kernel._kernel import Message, SendResult
 
 _log = logging.getLogger(__name__)
 
 BATCH_MESSAGES = 1_024
 BATCH_BYTES = 1 << 20
 """A batch is copied under the append lock, for which every other sender waits."""
+
+
+class BatchAppender(Protocol):
+    """What a write buffer appends its batches by: the appender of a store, or what sends them elsewhere."""
+
+    def record_size(self, message: Message, sharding_key: str | None, /) -> int:
+        """Return how many bytes a message takes. Raises what an append of it would raise."""
+
+    def queue_of(self, message: Message, sharding_key: str | None, /) -> int | None:
+        """Return the number of the only queue that a message may go to; None if the queues take turns."""
+
+    def append_batch(self, messages: Sequence[Message], sharding_key: str | None, /) -> list[SendResult]:
+        """Append messages of one topic to one queue, in order."""
 
 
 @dataclass(slots=True)
@@ -45,7 +60,7 @@ class WriteBuffer:
     full, so a slow disk or a stuck append of another process does not delay senders before that.
     """
 
-    def __init__(self, appender: Appender, config: StoreConfig, limit_bytes: int) -> None:
+    def __init__(self, appender: BatchAppender, config: StoreConfig, limit_bytes: int) -> None:
         self._appender = appender
         self._limit_bytes = limit_bytes
         self._interval_s = config.commit_interval_ms / 1000

@@ -195,6 +195,21 @@ class SendResult:
     def is_duplicate(self) -> bool:
         """Whether ``send_once`` sent nothing, because the log had this message already."""
 
+    @property
+    def offset_message_id(self) -> str | None:
+        """Address of the broker and commit log offset, as RocketMQ's ``offsetMsgId``; None for a store."""
+
+def sent_result(
+    queue: MessageQueue,
+    queue_offset: int,
+    commit_log_offset: int,
+    commit_log_end: int,
+    message_id: str,
+    is_duplicate: bool = False,
+    offset_message_id: str | None = None,
+) -> SendResult:
+    """Return the result of a send that took place elsewhere."""
+
 def duplicate_of(message: ReceivedMessage, queue: MessageQueue) -> SendResult:
     """Return where a message stands, as the result of a send that found it there."""
 
@@ -935,3 +950,29 @@ class Collector:
         ``stop``, or at the end of the part or of the file. Then for GAP the number of the queue and the queue offset
         that was met, otherwise -1 and -1.
         """
+
+def pulled(
+    data: bytes, queue: MessageQueue | None, broker_name: str, delivered: bool, max_opened_body_bytes: int
+) -> tuple[list[ReceivedMessage], int, int]:
+    """See :func:`rmqclient.store.wire.decode_records`.
+
+    Returns the messages, where reading ended, and the number in ``layout.FOUND`` of what stands there; RECORD: at the
+    end.
+    """
+
+@final
+class MessageIds:
+    """Makes the ids of one process's messages.
+
+    ``month(ms)`` returns begin and end of the month of a time; ``unique_prefix`` is the first 10 bytes of every id.
+    """
+
+    def __init__(self, month: Callable[[int], tuple[int, int]], unique_prefix: bytes) -> None: ...
+    def next(self) -> str:
+        """Return a new id of 32 hexadecimal digits."""
+
+def encode_properties(message: Message, extra: MappingLike[str, str] | None = None) -> str:
+    """See :func:`rmqclient.store.wire.encode_properties`. No ``UNIQ_KEY`` is made here."""
+
+def encode_batch(messages: list[Message], extras: list[MappingLike[str, str]]) -> bytes:
+    """See :func:`rmqclient.store.wire.encode_batch`. No ``UNIQ_KEY`` is made here."""

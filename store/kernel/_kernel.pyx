@@ -19,6 +19,7 @@ compiler can inline small functions across parts (docs/decisions/0017).
 - ``groups/``: taking and acknowledging
 - ``arrow/``: records as columns, and columns as records, for Spark
 - ``timer/``: messages that wait for their time
+- ``wire/``: records that a broker sent, and what a client sends to it
 """
 
 cimport cython
@@ -51,6 +52,7 @@ from rmqclient.store.errors import (
     StorePoisoned,
     TimerFull,
 )
+from rmqclient.store.message_queue import MessageQueue
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -136,6 +138,7 @@ cdef enum:
     RECORD_HEADER_SIZE = 88
     RECORD_FIXED_SIZE = 91
     RECORD_MAGIC = -626843481
+    LONG_TOPIC_MAGIC = -626843477       # of 5.x brokers, for topics of more than 127 bytes; on the wire only
     BLANK_MAGIC = -875286124
     BLANK_SIZE = 8
     CRC_PROPERTY_SIZE = 20
@@ -308,3 +311,5 @@ include "arrow/staged.pxi"
 include "arrow/landed.pxi"
 include "timer/heap.pxi"
 include "timer/timed.pxi"
+include "wire/pulled.pxi"
+include "wire/outgoing.pxi"

@@ -11,15 +11,18 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import NoReturn
 
+from rmqclient.backend.bells import Bell
 from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.protocols import GroupQueue, Span
 from rmqclient.backend.pull_result import PullResult, PullStatus
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
+from rmqclient.backend.updates import MessageUpdates
 from rmqclient.codecs import encoded
 from rmqclient.errors import OffsetOutOfRange, QueueOwned, StoreBusy, StoreClosed
-from rmqclient.filters.tag import TagFilter
+from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.store import MessageQueue, StoreConfig
 from tests.backend.memory_groups import MemoryGroups, MemoryMembers, as_seen
@@ -30,8 +33,9 @@ from tests.support.oracle.reference import DELAY_SECONDS, ReferenceRecord
 class InMemoryBackend:
     """Messages in the memory of this process, for as long as somebody refers to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path = Path("/nowhere")) -> None:
         self.config = StoreConfig()
+        self.directory = directory
         self._log = MemoryLog()
         self._groups = MemoryGroups(self._log)
         self._names: dict[str, threading.Lock] = {}
@@ -82,6 +86,25 @@ class InMemoryBackend:
         ]
         return sorted(found, key=lambda message: -message.commit_log_offset)[:limit]
 
+    def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
+        topics = self.topics() if topic is None else [topic]
+        return next(
+            (found for name in topics for found in self.messages_by_key(name, message_id, 0, 2**63 - 1, 1)), None
+        )
+
+    def settle(self) -> None:
+        pass
+
+    def begin_ms(self) -> int | None:
+        return None
+
+    def update_reader(self) -> MessageUpdates:
+        return MessageUpdates(
+            lambda queue, offset: self.read(queue, offset, 100, parse_tags("*")),
+            lambda message: message.commit_log_offset,
+            reads_in_order=True,
+        )
+
     def sender(
         self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True, group: str = ""
     ) -> MemorySender:
@@ -102,6 +125,9 @@ class InMemoryBackend:
 
     def bell(self) -> MemoryArrivalBell:
         return MemoryArrivalBell(self._log)
+
+    def topic_bell(self) -> Bell:
+        return self.members().bell
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
         progress = self._groups.find(group, queue)

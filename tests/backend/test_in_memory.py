@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
+
 import pytest
 
-from rmqclient import Message, Producer, PullConsumer, PullStatus, Table
+from rmqclient import (
+    Message,
+    Outbox,
+    Producer,
+    PullConsumer,
+    PullStatus,
+    Relay,
+    RetryPolicy,
+    Table,
+)
 from rmqclient.admin import Admin
 from rmqclient.backend import Backend
 from rmqclient.consuming.reader import Reader
 from rmqclient.errors import StoreClosed
+from rmqclient.failures import dead_letters
+from rmqclient.failures.dead_letters import Selection
+from rmqclient.failures.failure import Failure
+from rmqclient.failures.retry import Retries
 from rmqclient.opening import open_backend
 from tests.backend.in_memory import InMemoryBackend
 
@@ -49,9 +65,38 @@ def test_a_user_who_is_given_a_backend_leaves_it_open(backend: Backend) -> None:
         producer.send(Message("orders", b""))
 
 
-def test_what_reads_the_files_of_a_store_says_that_it_needs_one(backend: Backend) -> None:
-    with pytest.raises(ValueError, match="a table needs a store of this host"):
-        Table(backend, "prices")
+def test_a_table_follows_a_topic_from_before_it_is_made(backend: Backend) -> None:
+    with Table(backend, "prices") as prices, Producer(backend) as producer:
+        assert dict(prices) == {}
+        producer.send(Message("prices", b"1", keys=["AAPL"]))
+        prices.wait_for(producer.send(Message("prices", b"2", keys=["AAPL"])), 10)
+        assert dict(prices) == {"AAPL": b"2"}
+        prices.wait_for(producer.send(Message("prices", b"", keys=["AAPL"])), 10)
+        assert dict(prices) == {}
+
+
+def test_an_outbox_is_relayed(backend: Backend, tmp_path: Path) -> None:
+    outbox = Outbox()
+    connection = sqlite3.connect(tmp_path / "shop.db")
+    outbox.create(connection)
+    outbox.add(connection, Message("orders", b"7"))
+    connection.commit()
+    with Relay(backend, outbox, lambda: sqlite3.connect(tmp_path / "shop.db")) as relay:
+        assert relay.send() == 1
+    (queue,) = [queue for queue in backend.queues("orders") if backend.span(queue).max_offset]
+    assert backend.message_at(queue, 0).body == b"7"
+
+
+def test_dead_letters_are_replayed_once(tmp_path: Path) -> None:
+    backend = InMemoryBackend(tmp_path)
+    with Producer(backend) as producer:
+        sent = producer.send(Message("orders", b"7"))
+    failure = Failure.raised(ValueError("no number"), 1, "worker-1")
+    Retries(backend, "billing", RetryPolicy(max_retries=0), "me").send_back(backend.message_at(sent.queue, 0), failure)
+    assert [letters.waiting for letters in dead_letters.groups(backend)] == [1]
+    assert [letter.message.body for letter, _ in dead_letters.replay(backend, "billing", Selection())] == [b"7"]
+    assert list(dead_letters.select(backend, "billing", Selection())) == []
+    assert sum(backend.span(queue).max_offset for queue in backend.queues("orders")) == 2
 
 
 @pytest.mark.parametrize("place", ["rmqclient://host:9876", "kafka://host"])

@@ -1,5 +1,7 @@
 """Places: opens what a read names, a directory, an archive or a RocketMQ cluster."""
 
+# ruff: noqa: PLC0415 - imports inside functions: a read of a directory needs nothing of the cluster
+
 from __future__ import annotations
 
 from rmqclient.spark.files.store_files import kept_store_files, store_files
@@ -21,4 +23,6 @@ def kept_place(options: ReadOptions) -> Place:
 
 
 def _cluster(options: ReadOptions) -> Place:
-    raise NotImplementedError(f"{options.path}: a cluster cannot be read yet")
+    from rmqclient.spark.cluster.cluster_queues import ClusterQueues
+
+    return ClusterQueues(options)

@@ -151,8 +151,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _not_behind(self, begin: Offsets, latest: Offsets) -> Offsets:
         """Return ``latest``, but for no queue below ``begin``: Spark would read the difference again."""
         behind = {queue: offset for queue, offset in begin.items() if latest.get(queue, 0) < offset}
-        if behind and self.options.fail_on_data_loss:
-            queue, offset = next(iter(behind.items()))
+        here = {queue.broker_name for queue in latest}
+        away = {queue.broker_name for queue in behind if queue.broker_name} - here
+        if away:  # a broker that is down leaves the routes; its queues are as they were when it is back
+            _log.warning("%s: no queues are registered now; they are read when they are back", ", ".join(sorted(away)))
+        lost = {queue: offset for queue, offset in behind.items() if queue.broker_name not in away}
+        if lost and self.options.fail_on_data_loss:
+            queue, offset = next(iter(lost.items()))
             if queue in latest:
                 why = f"ends at {latest[queue]} now: the store was replaced, or it lost its end"
             else:

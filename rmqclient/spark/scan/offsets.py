@@ -18,8 +18,11 @@ from rmqclient.store.errors import UnknownTopic
 if TYPE_CHECKING:
     from rmqclient.spark.scan.place import Place
 
-_OF_THE_STORE = re.compile(r"RMQ_SYS_.*|rmq_sys_wheel_timer|SCHEDULE_TOPIC_XXXX|TBW102|OFFSET_MOVED_EVENT")
-"""The store's own topics, such as those of delayed messages and transactions. ``subscribePattern`` skips them."""
+_OF_THE_STORE = re.compile(
+    r"RMQ_SYS_.*|rmq_sys_.*|SCHEDULE_TOPIC_XXXX|TBW102|OFFSET_MOVED_EVENT|TRANS_CHECK_MAX_TIME_TOPIC|SELF_TEST_TOPIC|"
+    r"BenchmarkTest"
+)
+"""Topics of the store, or of brokers, such as those of delayed messages. ``subscribePattern`` skips them."""
 
 
 def selected(place: Place, selection: Selection, *, may_come: bool = False) -> list[MessageQueue]:

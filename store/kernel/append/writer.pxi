@@ -128,23 +128,8 @@ cdef class _RecordWriter:
         cdef unsigned char *start = at
         cdef Py_ssize_t used = CRC_PROPERTY_SIZE + UNIQUE_PROPERTY_SIZE
         cdef Py_ssize_t size = 0
-        cdef Name name
         cdef const char *text
-        if message.keys:
-            at = put_key_list(at, message, &used)
-        if message.tags:
-            text = text_of(message.tags, "tags", False, &size)
-            tags_code[0] = hash_utf8(<const unsigned char *>text, size)
-            at = put_counted(at, message, N_TAGS, text, size, &used)
-        if message.properties:
-            for key, value in message.properties.items():
-                if key in RESERVED_PROPERTIES:
-                    raise MessageRejected(f"property {key!r} belongs to the queue itself: choose another name")
-                name.text = text_of(<str?>key, "property name", False, &name.size)
-                text = text_of(<str?>value, "property value", False, &size)
-                if name.size == 0 or size == 0:
-                    raise MessageRejected(f"property {key!r}: {value!r}: RocketMQ drops empty names and values")
-                at = put_counted(at, message, name, text, size, &used)
+        at = put_given(at, message, &used, tags_code)
         if sharding_key:
             text = text_of(sharding_key, "sharding key", False, &size)
             at = put_counted(at, message, N_SHARDING_KEY, text, size, &used)
@@ -162,6 +147,29 @@ cdef class _RecordWriter:
         self.counter += 1
         put_hex(at + 28, self.counter, 4)
         return 0
+
+
+cdef unsigned char *put_given(unsigned char *at, Message message, Py_ssize_t *used, int64_t *tags_code) except NULL:
+    """Write the properties that the application gave: KEYS, TAGS and its own."""
+    cdef Py_ssize_t size = 0
+    cdef Name name
+    cdef const char *text
+    if message.keys:
+        at = put_key_list(at, message, used)
+    if message.tags:
+        text = text_of(message.tags, "tags", False, &size)
+        tags_code[0] = hash_utf8(<const unsigned char *>text, size)
+        at = put_counted(at, message, N_TAGS, text, size, used)
+    if message.properties:
+        for key, value in message.properties.items():
+            if key in RESERVED_PROPERTIES:
+                raise MessageRejected(f"property {key!r} belongs to the queue itself: choose another name")
+            name.text = text_of(<str?>key, "property name", False, &name.size)
+            text = text_of(<str?>value, "property value", False, &size)
+            if name.size == 0 or size == 0:
+                raise MessageRejected(f"property {key!r}: {value!r}: RocketMQ drops empty names and values")
+            at = put_counted(at, message, name, text, size, used)
+    return at
 
 
 cdef unsigned char *put_key_list(unsigned char *at, Message message, Py_ssize_t *used) except NULL:

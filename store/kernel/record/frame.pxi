@@ -129,11 +129,13 @@ cdef bint is_utf8(const unsigned char *at, Py_ssize_t size) noexcept nogil:
     return left == 0
 
 
-cdef int frame_of(const unsigned char *at, Py_ssize_t available, int64_t commit_log_offset, Frame *frame) noexcept nogil:
-    """Tell what stands at ``at`` by everything but the CRC; fill ``frame`` when it is a record."""
+cdef inline int sizes_of(const unsigned char *at, Py_ssize_t available, int32_t expected, Frame *frame) noexcept nogil:
+    """Tell what stands at ``at`` by its magic and its sizes; fill ``frame`` when these are a record's.
+
+    The size of the topic has one byte behind RECORD_MAGIC, and two behind LONG_TOPIC_MAGIC.
+    """
     cdef Py_ssize_t position
     cdef int32_t magic
-    cdef Py_ssize_t number
     if available < BLANK_SIZE:
         return IS_SHORT if available > 0 else IS_END
     frame.size = get_i32(at)
@@ -142,7 +144,7 @@ cdef int frame_of(const unsigned char *at, Py_ssize_t available, int64_t commit_
         return IS_BLANK
     if magic == 0 and frame.size == 0:
         return IS_END
-    if magic != RECORD_MAGIC:
+    if magic != expected:
         return BAD_MAGIC
     if frame.size < RECORD_FIXED_SIZE:
         return BAD_SIZE
@@ -156,15 +158,30 @@ cdef int frame_of(const unsigned char *at, Py_ssize_t available, int64_t commit_
     if frame.body_size < 0 or frame.body_at + frame.body_size + 3 > frame.size:
         return BAD_SIZE
     position = frame.body_at + frame.body_size
-    frame.topic_size = at[position]
-    frame.topic_at = position + 1
-    if frame.topic_size > 127 or frame.topic_at + frame.topic_size + 2 > frame.size:
+    if expected == RECORD_MAGIC:
+        frame.topic_size = at[position]
+        frame.topic_at = position + 1
+        if frame.topic_size > 127:
+            return BAD_SIZE
+    else:
+        frame.topic_size = get_i16(at + position)
+        frame.topic_at = position + 2
+    if frame.topic_size < 0 or frame.topic_at + frame.topic_size + 2 > frame.size:
         return BAD_SIZE
     position = frame.topic_at + frame.topic_size
     frame.properties_size = get_i16(at + position)
     frame.properties_at = position + 2
     if frame.properties_size < 0 or frame.properties_at + frame.properties_size != frame.size:
         return BAD_SIZE
+    return IS_RECORD
+
+
+cdef int frame_of(const unsigned char *at, Py_ssize_t available, int64_t commit_log_offset, Frame *frame) noexcept nogil:
+    """Tell what stands at ``at`` by everything but the CRC; fill ``frame`` when it is a record."""
+    cdef int found = sizes_of(at, available, RECORD_MAGIC, frame)
+    cdef Py_ssize_t number
+    if found != IS_RECORD:
+        return found
     if get_i64(at + R_COMMIT_LOG_OFFSET) != commit_log_offset:
         return BAD_OFFSET
     if get_i32(at + R_QUEUE_ID) < 0 or get_i64(at + R_QUEUE_OFFSET) < 0:
@@ -190,6 +207,25 @@ cdef int parse(const unsigned char *at, Py_ssize_t available, int64_t commit_log
     if (memchr(at + frame.properties_at, 0, frame.properties_size) != NULL
             or not is_utf8(at + frame.properties_at, frame.properties_size)):
         return BAD_SIZE  # torn behind the body: without our CRC a record protects its body only
+    body_crc = rmq_crc32(0, at + frame.body_at, frame.body_size) & 0x7FFFFFFF if frame.body_size else 0
+    return IS_RECORD if body_crc == <uint32_t>get_i32(at + R_BODY_CRC) else BAD_BODY_CRC
+
+
+cdef int parse_sent(const unsigned char *at, Py_ssize_t available, Frame *frame) noexcept nogil:
+    """Tell what stands at ``at`` in bytes that a broker sent; fill ``frame`` when it is a whole record.
+
+    As clients of RocketMQ do (MessageDecoder.decode), this checks the CRC of the body only: for a check of a transaction
+    the broker puts another topic and queue into the record, and leaves ``__CRC32#`` as it was.
+    """
+    cdef uint32_t body_crc
+    cdef bint is_long = available >= BLANK_SIZE and get_i32(at + R_MAGIC) == LONG_TOPIC_MAGIC
+    cdef int found = sizes_of(at, available, LONG_TOPIC_MAGIC, frame) if is_long else sizes_of(at, available, RECORD_MAGIC, frame)
+    if found != IS_RECORD:
+        return found
+    if get_i32(at + R_QUEUE_ID) < 0 or get_i64(at + R_QUEUE_OFFSET) < 0 or get_i64(at + R_COMMIT_LOG_OFFSET) < 0:
+        return BAD_SIZE
+    if frame.topic_size == 0 or not is_utf8(at + frame.topic_at, frame.topic_size):
+        return BAD_TOPIC
     body_crc = rmq_crc32(0, at + frame.body_at, frame.body_size) & 0x7FFFFFFF if frame.body_size else 0
     return IS_RECORD if body_crc == <uint32_t>get_i32(at + R_BODY_CRC) else BAD_BODY_CRC
 

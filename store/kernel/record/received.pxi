@@ -200,6 +200,8 @@ def _again(bytes record not None, object queue, int attempt, bint delivered=Fals
     cdef int found = IS_SHORT
     if PyBytes_GET_SIZE(record) >= RECORD_FIXED_SIZE:
         found = parse(at, PyBytes_GET_SIZE(record), get_i64(at + R_COMMIT_LOG_OFFSET), &frame)
+        if found != IS_RECORD:
+            found = parse_sent(at, PyBytes_GET_SIZE(record), &frame)
     if found != IS_RECORD:
         raise ValueError(f"not a record: outcome {found}")
     return received(record, 0, &frame, queue, attempt, delivered).limited_to(max_opened_body_bytes)

@@ -66,6 +66,7 @@ cdef class SendResult:
     cdef readonly uint64_t commit_log_offset
     cdef readonly uint64_t commit_log_end
     cdef readonly bint is_duplicate     # nothing was sent: the log had a message with this key of send_once
+    cdef readonly str offset_message_id  # where a broker has it; None in a store
     cdef char unique_key[32]
     cdef str foreign_key                # the id of a message that another client made, if it is not 32 bytes; else None
 
@@ -84,25 +85,26 @@ cdef class SendResult:
     __hash__ = None
 
     def __reduce__(self):
-        return _send_result, (
+        return sent_result, (
             self.queue, self.queue_offset, self.commit_log_offset, self.commit_log_end, self.message_id,
-            self.is_duplicate)
+            self.is_duplicate, self.offset_message_id)
 
 
-def _send_result(queue, queue_offset, commit_log_offset, commit_log_end, str message_id not None,
-                 bint is_duplicate=False):
+def sent_result(queue, queue_offset, commit_log_offset, commit_log_end, str message_id not None,
+                 bint is_duplicate=False, str offset_message_id=None):
     cdef SendResult result = SendResult.__new__(SendResult)
     result.queue = queue
     result.queue_offset = queue_offset
     result.commit_log_offset = commit_log_offset
     result.commit_log_end = commit_log_end
     result.is_duplicate = is_duplicate
+    result.offset_message_id = offset_message_id
     name_result(result, message_id)
     return result
 
 
 def duplicate_of(ReceivedMessage message not None, object queue not None):
-    return _send_result(queue, message.queue_offset, message.commit_log_offset,
+    return sent_result(queue, message.queue_offset, message.commit_log_offset,
                         message.commit_log_offset + message.frame.size, message.message_id, True)
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from rmqclient import Message, MessageQueue, Producer, SendResult, Table
 from rmqclient.errors import BodyUnreadable, HandlerError, InvalidName, StoreClosed, StoreUnusable
+from rmqclient.local.update_reader import LocalUpdateReader
 from rmqclient.store import MessageStore, StoreConfig, java_hash, open_store
 from rmqclient.store.bodies import Compression
 from rmqclient.tables import table as table_module
-from rmqclient.tables.updates import UpdateReader
 from tests.client.conftest import wait_for
 from tests.support.written import SMALL, forget_oldest
 
@@ -303,7 +303,7 @@ def test_messages_that_retention_removed_before_they_were_read_are_counted(
     forget_oldest(store)
     begin = store.topics.min_offset(QUEUE)
     # When it goes on
-    updates = list(UpdateReader(store).read(QUEUE, 1, 200))
+    updates = list(LocalUpdateReader(store).read(QUEUE, 1, 200))
     # Then it tells how many are missing, and has all the others
     assert sum(each.lost for each in updates) == begin - 1
     assert [key for each in updates for key in each.keys] == [f"k{number}" for number in range(begin, 200)]
@@ -478,7 +478,7 @@ def test_a_reader_that_retention_has_passed_goes_on_in_the_compacted_file(
         put(producer, f"k{number % 30}", b"%d" % number * 100)
     forget_oldest(store)
     assert store.compaction.log_low(QUEUE) > 40
-    updates = list(UpdateReader(store).read(QUEUE, 40, 300))
+    updates = list(LocalUpdateReader(store).read(QUEUE, 40, 300))
     values = dict(pair for each in updates for pair in zip(each.keys, each.values, strict=True))
     assert values == {f"k{number % 30}": b"%d" % number * 100 for number in range(270, 300)}
     assert sum(each.lost for each in updates) == 0

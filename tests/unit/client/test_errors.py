@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import errors
-from rmqclient.errors import FilterError, QueueError, StoreCorrupt, TransactionDecided
+from rmqclient.errors import FilterError, QueueError, RecordsDamaged, StoreCorrupt, TransactionDecided
 
 CLASSES = [getattr(errors, name) for name in errors.__all__]
 
@@ -44,6 +44,8 @@ def test_an_exception_survives_pickling(error: type[QueueError]) -> None:
 def example(error: type[QueueError]) -> QueueError:
     if issubclass(error, StoreCorrupt):
         return error(Path("commitlog/0"), 7, "torn")
+    if issubclass(error, RecordsDamaged):
+        return error(7, 100, "torn")
     if issubclass(error, TransactionDecided):
         return error("decided", committed=True)
     if issubclass(error, FilterError):

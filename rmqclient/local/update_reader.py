@@ -1,4 +1,4 @@
-"""Table updates: the keys and values of the messages of a queue, read many at a time.
+"""Update reader: the keys and values of the messages of a queue of this host, read many at a time.
 
 In a compact topic, messages from before the begin of the log are read from the compacted file.
 
@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from rmqclient.message import ReceivedMessage
+from rmqclient.backend.updates import Unreadable, Updates, said_by
 from rmqclient.store import STOPPED, Collector, ColumnBuffer, Columns, MessageQueue, MessageStore
 from rmqclient.store.bodies import COMPRESSED
-from rmqclient.store.errors import BodyUnreadable, MessageExpired, StoreCorrupt
+from rmqclient.store.errors import MessageExpired, StoreCorrupt
 from rmqclient.store.files.compacted_file import open_compacted
 from rmqclient.store.inspect.view import LocalView, LogPart
 from rmqclient.store.log.consume_queue import ENTRY
-from rmqclient.store.log.inner_batch import INNER_BATCH, inner_messages, is_batch
+from rmqclient.store.log.inner_batch import INNER_BATCH
 
 _ENTRIES_AT_ONCE = 16_384
 _ROWS = 8_192
@@ -36,30 +36,7 @@ _NAMES = ("key", "value", "commit_log_offset", "sys_flag")
 _log = logging.getLogger(__name__)
 
 
-class Unreadable(NamedTuple):
-    """Stands for a value that cannot be read."""
-
-    reason: str
-
-
-class Updates(NamedTuple):
-    """The keys and values of some consecutive messages of a queue: lists with an element for each."""
-
-    keys: list[str]
-    """The first of the ``keys`` of each message; empty for a message without keys."""
-
-    values: list[bytes | Unreadable]
-    """The bodies."""
-
-    commit_log_offsets: list[int]
-    next_offset: int
-    """Queue offset of the next message."""
-
-    lost: int = 0
-    """Messages among them that were removed before they were read, or are damaged."""
-
-
-class UpdateReader:
+class LocalUpdateReader:
     """Reads the queues of one store. For one thread."""
 
     def __init__(self, store: MessageStore) -> None:
@@ -69,6 +46,14 @@ class UpdateReader:
         self._columns = Columns(_NAMES, rows=_ROWS, size=_BYTES, max_opened_body_bytes=limit, null_unreadable=True)
         self._collector = Collector(self._columns)
         self._part: LogPart | None = None
+        self._removal_bell = store.removal_bell()
+        self._removed = 0
+        """What the bell had heard when the files were looked at last."""
+
+    @property
+    def reads_in_order(self) -> bool:
+        """True: an append makes its message visible before the next append begins."""
+        return True
 
     def read(self, queue: MessageQueue, start: int, stop: int) -> Iterator[Updates]:
         """Yield the updates of the messages from queue offset ``start`` up to ``stop`` or a little further, in order.
@@ -88,10 +73,13 @@ class UpdateReader:
                     yield (updates := self._read_one(queue, start))
                     start = updates.next_offset
 
-    def release(self) -> None:
+    def refresh(self) -> None:
         """Unmap files that were removed."""
-        self._part = None
-        self._view.release()
+        removed = self._removal_bell.heard()
+        if removed != self._removed:
+            self._removed = removed
+            self._part = None
+            self._view.release()
 
     def _read_compacted(self, queue: MessageQueue, start: int) -> Generator[Updates, None, int]:
         """Read the compacted file if the log begins after ``start``; return where to go on in the log.
@@ -108,10 +96,10 @@ class UpdateReader:
                 _log.error("%s: record %d is damaged; the table stepped over it", file.path, number)
                 updates = updates._replace(lost=updates.lost + 1)
                 continue
-            keys, values, offsets = _lists(_said_by(message), message.commit_log_offset)
+            keys, values, offsets = _lists(said_by(message), message.commit_log_offset)
             updates.keys.extend(keys)
             updates.values.extend(values)
-            updates.commit_log_offsets.extend(offsets)
+            updates.places.extend(offsets)
             if len(updates.keys) >= _ROWS:
                 yield updates._replace(next_offset=entry.queue_offset + 1)
                 updates = Updates([], [], [], start)
@@ -166,7 +154,7 @@ class UpdateReader:
         except StoreCorrupt as error:
             _log.error("message %d of %s is damaged; the table stepped over it: %s", offset, queue, error)
             return Updates([], [], [], offset + 1, lost=1)
-        said = _said_by(message)
+        said = said_by(message)
         return Updates(*_lists(said, message.commit_log_offset), offset + 1, lost=not said)
 
     def _taken(self, next_offset: int) -> Updates:
@@ -182,33 +170,14 @@ class UpdateReader:
 
     def _look_again(self, updates: Updates, number: int) -> bool:
         """Fill in the rows of a record that the kernel did not open. True if it cannot be opened here either."""
-        offset = updates.commit_log_offsets[number]
+        offset = updates.places[number]
         try:
-            said = _said_by(self._store.read(offset))
+            said = said_by(self._store.read(offset))
         except (MessageExpired, StoreCorrupt) as error:  # it was whole a moment ago
             said = [(updates.keys[number], Unreadable(str(error)))]
         here = slice(number, number + 1)
-        updates.keys[here], updates.values[here], updates.commit_log_offsets[here] = _lists(said, offset)
+        updates.keys[here], updates.values[here], updates.places[here] = _lists(said, offset)
         return not said
-
-
-def _said_by(record: ReceivedMessage) -> list[tuple[str, bytes | Unreadable]]:
-    """Return the key and the value of the message of a record, or of each message if the record is a batch.
-
-    A batch that cannot be opened is logged and gives nothing, because its keys cannot be read.
-    """
-    if is_batch(record):
-        try:
-            return [(next(iter(message.keys), ""), message.body) for message in inner_messages(record)]
-        except BodyUnreadable as error:
-            place = record.commit_log_offset
-            _log.error("the batch at %d cannot be opened; the table stepped over it: %s", place, error)
-            return []
-    key = next(iter(record.keys), "")
-    try:
-        return [(key, record.body)]
-    except BodyUnreadable as error:
-        return [(key, Unreadable(str(error)))]
 
 
 def _lists(

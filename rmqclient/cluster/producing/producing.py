@@ -1,0 +1,37 @@
+"""Producing: what the producers of one client share, and what each of them gets."""
+
+from __future__ import annotations
+
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.producing.replies import ClusterReplies, ClusterReplySender, Pushes
+from rmqclient.cluster.producing.transactions import ClusterTransactions, Questions
+from rmqclient.cluster.sending.producer_groups import ProducerGroups
+from rmqclient.cluster.sending.sender import ClusterSender
+from rmqclient.store import StoreConfig
+
+
+class Producing:
+    """The producers of one client. ``config`` has the limits of bodies and of write buffers."""
+
+    def __init__(self, client: ClusterClient, config: StoreConfig) -> None:
+        self._client = client
+        self._config = config
+        self._groups = ProducerGroups(client)
+        self._questions = Questions(client)
+        self._pushes = Pushes(client)
+
+    def sender(self, group: str) -> ClusterSender:
+        """Return what sends the messages of one producer of a group."""
+        return ClusterSender(self._client, self._groups, group, self._config)
+
+    def transactions(self, group: str) -> ClusterTransactions:
+        """Return what decides the transactions of a producer group."""
+        return ClusterTransactions(self._client, self._groups, self._questions, group)
+
+    def replies(self) -> ClusterReplies:
+        """Return what takes the replies to the requests of one producer."""
+        return ClusterReplies(self._client, self._groups, self._pushes)
+
+    def reply_sender(self) -> ClusterReplySender:
+        """Return what sends replies."""
+        return ClusterReplySender(self._client)

@@ -1,0 +1,185 @@
+"""Replies: request 325 gives a reply to a broker, which pushes it to the requester by request 326.
+
+The broker finds the requester by ``REPLY_TO_CLIENT`` among the producers that are connected to it, so a requester is
+known to every broker of the cluster, and a reply goes first to the broker that had the request. The broker keeps the
+reply in ``<cluster>_REPLY_TOPIC`` whether it finds the requester or not (ReplyMessageProcessor).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.producing.pushed import message_of_push
+from rmqclient.cluster.sending.outgoing import STORED, sending
+from rmqclient.cluster.sending.producer_groups import ProducerGroups
+from rmqclient.codecs import encoded
+from rmqclient.errors import BrokerUnreachable, QueueError, UnknownTopic
+from rmqclient.message import Message, MessageQueue, ReceivedMessage
+from rmqclient.names import PRODUCER_GROUP
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import response
+from rmqclient.store import encode_properties
+from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
+
+_log = logging.getLogger(__name__)
+
+
+class ThreadBell:
+    """Wakes the threads of this process that sleep on it."""
+
+    def __init__(self) -> None:
+        self._rings = 0
+        self._rung = threading.Condition()
+
+    def heard(self) -> int:
+        """Return a number that changes at each ring."""
+        return self._rings
+
+    def wait(self, heard: int, timeout_s: float) -> None:
+        """Sleep until the bell rings, at most so long; return at once if it rang since ``heard``."""
+        with self._rung:
+            self._rung.wait_for(lambda: self._rings != heard, max(0.0, timeout_s))
+
+    def ring(self) -> None:
+        """Wake every thread that sleeps on this bell."""
+        with self._rung:
+            self._rings += 1
+            self._rung.notify_all()
+
+
+class Pushes:
+    """The replies that brokers push to one client, given to all of its requesters: each knows which are its own."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._changing = threading.Lock()
+        self._requesters: list[ClusterReplies] = []
+
+    def add(self, requester: ClusterReplies) -> None:
+        """Give a requester the replies that come from now on."""
+        self._client.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take)
+        with self._changing:
+            self._requesters.append(requester)
+
+    def remove(self, requester: ClusterReplies) -> None:
+        """Give a requester no more replies."""
+        with self._changing:
+            self._requesters.remove(requester)
+
+    def _take(self, pushed: Frame, address: str) -> Frame:
+        del address
+        reply = message_of_push(pushed)
+        with self._changing:
+            requesters = list(self._requesters)
+        for requester in requesters:
+            requester.came(reply)
+        return response(pushed)
+
+
+class ClusterReplies:
+    """The replies to one requester."""
+
+    def __init__(self, client: ClusterClient, groups: ProducerGroups, pushes: Pushes) -> None:
+        self.client_id = client.client_id
+        self.bell = ThreadBell()
+        self._client = client
+        self._groups = groups
+        self._pushes = pushes
+        self._come: deque[ReceivedMessage] = deque()
+        self._changing = threading.Lock()
+        self._leave: Callable[[], None] | None = None
+
+    def open(self) -> Mapping[str, str]:
+        """Become known to every broker of the cluster. Raises as a send."""
+        with self._changing:
+            if self._leave is None:
+                self._pushes.add(self)
+                for cluster in self._client.routes.cluster().clusters:
+                    self._know_brokers(cluster)
+                self._leave = self._groups.join(self._client.url.wrap(PRODUCER_GROUP))
+        return {}
+
+    def came(self, reply: ReceivedMessage) -> None:
+        """Take a reply that was pushed."""
+        self._come.append(reply)
+        self.bell.ring()
+
+    def skip(self) -> None:
+        """Leave out the replies that have come until now."""
+        self._come.clear()
+
+    def take(self) -> Sequence[ReceivedMessage]:
+        """Return replies that have come; none when all were returned."""
+        come: list[ReceivedMessage] = []
+        while self._come:
+            come.append(self._come.popleft())
+        return come
+
+    def listen(self) -> None:
+        """Do nothing: every push rings the bell."""
+
+    def close(self) -> None:
+        """Take no more replies. Closing twice does nothing."""
+        with self._changing:
+            leave, self._leave = self._leave, None
+        if leave is not None:
+            self._pushes.remove(self)
+            leave()
+
+    def _know_brokers(self, cluster: str) -> None:
+        """Ask for a route with every broker of a cluster: heartbeats go to the brokers of known routes."""
+        try:
+            self._client.routes.of(cluster + REPLY_SUFFIX)
+        except UnknownTopic:
+            _log.warning("cluster %s has no topic %s: replies come from the brokers of the requests only",
+                         cluster, cluster + REPLY_SUFFIX)  # fmt: skip
+
+
+class ClusterReplySender:
+    """Sends replies; safe for threads."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._group = client.url.wrap(PRODUCER_GROUP)
+
+    def send(self, reply: Message, client_id: str, request: ReceivedMessage) -> None:
+        """Send the reply to a request: to the broker that had the request, or another one if that cannot be reached.
+
+        A requester that is gone is no error: the broker keeps the reply, and a line is logged.
+        """
+        del client_id  # the broker reads it from the properties
+        message = encoded(Message(reply.topic, reply.body, properties=reply.properties))
+        body = message.body
+        assert isinstance(body, bytes)
+        frame = sending(
+            RequestCode.SEND_REPLY_MESSAGE_V2, self._group, message.topic, body, properties=encode_properties(message)
+        )
+        failure: QueueError | None = None
+        for queue in self._queues(message.topic, request.queue.broker_name):
+            try:
+                self._send(frame, queue, request)
+            except (BrokerUnreachable, UnknownTopic) as error:
+                failure = error
+            else:
+                return
+        raise failure or UnknownTopic(f"no broker has topic {message.topic!r}, so no reply can be sent")
+
+    def _queues(self, topic: str, first: str) -> list[MessageQueue]:
+        """Return the queue of the reply topic on each master, that of the first broker before the others."""
+        masters = self._client.routes.masters()
+        names = sorted(masters, key=lambda name: (name != first, name))
+        return [MessageQueue(topic, 0, name) for name in names]
+
+    def _send(self, frame: Frame, queue: MessageQueue, request: ReceivedMessage) -> None:
+        place = {"e": str(queue.queue_id), "n": queue.broker_name}
+        address = self._client.routes.address(queue.broker_name)
+        placed = Frame(frame.code, frame.fields | place, frame.body)
+        answer = self._client.call(address, placed, also=STORED | {ResponseCode.SYSTEM_ERROR})
+        if answer.code == ResponseCode.SYSTEM_ERROR:
+            _log.warning("the reply to message %s did not reach its requester: broker %s says: %s",
+                         request.message_id, queue.broker_name, answer.remark)  # fmt: skip

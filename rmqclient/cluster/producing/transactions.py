@@ -1,0 +1,171 @@
+"""Transactions: half messages are decided by request 37, and brokers ask about undecided ones by request 39.
+
+RocketMQ's clients send 37 without waiting for an answer. Here the producer waits: a decision that has returned is done,
+and one that failed raises. A decision is sent once only, because a broker that has carried it out would do so again;
+after a time-out the broker asks, if the decision did not arrive (EndTransactionProcessor).
+
+A question comes to one member of the producer group, which answers with another request 37. If it does not answer, the
+broker asks again, possibly another member. A 5.x broker may ask about what was decided up to three seconds ago, because
+it notes decisions in batches: the producer that decided does not answer such a question.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue as queues
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from rmqclient.backend.transactions import Ask
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.sending.producer_groups import ProducerGroups
+from rmqclient.errors import QueueError
+from rmqclient.message import ReceivedMessage, SendResult
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import RequestCode, request, request_fields
+from rmqclient.store import decode_records
+
+_log = logging.getLogger(__name__)
+
+_COMMIT: Final = 0x8
+_ROLLBACK: Final = 0xC
+"""[MessageSysFlag.TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE]"""
+_MOST_HELD: Final = 2_000
+"""Questions that wait for ``ask``; the broker repeats those that find no room. [checkRequestHoldMax]"""
+_DECIDED_FOR_S: Final = 30.0
+"""How long a decision is remembered. [transactionOpBatchInterval]"""
+
+
+class _Question(NamedTuple):
+    half: ReceivedMessage
+    fields: dict[str, object]
+    address: str
+
+
+class Questions:
+    """The questions of all brokers to one client, given to those of its producers that answer for the group."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._listeners: dict[str, list[Callable[[_Question], None]]] = {}
+        self._changing = threading.Lock()
+
+    def listen(self, group: str, listener: Callable[[_Question], None]) -> None:
+        """Give ``listener`` the questions about a group, by its name on the wire."""
+        self._client.on(RequestCode.CHECK_TRANSACTION_STATE, self._take)
+        with self._changing:
+            self._listeners.setdefault(group, []).append(listener)
+
+    def stop(self, group: str, listener: Callable[[_Question], None]) -> None:
+        """Give ``listener`` no more questions."""
+        with self._changing:
+            listeners = self._listeners.get(group, [])
+            if listener in listeners:
+                listeners.remove(listener)
+
+    def _take(self, asked: Frame, address: str) -> None:
+        for half in decode_records(asked.body, delivered=True):
+            listeners = self._listeners.get(half.properties.get("PGROUP", ""))
+            if listeners:
+                listeners[0](_Question(half, request_fields(asked), address))
+
+
+class ClusterTransactions:
+    """The transactions of one producer group; safe for threads."""
+
+    def __init__(self, client: ClusterClient, groups: ProducerGroups, questions: Questions, group: str) -> None:
+        self._client = client
+        self._groups = groups
+        self._questions = questions
+        self._group = client.url.wrap(group)
+        self._remembering = threading.Lock()
+        self._decided: dict[str, float] = {}
+        """When each message was decided here, on the monotonic clock, the oldest first."""
+        self._waiting: queues.Queue[_Question | None] = queues.Queue(_MOST_HELD)
+        self._thread: threading.Thread | None = None
+        self._leave: Callable[[], None] | None = None
+        self._closed = threading.Event()
+        self.check_usable = client.check_usable
+
+    def decide(self, half: SendResult, *, commit: bool) -> None:
+        """Commit a half message or roll it back; a broker does not say where the committed message stands.
+
+        Raises RequestTimedOut and ConnectionLost, after which the decision may be carried out or not; the AnswerError
+        of a broker that does not have the half message any more; BrokerUnreachable.
+        """
+        self._client.call(
+            self._client.routes.address(half.queue.broker_name),
+            request(
+                RequestCode.END_TRANSACTION,
+                producerGroup=self._group,
+                tranStateTableOffset=half.queue_offset,
+                commitLogOffset=half.commit_log_offset,
+                commitOrRollback=_COMMIT if commit else _ROLLBACK,
+                fromTransactionCheck=False,
+                msgId=half.message_id,
+                topic=self._client.url.wrap(half.queue.topic),
+            ),
+        )
+        if self._thread is not None:
+            self._remember(half.message_id)
+
+    def answer(self, ask: Ask, client_id: str | None) -> None:
+        """Call ``ask`` in a thread of its own for half messages that brokers ask about. The client has its id."""
+        del client_id
+        self._leave = self._groups.join(self._group)
+        self._thread = threading.Thread(target=self._run, args=(ask,), name="rmq-check", daemon=True)
+        self._thread.start()
+        self._questions.listen(self._group, self._take)
+
+    def close(self) -> None:
+        """End the questions. Closing twice does nothing."""
+        if self._thread is None or self._leave is None or self._closed.is_set():
+            return
+        self._questions.stop(self._group, self._take)
+        self._closed.set()
+        self._waiting.put(None)
+        self._thread.join()
+        self._leave()
+
+    def _take(self, question: _Question) -> None:
+        try:
+            self._waiting.put_nowait(question)
+        except queues.Full:
+            _log.warning("%d questions about transactions of group %s wait: one more is left to the next round of the "
+                         "broker", _MOST_HELD, self._group)  # fmt: skip
+
+    def _run(self, ask: Ask) -> None:
+        while (question := self._waiting.get()) is not None and not self._closed.is_set():
+            commit = None if question.half.message_id in self._decided else ask(question.half)
+            if commit is not None:
+                self._tell(question, commit=commit)
+
+    def _remember(self, message_id: str) -> None:
+        now = time.monotonic()
+        with self._remembering:
+            self._decided[message_id] = now
+            for oldest, decided_at in list(itertools.islice(self._decided.items(), 2)):
+                if decided_at + _DECIDED_FOR_S < now:  # two for each that comes, so they get fewer
+                    del self._decided[oldest]
+
+    def _tell(self, question: _Question, *, commit: bool) -> None:
+        asked = question.fields
+        decision = request(
+            RequestCode.END_TRANSACTION,
+            producerGroup=self._group,
+            tranStateTableOffset=asked["tranStateTableOffset"],
+            commitLogOffset=asked["commitLogOffset"],
+            commitOrRollback=_COMMIT if commit else _ROLLBACK,
+            fromTransactionCheck=True,
+            msgId=asked.get("msgId") or question.half.message_id,
+            transactionId=asked.get("transactionId"),
+            topic=asked.get("topic"),
+        )
+        try:
+            self._client.call(question.address, decision)
+        except QueueError as error:
+            _log.error("the decision about message %s did not reach broker %s, which asks again: %s",
+                       question.half.message_id, question.address, error)  # fmt: skip

@@ -1,0 +1,53 @@
+"""Avoidance: brokers that were slow or failed get no messages for a while, if there are others.
+
+==================  ================
+a request took      avoided for
+==================  ================
+up to 0.55 s        not at all
+from 0.55 s on      30 s
+from 1 s on         60 s
+from 2 s on         2 min
+from 3 s on         3 min
+from 15 s on        10 min
+it failed           30 s
+==================  ================
+
+(MQFaultStrategy with sendLatencyFaultEnable, which avoids a broker for minutes after one failure. A broker that was
+restarted is back after seconds, so here a failure costs 30 s.) A quick success ends the avoidance.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+_SLOW_S: Final = 0.55
+_FAILED_FOR_S: Final = 30.0
+_AVOIDED_FOR_S: Final = ((15.0, 600.0), (3.0, 180.0), (2.0, 120.0), (1.0, 60.0), (_SLOW_S, 30.0))
+
+
+class Avoidance:
+    """Which brokers to leave out now, by their names; safe for threads. Times are those of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def took(self, broker_name: str, seconds: float) -> None:
+        """Note how long a request took that was answered."""
+        if seconds >= _SLOW_S:
+            pause = next(pause for least, pause in _AVOIDED_FOR_S if seconds >= least)
+            self._until[broker_name] = time.monotonic() + pause
+        elif self._until:
+            self._until.pop(broker_name, None)
+
+    def failed(self, broker_name: str) -> None:
+        """Note that a request failed, or was refused for now."""
+        self._until[broker_name] = time.monotonic() + _FAILED_FOR_S
+
+    def __contains__(self, broker_name: str) -> bool:
+        """Tell whether a broker should be left out."""
+        return broker_name in self._until and time.monotonic() < self._until[broker_name]
+
+    def __bool__(self) -> bool:
+        """Tell whether there may be brokers to leave out."""
+        return bool(self._until)

@@ -1,0 +1,83 @@
+"""Delays: how a broker is told to deliver a message later.
+
+=======================  =====================================================  ======================================
+asked for                property                                               brokers
+=======================  =====================================================  ======================================
+a delay level            ``DELAY``: 1 to 18                                     all
+a time                   ``TIMER_DELIVER_MS``: ms since 1970, exact to 1 s      5.0 and later; by default at most three
+                                                                                days ahead [timerMaxDelaySec]
+=======================  =====================================================  ======================================
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.sending.queue_choice import QueueChoice
+from rmqclient.errors import NotOnCluster
+from rmqclient.store import delay_ms
+
+FIRST_WITH_TIMER: Final = 413
+"""The place of V5_0_0 in RocketMQ's list of versions."""
+
+_LEVELS: Final = range(1, 19)
+_OF_A_WAIT: Final = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
+
+
+class Delays:
+    """The delays that the brokers of a topic have."""
+
+    def __init__(self, client: ClusterClient, choice: QueueChoice) -> None:
+        self._client = client
+        self._choice = choice
+
+    def properties(self, topic: str, delay_level: int, due_ms: int) -> dict[str, str]:
+        """Return the properties of a message that waits. ``due_ms`` is ms since 1970, 0 for no time.
+
+        Raises ValueError for another level than 1 to 18 and 0, NotOnCluster for a time that brokers cannot keep.
+        """
+        if delay_level:
+            return {"DELAY": str(_checked(delay_level))}
+        if not due_ms:
+            return {}
+        if not self.have_timer(topic):
+            raise NotOnCluster(
+                "this cluster has brokers of RocketMQ 4, which know only delay levels: send with delay_level=1 to 18, "
+                "or use brokers of RocketMQ 5"
+            )
+        return {"TIMER_DELIVER_MS": str(due_ms)}
+
+    def of_retry(self, topic: str, delay_level: int, due_ms: int) -> dict[str, str]:
+        """Return the properties of a failed message that waits for its next attempt.
+
+        Brokers without a timer get the shortest level that is not shorter than asked for; the longest is two hours.
+        """
+        if delay_level or not due_ms or self.have_timer(topic):
+            return self.properties(topic, delay_level, due_ms)
+        wait_ms = due_ms - time.time_ns() // 1_000_000
+        return {"DELAY": str(next((level for level in _LEVELS if delay_ms(level) >= wait_ms), _LEVELS[-1]))}
+
+    def have_timer(self, topic: str) -> bool:
+        """Tell whether every broker that messages of a topic may go to keeps a time. Raises as a send."""
+        return all(self._version(broker_name) >= FIRST_WITH_TIMER for broker_name in self._choice.brokers(topic))
+
+    def _version(self, broker_name: str) -> int:
+        address = self._client.routes.address(broker_name)
+        version = self._client.broker_version(address)
+        if not version:
+            self._client.heartbeat()
+            version = self._client.broker_version(address)
+        return version
+
+
+def without_wait(properties: dict[str, str]) -> dict[str, str]:
+    """Leave out what an earlier wait put into the properties; the next wait writes its own."""
+    return {name: value for name, value in properties.items() if name not in _OF_A_WAIT}
+
+
+def _checked(delay_level: int) -> int:
+    if delay_level not in _LEVELS:
+        raise ValueError(f"delay_level={delay_level}: the levels are 1 to {_LEVELS[-1]}")
+    return delay_level

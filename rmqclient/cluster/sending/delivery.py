@@ -1,0 +1,135 @@
+"""Delivery: requests go to brokers and are tried again, for callers that wait and for those that do not.
+
+A caller that waits does the work itself. For the others, the thread that reads the connections ends what succeeded, and
+one helper thread does what may block: it asks name servers, and tries again.
+"""
+
+from __future__ import annotations
+
+import queue as queues
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.sending.attempts import Attempts
+from rmqclient.cluster.sending.outgoing import STORED, Outgoing
+from rmqclient.errors import QueueError, StoreClosed
+from rmqclient.message import MessageQueue, SendResult
+from rmqclient.remoting.errors import error_of
+from rmqclient.remoting.frame import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class _Send:
+    """A send that nobody waits for."""
+
+    outgoing: Outgoing
+    attempts: Attempts
+    done: Callable[[SendResult | Exception], None]
+
+
+class Delivery:
+    """Sends for one producer; safe for threads."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._changed = threading.Condition()
+        self._under_way = 0
+        self._closed = False
+        self._jobs: queues.SimpleQueue[Callable[[], None] | None] = queues.SimpleQueue()
+        self._helper: threading.Thread | None = None
+
+    def send(self, outgoing: Outgoing, attempts: Attempts) -> list[SendResult]:
+        """Send and wait for the answer. Raises the error of the last try, see :mod:`.attempts`."""
+        client = self._client
+        while True:
+            queue = attempts.next_queue()
+            began = time.monotonic()
+            try:
+                address = client.routes.address(queue.broker_name)
+                answer = client.call(address, outgoing.frame(queue), also=STORED)
+            except QueueError as error:
+                attempts.failed(queue, error)
+            else:
+                attempts.succeeded(queue, time.monotonic() - began)
+                return outgoing.results(answer, queue)
+
+    def send_async(
+        self, outgoing: Outgoing, attempts: Attempts, done: Callable[[SendResult | Exception], None]
+    ) -> None:
+        """Send one message and return. ``done`` gets the outcome, in another thread; it must not block or raise."""
+        with self._changed:
+            if self._closed:
+                raise StoreClosed("this producer was closed")
+            self._under_way += 1
+        send = _Send(outgoing, attempts, done)
+        if attempts.need_no_name_server:
+            self._try(send)
+        else:
+            self._later(partial(self._try, send))
+
+    def close(self) -> None:
+        """Return when everything that was sent has its outcome. Closing twice does nothing."""
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: self._under_way == 0)
+        if self._helper is not None:
+            self._jobs.put(None)
+            self._helper.join()
+
+    def _try(self, send: _Send) -> None:
+        try:
+            queue = send.attempts.next_queue()
+            began = time.monotonic()
+            address = self._client.routes.address(queue.broker_name)
+        except QueueError as error:
+            self._end(send, error)
+            return
+        self._client.submit(address, send.outgoing.frame(queue), partial(self._answered, send, queue, address, began))
+
+    def _answered(
+        self, send: _Send, queue: MessageQueue, address: str, began: float, outcome: Frame | QueueError
+    ) -> None:
+        """Take the outcome of one try, in the thread that reads the connections."""
+        if isinstance(outcome, Frame) and outcome.code in STORED:
+            send.attempts.succeeded(queue, time.monotonic() - began)
+            self._end(send, _result(send.outgoing, outcome, queue))
+        else:
+            error = error_of(outcome, address) if isinstance(outcome, Frame) else outcome
+            self._later(partial(self._try_again, send, queue, error))
+
+    def _try_again(self, send: _Send, queue: MessageQueue, error: QueueError) -> None:
+        try:
+            send.attempts.failed(queue, error)
+        except QueueError as last:
+            self._end(send, last)
+        else:
+            self._try(send)
+
+    def _end(self, send: _Send, outcome: SendResult | Exception) -> None:
+        send.done(outcome)
+        with self._changed:
+            self._under_way -= 1
+            if self._closed:
+                self._changed.notify_all()
+
+    def _later(self, job: Callable[[], None]) -> None:
+        with self._changed:
+            if self._helper is None:
+                self._helper = threading.Thread(target=self._help, name="rmq-sends", daemon=True)
+                self._helper.start()
+        self._jobs.put(job)
+
+    def _help(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+def _result(outgoing: Outgoing, answer: Frame, queue: MessageQueue) -> SendResult | Exception:
+    try:
+        return outgoing.results(answer, queue)[0]
+    except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
+        return error

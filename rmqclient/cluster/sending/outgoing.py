@@ -1,0 +1,96 @@
+"""Outgoing: a message as a request for a broker, and the place that its answer names."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rmqclient.cluster.sending.queue_choice import DEFAULT_QUEUES, DEFAULT_TOPIC
+from rmqclient.message import MessageQueue, SendResult
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import request, response_fields
+from rmqclient.store import sent_result
+
+_log = logging.getLogger(__name__)
+
+STORED: Final = frozenset(
+    (
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    )
+)
+"""Answers that mean that the message is stored. [SendStatus]"""
+
+PREPARED: Final = 0x4
+"""Bit of a message's system flag: it is a half message. [MessageSysFlag.TRANSACTION_PREPARED_TYPE]"""
+
+_QUEUE_ID: Final = "e"
+_BROKER_NAME: Final = "n"
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request that lacks the queue, which each try chooses."""
+
+    request: Frame
+    message_ids: Sequence[str]
+
+    def frame(self, queue: MessageQueue) -> Frame:
+        """Return the request for one queue."""
+        place = {_QUEUE_ID: str(queue.queue_id), _BROKER_NAME: queue.broker_name}
+        return Frame(self.request.code, self.request.fields | place, self.request.body)
+
+    def results(self, answer: Frame, queue: MessageQueue) -> list[SendResult]:
+        """Return where the messages stand. Raises HeaderError, ValueError for an answer that does not say it."""
+        fields = response_fields(RequestCode.SEND_MESSAGE_V2, answer)
+        places = fields["msgId"].split(",")
+        if len(places) != len(self.message_ids):
+            places = [places[0]] * len(self.message_ids)
+        if answer.code != ResponseCode.SUCCESS:
+            _log.warning(
+                "message %s is stored by broker %s, which says %s: it is not yet as safe as the broker promises",
+                self.message_ids[0], queue.broker_name, ResponseCode(answer.code).name,
+            )  # fmt: skip
+        return [
+            sent_result(queue, fields["queueOffset"] + number, message_id, place)
+            for number, (place, message_id) in enumerate(zip(places, self.message_ids, strict=True))
+        ]
+
+
+def sending(
+    code: RequestCode,
+    group: str,
+    topic: str,
+    body: bytes,
+    *,
+    properties: str = "",
+    sys_flag: int = 0,
+    flag: int = 0,
+    born_ms: int = 0,
+    reconsume_times: int = 0,
+    max_reconsume_times: int | None = None,
+) -> Frame:
+    """Return a request that sends a message, or a batch, without its queue. Names are those on the wire."""
+    return request(
+        code,
+        body,
+        producerGroup=group,
+        topic=topic,
+        defaultTopic=DEFAULT_TOPIC,
+        defaultTopicQueueNums=DEFAULT_QUEUES,
+        queueId=0,
+        sysFlag=sys_flag,
+        bornTimestamp=born_ms or time.time_ns() // 1_000_000,
+        flag=flag,
+        properties=properties,
+        reconsumeTimes=reconsume_times,
+        unitMode=False,
+        maxReconsumeTimes=max_reconsume_times,
+        batch=code == RequestCode.SEND_BATCH_MESSAGE,
+    )

@@ -1,0 +1,130 @@
+"""Queue choice: the queue that the next message of a topic goes to.
+
+Queues have one order, that of ``MessageQueue.sort_key``. Messages without a sharding key take turns; a queue on an
+avoided broker is passed over while there are others. A sharding key always has the same queue of the same list
+(SelectMessageQueueByHash), so it never moves to another broker while the route stays.
+
+A topic that does not exist yet has the queues that brokers will make for it: those of ``TBW102``, at most four on each
+broker. The broker makes the topic when it gets the first message (MQClientInstance.updateTopicRouteInfoFromNameServer).
+A retry topic that does not exist yet has one queue on each master.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rmqclient.cluster.client.routes import Routes
+from rmqclient.cluster.sending.avoidance import Avoidance
+from rmqclient.errors import UnknownTopic
+from rmqclient.message import MessageQueue
+from rmqclient.names import RETRY_PREFIX, check_topic
+from rmqclient.store import java_hash
+
+DEFAULT_TOPIC: Final = "TBW102"
+"""The topic whose route stands for topics that brokers may make. [AUTO_CREATE_TOPIC_KEY_TOPIC]"""
+DEFAULT_QUEUES: Final = 4
+"""Most queues on each broker of a topic that is made by its first message. [defaultTopicQueueNums]"""
+
+_EXPECTED_FOR_S: Final = 1.0
+"""How long the queues of a topic that does not exist are believed."""
+
+
+@dataclass(slots=True)
+class _Topic:
+    """The queues of a topic, which take turns."""
+
+    queues: Sequence[MessageQueue]
+    good_until: float
+    turns: itertools.count[int] = field(default_factory=itertools.count)
+
+
+class QueueChoice:
+    """Chooses queues by the routes of a cluster; safe for threads."""
+
+    def __init__(self, routes: Routes, refresh_s: float = 5.0) -> None:
+        self._routes = routes
+        self._refresh_s = refresh_s
+        self._topics: dict[str, _Topic] = {}
+        self.avoidance = Avoidance()
+
+    def is_known(self, topic: str) -> bool:
+        """Tell whether :meth:`next` needs no name server."""
+        known = self._topics.get(topic)
+        return known is not None and time.monotonic() < known.good_until
+
+    def next(self, topic: str, sharding_key: str | None = None, failed_on: str = "") -> MessageQueue:
+        """Return the queue for the next message of a topic.
+
+        ``failed_on`` is the broker that has just failed with this message, left out if there is another one. Raises
+        UnknownTopic for a topic that does not exist and is not made by its first message, InvalidName,
+        NameServerUnreachable.
+        """
+        known = self._topic(topic)
+        queues = known.queues
+        if sharding_key is not None:
+            return queues[abs(java_hash(sharding_key)) % len(queues)]
+        turn = next(known.turns) % len(queues)
+        if failed_on or self.avoidance:
+            return self._passing_over(queues, turn, failed_on)
+        return queues[turn]
+
+    def brokers(self, topic: str) -> set[str]:
+        """Return the names of the brokers that messages of a topic may go to. Raises as :meth:`next`."""
+        return {queue.broker_name for queue in self._topic(topic).queues}
+
+    def forget(self, topic: str) -> None:
+        """Ask a name server before the next message of a topic."""
+        self._routes.forget(topic)
+        known = self._topics.get(topic)
+        if known is not None:
+            known.good_until = 0.0
+
+    def _passing_over(self, queues: Sequence[MessageQueue], turn: int, failed_on: str) -> MessageQueue:
+        in_turn = [*queues[turn:], *queues[:turn]]
+        others = [queue for queue in in_turn if queue.broker_name != failed_on]
+        good = (queue for queue in others if queue.broker_name not in self.avoidance)
+        return next(good, (others or in_turn)[0])
+
+    def _topic(self, topic: str) -> _Topic:
+        known = self._topics.get(topic)
+        if known is None or time.monotonic() >= known.good_until:
+            known = self._look_up(topic, known)
+        return known
+
+    def _look_up(self, topic: str, known: _Topic | None) -> _Topic:
+        check_topic(topic, reserved=True)
+        good_for_s = self._refresh_s
+        try:
+            queues = self._routes.publish_queues(topic)
+        except UnknownTopic:
+            queues, good_for_s = [], _EXPECTED_FOR_S
+        if not queues:
+            queues = self._expected(topic)
+        found = _Topic(tuple(queues), time.monotonic() + good_for_s)
+        if known is not None:
+            found.turns = known.turns
+        self._topics[topic] = found
+        return found
+
+    def _expected(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that a topic without a route will have."""
+        if topic.startswith(RETRY_PREFIX):
+            return [MessageQueue(topic, 0, broker_name) for broker_name in sorted(self._routes.masters())]
+        try:
+            model = self._routes.publish_queues(DEFAULT_TOPIC)
+        except UnknownTopic:
+            model = []
+        queues = [
+            MessageQueue(topic, each.queue_id, each.broker_name) for each in model if each.queue_id < DEFAULT_QUEUES
+        ]
+        if not queues:
+            raise UnknownTopic(
+                f"topic {topic!r} does not exist or is not writable, and the brokers of this cluster make no topic for "
+                "its first message (autoCreateTopicEnable=false): make it with Producer.create_topic or "
+                "`rmq topic create`"
+            )
+        return queues

@@ -1,0 +1,218 @@
+"""Sender: what a producer of a cluster calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from rmqclient.backend.futures import SendFuture
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.sending import copies
+from rmqclient.cluster.sending.attempts import Attempts
+from rmqclient.cluster.sending.batches import Part, parts_of, topic_of
+from rmqclient.cluster.sending.delays import Delays
+from rmqclient.cluster.sending.delivery import Delivery
+from rmqclient.cluster.sending.outgoing import PREPARED, Outgoing, sending
+from rmqclient.cluster.sending.producer_groups import ProducerGroups
+from rmqclient.cluster.sending.queue_choice import QueueChoice
+from rmqclient.codecs import encoded
+from rmqclient.errors import BatchStoredInPart, BodyTooLarge, NotOnCluster, QueueError
+from rmqclient.message import Message, ReceivedMessage, SendResult
+from rmqclient.remoting.codes import RequestCode
+from rmqclient.store import StoreConfig, encode_properties, new_message_id
+from rmqclient.store.append.write_buffer import WriteBuffer
+
+
+class ClusterSender:
+    """Sends the messages of one producer; safe for threads. ``group`` is that of the producer."""
+
+    def __init__(self, client: ClusterClient, groups: ProducerGroups, group: str, config: StoreConfig) -> None:
+        self._url = client.url
+        self._config = config
+        self._groups = groups
+        self._group = client.url.wrap(group)  # as it is on the wire
+        self._choice = QueueChoice(client.routes)
+        self._delivery = Delivery(client)
+        self._delays = Delays(client, self._choice)
+        self._leave = groups.join(self._group)
+        self.check_usable = client.check_usable
+
+    def encoded(self, message: Message) -> Message:
+        """Return a message with the body that is sent, as bytes. Raises MessageRejected, BodyTooLarge."""
+        message = encoded(message)
+        body = message.body
+        assert isinstance(body, bytes)
+        if len(body) > self._config.max_body_bytes:
+            raise BodyTooLarge(
+                f"the body has {len(body):,} bytes; a broker takes {self._config.max_body_bytes:,} (maxMessageSize): "
+                "store what is larger elsewhere, and send its name"
+            )
+        return message
+
+    def append(
+        self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
+    ) -> SendResult:
+        """Send a message and wait for the answer. Raises NotOnCluster for a time that the brokers cannot keep."""
+        outgoing = self._outgoing(message, self._extra(message.topic, sharding_key, delay_level, due_ms))
+        return self._delivery.send(outgoing, Attempts(self._choice, message.topic, sharding_key))[0]
+
+    def append_async(
+        self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
+    ) -> SendFuture:
+        """Send a message; the future ends with the answer.
+
+        Brokers store with several threads: of two messages that are under way at once either may come first, also with
+        one sharding key.
+        """
+        future = SendFuture()
+        outgoing = self._outgoing(message, self._extra(message.topic, sharding_key, delay_level, due_ms))
+        self._delivery.send_async(outgoing, Attempts(self._choice, message.topic, sharding_key), future.end)
+        return future
+
+    def append_batch(
+        self, messages: Sequence[Message], sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
+    ) -> list[SendResult]:
+        """Send messages of one topic to one queue, in order: by one request, or by several if one has no room.
+
+        Raises NotOnCluster for a delay, BatchStoredInPart when some requests succeeded and a later one did not.
+        """
+        if delay_level or due_ms:
+            raise NotOnCluster("brokers refuse a batch that waits: send its messages one by one, each with the delay")
+        if not messages:
+            return []
+        topic = topic_of(messages)
+        ready = [self.encoded(message) for message in messages]
+        extras = [self._extra(topic, sharding_key) for _ in ready]
+        parts = list(parts_of(ready, extras, self._config.max_body_bytes))  # all are checked before the first is sent
+        results: list[SendResult] = []
+        for part in parts:
+            pinned = results[0].queue if results else None
+            try:
+                results += self._delivery.send(
+                    self._outgoing_part(part), Attempts(self._choice, topic, sharding_key, pinned=pinned)
+                )
+            except QueueError as error:
+                if not results:
+                    raise
+                raise _stored_in_part(results, part, len(messages), error) from error
+        return results
+
+    def append_half(
+        self, message: Message, group: str, sharding_key: str | None = None, immunity_s: int = 0
+    ) -> SendResult:
+        """Send the half message of a transaction. The result says where it stands among the half messages."""
+        extra = self._extra(message.topic, sharding_key) | {"TRAN_MSG": "true", "PGROUP": self._url.wrap(group)}
+        if immunity_s:
+            extra["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(immunity_s)
+        outgoing = self._outgoing(message, extra, PREPARED)
+        return self._delivery.send(outgoing, Attempts(self._choice, message.topic, sharding_key, once=True))[0]
+
+    def append_copy(
+        self,
+        message: ReceivedMessage,
+        topic: str,
+        queue_id: int,
+        properties: Mapping[str, str],
+        *,
+        reconsume_times: int,
+        delay_level: int = 0,
+        due_ms: int = 0,
+    ) -> SendResult:
+        """Send a received message again, see :mod:`.copies`. The queues of the topic take turns."""
+        del queue_id
+        wait = self._delays.of_retry(copies.sent_to(topic), delay_level, due_ms)
+        copy = copies.outgoing(message, topic, properties, wait, self._group, self._url, reconsume_times)
+        return self._delivery.send(copy, Attempts(self._choice, copies.sent_to(topic)))[0]
+
+    def append_once(self, *_: object, **__: object) -> NoReturn:
+        """Raise NotOnCluster."""
+        raise NotOnCluster(
+            "brokers do not look for a key before they store: send with keys=[...] and let the handler drop repeats, "
+            "for instance by an Inbox"
+        )
+
+    def append_inner_batch(self, *_: object, **__: object) -> NoReturn:
+        """Raise NotOnCluster."""
+        raise NotOnCluster(
+            "brokers take no batch that is compressed as a whole: send it without compression=, or give the producer a "
+            "compression, which compresses each body"
+        )
+
+    def cancel(self, *_: object) -> NoReturn:
+        """Raise NotOnCluster."""
+        raise NotOnCluster(
+            "brokers find no waiting message by its id: let the handler drop what is no longer wanted, for instance by "
+            "a key in a table of cancelled ones"
+        )
+
+    def wait_until_flushed(self, commit_log_end: int | None = None) -> None:
+        """Return: a broker answers when the message is as safe as its flushDiskType says."""
+
+    def buffer(self, limit_bytes: int) -> WriteBuffer:
+        """Return a buffer of this process, for at most so many bytes of messages. It sends batches."""
+        return WriteBuffer(_Buffered(self.append_batch, self._size_of), self._config, limit_bytes)
+
+    def close(self) -> None:
+        """Return when every :meth:`append_async` has ended, and leave the group. Closing twice does nothing."""
+        self._delivery.close()
+        self._leave()
+
+    def _extra(self, topic: str, sharding_key: str | None, delay_level: int = 0, due_ms: int = 0) -> dict[str, str]:
+        """Return the properties of a message that the application did not give."""
+        extra = {"UNIQ_KEY": new_message_id()}
+        if sharding_key:
+            extra["__SHARDINGKEY"] = sharding_key
+        if self._url.namespace:
+            extra["INSTANCE_ID"] = self._url.namespace
+        if delay_level or due_ms:
+            extra |= self._delays.properties(topic, delay_level, due_ms)
+        return extra
+
+    def _size_of(self, message: Message, sharding_key: str | None) -> int:
+        """Return how many bytes of a request a message takes. Raises what a send of it would raise."""
+        frame = self._outgoing(message, self._extra(message.topic, sharding_key)).request
+        return len(frame.body) + len(frame.fields["i"])
+
+    def _outgoing(self, message: Message, extra: dict[str, str], sys_flag: int = 0) -> Outgoing:
+        """Return a message as a request. Raises MessageRejected."""
+        message = self.encoded(message)
+        body = message.body
+        assert isinstance(body, bytes)
+        frame = sending(
+            RequestCode.SEND_MESSAGE_V2,
+            self._group,
+            self._url.wrap(message.topic),
+            body,
+            properties=encode_properties(message, extra),
+            sys_flag=message.sys_flag | sys_flag,
+            flag=message.flag,
+        )
+        return Outgoing(frame, (extra["UNIQ_KEY"],))
+
+    def _outgoing_part(self, part: Part) -> Outgoing:
+        if not part.is_batch:
+            return self._outgoing(part.messages[0], part.extras[0])
+        topic = self._url.wrap(part.messages[0].topic)
+        frame = sending(RequestCode.SEND_BATCH_MESSAGE, self._group, topic, part.body)
+        return Outgoing(frame, part.message_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffered:
+    """The sender as a write buffer calls it."""
+
+    append_batch: Callable[[Sequence[Message], str | None], list[SendResult]]
+    record_size: Callable[[Message, str | None], int]
+
+    def queue_of(self, message: Message, sharding_key: str | None) -> int | None:
+        """Return None: the queues take turns."""
+        del message, sharding_key
+        return None
+
+
+def _stored_in_part(results: list[SendResult], part: Part, count: int, error: QueueError) -> BatchStoredInPart:
+    doubt = f", the next {len(part.messages):,} may be" if error.stored else ""
+    return BatchStoredInPart(
+        f"the first {len(results):,} of {count:,} messages are stored{doubt}, the others are not: {error}", results
+    )

@@ -1,0 +1,36 @@
+"""Patience: brokers restart and are busy at times. What is asked of them is asked again, for a minute."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from rmqclient.errors import BrokerUnreachable, RequestTimedOut
+from rmqclient.remoting.errors import SystemBusy
+
+PATIENCE_S: Final = 60.0
+PASSING: Final = (BrokerUnreachable, RequestTimedOut, SystemBusy)
+"""Errors that may pass by themselves."""
+
+_PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0)
+
+_T = TypeVar("_T")
+
+
+def pause_s(failures: int) -> float:
+    """Return how long to wait after so many failures before this one."""
+    return _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
+
+
+def patiently(ask: Callable[[], _T]) -> _T:
+    """Return what ``ask`` returns, asking again after errors that may pass. Raises its last error after a minute."""
+    until, failures = time.monotonic() + PATIENCE_S, 0
+    while True:
+        try:
+            return ask()
+        except PASSING:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(pause_s(failures))
+            failures += 1

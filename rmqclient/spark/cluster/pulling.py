@@ -1,0 +1,222 @@
+"""Pulling: the records of a range of one queue, with many requests under way at once.
+
+A broker gives few messages per request (32 by default, or 8 from the disk), however many are asked for
+[MessageStoreConfig.maxTransferCountOnMessageInMemory]. With one request after the other, a reader would mostly wait.
+Queue offsets are dense, so the range is cut into chunks, and several chunks are asked for at the same time. Within a
+chunk each request begins where the last answer ended. Chunks are handed over in their order.
+
+===============================  =====================================================================================
+answer                           meaning
+===============================  =====================================================================================
+SUCCESS                          records, up to ``nextBeginOffset``
+PULL_RETRY_IMMEDIATELY           no record up to ``nextBeginOffset``: none has a wanted tag, or they are gone
+PULL_NOT_FOUND                   the same, as for a hole in the queue; or the queue ends here
+PULL_OFFSET_MOVED                the queue begins behind the offset, or ends before it
+===============================  =====================================================================================
+
+No request waits at the broker for messages, and none commits an offset.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Final, NamedTuple
+
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.errors import BrokerUnreachable, ClusterError
+from rmqclient.filters.tag import EVERYTHING
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import AnswerError, error_of
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import request, response_fields
+from rmqclient.spark.cluster.patience import PASSING, PATIENCE_S, pause_s
+from rmqclient.store import MessageQueue
+from rmqclient.store.errors import QueueError
+
+_CHUNK: Final = 256
+_BUFFERED_BYTES: Final = 64 << 20
+"""With this many bytes of answers that nobody has taken, only the first chunk goes on."""
+
+_WITH_SUBSCRIPTION: Final = 4  # PullSysFlag
+
+
+class Answer(NamedTuple):
+    """What a broker said about the queue offsets from ``start`` to ``stop``, exclusive."""
+
+    start: int
+    stop: int
+    records: bytes
+    lost: str
+    """Why no record of this range exists any more; empty if this is no loss."""
+    following: int
+    """Where the broker has the next record, at ``stop`` or above."""
+
+
+@dataclass(eq=False)
+class _Chunk:
+    """A range of offsets that is asked for by one request after the other."""
+
+    next: int
+    stop: int
+    answers: deque[Answer] = field(default_factory=deque)
+    is_asked: bool = False
+    ask_at: float = 0.0
+    failures: int = 0
+    fails_at: float = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        return self.next >= self.stop
+
+
+class Pull:
+    """Reads one range of one queue. For use by one thread; ``queue`` and ``group`` have the names of the wire.
+
+    ``tags`` is a subscription by tag. At most ``at_once`` requests are under way.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        group: str,
+        queue: MessageQueue,
+        offsets: range,
+        *,
+        tags: str = EVERYTHING,
+        at_once: int,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._queue = queue
+        self._tags = tags
+        self._at_once = at_once
+        self._ahead = offsets.start
+        self._stop = offsets.stop
+        self._chunks: deque[_Chunk] = deque()
+        self._arrived: SimpleQueue[tuple[_Chunk, Frame | QueueError]] = SimpleQueue()
+        self._buffered = 0
+
+    def answers(self) -> Iterator[Answer]:
+        """Yield the answers for the whole range, in the order of offsets.
+
+        Raises the errors of the broker, and BrokerUnreachable or RequestTimedOut if it does not answer for a minute.
+        """
+        while self._ahead < self._stop or self._chunks:
+            self._ask()
+            chunk = self._chunks[0]
+            while chunk.answers:
+                answer = chunk.answers.popleft()
+                self._buffered -= len(answer.records)
+                yield answer
+            if chunk.is_done:
+                self._chunks.popleft()
+            else:
+                self._receive()
+
+    def _ask(self) -> None:
+        while len(self._chunks) < self._at_once and self._ahead < self._stop:
+            stop = min(self._ahead + _CHUNK, self._stop)
+            self._chunks.append(_Chunk(self._ahead, stop))
+            self._ahead = stop
+        now = time.monotonic()
+        for chunk in self._chunks:
+            may_go_on = self._buffered < _BUFFERED_BYTES or chunk is self._chunks[0]
+            if may_go_on and not chunk.is_asked and not chunk.is_done and chunk.ask_at <= now:
+                self._submit(chunk)
+
+    def _submit(self, chunk: _Chunk) -> None:
+        chunk.is_asked = True
+        wanted = request(
+            RequestCode.PULL_MESSAGE,
+            consumerGroup=self._group,
+            topic=self._queue.topic,
+            queueId=self._queue.queue_id,
+            queueOffset=chunk.next,
+            maxMsgNums=chunk.stop - chunk.next,
+            sysFlag=_WITH_SUBSCRIPTION,
+            commitOffset=0,
+            suspendTimeoutMillis=0,
+            subscription=self._tags,
+            subVersion=0,
+            expressionType="TAG",
+        )
+        try:
+            address = self._client.routes.address(self._queue.broker_name)
+        except ClusterError as error:  # the route has no such broker now
+            self._arrived.put((chunk, error))
+            return
+        self._client.submit(address, wanted, lambda came: self._arrived.put((chunk, came)))
+
+    def _receive(self) -> None:
+        """Wait for an answer, or until a chunk may be asked for again; take all answers that are there."""
+        waiting = [chunk.ask_at for chunk in self._chunks if not chunk.is_asked and not chunk.is_done]
+        timeout_s = max(0.0, min(waiting) - time.monotonic()) if waiting else None
+        if waiting and self._buffered >= _BUFFERED_BYTES:
+            timeout_s = None if self._chunks[0].is_asked else timeout_s
+        try:
+            arrived = self._arrived.get(timeout=timeout_s)
+            while True:
+                self._take(*arrived)
+                arrived = self._arrived.get_nowait()
+        except Empty:
+            return
+
+    def _take(self, chunk: _Chunk, came: Frame | QueueError) -> None:
+        chunk.is_asked = False
+        if isinstance(came, Frame):
+            answer = self._answer(chunk, came)
+            if isinstance(answer, Answer):
+                chunk.failures = 0
+                chunk.next = answer.stop
+                chunk.answers.append(answer)
+                self._buffered += len(answer.records)
+                return
+            came = answer
+        self._try_again(chunk, came)
+
+    def _try_again(self, chunk: _Chunk, error: QueueError) -> None:
+        """Ask for a chunk again in a moment. Raises ``error`` if that does not help, or has not helped for too long."""
+        now = time.monotonic()
+        if not chunk.failures:
+            chunk.fails_at = now + PATIENCE_S
+        if not isinstance(error, PASSING) or now >= chunk.fails_at:
+            raise error
+        if isinstance(error, BrokerUnreachable):
+            with suppress(QueueError):
+                self._client.routes.of(self._queue.topic, fresh=True)  # the broker may have moved
+        chunk.ask_at = now + pause_s(chunk.failures)
+        chunk.failures += 1
+
+    def _answer(self, chunk: _Chunk, frame: Frame) -> Answer | AnswerError:
+        """Return what an answer says of the offsets that were asked for, or the error that it is."""
+        start = chunk.next
+        if frame.code not in _KNOWN:
+            return error_of(frame, self._queue.broker_name)
+        fields = response_fields(RequestCode.PULL_MESSAGE, frame)
+        following, oldest, end = fields["nextBeginOffset"], fields["minOffset"], fields["maxOffset"]
+        if frame.code == ResponseCode.SUCCESS and following > start:
+            return Answer(start, min(following, chunk.stop), frame.body, "", following)
+        if oldest > start:
+            lost = f"removed: the oldest message is {oldest}"
+            return Answer(start, min(oldest, chunk.stop), b"", lost, oldest)
+        if end <= start or following <= start:
+            return Answer(start, chunk.stop, b"", f"the queue ends at {end}", chunk.stop)
+        is_selected = self._tags != EVERYTHING and frame.remark not in _GONE
+        lost = "" if is_selected else f"the broker has no record of it ({frame.remark})"
+        return Answer(start, min(following, chunk.stop), b"", lost, following)
+
+
+_KNOWN: Final = frozenset(
+    (
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    )
+)
+_GONE: Final = frozenset(("MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL"))  # GetMessageStatus
