@@ -2,5 +2,12 @@
 
 Nothing here opens a connection: a frame is bytes, a header is a mapping, a body is an object.
 
-``codes`` has the numbers, ``frame`` the bytes, ``table`` every request with its fields, ``errors`` what goes wrong.
+================  ==================================================================
+``frame``         the bytes of requests and answers
+``table``         headers, written and read by the declarations of all requests
+``declarations``  each request with its fields and those of its answer
+``bodies``        what bodies hold
+``codes``         the numbers of requests, answers and languages
+``errors``        bytes that are no frame, fields that do not fit, answers that say no
+================  ==================================================================
 """

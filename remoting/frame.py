@@ -137,19 +137,17 @@ class FrameReader:
         """
         if self.damage is not None:
             raise self.damage
-        if not self._rest:
-            frames, read = self._frames_of(data)
-            self._rest += data[read:]
-        else:
+        if self._rest:
             self._rest += data
             if len(self._rest) < self._wanted:
                 return []
-            frames, read = self._frames_of(bytes(self._rest))
-            del self._rest[:read]
-        if self.damage is not None:
+            data = bytes(self._rest)
             self._rest.clear()
-            if not frames:
-                raise self.damage
+        frames, read = self._frames_of(data)
+        if self.damage is None:
+            self._rest += data[read:]
+        elif not frames:
+            raise self.damage
         return frames
 
     def _frames_of(self, data: bytes) -> tuple[list[Frame], int]:

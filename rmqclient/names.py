@@ -24,6 +24,9 @@ RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 MAX_NAME_CHARACTERS = 127
 
+MEMBER_SEPARATOR = "|"
+"""Between a broadcast group and the member that keeps offsets of its own under this name."""
+
 PRODUCER_GROUP = "rmq-producer"
 CRON_GROUP = "rmq-cron"
 OUTBOX_GROUP = "rmq-outbox"
@@ -109,3 +112,9 @@ def _what_to_do(name: str) -> str:
 def _shown(name: object) -> str:
     text = repr(name)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def group_and_member(name: str) -> tuple[str, str | None]:
+    """Return the group and the member that the name of a group of offsets stands for; None if not broadcast."""
+    group, separator, member = name.partition(MEMBER_SEPARATOR)
+    return group, member if separator else None

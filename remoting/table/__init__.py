@@ -1,4 +1,4 @@
-"""The table of all requests: one declaration for each, from which headers are written, read and documented.
+"""The table of all requests: headers that are written, read and documented by one declaration for each.
 
 ::
 

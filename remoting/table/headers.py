@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.declarations.declaration import Request
+from rmqclient.remoting.declarations.fields import Header
 from rmqclient.remoting.errors import HeaderError
 from rmqclient.remoting.frame import RESPONSE, Frame
-from rmqclient.remoting.table.declaration import Request
-from rmqclient.remoting.table.fields import Header
 from rmqclient.remoting.table.requests import REQUESTS
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from rmqclient.remoting.table import access, administration, groups, name_server, pop, reading, sending
-from rmqclient.remoting.table.declaration import Request
+from rmqclient.remoting.declarations import access, administration, groups, name_server, pop, reading, sending
+from rmqclient.remoting.declarations.declaration import Request
 
 SECTIONS: Final[dict[str, tuple[Request, ...]]] = {
     "Name server": name_server.REQUESTS,

@@ -18,10 +18,9 @@ from rmqclient.admin.infos import (
     TopicInfo,
 )
 from rmqclient.backend.protocols import GroupQueue
-from rmqclient.consuming.broadcast import group_and_member
 from rmqclient.delivery.process_queue import FlowControl
 from rmqclient.local.backend import store_of
-from rmqclient.names import check_group, check_topic
+from rmqclient.names import check_group, check_topic, group_and_member
 from rmqclient.opening import Place, open_backend
 from rmqclient.sending.producer import check_queue_count
 from rmqclient.store import HALF_TOPIC, MemberInfo, MessageQueue

@@ -1,7 +1,59 @@
-"""Workers: their slots in the store, for supervisors, for workers and for the command line."""
+"""Workers: their slots, for supervisors, for workers and for the command line.
+
+The workers of a store have them in its shared memory (:class:`rmqclient.store.WorkerTable`); those of a cluster have
+files of this host (:mod:`rmqclient.admin.worker_files`).
+"""
 
 from __future__ import annotations
 
-from rmqclient.store import WorkerSlot, WorkerState, WorkerStatus, WorkerTable
+from collections.abc import Sequence
+from typing import Protocol
 
-__all__ = ["WorkerSlot", "WorkerState", "WorkerStatus", "WorkerTable"]
+from rmqclient.admin.worker_files import WorkerFiles
+from rmqclient.store import WorkerState, WorkerStatus
+
+__all__ = ["WorkerSlot", "WorkerState", "WorkerStatus", "WorkerTable", "workers_of_cluster"]
+
+
+class WorkerSlot(Protocol):
+    """A slot as its worker sees it."""
+
+    def set_state(self, state: WorkerState) -> None:
+        """Tell the supervisor how far the worker is."""
+
+    def beat(self) -> None:
+        """Show that the process runs and can get the GIL."""
+
+    def report(self, in_flight: int, handled: int, failed: int, message_started_ns: int) -> None:
+        """Tell the supervisor what the worker does."""
+
+
+class WorkerTable(Protocol):
+    """The slots of all workers, as a supervisor or an onlooker uses them."""
+
+    def claim(self) -> int:
+        """Take a slot for a worker that will be started. Raises TableFull, StoreBusy, OSError."""
+
+    def assign(self, slot: int, pid: int) -> None:
+        """Say which process runs in a claimed slot."""
+
+    def release(self, slot: int) -> None:
+        """Give a slot back."""
+
+    def attach(self, slot: int) -> WorkerSlot:
+        """Return the slot for the worker's own use."""
+
+    def status(self, slot: int) -> WorkerStatus:
+        """Return what the worker of a slot last reported."""
+
+    def all(self) -> Sequence[WorkerStatus]:
+        """Return the workers of every living supervisor of this host."""
+
+
+def workers_of_cluster(url: str) -> WorkerFiles:
+    """Return the slots of this host for a cluster. Raises InvalidURL."""
+    # A store needs nothing of a cluster.
+    from rmqclient.cluster.address.state_directory import cluster_directory  # noqa: PLC0415
+    from rmqclient.cluster.address.url import ClusterURL  # noqa: PLC0415
+
+    return WorkerFiles(cluster_directory("workers", ClusterURL.parse(url).name_servers))

@@ -201,8 +201,20 @@ class Members(Protocol):
     def has(self, group: str, topic: str) -> bool:
         """Tell whether a group has a living member for a topic, in any process."""
 
-    def join(self, group: str, topic: str, client_id: str, subscription: str) -> Membership:
+    def join(
+        self,
+        group: str,
+        topic: str,
+        client_id: str,
+        subscription: str,
+        wanted: MessageFilter | None = None,
+        *,
+        exclusive: bool = False,
+    ) -> Membership:
         """Become a member. ``subscription`` must be the same for all members of the group that consume the topic.
+
+        ``wanted`` selects the messages; None stands for all. ``exclusive``: a queue has never two owners, even if that
+        means to wait for a member that has vanished.
 
         Raises SubscriptionMismatch when a living member has another one, ClientIdInUse when one has the same client
         id, InvalidName for a client id that is empty or too long, TableFull, StoreBusy.

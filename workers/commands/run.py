@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opened_store
+from rmqclient.workers.console.opening import opening
 from rmqclient.workers.console.parameters import STORE, duration
 from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 
@@ -90,10 +90,9 @@ def run(
 def _supervise(
     app: App, root: Path | str, processes: int, limits: Limits, log_level: str, member_name: str
 ) -> ExitCode:
-    from rmqclient.admin import Admin
     from rmqclient.names import check_member
     from rmqclient.workers import handler_transfer
-    from rmqclient.workers.processes import supervisor, worker
+    from rmqclient.workers.processes import places, supervisor, worker
     from rmqclient.workers.processes.child import start_fork_server
     from rmqclient.workers.processes.signals import SignalPipe
 
@@ -110,15 +109,15 @@ def _supervise(
     start_fork_server()  # before the store and the housekeeper, which may start threads
     with (
         SignalPipe(*supervisor.SIGNALS) as signal_pipe,
-        opened_store(root, "worker processes", app.config, create=True) as store,
+        opening(root, lambda: places.for_supervisor(root, app.config)) as place,
     ):
-        durability = store.config.durability.value
-        banner = status.banner(store.root, app.handlers, processes=processes, durability=durability, crons=app.crons)
+        banner = status.banner(
+            place.name, app.handlers, processes=processes, durability=place.durability, crons=app.crons
+        )
         click.echo(banner, err=True)
         signal_pipe.install()  # from here until the store is closed no signal interrupts anything
-        Admin(store).prefer_as_housekeeper()
         return supervisor.Supervisor(
-            store.workers(), boot, signal_pipe, processes=processes, limits=limits, member_name=member_name
+            place.workers, boot, signal_pipe, processes=processes, limits=limits, member_name=member_name
         ).run()
 
 

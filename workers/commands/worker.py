@@ -1,4 +1,6 @@
-"""``rmq worker``: the worker processes of a store."""
+"""``rmq worker``: the worker processes of a store, or those of this host for a cluster."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
 
 from __future__ import annotations
 
@@ -22,5 +24,10 @@ def worker() -> None:
 @with_output
 def worker_ls(root: Path | str, output: str, query: str | None) -> None:
     """List the workers of all supervisors: state, age of the last beat and of the oldest message in flight."""
+    from rmqclient.admin.workers import workers_of_cluster
+
+    if isinstance(root, str):
+        write([status.worker_row(row) for row in workers_of_cluster(root).all()], output=output, query=query)
+        return
     with opened_store(root, "worker processes") as store:
         write([status.worker_row(row) for row in store.workers().all()], output=output, query=query)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import datetime
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,10 +24,10 @@ _BANNER_HANDLERS = 5
 
 
 def banner(
-    root: Path, handlers: Sequence[Handler], *, processes: int, durability: str, crons: Sequence[Cron] = ()
+    place: object, handlers: Sequence[Handler], *, processes: int, durability: str, crons: Sequence[Cron] = ()
 ) -> str:
     """Return under ten lines: where the data is, what runs, and how durable a send is."""
-    lines = [f"store       {root}  (durability: {durability})", f"workers     {processes}"]
+    lines = [f"store       {place}  (durability: {durability})", f"workers     {processes}"]
     for number, handler in enumerate(handlers[:_BANNER_HANDLERS]):
         lines.append(f"{'' if number else 'handlers':<12}{_handler_line(handler)}")
     if len(handlers) > _BANNER_HANDLERS:

@@ -36,11 +36,10 @@ import multiprocess.connection
 from rmqclient.admin.workers import WorkerSlot, WorkerState
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import HandlerError, MembershipRefused, QueueError
-from rmqclient.opening import open_local_store
 from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit
-from rmqclient.workers.processes import signals
+from rmqclient.workers.processes import places, signals
 
 if TYPE_CHECKING:
     from rmqclient import StoreConfig
@@ -108,11 +107,11 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
     handlers, crons = loaded
     try:
         with (
-            open_local_store(boot.root, "worker processes", boot.config, housekeeping=False) as store,
-            read_by_worker(store),
+            places.for_worker(boot.root, boot.config) as (place, workers),
+            read_by_worker(place),
         ):
-            consumer = PushConsumer(store, handlers, member_name=boot.member_name, config=boot.consumer, crons=crons)
-            slot = store.workers().attach(boot.slot)
+            consumer = PushConsumer(place, handlers, member_name=boot.member_name, config=boot.consumer, crons=crons)
+            slot = workers.attach(boot.slot)
             with Heartbeat(slot, consumer) as heartbeat:
                 return _deliver(consumer, heartbeat, stop, boot.drain_timeout_s)
     except MembershipRefused as error:

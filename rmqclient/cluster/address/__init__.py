@@ -1,1 +1,1 @@
-"""Address: what the URL of a cluster says."""
+"""Address: what the URL of a cluster says, and where this host keeps what belongs to one."""

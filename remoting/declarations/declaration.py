@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from rmqclient.remoting.codes import RequestCode
-from rmqclient.remoting.table.fields import Header
+from rmqclient.remoting.declarations.fields import Header
 
 COMMON: Final = "bname s, ns s, nsd b, oway b, lo b"
 """Optional fields that newer Java clients add to any request: the broker's name (4.9.5), and since 5.0 a namespace,
@@ -25,7 +25,7 @@ class Direction(StrEnum):
 class Request:
     """A request: its code, who asks whom, its fields and those of its answer.
 
-    ``fields`` and ``answer`` are in the notation of :mod:`rmqclient.remoting.table.fields`. ``body`` and
+    ``fields`` and ``answer`` are in the notation of :mod:`rmqclient.remoting.declarations.fields`. ``body`` and
     ``answer_body`` name what the bodies hold; an empty text stands for no body. ``note`` says what a reader of the
     table should know besides.
     """

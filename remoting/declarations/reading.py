@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rmqclient.remoting.codes import RequestCode
-from rmqclient.remoting.table.declaration import Direction, Request
+from rmqclient.remoting.declarations.declaration import Direction, Request
 
 _TO_BROKER: Final = Direction.TO_BROKER
 

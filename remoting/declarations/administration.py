@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rmqclient.remoting.codes import RequestCode
-from rmqclient.remoting.table.declaration import Direction, Request
+from rmqclient.remoting.declarations.declaration import Direction, Request
 
 _TO_BROKER: Final = Direction.TO_BROKER
 
@@ -137,6 +137,10 @@ BROKER: Final = (
         "statsName! s, statsKey! s",
         answer_body="sums and rates of a minute, an hour and a day",
         note="For example TOPIC_PUT_NUMS and a topic, or GROUP_GET_NUMS and topic@group. 1 if there are none.",
+    ),
+    Request(RequestCode.GET_BROKER_HA_STATUS, _TO_BROKER, answer_body="state of the slaves", note="Since 5.0."),
+    Request(
+        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, _TO_BROKER, answer_body="limits on reading old data", note="Since 5.0."
     ),
 )
 

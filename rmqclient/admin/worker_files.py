@@ -1,0 +1,161 @@
+"""Worker files: the heartbeats of supervised worker processes of this host, when the messages are on a cluster.
+
+There is a directory for each cluster in the state directory, and in it a file of 64 bytes for each worker, mapped by
+its supervisor and by itself. The supervisor holds a lock of the file (``flock``); a file whose lock is free is unused.
+
+======  ======  ===========================================================
+offset  type    field
+======  ======  ===========================================================
+0       i64     process id of the worker
+8       i64     process id of its supervisor
+16      i64     state, see :class:`rmqclient.store.WorkerState`
+24      i64     CLOCK_BOOTTIME in ns of the last beat; 0 before the first
+32      i64     and of the longest running call of a handler; 0 for none
+40      i64     messages whose handler runs now
+48      i64     messages handled so far
+56      i64     failed attempts so far
+======  ======  ===========================================================
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+from pathlib import Path
+
+from rmqclient.store import WorkerState, WorkerStatus, boottime
+from rmqclient.store.errors import TableFull
+
+SLOTS = 256
+
+_BYTES = 64
+_WORD = struct.Struct("<q")
+_PID, _SUPERVISOR, _STATE, _BEAT, _STARTED, _IN_FLIGHT, _HANDLED, _FAILED = range(0, _BYTES, _WORD.size)
+
+
+class WorkerFile:
+    """The file of one worker, as the worker uses it."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb+") as file:
+            self._map = mmap.mmap(file.fileno(), _BYTES)
+
+    def set_state(self, state: WorkerState) -> None:
+        """Tell the supervisor how far the worker is."""
+        self.store(_STATE, int(state))
+
+    def beat(self) -> None:
+        """Show that the process runs and can get the GIL."""
+        self.store(_BEAT, boottime())
+
+    def report(self, in_flight: int, handled: int, failed: int, message_started_ns: int) -> None:
+        """Tell the supervisor what the worker does."""
+        self.store(_IN_FLIGHT, in_flight)
+        self.store(_HANDLED, handled)
+        self.store(_FAILED, failed)
+        self.store(_STARTED, message_started_ns)
+
+    def store(self, at: int, value: int) -> None:
+        """Set a field."""
+        _WORD.pack_into(self._map, at, value)
+
+    def load(self, at: int) -> int:
+        """Return a field."""
+        return int(_WORD.unpack_from(self._map, at)[0])
+
+
+class WorkerFiles:
+    """The workers of one cluster on this host, as a supervisor or an onlooker sees them. Raises OSError."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._own: dict[int, tuple[int, WorkerFile]] = {}
+
+    def claim(self) -> int:
+        """Take a slot for a worker that will be started. Raises TableFull when all 256 are in use."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for slot in range(SLOTS):
+            if slot not in self._own and (file := _locked(self._path(slot))) is not None:
+                os.ftruncate(file, 0)
+                os.ftruncate(file, _BYTES)
+                words = WorkerFile(self._path(slot))
+                words.store(_SUPERVISOR, os.getpid())
+                words.set_state(WorkerState.STARTING)
+                self._own[slot] = file, words
+                return slot
+        raise TableFull(f"all {SLOTS} worker slots of {self._directory} are in use")
+
+    def assign(self, slot: int, pid: int) -> None:
+        """Say which process runs in a claimed slot. The process may have written more by then; all else stays."""
+        self._own[slot][1].store(_PID, pid)
+
+    def release(self, slot: int) -> None:
+        """Give a slot back."""
+        file, words = self._own.pop(slot)
+        words.set_state(WorkerState.FREE)
+        self._path(slot).unlink(missing_ok=True)
+        os.close(file)
+
+    def close(self) -> None:
+        """Give every slot back."""
+        for slot in list(self._own):
+            self.release(slot)
+
+    def attach(self, slot: int) -> WorkerFile:
+        """Return the slot for the worker's own use."""
+        return WorkerFile(self._path(slot))
+
+    def status(self, slot: int) -> WorkerStatus:
+        """Return what the worker of a slot last reported."""
+        words = self._own[slot][1] if slot in self._own else WorkerFile(self._path(slot))
+        now, beat, started = boottime(), words.load(_BEAT), words.load(_STARTED)
+        return WorkerStatus(
+            slot=slot,
+            pid=words.load(_PID),
+            supervisor_pid=words.load(_SUPERVISOR),
+            state=WorkerState(words.load(_STATE)),
+            beat_age_ms=(now - beat) / 1e6 if beat else None,
+            message_age_ms=(now - started) / 1e6 if started else None,
+            in_flight=words.load(_IN_FLIGHT),
+            handled=words.load(_HANDLED),
+            failed=words.load(_FAILED),
+        )
+
+    def all(self) -> list[WorkerStatus]:
+        """Return the workers of every living supervisor of this host."""
+        found = []
+        for path in self._directory.glob("*.worker"):
+            slot = int(path.stem)
+            try:
+                if slot in self._own or _is_locked(path):
+                    found.append(self.status(slot))
+            except (OSError, ValueError):  # it was released meanwhile
+                continue
+        return sorted((each for each in found if each.state is not WorkerState.FREE), key=lambda each: each.slot)
+
+    def _path(self, slot: int) -> Path:
+        return self._directory / f"{slot}.worker"
+
+
+def _locked(path: Path) -> int | None:
+    """Open a file and lock it; None when another process has the lock, or has just removed the file."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(file), path.stat()):
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(file)
+    return None
+
+
+def _is_locked(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

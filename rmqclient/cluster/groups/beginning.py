@@ -1,0 +1,97 @@
+"""Beginning: where a new group begins, for all of its members.
+
+RocketMQ's members each ask when a queue is allocated to them, and get offset 0 in a young queue whatever was asked
+(ConsumerManageProcessor.queryConsumerOffset). Here the first member of a group sets the offsets of all queues, once,
+before it joins. The lock of a queue at its broker keeps the other members of the group out meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.groups.locks import QueueLocks
+from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets
+from rmqclient.errors import StoreBusy
+from rmqclient.remoting.bodies import fastjson
+from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.errors import GroupNotFound
+from rmqclient.remoting.table import request
+from rmqclient.store import MessageQueue
+
+_LOCK_TIMEOUT_S = 65.0
+"""A broker forgets the lock of a dead process after 60 s."""
+_LOOK_EVERY_S = 0.05
+
+
+def begin_group(client: ClusterClient, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
+    """Set where a new group begins in all queues of a topic. False, and nothing is done, for a group that has begun.
+
+    A group has begun when a broker of the topic has an offset or a member of it. Raises StoreBusy when another process
+    keeps the lock for 65 s, and as a request.
+    """
+    if not offsets or _has_begun(client, group, offsets):
+        return False
+    with _alone(client, group, min(offsets, key=lambda queue: queue.sort_key)):
+        if _has_begun(client, group, offsets):
+            return False
+        at_brokers = BrokerOffsets(client, group)
+        for queue, offset in offsets.items():
+            try:
+                at_brokers.commit(queue, offset)
+            except GroupNotFound:  # a 5.x broker keeps offsets of groups that it knows, and learns them from a pull
+                _introduce(client, group, queue)
+                at_brokers.commit(queue, offset)
+    return True
+
+
+def _has_begun(client: ClusterClient, group: str, queues: Iterable[MessageQueue]) -> bool:
+    brokers = {queue.broker_name: queue.topic for queue in queues}
+    return any(group in _groups_of(client, broker, topic) for broker, topic in brokers.items())
+
+
+def _groups_of(client: ClusterClient, broker_name: str, topic: str) -> list[str]:
+    """Return the groups that have an offset in a topic at a broker, or a member that subscribes to it."""
+    answer = client.call(
+        client.routes.address(broker_name),
+        request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=client.url.wrap(topic)),
+    )
+    found = fastjson.read(answer.body) if answer.body else {}
+    groups = found.get("groupList") if isinstance(found, dict) else None
+    return [str(group) for group in groups] if isinstance(groups, list) else []
+
+
+@contextmanager
+def _alone(client: ClusterClient, group: str, queue: MessageQueue) -> Iterator[None]:
+    locks = QueueLocks(client, group)
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+    while not locks.lock(queue):
+        if time.monotonic() > deadline:
+            raise StoreBusy(
+                f"another process keeps the lock of {queue} for group {group!r}: it may set where it begins"
+            )
+        time.sleep(_LOOK_EVERY_S)
+    try:
+        yield
+    finally:
+        locks.unlock(queue)
+
+
+def _introduce(client: ClusterClient, group: str, queue: MessageQueue) -> None:
+    wanted = request(
+        RequestCode.PULL_MESSAGE,
+        consumerGroup=group,
+        topic=client.url.wrap(queue.topic),
+        queueId=queue.queue_id,
+        queueOffset=0,
+        maxMsgNums=1,
+        sysFlag=4,
+        commitOffset=0,
+        suspendTimeoutMillis=0,
+        subscription="*",
+        subVersion=0,
+        expressionType="TAG",
+    )
+    client.call(client.routes.address(queue.broker_name), wanted, also=range(1, 256))

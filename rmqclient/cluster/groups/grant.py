@@ -1,0 +1,284 @@
+"""Grant: one queue that a member has, with the messages that were pulled ahead and those that are not finished.
+
+A broker knows one number of a group's progress in a queue: the offset of the oldest message that is not finished. It
+is kept here while messages finish in any order, and committed every 5 seconds, when the queue is given back, and when
+the consumer closes. A process that is killed leaves what it has finished since the last commit, and above the oldest
+unfinished message, to be delivered again.
+
+The grant is over when the broker gave the lock of the queue to another member, when the group was moved, or when it is
+released. It is in doubt while the lock was not renewed for 30 s: then nothing is taken and nothing is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from rmqclient.cluster.groups.bells import ClusterBell
+from rmqclient.cluster.groups.locks import VALID_S
+from rmqclient.cluster.groups.progress.journal import JournalSlot
+from rmqclient.cluster.groups.progress.offsets import Offsets
+from rmqclient.cluster.groups.pulling import BATCH, Pulling
+from rmqclient.errors import QueueError
+from rmqclient.filters import MessageFilter
+from rmqclient.message import ReceivedMessage
+from rmqclient.store import MessageQueue, boottime
+
+_AHEAD_MESSAGES = 8 * BATCH
+"""Messages that are pulled before a thread asks for them, at most; one answer more can come."""
+_AHEAD_BYTES = 8 << 20
+
+_log = logging.getLogger(__name__)
+
+
+class ClusterGrant:
+    """One queue, granted to one member. Taking is for one thread at a time; the rest is safe for threads.
+
+    ``attempts`` is where an ordered queue notes what it is at; None for a queue without an order. ``give_up`` frees the
+    queue for other members, after the last commit. ``renewable``: the broker's lock has to be renewed.
+    """
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        group_queue: int,
+        wanted: MessageFilter,
+        offsets: Offsets,
+        bell_of: Callable[[int], ClusterBell],
+        attempts: JournalSlot | None,
+        give_up: Callable[[ClusterGrant], None],
+        *,
+        renewable: bool,
+    ) -> None:
+        self.queue = queue
+        self.group_queue = group_queue
+        self.epoch = 0
+        self.next_offset = offsets.read(queue)
+        self.damaged: list[tuple[int, int, int]] = []
+        self.expired = 0
+        self.has_unopened = False
+        self.paused = False
+        self.flow_control = 0
+        """Why the queue gives nothing, as its owner shows it."""
+        self.moved_to: int | None = None
+        """Where the group goes on, if it was moved while the grant was valid."""
+        self.max_offset = self.next_offset
+        """Queue offset behind the last message, as the broker last said."""
+        self._wanted = wanted
+        self._offsets = offsets
+        self._bell_of = bell_of
+        self._attempts = attempts
+        self._give_up = give_up
+        self._renewable = renewable
+        self._lock = threading.Lock()
+        self._committing = threading.Lock()
+        self._committed = self.next_offset
+        self._ahead: deque[ReceivedMessage] = deque()
+        self._ahead_bytes = 0
+        self._pulled_to = self.next_offset
+        self._unfinished: dict[int, int] = {}  # messages at each offset that was taken, in the order of the queue
+        self._armed: ClusterBell | None = None
+        self._over = False
+        self._renewed_at = boottime()
+        self._pulling: Pulling | None = None
+
+    def pull_by(self, pulling: Pulling) -> None:
+        """Begin to pull."""
+        self._pulling = pulling
+        pulling.go_on()
+
+    @property
+    def committed_offset(self) -> int:
+        """Every message below it is finished."""
+        with self._lock:
+            return next(iter(self._unfinished), self.next_offset)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a message is here that was not taken."""
+        return bool(self._ahead)
+
+    @property
+    def valid(self) -> bool:
+        """Whether the queue still belongs to this grant, as far as this process knows."""
+        return not self._over
+
+    @property
+    def lease_is_over(self) -> bool:
+        """Whether the lock was not renewed for so long that another member may have the queue."""
+        return self._renewable and boottime() - self._renewed_at > VALID_S * 1e9
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more messages may be pulled."""
+        return not self._over and len(self._ahead) < _AHEAD_MESSAGES and self._ahead_bytes < _AHEAD_BYTES
+
+    @property
+    def last_committed(self) -> int:
+        """The offset that others read."""
+        return self._committed
+
+    @property
+    def unfinished(self) -> int:
+        """Messages that were taken and are not finished."""
+        return len(self._unfinished)
+
+    @property
+    def ahead(self) -> int:
+        """Messages that were pulled and not taken."""
+        return len(self._ahead)
+
+    @property
+    def pulled_at(self) -> float:
+        """Monotonic time at which the broker last answered a pull; 0 before the first one."""
+        return self._pulling.answered_at if self._pulling is not None else 0.0
+
+    def show(self, flow_control: int) -> None:
+        """Let others see why this queue gives nothing; 0 when it does."""
+        self.flow_control = flow_control
+
+    def renewed(self, at_ns: int) -> None:
+        """Note that the broker renewed the lock; it was asked at ``at_ns`` of CLOCK_BOOTTIME."""
+        self._renewed_at = max(self._renewed_at, at_ns)
+
+    def renew(self, lease_ms: int) -> bool:
+        """Tell whether the queue still belongs to this grant. The keeper renews the lock."""
+        del lease_ms
+        return not self._over
+
+    def end(self) -> None:
+        """Stop: the queue belongs to another member, or the group was moved in it. Commits nothing."""
+        self._over = True
+        if self._pulling is not None:
+            self._pulling.stop()
+
+    def release(self) -> bool:
+        """Give the queue back: commit, then let others have it. False when it has another owner already."""
+        was_valid = not self._over
+        self.end()
+        if was_valid and not self.lease_is_over:
+            try:
+                self._commit()
+                self._offsets.flush()
+            except (QueueError, OSError) as error:
+                _log.warning(
+                    "the offset of %s could not be committed: %s; messages since the last commit are delivered again",
+                    self.queue, error,
+                )  # fmt: skip
+        self.drop()
+        self._give_up(self)
+        return was_valid
+
+    def drop(self) -> None:
+        """Forget the attempts of an ordered queue."""
+        if self._attempts is not None:
+            self._attempts.release()
+            self._attempts = None
+
+    def commit(self) -> None:
+        """Commit the offset if it has moved and the grant is not in doubt. Raises QueueError, OSError."""
+        if not self._over and not self.lease_is_over:
+            self._commit()
+
+    def _commit(self) -> None:
+        with self._committing:  # a commit that is under way must not pass a later one
+            offset = self.committed_offset
+            if offset != self._committed:
+                self._offsets.commit(self.queue, offset)
+                self._committed = offset
+
+    def arm(self, lane: int) -> bool:
+        """Let messages that come ring the bell of this lane. True when there is something to take."""
+        self._armed = self._bell_of(lane)
+        return bool(self._ahead)
+
+    def pulled(self, messages: list[ReceivedMessage], next_offset: int, max_offset: int) -> None:
+        """Take what a pull has brought."""
+        size = sum([message.size for message in messages])
+        with self._lock:
+            self._ahead.extend(messages)
+            self._ahead_bytes += size
+            self._pulled_to = next_offset
+            if not self._ahead:
+                self.next_offset = next_offset
+        self.max_offset = max(max_offset, next_offset)
+        self.has_unopened = self.has_unopened or any(message.unopened is not None for message in messages)
+        bell = self._armed
+        if messages and bell is not None:
+            self._armed = None
+            bell.ring()
+
+    def moved(self, next_offset: int) -> None:
+        """Go on elsewhere: forwards, with nothing unfinished, messages have expired; all else ends the grant."""
+        with self._lock:
+            is_idle = not self._ahead and not self._unfinished
+            if is_idle and next_offset > self.next_offset:
+                self.expired += next_offset - self.next_offset
+                self.next_offset = self._pulled_to = next_offset
+                return
+        self.move_to(next_offset)
+
+    def move_to(self, offset: int) -> None:
+        """End the grant; the next one begins at ``offset``."""
+        self.moved_to = offset
+        self.end()
+
+    def take(self, limit: int, span: int) -> list[ReceivedMessage]:
+        """Return up to ``limit`` messages, none of them ``span`` or more above the committed offset."""
+        end = self.committed_offset + span
+        taken: list[ReceivedMessage] = []
+        ahead = self._ahead
+        while ahead and len(taken) < limit and ahead[0].queue_offset < end and not self._over:
+            taken.append(ahead.popleft())
+        if not taken:
+            return taken
+        found = [message for message in taken if self._wanted.matches(message)]
+        with self._lock:
+            self._ahead_bytes -= sum([message.size for message in taken])
+            for message in found:
+                offset = message.queue_offset
+                self._unfinished[offset] = self._unfinished.get(offset, 0) + 1
+            self.next_offset = ahead[0].queue_offset if ahead else self._pulled_to
+        if self._pulling is not None:
+            self._pulling.go_on()
+        return found
+
+    def begin(self, message: ReceivedMessage) -> bool:
+        """Count an attempt of the message at the head of an ordered queue. False when the grant is over or in doubt."""
+        if self._over or self.lease_is_over:
+            return False
+        if self._attempts is not None:
+            self._attempts.begin(message)
+        return True
+
+    def acknowledge(self, message: ReceivedMessage) -> bool:
+        """Mark a message finished. False when the grant is over."""
+        if self._over:
+            return False
+        with self._lock:
+            self._finish(message.queue_offset)
+        if self._attempts is not None:
+            self._attempts.rest()
+        return True
+
+    def finish(self, messages: list[ReceivedMessage]) -> list[int]:
+        """Return the queue offsets of messages that are finished."""
+        return [message.queue_offset for message in messages]
+
+    def acknowledge_offsets(self, offsets: list[int]) -> bool:
+        """Mark the messages at these queue offsets finished. False when the grant is over."""
+        if self._over:
+            return False
+        with self._lock:
+            for offset in offsets:
+                self._finish(offset)
+        if self._attempts is not None:
+            self._attempts.rest()
+        return True
+
+    def _finish(self, offset: int) -> None:
+        left = self._unfinished.pop(offset, 0) - 1
+        if left > 0:  # the other messages of a batch that was stored as one
+            self._unfinished = {offset: left, **self._unfinished}

@@ -1,0 +1,77 @@
+"""Keeper: one thread of a consumer that does what is due: renews locks, commits offsets, asks who is in a group."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeAlias
+
+from rmqclient.errors import QueueError
+
+Errand: TypeAlias = Callable[[], None]
+
+_log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Runs errands one after the other, each when it is due. Safe for threads.
+
+    An errand may wait for a broker for a second or so. One that raises is logged; the others go on.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._changed = threading.Condition()
+        self._due: list[tuple[float, int, Errand]] = []
+        self._count = itertools.count()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def after(self, delay_s: float, errand: Errand) -> None:
+        """Run an errand once, ``delay_s`` seconds from now or later. Nothing happens after :meth:`close`."""
+        with self._changed:
+            heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._count), errand))
+            self._changed.notify()
+
+    def every(self, interval_s: float, errand: Errand) -> None:
+        """Run an errand again and again, the first time after one interval."""
+
+        def again() -> None:
+            try:
+                errand()
+            finally:
+                self.after(interval_s, again)
+
+        self.after(interval_s, again)
+
+    def close(self) -> None:
+        """End the thread when its present errand is done, at most 10 seconds later. Closing twice does nothing."""
+        with self._changed:
+            self._ended = True
+            self._due.clear()
+            self._changed.notify()
+        if self._thread is not threading.current_thread():
+            self._thread.join(10)
+
+    def _run(self) -> None:
+        while (errand := self._next()) is not None:
+            try:
+                errand()
+            except (QueueError, OSError) as error:
+                _log.warning("%s: %s; it is tried again", type(error).__name__, error)
+            except Exception:  # noqa: BLE001 - the other errands go on
+                _log.exception("an errand of a consumer failed")
+
+    def _next(self) -> Errand | None:
+        """Wait for the next errand; None after the end."""
+        with self._changed:
+            while not self._ended:
+                left_s = self._due[0][0] - time.monotonic() if self._due else None
+                if left_s is not None and left_s <= 0:
+                    return heapq.heappop(self._due)[-1]
+                self._changed.wait(left_s)
+        return None

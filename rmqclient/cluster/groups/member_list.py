@@ -1,0 +1,95 @@
+"""Member list: who is in a group, as a broker of one of its topics says.
+
+Every broker knows the members by their heartbeats, so any of them may be asked. It sends a notice (request 40) to all
+members when one joins, leaves, or loses its connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import zlib
+from typing import NamedTuple
+
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.errors import QueueError
+from rmqclient.remoting.bodies.heartbeat import ConsumerIds
+from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.table import request
+
+_TIMEOUT_S = 3.0
+
+_log = logging.getLogger(__name__)
+
+
+class ClusterSeat(NamedTuple):
+    """A member, as the other members count it. The key follows from its client id."""
+
+    client_id: str
+    key: tuple[int, int]
+
+
+def seat_of(client_id: str) -> ClusterSeat:
+    """Return the seat of a client; its key is never ``(0, 0)``."""
+    return ClusterSeat(client_id, (zlib.crc32(client_id.encode()), len(client_id)))
+
+
+class MemberList:
+    """The members of one group, for the topics of one client. :meth:`ask` is for one thread."""
+
+    def __init__(self, client: ClusterClient, group: str) -> None:
+        self._client = client
+        self._group = group
+        self.topics: set[str] = set()
+        """The topics whose brokers may be asked."""
+        self.seats: tuple[ClusterSeat, ...] = ()
+        """The members as they were last known; empty before the first answer."""
+        self.vanished: dict[str, float] = {}
+        """Clients that were members and are not any more, and the monotonic time at which that was seen."""
+
+    def ask(self) -> bool:
+        """Ask a broker. Tells whether the members have changed; when no broker answers, they stay as they were.
+
+        A list without this client is not taken: the next heartbeat tells the broker of it.
+        """
+        ids = self._ids()
+        if ids is None:
+            return False
+        if self._client.client_id not in ids:
+            self._client.heartbeat()
+            return False
+        seats = tuple(seat_of(client_id) for client_id in sorted(ids, key=_as_java_sorts))
+        if seats == self.seats:
+            return False
+        for gone in {seat.client_id for seat in self.seats} - ids:
+            self.vanished[gone] = time.monotonic()
+        for client_id in ids & self.vanished.keys():
+            del self.vanished[client_id]
+        self.seats = seats
+        return True
+
+    def _ids(self) -> set[str] | None:
+        for address in self._addresses():
+            wanted = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=self._group)
+            try:
+                return set(ConsumerIds.decode(self._client.call(address, wanted, _TIMEOUT_S).body).ids)
+            except QueueError as error:
+                _log.debug("group %s: %s does not tell its members: %s", self._group, address, error)
+        return None
+
+    def _addresses(self) -> list[str]:
+        """Return the masters of the topics, in a random order."""
+        found = set()
+        for topic in list(self.topics):
+            try:
+                queues = self._client.routes.read_queues(topic)
+                found |= {self._client.routes.address(queue.broker_name) for queue in queues}
+            except QueueError:  # a topic that is not there yet, or a broker that is gone
+                continue
+        return random.sample(sorted(found), len(found))
+
+
+def _as_java_sorts(text: str) -> bytes:
+    """String.compareTo: by UTF-16 units."""
+    return text.encode("utf-16-be", "surrogatepass")

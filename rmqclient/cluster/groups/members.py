@@ -1,0 +1,264 @@
+"""Members: the memberships of one consumer in the groups of a cluster.
+
+The brokers know a member by its client id and by the connection of its heartbeats. So the memberships under one client
+id share a client; a broadcast handler has the client id of its member name. One keeper does what is due for all:
+
+======================================  =====================================================
+every 5 s                               the offsets that have moved are committed
+every 20 s                              locks are renewed
+every 20 s, and when a broker says so   the brokers are asked who is in each group
+======================================  =====================================================
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from rmqclient.cluster.address.state_directory import state_directory
+from rmqclient.cluster.address.url import ClusterURL
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.groups.bells import Bells, ClusterBell
+from rmqclient.cluster.groups.keeper import Keeper
+from rmqclient.cluster.groups.locks import RENEW_EVERY_S, QueueLocks
+from rmqclient.cluster.groups.member_list import MemberList
+from rmqclient.cluster.groups.membership import ClusterMembership
+from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets, oldest_offset
+from rmqclient.cluster.groups.progress.in_file import FileOffsets, offsets_path
+from rmqclient.cluster.groups.progress.journal import Journal
+from rmqclient.cluster.groups.progress.offsets import Offsets
+from rmqclient.cluster.groups.running_info import answer_brokers, queues_of
+from rmqclient.cluster.groups.subscriptions import Subscriptions, warn_of_mismatch
+from rmqclient.errors import QueueError
+from rmqclient.filters import MessageFilter
+from rmqclient.names import group_and_member
+from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import request_fields
+from rmqclient.store import MemberInfo, MessageQueue
+
+COMMIT_EVERY_S = 5.0
+"""[persistConsumerOffsetInterval]"""
+LOOK_EVERY_S = 20.0
+"""[rocketmq.client.rebalance.waitInterval]"""
+
+_log = logging.getLogger(__name__)
+
+
+class ClusterMembers:
+    """The memberships of one consumer. ``join`` is for one thread."""
+
+    def __init__(self, url: ClusterURL) -> None:
+        self.bell = ClusterBell()
+        """Rings when the members of a group have changed, or a queue was lost."""
+        self._url = url
+        self._bells = Bells()
+        self._numbers: list[tuple[str, MessageQueue]] = []
+        self._clients: dict[str, _Client] = {}
+        self._keeper: Keeper | None = None
+        self._closed = False
+
+    def all(self) -> list[MemberInfo]:
+        """Return an empty list: brokers are asked for the members of a group by its name."""
+        return []
+
+    def has(self, group: str, topic: str) -> bool:
+        """Return False: a group that has begun is found when it is to begin (:func:`begin_group`)."""
+        del group, topic
+        return False
+
+    def join(
+        self,
+        group: str,
+        topic: str,
+        client_id: str,
+        subscription: str,
+        wanted: MessageFilter | None = None,
+        *,
+        exclusive: bool = False,
+    ) -> ClusterMembership:
+        """Become a member; see :meth:`rmqclient.backend.group_protocols.Members.join`.
+
+        The brokers do not compare subscriptions: members that want other messages are told of in the log. Raises
+        FilterError when a broker refuses the SQL expression of ``wanted``, ClientIdInUse when another process of this
+        host is the same member of a broadcast group, NameServerUnreachable, OSError for the state directory.
+        """
+        del subscription
+        name, member = group_and_member(group)
+        if self._keeper is None:
+            self._keeper = self._kept()
+        client = self._clients.get(client_id)
+        if client is None:
+            client = self._clients[client_id] = _Client(
+                self._url, client_id, self._keeper, self._numbers, self.bell.ring
+            )
+        return client.join(name, topic, wanted or MessageFilter(), self._bells, exclusive=exclusive, member=member)
+
+    def close(self) -> None:
+        """Commit what is not committed and leave the cluster. Closing twice does nothing."""
+        if self._keeper is not None and not self._closed:
+            self._closed = True
+            self._keeper.close()
+            for client in self._clients.values():
+                client.close()
+
+    def _kept(self) -> Keeper:
+        keeper = Keeper("rmq-keeper")
+        keeper.every(RENEW_EVERY_S, self._each(ClusterMembership.renew_locks))
+        keeper.every(COMMIT_EVERY_S, self._each(ClusterMembership.commit))
+        keeper.every(LOOK_EVERY_S, self._look)
+        return keeper
+
+    def _each(self, errand: Callable[[ClusterMembership], None]) -> Callable[[], None]:
+        def run() -> None:
+            for client in list(self._clients.values()):
+                for membership in client.memberships:
+                    errand(membership)
+
+        return run
+
+    def _look(self) -> None:
+        for client in list(self._clients.values()):
+            client.look()
+
+
+class _Group:
+    """One group, as one client takes part in it."""
+
+    def __init__(self, client: ClusterClient, name: str, offsets: Offsets, *, broadcast: bool) -> None:
+        self.offsets = offsets
+        self.members = None if broadcast else MemberList(client, name)
+        self.locks = None if broadcast else QueueLocks(client, name)
+        self.memberships: list[ClusterMembership] = []
+
+
+class _Client:
+    """One client id: its connections, and the groups that it is in."""
+
+    def __init__(
+        self,
+        url: ClusterURL,
+        client_id: str,
+        keeper: Keeper,
+        numbers: list[tuple[str, MessageQueue]],
+        changed: Callable[[], None],
+    ) -> None:
+        self._client = ClusterClient(url, client_id)
+        self._url = url
+        self._keeper = keeper
+        self._numbers = numbers
+        self._changed = changed
+        self._numbering = threading.Lock()
+        self._subscriptions = Subscriptions(self._client)
+        self._journal = Journal(state_directory() / "running", client_id, numbers.__getitem__)
+        self._groups: dict[str, _Group] = {}
+        self._client.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._notified)
+        answer_brokers(self._client, self._subscriptions, self._memberships_of)
+
+    @property
+    def memberships(self) -> list[ClusterMembership]:
+        """All of them, of every group."""
+        return [each for group in list(self._groups.values()) for each in list(group.memberships)]
+
+    def join(
+        self, name: str, topic: str, wanted: MessageFilter, bells: Bells, *, exclusive: bool, member: str | None
+    ) -> ClusterMembership:
+        wire_name = self._url.wrap(name)
+        group = self._groups.get(wire_name)
+        if group is None:
+            offsets = self._offsets(wire_name, member)
+            group = self._groups[wire_name] = _Group(self._client, wire_name, offsets, broadcast=member is not None)
+        with suppress(QueueError):  # a topic that is not there yet is looked for at each step
+            self._client.routes.of(topic)
+        subscription = self._subscriptions.add(wire_name, topic, wanted, broadcast=member is not None)
+        if group.members is not None:
+            group.members.topics.add(topic)
+        membership = ClusterMembership(
+            self._client,
+            self._keeper,
+            wire_name,
+            subscription,
+            exclusive=exclusive,
+            members=group.members,
+            locks=group.locks,
+            offsets=group.offsets,
+            journal=self._journal,
+            bells=bells,
+            queue_number=self._number,
+            changed=self._changed,
+            left=self._leave,
+        )
+        group.memberships.append(membership)
+        return membership
+
+    def look(self) -> None:
+        """Ask who is in each group, and compare what it subscribes to."""
+        for name, group in list(self._groups.items()):
+            self._ask(name, group)
+            if group.members is not None:
+                warn_of_mismatch(self._client, name, self._subscriptions.all())
+
+    def close(self) -> None:
+        """Commit, and leave every group."""
+        for group in self._groups.values():
+            for membership in list(group.memberships):
+                membership.commit()
+            if isinstance(group.offsets, FileOffsets):
+                group.offsets.close()
+        for name in list(self._groups):
+            self._subscriptions.remove(name)
+        self._journal.close()
+        self._client.close()
+
+    def _offsets(self, name: str, member: str | None) -> Offsets:
+        if member is None:
+            return BrokerOffsets(self._client, name)
+        path = offsets_path(self._url.name_servers, member, name)
+        return FileOffsets(path, lambda queue: oldest_offset(self._client, queue))
+
+    def _leave(self, membership: ClusterMembership) -> None:
+        group = self._groups[membership.group]
+        group.memberships.remove(membership)
+        if not group.memberships:
+            self._subscriptions.remove(membership.group)
+
+    def _notified(self, notice: Frame, address: str) -> None:
+        """A broker says that the members of a group have changed."""
+        del address
+        name = request_fields(notice)["consumerGroup"]
+        group = self._groups.get(name)
+        if group is not None:
+            self._keeper.after(0.0, lambda: self._ask(name, group))
+
+    def _ask(self, name: str, group: _Group) -> None:
+        if group.members is None or not group.memberships:
+            return
+        has_changed = group.members.ask()
+        if any(each.is_sticky for each in group.memberships):
+            self._ask_for_owners(name, group, [seat.client_id for seat in group.members.seats])
+        if has_changed:
+            _log.info("group %s has %d members", name, len(group.members.seats))
+            self._changed()
+
+    def _ask_for_owners(self, name: str, group: _Group, clients: list[str]) -> None:
+        others = [client_id for client_id in clients if client_id != self._client.client_id]
+        for membership in group.memberships:
+            seen: dict[MessageQueue, str] = {}
+            for client_id in others:
+                queues = queues_of(self._client, name, membership.topic, client_id)
+                seen |= dict.fromkeys(queues, client_id)
+            membership.owners_seen = seen
+
+    def _memberships_of(self, group: str) -> list[ClusterMembership]:
+        known = self._groups.get(group)
+        return [] if known is None else list(known.memberships)
+
+    def _number(self, group: str, queue: MessageQueue) -> int:
+        with self._numbering:
+            key = (group, queue)
+            if key in self._numbers:
+                return self._numbers.index(key)
+            self._numbers.append(key)
+            return len(self._numbers) - 1

@@ -1,0 +1,278 @@
+"""Membership: one member of a group, for one topic of a cluster.
+
+Who is a member is what the brokers say. The members compute who gets which queue, each for itself, and Java's members
+of the group compute the same. A queue is taken in this order: its lock, the committed offset, the first pull. It is
+given back in the opposite one: no message runs, the offset is committed, the lock is freed.
+
+A member that was killed leaves its locks. They are freed in its name by the others:
+
+=========================================================  ============================================
+when                                                        which queues
+=========================================================  ============================================
+its process ran on this host, and is dead                   all
+it is no member any more, as the brokers say                those without an order
+it has been no member for 30 s                              all: it does not rely on its locks any more
+10 s have passed, and nobody has freed the lock              without an order: the queue is taken without it
+=========================================================  ============================================
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from rmqclient.backend.group_protocols import Death, Grant, Seat
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.groups.bells import Bells
+from rmqclient.cluster.groups.grant import ClusterGrant
+from rmqclient.cluster.groups.keeper import Keeper
+from rmqclient.cluster.groups.locks import VALID_S, QueueLocks
+from rmqclient.cluster.groups.member_list import ClusterSeat, MemberList, seat_of
+from rmqclient.cluster.groups.progress.journal import Journal, JournalSlot
+from rmqclient.cluster.groups.progress.offsets import Offsets
+from rmqclient.cluster.groups.pulling import Pulling
+from rmqclient.errors import QueueError
+from rmqclient.filters import MessageFilter
+from rmqclient.remoting.bodies.heartbeat import Subscription
+from rmqclient.store import MessageQueue, boottime
+
+_COURTESY_S = 10.0
+_PAUSES_S = (0.05, 0.1, 0.2, 0.5)
+"""Between two tries to take a queue; the last one repeats."""
+_UNREACHABLE_PAUSE_S = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class ClusterMembership:
+    """One member of a group, for one topic. Except for :attr:`bell`, for one thread.
+
+    ``locks`` is None for a broadcast group, whose members have every queue. ``queue_number`` returns the number by
+    which a running slot knows a queue. ``changed`` is called when a queue was lost.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        keeper: Keeper,
+        group: str,
+        subscription: Subscription,
+        *,
+        exclusive: bool,
+        members: MemberList | None,
+        locks: QueueLocks | None,
+        offsets: Offsets,
+        journal: Journal,
+        bells: Bells,
+        queue_number: Callable[[str, MessageQueue], int],
+        changed: Callable[[], None],
+        left: Callable[[ClusterMembership], None],
+    ) -> None:
+        self.group = group
+        self.topic = subscription.topic
+        self.client_id = client.client_id
+        self.bell = bells.make()
+        self.grants: dict[MessageQueue, ClusterGrant] = {}
+        """The queues that this member has. Other threads read copies of it."""
+        self._client = client
+        self._keeper = keeper
+        self._subscription = subscription
+        self.is_exclusive = exclusive
+        self._members = members
+        self._locks = locks
+        self._offsets = offsets
+        self._journal = journal
+        self._bells = bells
+        self._queue_number = queue_number
+        self._changed = changed
+        self._left = left
+        self._without_lock: set[MessageQueue] = set()
+        self._tries: dict[MessageQueue, tuple[float, float, int]] = {}  # first, next, how many
+        self._unreachable: dict[str, float] = {}  # by broker name, until when it is not asked
+        self._freed: set[tuple[MessageQueue, str]] = set()
+        self.is_sticky = False
+        """Whether the allocation asks who has which queue."""
+        self.owners_seen: dict[MessageQueue, str] = {}
+        """Client ids of the other members that have queues, as far as they have told."""
+
+    def beat(self) -> None:
+        """Do nothing: the client sends heartbeats by itself."""
+
+    def watch(self) -> bool:
+        """Return False: a broker notices at once when the connection of a member is gone."""
+        return False
+
+    def counted(self, lease_ms: int) -> tuple[ClusterSeat, ...]:
+        """Return the members, sorted by client id as Java sorts; of a broadcast group only this one."""
+        del lease_ms
+        if self._members is None:
+            return (seat_of(self.client_id),)
+        if not self._members.seats:
+            self._members.ask()
+        return self._members.seats
+
+    def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:
+        """Return the key of the member that has each queue, as far as it is known."""
+        self.is_sticky = True
+        own, none = seat_of(self.client_id).key, (0, 0)
+        seen = self.owners_seen
+        return tuple(
+            own if queue in self.grants else seat_of(seen[queue]).key if queue in seen else none for queue in queues
+        )
+
+    def grant(self, queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> ClusterGrant | None:
+        """Lock a queue, read its offset and begin to pull; None while another member has the queue.
+
+        None, too, while the broker does not answer, which is logged.
+        """
+        del lease_ms
+        first, again_at, tries = self._tries.get(queue, (time.monotonic(), 0.0, 0))
+        if time.monotonic() < max(again_at, self._unreachable.get(queue.broker_name, 0.0)):
+            return None
+        try:
+            granted = self._granted(queue, wanted, waited_s=time.monotonic() - first)
+        except QueueError as error:
+            _log.warning("group %s: %s cannot be taken yet: %s", self.group, queue, error)
+            self._unreachable[queue.broker_name] = time.monotonic() + _UNREACHABLE_PAUSE_S
+            return None
+        if granted is None:
+            pause_s = _PAUSES_S[min(tries, len(_PAUSES_S) - 1)]
+            self._tries[queue] = first, time.monotonic() + pause_s, tries + 1
+            return None
+        self._tries.pop(queue, None)
+        return granted
+
+    def _granted(self, queue: MessageQueue, wanted: MessageFilter, waited_s: float) -> ClusterGrant | None:
+        if self._locks is not None and not self._lock(self._locks, queue):
+            if self.is_exclusive or waited_s < _COURTESY_S:
+                return None
+            _log.warning("group %s: nobody frees the lock of %s, which is taken without it", self.group, queue)
+            self._without_lock.add(queue)
+        last = self.grants.get(queue)
+        if last is not None:
+            if last.moved_to is not None:
+                self._offsets.commit(queue, last.moved_to)
+            last.drop()
+        number = self._queue_number(self.group, queue)
+        attempts = self._attempts(queue) if self.is_exclusive else None
+        granted = ClusterGrant(
+            queue,
+            number,
+            wanted,
+            self._offsets,
+            self._bells.of_lane,
+            attempts,
+            self._give_up,
+            renewable=self._locks is not None,
+        )
+        granted.arm(self.bell.lane)
+        self.grants[queue] = granted
+        granted.pull_by(
+            Pulling(self._client, self._keeper, self.group, queue, self._subscription, granted.next_offset, granted)
+        )
+        return granted
+
+    def _attempts(self, queue: MessageQueue) -> JournalSlot:
+        slot = self._journal.slot()
+        slot.serve_queue(self.group, queue)
+        return slot
+
+    def _lock(self, locks: QueueLocks, queue: MessageQueue) -> bool:
+        if locks.lock(queue):
+            self._freed = {pair for pair in self._freed if pair[0] != queue}
+            return True
+        gone = {(queue, client_id) for client_id in self._gone()} - self._freed
+        for _, client_id in gone:
+            locks.unlock(queue, client_id)
+        self._freed |= gone
+        return bool(gone) and locks.lock(queue)
+
+    def _gone(self) -> set[str]:
+        """Return the client ids whose locks do not count any more."""
+        dead = self._journal.dead_clients()
+        if self._members is not None:
+            now, patience_s = time.monotonic(), VALID_S if self.is_exclusive else 0.0
+            dead |= {client for client, since in dict(self._members.vanished).items() if now - since >= patience_s}
+        return dead - {self.client_id}
+
+    def _give_up(self, grant: ClusterGrant) -> None:
+        """Free the lock of a queue that was released, and forget the deaths whose messages are finished."""
+        queue = grant.queue
+        if self.grants.get(queue) is grant:
+            del self.grants[queue]
+        self._journal.forget(self.group, queue, grant.committed_offset)
+        if self._locks is not None and queue not in self._without_lock and not grant.lease_is_over:
+            try:
+                self._locks.unlock(queue)
+            except QueueError as error:
+                _log.warning("group %s: the lock of %s ends in 60 s: %s", self.group, queue, error)
+        self._without_lock.discard(queue)
+
+    def renew_locks(self) -> None:
+        """Ask the brokers to renew the locks of all queues; does not wait. For the keeper."""
+        held = [queue for queue, grant in list(self.grants.items()) if grant.valid]
+        if self._locks is not None and held:
+            asked_at = boottime()
+            self._locks.renew(held, lambda asked, locked: self._renewed(asked, locked, asked_at))
+
+    def _renewed(self, asked: list[MessageQueue], locked: set[MessageQueue], asked_at: int) -> None:
+        for queue in asked:
+            grant = self.grants.get(queue)
+            if grant is None or not grant.valid:
+                continue
+            if queue not in locked and queue not in self._without_lock:
+                self._lose(grant)
+            elif grant.lease_is_over:  # somebody may have had the queue meanwhile
+                self._keeper.after(0.0, lambda grant=grant: self._confirm(grant, asked_at))  # type: ignore[misc]
+            else:
+                grant.renewed(asked_at)
+            if queue in locked:
+                self._without_lock.discard(queue)
+
+    def _confirm(self, grant: ClusterGrant, asked_at: int) -> None:
+        """Keep a queue whose lock was not renewed in time, unless another member has finished messages meanwhile."""
+        if self._offsets.read(grant.queue) <= grant.last_committed:
+            grant.renewed(asked_at)
+        else:
+            self._lose(grant)
+
+    def _lose(self, grant: ClusterGrant) -> None:
+        _log.warning("group %s lost the lock of %s to another member", self.group, grant.queue)
+        grant.end()
+        self._changed()
+
+    def commit(self) -> None:
+        """Commit the offsets of all queues that have moved. For the keeper. A broker that fails is left out."""
+        failed: set[str] = set()
+        for queue, grant in list(self.grants.items()):
+            if queue.broker_name not in failed:
+                try:
+                    grant.commit()
+                except (QueueError, OSError) as error:
+                    failed.add(queue.broker_name)
+                    _log.warning("group %s: an offset of %s is not committed yet: %s", self.group, queue, error)
+        self._offsets.flush()
+
+    def move(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on elsewhere in queues that this member has, as the broker asks."""
+        for queue, offset in offsets.items():
+            grant = self.grants.get(queue)
+            if grant is not None and grant.valid:
+                grant.move_to(offset)
+        self._changed()
+
+    def interrupted(self, grant: Grant) -> Mapping[int, Sequence[Death]]:
+        """Return, by queue offset, the messages that processes of this host died with before this grant."""
+        return self._journal.deaths(self.group, grant.queue, grant.committed_offset)
+
+    def tell(self, seats: Iterable[Seat]) -> None:
+        """Do nothing: members that wait for a queue ask its broker."""
+
+    def claim(self, count: int) -> list[JournalSlot]:
+        """Take a slot for each of ``count`` handler threads. Raises TableFull."""
+        return [self._journal.slot() for _ in range(count)]
+
+    def leave(self) -> None:
+        """End the membership. Queues must be released before."""
+        self._left(self)

@@ -1,0 +1,63 @@
+"""Offsets at the brokers: each broker keeps those of its own queues. [RemoteBrokerOffsetStore]"""
+
+from __future__ import annotations
+
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.table import request, response_fields
+from rmqclient.store import MessageQueue
+
+_TIMEOUT_S = 3.0
+
+
+class BrokerOffsets:
+    """The offsets of one group at the brokers."""
+
+    def __init__(self, client: ClusterClient, group: str) -> None:
+        self._client = client
+        self._group = group
+
+    def read(self, queue: MessageQueue) -> int:
+        """Return the committed offset; the oldest message of the queue for a group that has none. Raises as a call."""
+        committed = committed_offset(self._client, self._group, queue)
+        return oldest_offset(self._client, queue) if committed is None else committed
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Set the committed offset, forwards or back, and wait for the broker's answer. Raises as a call."""
+        wanted = request(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            consumerGroup=self._group,
+            topic=self._client.url.wrap(queue.topic),
+            queueId=queue.queue_id,
+            commitOffset=offset,
+        )
+        self._client.call(self._client.routes.address(queue.broker_name), wanted, _TIMEOUT_S)
+
+    def flush(self) -> None:
+        """Do nothing: the broker writes its offsets to its disk every 5 s."""
+
+
+def committed_offset(client: ClusterClient, group: str, queue: MessageQueue) -> int | None:
+    """Return where a group goes on, as the broker says; None when it has no offset.
+
+    A 4.9 broker answers 0 for a group without an offset, too, while the first message of the queue is in memory
+    (ConsumerManageProcessor.queryConsumerOffset).
+    """
+    wanted = request(
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        consumerGroup=group,
+        topic=client.url.wrap(queue.topic),
+        queueId=queue.queue_id,
+    )
+    address = client.routes.address(queue.broker_name)
+    answer = client.call(address, wanted, _TIMEOUT_S, also=(ResponseCode.QUERY_NOT_FOUND,))
+    if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    return int(response_fields(RequestCode.QUERY_CONSUMER_OFFSET, answer)["offset"])
+
+
+def oldest_offset(client: ClusterClient, queue: MessageQueue) -> int:
+    """Return the queue offset of the oldest message."""
+    wanted = request(RequestCode.GET_MIN_OFFSET, topic=client.url.wrap(queue.topic), queueId=queue.queue_id)
+    answer = client.call(client.routes.address(queue.broker_name), wanted, _TIMEOUT_S)
+    return int(response_fields(RequestCode.GET_MIN_OFFSET, answer)["offset"])

@@ -1,0 +1,255 @@
+"""Journal: what the handler threads of one client run, in a file of this host, in case that kills the process.
+
+A cluster does not count attempts that kill their process: the message just comes again. So each client writes what it
+is about to run into a small file, mapped into memory: what is written survives the process, and costs no system call.
+A member that is granted a queue reads the files of dead processes of this host. A process that dies on another host is
+not counted, and neither is one whose host stops.
+
+=======  =======  ====================================================================================
+offset   type     field; the file has a head and up to 4,096 slots of 512 bytes, and holes for unused ones
+=======  =======  ====================================================================================
+0        u32      process id
+4        u16      length, and the client id in UTF-8
+512 n    i64      lowest queue offset that slot n runs
+512 n+8  i64      highest one; messages of one batch are neighbours
+512 n+16 u32      how often the message was begun from this queue; 0 when nothing runs
+512 n+20 u16      length, and group, topic, broker name and queue id in UTF-8, with a blank between each
+=======  =======  ====================================================================================
+
+The process holds a lock of the file (``flock``) while it lives. A file whose lock is free belongs to a dead process.
+The first reader renames it from ``.journal`` to ``.dead``. It is removed when all its messages are finished and no
+broker can hold a lock of the dead client any more, or after a week.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import secrets
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqclient.message import ReceivedMessage
+from rmqclient.store import MessageQueue
+from rmqclient.store.errors import TableFull
+
+SLOTS = 4_096
+_SLOT_BYTES = 512
+_RUNS = struct.Struct("<qqI")
+_TEXT = struct.Struct("<H")
+_HEAD = struct.Struct("<IH")
+
+_LOCKS_END_S = 120.0
+"""A broker forgets the lock of a queue 60 s after its last renewal."""
+_KEPT_S = 7 * 86_400.0
+_LOOK_AGAIN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class DiedWith:
+    """A process died while it ran a message; satisfies :class:`rmqclient.backend.group_protocols.Death`."""
+
+    begun: int
+    client_id: str
+    pid: int
+
+
+class JournalSlot:
+    """What one thread runs, or what one ordered queue is at; satisfies RunningSlot."""
+
+    def __init__(self, journal: Journal, number: int) -> None:
+        self._journal = journal
+        self._number = number
+        self._at = number * _SLOT_BYTES
+        self._map = journal.map
+        self._served = ""
+        self.rest()
+
+    def serve(self, group_queue: int) -> None:
+        """Say of which queue the next messages are."""
+        self.serve_queue(*self._journal.queue_of(group_queue))
+
+    def serve_queue(self, group: str, queue: MessageQueue) -> None:
+        """Say of which group and queue the next messages are."""
+        text = _text_of(group, queue)
+        if text != self._served:
+            self._served = text
+            data = text.encode()
+            _TEXT.pack_into(self._map, self._at + _RUNS.size, len(data))
+            start = self._at + _RUNS.size + _TEXT.size
+            self._map[start : start + len(data)] = data
+
+    def begin(self, message: ReceivedMessage) -> None:
+        """Say that the handler of this message is about to run."""
+        offset = message.queue_offset
+        begun = message.delivery_attempt - message.reconsume_times
+        _RUNS.pack_into(self._map, self._at, offset, offset, begun)
+
+    def begin_batch(self, messages: list[ReceivedMessage]) -> None:
+        """Say that the handler of these messages is about to run."""
+        first, last = messages[0], messages[-1]
+        begun = first.delivery_attempt - first.reconsume_times
+        _RUNS.pack_into(self._map, self._at, first.queue_offset, last.queue_offset, begun)
+
+    def rest(self) -> None:
+        """Say that no handler runs."""
+        _RUNS.pack_into(self._map, self._at, 0, 0, 0)
+
+    def release(self) -> None:
+        """Give the slot back."""
+        self.rest()
+        self._journal.give_back(self._number)
+
+
+class Journal:
+    """The journal of one client, and the journals of dead ones in the same directory. Safe for threads.
+
+    ``queue_of(number)`` returns the group and the queue that a grant knows by a number. Raises OSError when the
+    directory or the file cannot be made.
+    """
+
+    def __init__(self, directory: Path, client_id: str, queue_of: Callable[[int], tuple[str, MessageQueue]]) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.queue_of = queue_of
+        self._lock = threading.Lock()
+        self._free: list[int] = []
+        self._used = 0
+        self._dead: list[DeadJournal] = []
+        self._looked_at = -_LOOK_AGAIN_S
+        name = f"{os.getpid()}-{secrets.token_hex(6)}"
+        new = directory / f"{name}.new"
+        self._file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # before others can see it by its name
+        os.ftruncate(self._file, (1 + SLOTS) * _SLOT_BYTES)
+        self.map = mmap.mmap(self._file, (1 + SLOTS) * _SLOT_BYTES)
+        data = client_id.encode()
+        _HEAD.pack_into(self.map, 0, os.getpid(), len(data))
+        self.map[_HEAD.size : _HEAD.size + len(data)] = data
+        self._path = new.rename(directory / f"{name}.journal")
+
+    def slot(self) -> JournalSlot:
+        """Return a slot for one thread or one queue. Raises TableFull."""
+        with self._lock:
+            if not self._free and self._used == SLOTS:
+                raise TableFull(f"all {SLOTS} slots of {self._path} are in use: run more processes with less threads")
+            if self._free:
+                number = self._free.pop()
+            else:
+                self._used += 1
+                number = self._used
+        return JournalSlot(self, number)
+
+    def give_back(self, number: int) -> None:
+        """Take a slot back."""
+        with self._lock:
+            self._free.append(number)
+
+    def dead_clients(self) -> set[str]:
+        """Return the client ids whose processes ran on this host and are dead."""
+        return {dead.client_id for dead in self._dead_ones()}
+
+    def deaths(self, group: str, queue: MessageQueue, committed_offset: int) -> dict[int, list[DiedWith]]:
+        """Return, by queue offset, the deaths with messages that are not finished; the last one last."""
+        found: dict[int, list[DiedWith]] = {}
+        for dead in self._dead_ones():
+            for first, last, begun in dead.running(group, queue):
+                for offset in range(max(first, committed_offset), last + 1):
+                    found.setdefault(offset, []).append(DiedWith(begun, dead.client_id, dead.pid))
+        for deaths in found.values():
+            deaths.sort(key=lambda death: death.begun)
+        return found
+
+    def forget(self, group: str, queue: MessageQueue, committed_offset: int) -> None:
+        """Forget the deaths with messages below an offset, which are finished."""
+        for dead in self._dead_ones():
+            dead.forget(group, queue, committed_offset)
+
+    def close(self) -> None:
+        """Remove the file, unless a message still runs that the process has to leave behind."""
+        with self._lock, contextlib.suppress(OSError):
+            runs = (_RUNS.unpack_from(self.map, number * _SLOT_BYTES)[2] for number in range(1, self._used + 1))
+            if not any(runs):
+                self._path.unlink(missing_ok=True)
+            os.close(self._file)
+
+    def _dead_ones(self) -> list[DeadJournal]:
+        with self._lock:
+            if time.monotonic() - self._looked_at >= _LOOK_AGAIN_S:
+                self._dead = list(dead_journals(self._path.parent))
+                self._looked_at = time.monotonic()
+            return self._dead
+
+
+class DeadJournal:
+    """The journal of a dead process. Raises OSError when it cannot be read, ValueError when it is damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        data = path.read_bytes()
+        if len(data) < _SLOT_BYTES:
+            raise ValueError(f"{path} has {len(data)} bytes")
+        self.pid, size = _HEAD.unpack_from(data)
+        self.client_id = data[_HEAD.size : _HEAD.size + size].decode("utf-8", "replace")
+        self._slots: dict[int, tuple[str, int, int, int]] = {}
+        for at in range(_SLOT_BYTES, len(data) - _SLOT_BYTES + 1, _SLOT_BYTES):
+            first, last, begun = _RUNS.unpack_from(data, at)
+            if begun:
+                (size,) = _TEXT.unpack_from(data, at + _RUNS.size)
+                start = at + _RUNS.size + _TEXT.size
+                self._slots[at] = data[start : start + size].decode("utf-8", "replace"), first, last, begun
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody needs the file any more."""
+        age_s = time.time() - self._path.stat().st_ctime
+        return age_s > _KEPT_S or (not self._slots and age_s > _LOCKS_END_S)
+
+    def running(self, group: str, queue: MessageQueue) -> list[tuple[int, int, int]]:
+        """Return what ran of a queue: first and last offset, and how often the message had been begun."""
+        wanted = _text_of(group, queue)
+        return [(first, last, begun) for text, first, last, begun in self._slots.values() if text == wanted]
+
+    def forget(self, group: str, queue: MessageQueue, committed_offset: int) -> None:
+        """Clear the slots of a queue whose messages are all below an offset."""
+        wanted = _text_of(group, queue)
+        over = [at for at, (text, _, last, _) in self._slots.items() if text == wanted and last < committed_offset]
+        if over:
+            with contextlib.suppress(OSError), self._path.open("rb+") as file:
+                for at in over:
+                    del self._slots[at]
+                    file.seek(at)
+                    file.write(bytes(_RUNS.size))
+
+
+def dead_journals(directory: Path) -> Iterator[DeadJournal]:
+    """Yield the journals of dead processes in a directory; removes those that are over."""
+    for path in sorted(directory.iterdir()):
+        with contextlib.suppress(OSError, ValueError):
+            if path.suffix == ".journal" and _is_free(path):
+                path = path.rename(path.with_suffix(".dead"))  # noqa: PLW2901 - the same file under its other name
+            if path.suffix == ".dead":
+                dead = DeadJournal(path)
+                if dead.is_over:
+                    path.unlink(missing_ok=True)
+                else:
+                    yield dead
+
+
+def _is_free(path: Path) -> bool:
+    """Tell whether no living process holds the lock of a file."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _text_of(group: str, queue: MessageQueue) -> str:
+    return f"{group} {queue.topic} {queue.broker_name} {queue.queue_id}"

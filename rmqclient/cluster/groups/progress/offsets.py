@@ -1,0 +1,20 @@
+"""Offsets: where a group goes on in a queue, wherever that is kept."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rmqclient.store import MessageQueue
+
+
+class Offsets(Protocol):
+    """Keeps the offsets of one group, or of one member of a broadcast group. Safe for threads."""
+
+    def read(self, queue: MessageQueue) -> int:
+        """Return the offset of the next message, for a new group of the oldest one. Raises QueueError."""
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Set the offset of the next message; when this returns, others read it. Raises QueueError, OSError."""
+
+    def flush(self) -> None:
+        """Make sure that what was committed survives the process. Raises OSError."""

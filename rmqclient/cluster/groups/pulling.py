@@ -1,0 +1,213 @@
+"""Pulling: long polls for the messages of one queue, so that they are here before a thread asks for them.
+
+A request waits at the broker for up to 15 s until a message comes; its answer brings up to 32 messages, and the next
+request follows at once if there is room. No thread waits: answers are handled on the I/O thread.
+
+=================================  ===========================================================================
+answer                             then
+=================================  ===========================================================================
+0 FOUND                            the messages are handed over
+19, 20 nothing new, nothing that   on from ``nextBeginOffset``
+fits the filter
+21 PULL_OFFSET_MOVED               the queue ends below, begins above, or was reset: ``moved`` is told where
+25 SUBSCRIPTION_NOT_LATEST, ...    a heartbeat, and again a little later
+any other, and no answer           again after 0.1 s, then after longer pauses, up to 3 s
+=================================  ===========================================================================
+
+The tags go with each request, so a broker that has not got the heartbeat yet filters right. An SQL expression does
+not: a broker would have to parse it each time, and filters nothing if it cannot. [PullMessageService, PullAPIWrapper]
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Final, Protocol
+
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.groups.keeper import Keeper
+from rmqclient.cluster.groups.subscriptions import TAG
+from rmqclient.errors import QueueError
+from rmqclient.message import ReceivedMessage
+from rmqclient.remoting.bodies.heartbeat import Subscription
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import error_of
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import request, response_fields
+from rmqclient.store import MessageQueue
+from rmqclient.store.wire import decode_records
+
+BATCH: Final = 32
+"""Most messages of one answer. [pullBatchSize]"""
+
+_SUSPEND_MS: Final = 15_000
+_TIMEOUT_S: Final = 30.0
+_MAY_WAIT: Final = 2
+_HAS_SUBSCRIPTION: Final = 4
+_SHORTEST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 3.0
+_NEEDS_HEARTBEAT: Final = frozenset(
+    (
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    )
+)
+
+_log = logging.getLogger(__name__)
+
+
+class TakesPulled(Protocol):
+    """What gets the messages of a queue. Called on the I/O thread."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more messages may be pulled."""
+
+    def pulled(self, messages: list[ReceivedMessage], next_offset: int, max_offset: int) -> None:
+        """Take messages. There are none between them and ``next_offset`` that pass the filter of the broker."""
+
+    def moved(self, next_offset: int) -> None:
+        """Learn that the offset asked for is not there, or that the group was reset: it goes on at ``next_offset``."""
+
+
+class Pulling:
+    """The long polls of one queue. Safe for threads."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        keeper: Keeper,
+        group: str,
+        queue: MessageQueue,
+        subscription: Subscription,
+        offset: int,
+        taker: TakesPulled,
+    ) -> None:
+        self.offset = offset
+        """Queue offset that the next request asks for."""
+        self.answered_at = time.monotonic()
+        """When the broker answered last."""
+        self._client = client
+        self._keeper = keeper
+        self._group = group
+        self._queue = queue
+        self._subscription = subscription
+        self._taker = taker
+        self._address = client.routes.read_address(queue.broker_name)
+        self._lock = threading.Lock()
+        self._is_asking = False
+        self._stopped = False
+        self._asked_at = 0.0
+        self._pause_s = 0.0
+        self._complaint = ""
+
+    def go_on(self) -> None:
+        """Ask for messages, unless a request waits or there is no room."""
+        with self._lock:
+            if self._is_asking or self._stopped or not self._taker.has_room:
+                return
+            self._is_asking = True
+        self._ask()
+
+    def stop(self) -> None:
+        """Hand nothing over any more. An answer that comes later is dropped."""
+        self._stopped = True
+
+    def _ask(self) -> None:
+        self._asked_at = time.monotonic()
+        self._client.submit(self._address, self._request(), self._answered, _TIMEOUT_S)
+
+    def _ask_again(self) -> None:
+        """Ask after a pause, wherever the queue's master is now. Not on the I/O thread."""
+        try:
+            self._address = self._client.routes.read_address(self._queue.broker_name)
+        except QueueError as error:
+            self._later(error)
+        else:
+            self._ask()
+
+    def _request(self) -> Frame:
+        has_tags = self._subscription.expression_type == TAG
+        return request(
+            RequestCode.PULL_MESSAGE,
+            consumerGroup=self._group,
+            topic=self._client.url.wrap(self._queue.topic),
+            queueId=self._queue.queue_id,
+            queueOffset=self.offset,
+            maxMsgNums=BATCH,
+            sysFlag=_MAY_WAIT | (_HAS_SUBSCRIPTION if has_tags else 0),
+            commitOffset=0,
+            suspendTimeoutMillis=_SUSPEND_MS,
+            subscription=self._subscription.expression if has_tags else None,
+            subVersion=self._subscription.version,
+            expressionType=self._subscription.expression_type,
+        )
+
+    def _answered(self, answer: Frame | QueueError) -> None:
+        if self._stopped:
+            return
+        try:
+            if isinstance(answer, QueueError):
+                self._later(answer)
+            elif answer.code in (
+                ResponseCode.SUCCESS,
+                ResponseCode.PULL_NOT_FOUND,
+                ResponseCode.PULL_RETRY_IMMEDIATELY,
+            ):
+                self._take(answer)
+            elif answer.code == ResponseCode.PULL_OFFSET_MOVED:
+                self._move(answer)
+            else:
+                self._later(error_of(answer, self._address))
+        except QueueError as error:
+            self._later(error)
+
+    def _take(self, answer: Frame) -> None:
+        fields = response_fields(RequestCode.PULL_MESSAGE, answer)
+        messages: list[ReceivedMessage] = []
+        if answer.code == ResponseCode.SUCCESS:
+            messages = decode_records(answer.body, self._queue, delivered=True)
+        before, self.offset = self.offset, fields["nextBeginOffset"]
+        self._answered_well()
+        self._follow(fields["suggestWhichBrokerId"])
+        self._taker.pulled(messages, self.offset, fields["maxOffset"])
+        if self.offset == before and time.monotonic() - self._asked_at < _SHORTEST_PAUSE_S:
+            self._keeper.after(_SHORTEST_PAUSE_S, self._end_of_pause)  # this broker does not let requests wait
+        else:
+            self._end_of_pause()
+
+    def _move(self, answer: Frame) -> None:
+        fields = response_fields(RequestCode.PULL_MESSAGE, answer)
+        self.offset = fields["nextBeginOffset"]
+        self._answered_well()
+        self._taker.moved(self.offset)
+        self._keeper.after(_SHORTEST_PAUSE_S, self._end_of_pause)
+
+    def _answered_well(self) -> None:
+        self.answered_at = time.monotonic()
+        self._pause_s, self._complaint = 0.0, ""
+
+    def _follow(self, broker_id: int) -> None:
+        """Ask the broker next that the last one names: a slave while the master is busy reading its disk."""
+        self._address = self._client.routes.read_address(self._queue.broker_name, broker_id)
+
+    def _end_of_pause(self) -> None:
+        with self._lock:
+            self._is_asking = False
+        self.go_on()
+
+    def _later(self, error: QueueError) -> None:
+        """Ask again after a pause. The first of several equal errors is logged."""
+        if self._stopped:
+            return
+        self._pause_s = min(max(2 * self._pause_s, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
+        if type(error).__name__ != self._complaint:
+            self._complaint = type(error).__name__
+            _log.warning("group %s: pulling from %s: %s; it is tried again", self._group, self._queue, error)
+        if getattr(error, "code", None) in _NEEDS_HEARTBEAT:
+            self._keeper.after(0.0, self._client.heartbeat)
+        self._keeper.after(self._pause_s, self._ask_again)

@@ -1,0 +1,125 @@
+"""Running info: what this client answers when a broker asks what it does.
+
+====  ================================  ===================================================================
+code  request                           answer
+====  ================================  ===================================================================
+220   RESET_CONSUMER_CLIENT_OFFSET      none: the members go on at the offsets that the body names
+221   GET_CONSUMER_STATUS_FROM_CLIENT   the committed offset of each queue
+307   GET_CONSUMER_RUNNING_INFO         queues, their counts and states, subscriptions, settings
+====  ================================  ===================================================================
+
+An administrator asks a broker (``mqadmin consumerStatus``, ``resetOffsetByTime``), and the broker passes it on. Members
+of this library ask each other by request 307 which queues they have, for the allocation ``sticky``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.groups.membership import ClusterMembership
+from rmqclient.cluster.groups.progress.table import OffsetTable
+from rmqclient.cluster.groups.subscriptions import Subscriptions
+from rmqclient.errors import QueueError
+from rmqclient.remoting.bodies import fastjson
+from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import request, request_fields, response
+from rmqclient.store import MessageQueue
+
+_STARTED_MS = time.time_ns() // 1_000_000
+_TIMEOUT_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+def answer_brokers(
+    client: ClusterClient, subscriptions: Subscriptions, memberships_of: Callable[[str], Iterable[ClusterMembership]]
+) -> None:
+    """Answer the requests of brokers; ``memberships_of(group)`` returns the memberships of this client in a group."""
+
+    def reset(asked: Frame, _address: str) -> None:
+        fields = request_fields(asked)
+        table = OffsetTable.decode(asked.body).offsets
+        _log.warning("group %s is moved in %s, as the broker asks: %s", fields["group"], fields["topic"], table)
+        for membership in memberships_of(fields["group"]):
+            membership.move(table)
+
+    def status(asked: Frame, _address: str) -> Frame:
+        fields = request_fields(asked)
+        offsets = {
+            queue: grant.committed_offset
+            for membership in memberships_of(fields["group"])
+            for queue, grant in list(membership.grants.items())
+            if queue.topic == fields["topic"]
+        }
+        return response(asked, body=fastjson.write({"messageQueueTable": offsets}))
+
+    def running(asked: Frame, _address: str) -> Frame:
+        group = request_fields(asked)["consumerGroup"]
+        info = running_info(client, subscriptions, memberships_of(group))
+        return response(asked, body=fastjson.write(info))
+
+    client.on(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, reset)
+    client.on(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, status)
+    client.on(RequestCode.GET_CONSUMER_RUNNING_INFO, running)
+
+
+def running_info(
+    client: ClusterClient, subscriptions: Subscriptions, memberships: Iterable[ClusterMembership]
+) -> dict[str, object]:
+    """Return what the members do, with the fields that Java's tools read. [ConsumerRunningInfo]"""
+    queues = {queue: _process_queue(each, queue) for each in memberships for queue in list(each.grants)}
+    return {
+        "mqTable": {queue: info for queue, info in queues.items() if info},
+        "properties": {
+            "PROP_CLIENT_VERSION": "V4_9_7",
+            "PROP_CONSUMER_START_TIMESTAMP": str(_STARTED_MS),
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_CONSUMEORDERLY": str(any(each.is_exclusive for each in memberships)).lower(),
+            "PROP_NAMESERVER_ADDR": ";".join(client.url.name_servers),
+            "PROP_THREADPOOL_CORE_SIZE": "0",
+        },
+        "statusTable": {},
+        "subscriptionSet": [each.to_json() for each in subscriptions.all()],
+    }
+
+
+def _process_queue(membership: ClusterMembership, queue: MessageQueue) -> dict[str, object]:
+    """Return how a queue stands. [ProcessQueueInfo]"""
+    grant = membership.grants.get(queue)
+    if grant is None:
+        return {}
+    now_ms, now = time.time_ns() // 1_000_000, time.monotonic()
+    return {
+        "cachedMsgCount": grant.unfinished + grant.ahead,
+        "cachedMsgMaxOffset": grant.next_offset,
+        "cachedMsgMinOffset": grant.committed_offset,
+        "cachedMsgSizeInMiB": 0,
+        "commitOffset": grant.committed_offset,
+        "droped": not grant.valid,
+        "lastConsumeTimestamp": now_ms,
+        "lastLockTimestamp": now_ms,
+        "lastPullTimestamp": now_ms - int((now - grant.pulled_at) * 1000),
+        "locked": not grant.lease_is_over,
+        "transactionMsgCount": 0,
+        "transactionMsgMaxOffset": 0,
+        "transactionMsgMinOffset": 0,
+        "tryUnlockTimes": 0,
+    }
+
+
+def queues_of(client: ClusterClient, group: str, topic: str, member: str) -> list[MessageQueue]:
+    """Ask a member, by way of a broker of a topic, which of its queues it has; an empty list if it does not answer."""
+    wanted = request(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup=group, clientId=member, jstackEnable=False)
+    try:
+        broker = client.routes.read_queues(topic)[0].broker_name
+        found = fastjson.read(client.call(client.routes.address(broker), wanted, _TIMEOUT_S).body)
+        table = found.get("mqTable") if isinstance(found, dict) else None
+        queues = OffsetTable.of({"offsetTable": dict.fromkeys(table or {}, 0)}).offsets
+    except (QueueError, IndexError) as error:
+        _log.debug("group %s: member %s does not tell its queues: %s", group, member, error)
+        return []
+    return [queue for queue in queues if queue.topic == topic]

@@ -1,0 +1,145 @@
+"""Subscriptions: what the brokers are told that a group of this client wants.
+
+A broker filters by tags or by SQL92, not by both. A handler with both asks for ``(its sql) AND TAGS IN ('a', 'b')``.
+Filters by the body run here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.errors import FilterError, QueueError
+from rmqclient.filters import MessageFilter
+from rmqclient.names import RETRY_PREFIX
+from rmqclient.remoting.bodies import fastjson
+from rmqclient.remoting.bodies.heartbeat import (
+    ClientConfigCheck,
+    ConsumeFrom,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    Subscription,
+)
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import AnswerError
+from rmqclient.remoting.table import request
+from rmqclient.store import java_hash
+
+SQL = "SQL92"
+TAG = "TAG"
+
+_log = logging.getLogger(__name__)
+
+
+def subscription_to(topic: str, wanted: MessageFilter) -> Subscription:
+    """Return what a broker is told for a topic and a filter."""
+    version = time.time_ns() // 1_000_000
+    tags = sorted(wanted.tags.tags)
+    if wanted.by_properties is not None:
+        expression = wanted.by_properties.expression
+        if tags:
+            among = ", ".join("'" + tag.replace("'", "''") + "'" for tag in tags)
+            expression = f"({expression}) AND TAGS IN ({among})"
+        return Subscription(topic, expression, version, SQL)
+    codes = tuple(java_hash(tag) for tag in tags)
+    return Subscription(topic, wanted.tags.expression, version, TAG, tuple(tags), codes)
+
+
+class Subscriptions:
+    """The groups of one client, with what they subscribe to. Safe for threads."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._groups: dict[str, dict[str, Subscription]] = {}
+        self._models: dict[str, MessageModel] = {}
+
+    def add(self, group: str, topic: str, wanted: MessageFilter, *, broadcast: bool) -> Subscription:
+        """Subscribe a group to a topic, and tell the brokers. Returns what they are told.
+
+        Raises FilterError when a broker does not filter by SQL92, or reads the expression in another way.
+        """
+        subscription = subscription_to(topic, wanted)
+        self._check(group, subscription)
+        with self._lock:
+            topics = self._groups.setdefault(group, {})
+            topics[topic] = subscription
+            if not broadcast:  # brokers make the retry topic for it
+                topics.setdefault(RETRY_PREFIX + group, subscription_to(RETRY_PREFIX + group, MessageFilter()))
+            self._models[group] = MessageModel.BROADCASTING if broadcast else MessageModel.CLUSTERING
+            data = self._data(group)
+        self._client.add_consumer(data)
+        return subscription
+
+    def remove(self, group: str) -> None:
+        """Take a group out, and tell the brokers: its other members look at once."""
+        with self._lock:
+            known = self._groups.pop(group, None)
+        if known is not None:
+            self._client.remove_consumer(group)
+
+    def all(self) -> list[Subscription]:
+        """Return every subscription of this client."""
+        with self._lock:
+            return [each for topics in self._groups.values() for each in topics.values()]
+
+    def _data(self, group: str) -> ConsumerData:
+        return ConsumerData(
+            group,
+            ConsumeType.CONSUME_PASSIVELY,
+            self._models[group],
+            ConsumeFrom.CONSUME_FROM_FIRST_OFFSET,
+            tuple(self._groups[group].values()),
+        )
+
+    def _check(self, group: str, subscription: Subscription) -> None:
+        if subscription.expression_type == TAG:
+            return
+        body = ClientConfigCheck(self._client.client_id, group, subscription).encode()
+        for queue in {each.broker_name: each for each in self._client.routes.read_queues(subscription.topic)}.values():
+            try:
+                self._client.call(
+                    self._client.routes.address(queue.broker_name), request(RequestCode.CHECK_CLIENT_CONFIG, body)
+                )
+            except AnswerError as error:
+                if error.code not in (ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_PARSE_FAILED):
+                    raise
+                raise FilterError(
+                    f"group {group!r}, topic {subscription.topic!r}: the broker refuses "
+                    f"sql({subscription.expression!r}): {error}; a broker filters by "
+                    "properties if it runs with enablePropertyFilter=true"
+                ) from error
+
+
+def warn_of_mismatch(client: ClusterClient, group: str, own: Iterable[Subscription]) -> None:
+    """Log the topics for which another member of a group wants other messages than this client.
+
+    A broker keeps one subscription of a group for each topic, the newest: members that differ lose messages.
+    """
+    for subscription in own:
+        there = _subscription_at_broker(client, group, subscription.topic)
+        if there not in (None, (subscription.expression_type, subscription.expression)):
+            _log.warning(
+                "group %s, topic %s: another member wants %s, and this one %s %r: messages get lost; use one "
+                "expression in all members of a group",
+                group, subscription.topic, there, subscription.expression_type, subscription.expression,
+            )  # fmt: skip
+
+
+def _subscription_at_broker(client: ClusterClient, group: str, topic: str) -> tuple[str, str] | None:
+    try:
+        queues = client.routes.read_queues(topic)
+        address = client.routes.address(queues[0].broker_name)
+        answer = client.call(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group))
+        found = fastjson.read(answer.body)
+    except (QueueError, IndexError):
+        return None
+    table = found.get("subscriptionTable") if isinstance(found, dict) else None
+    there = table.get(topic) if isinstance(table, dict) else None
+    if not isinstance(there, dict):
+        return None
+    return str(there.get("expressionType") or TAG), str(there.get("subString"))

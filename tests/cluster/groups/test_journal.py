@@ -1,0 +1,120 @@
+"""Journal: what a process ran when it was killed, as the next owner of its queue on this host reads it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqclient.cluster.groups.progress.journal import SLOTS, Journal
+from rmqclient.store import MessageQueue
+from rmqclient.store.errors import TableFull
+
+GROUP = "billing"
+QUEUE = MessageQueue("orders", 3, "broker-a")
+
+KILLED = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from rmqclient.cluster.groups.progress.journal import Journal
+from rmqclient.store import MessageQueue
+
+journal = Journal(Path(sys.argv[1]), "killed@host", [("billing", MessageQueue("orders", 3, "broker-a"))].__getitem__)
+slot = journal.slot()
+slot.serve(0)
+first, last, attempt = (int(word) for word in sys.argv[2:])
+messages = [
+    SimpleNamespace(queue_offset=at, delivery_attempt=attempt, reconsume_times=0) for at in range(first, last + 1)
+]
+slot.begin(messages[0]) if len(messages) == 1 else slot.begin_batch(messages)
+print("begun", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "running"
+
+
+@pytest.fixture
+def journal(directory: Path) -> Journal:
+    return Journal(directory, "living@host", lambda _number: (GROUP, QUEUE))
+
+
+def killed_with(directory: Path, first: int, last: int, attempt: int = 1) -> None:
+    """Run a process that begins these messages, and kill it."""
+    command = [sys.executable, "-c", KILLED, str(directory), str(first), str(last), str(attempt)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        process.send_signal(signal.SIGKILL)
+
+
+def test_a_killed_process_leaves_what_it_ran(directory: Path) -> None:
+    killed_with(directory, 7, 7, attempt=2)
+    deaths = Journal(directory, "next", lambda _number: (GROUP, QUEUE)).deaths(GROUP, QUEUE, 0)
+    assert {offset: [(each.begun, each.client_id) for each in found] for offset, found in deaths.items()} == {
+        7: [(2, "killed@host")]
+    }
+
+
+def test_every_message_of_a_batch_counts(directory: Path, journal: Journal) -> None:
+    killed_with(directory, 10, 13)
+    assert sorted(journal.deaths(GROUP, QUEUE, 12)) == [12, 13]
+    assert not journal.deaths(GROUP, MessageQueue("orders", 2, "broker-a"), 0)
+    assert not journal.deaths("other", QUEUE, 0)
+
+
+def test_the_last_of_two_deaths_comes_last(directory: Path, journal: Journal) -> None:
+    killed_with(directory, 7, 7, attempt=2)
+    killed_with(directory, 7, 7, attempt=1)
+    assert [death.begun for death in journal.deaths(GROUP, QUEUE, 0)[7]] == [1, 2]
+
+
+def test_a_finished_message_is_forgotten(directory: Path, journal: Journal) -> None:
+    killed_with(directory, 7, 7)
+    journal.forget(GROUP, QUEUE, 7)
+    assert journal.deaths(GROUP, QUEUE, 0)
+    journal.forget(GROUP, QUEUE, 8)
+    assert not journal.deaths(GROUP, QUEUE, 0)
+    assert not Journal(directory, "later", lambda _number: (GROUP, QUEUE)).deaths(GROUP, QUEUE, 0)
+
+
+def test_a_dead_client_is_known_by_its_id_and_a_living_one_is_not_dead(directory: Path, journal: Journal) -> None:
+    other = Journal(directory, "beside@host", lambda _number: (GROUP, QUEUE))
+    killed_with(directory, 1, 1)
+    assert journal.dead_clients() == {"killed@host"}
+    other.close()
+
+
+def test_a_journal_that_is_closed_leaves_nothing(directory: Path, journal: Journal) -> None:
+    journal.slot().serve(0)
+    journal.close()
+    assert not list(directory.iterdir())
+
+
+def test_a_thread_that_is_left_behind_keeps_its_entry(directory: Path) -> None:
+    killed_with(directory, 5, 5)
+    assert [path.suffix for path in directory.iterdir()] == [".journal"]
+    Journal(directory, "next", lambda _number: (GROUP, QUEUE)).dead_clients()
+    assert sorted(path.suffix for path in directory.iterdir()) == [".dead", ".journal"]
+
+
+def test_damaged_and_foreign_files_are_passed_over(directory: Path, journal: Journal) -> None:
+    (directory / "a.dead").write_bytes(b"")
+    (directory / "notes.txt").write_text("mine")
+    killed_with(directory, 1, 1)
+    assert journal.deaths(GROUP, QUEUE, 0)
+
+
+def test_slots_are_used_again_and_limited(journal: Journal) -> None:
+    slots = [journal.slot() for _ in range(SLOTS)]
+    with pytest.raises(TableFull, match="4096"):
+        journal.slot()
+    slots[0].release()
+    journal.slot()

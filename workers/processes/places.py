@@ -1,0 +1,62 @@
+"""Places: a store or a cluster as a supervisor and its workers open it, and where the workers' heartbeats are.
+
+==============  ===========================  ====================================================
+place           messages                     heartbeats of the workers
+==============  ===========================  ====================================================
+a directory     in its files                 in its shared memory
+a URL           at the brokers of a cluster  in files of this host: :mod:`rmqclient.admin.worker_files`
+==============  ===========================  ====================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqclient.admin.workers import WorkerTable, workers_of_cluster
+from rmqclient.opening import Place, open_backend, open_local_store
+from rmqclient.place import scheme_of, shown
+
+if TYPE_CHECKING:
+    from rmqclient import StoreConfig
+
+
+class Supervised(NamedTuple):
+    """What a supervisor needs of a place."""
+
+    name: str
+    """The place, for people."""
+    durability: str
+    """How durable a send is, for people."""
+    workers: WorkerTable
+
+
+@contextlib.contextmanager
+def for_supervisor(root: Path | str, config: StoreConfig | None) -> Iterator[Supervised]:
+    """Open a place for a supervisor, which makes a store that is not there.
+
+    Raises what :func:`rmqclient.store.open_store` raises, NameServerUnreachable, and OSError for the state directory.
+    """
+    if isinstance(root, str) and scheme_of(root):
+        open_backend(root).close()  # a mistake in the URL is found here, not in each worker
+        with contextlib.closing(workers_of_cluster(root)) as workers:
+            yield Supervised(shown(root), "as its brokers are set", workers)
+        return
+    from rmqclient.admin import Admin  # noqa: PLC0415 - a worker does not need it
+
+    with open_local_store(root, "worker processes", config, create=True) as store:
+        Admin(store).prefer_as_housekeeper()
+        yield Supervised(str(store.root), store.config.durability.value, store.workers())
+
+
+@contextlib.contextmanager
+def for_worker(root: Path | str, config: StoreConfig | None) -> Iterator[tuple[Place, WorkerTable]]:
+    """Open a place for a worker. Raises as :func:`for_supervisor`, and for a store that is not there."""
+    if isinstance(root, str) and scheme_of(root):
+        with contextlib.closing(open_backend(root)) as backend:
+            yield backend, workers_of_cluster(root)
+        return
+    with open_local_store(root, "worker processes", config, housekeeping=False) as store:
+        yield store, store.workers()
