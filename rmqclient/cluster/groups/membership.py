@@ -34,7 +34,7 @@ from rmqclient.cluster.groups.progress.offsets import Offsets
 from rmqclient.cluster.groups.pulling import Pulling
 from rmqclient.errors import QueueError
 from rmqclient.filters import MessageFilter
-from rmqclient.remoting.bodies.heartbeat import Subscription
+from rmqclient.remoting.bodies import Subscription
 from rmqclient.store import MessageQueue, boottime
 
 _COURTESY_S = 10.0

@@ -30,7 +30,7 @@ from rmqclient.cluster.groups.keeper import Keeper
 from rmqclient.cluster.groups.subscriptions import TAG
 from rmqclient.errors import QueueError, StoreClosed
 from rmqclient.message import ReceivedMessage
-from rmqclient.remoting.bodies.heartbeat import Subscription
+from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
