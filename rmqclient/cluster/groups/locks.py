@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.errors import QueueError
-from rmqclient.remoting.bodies.locks import LockedQueues, LockRequest
+from rmqclient.remoting.bodies import LockedQueues, LockRequest
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request
