@@ -18,7 +18,11 @@ Line = dict[str, Any]
 CRC = "__CRC32#"
 
 _SET_ON_DELIVERY = {"MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME"}
-"""Properties that a client adds to what it received."""
+"""Properties that a client adds to what it received.
+
+A record can have them, too: when a broker is too slow to take a message back, RocketMQ's consumer sends it to the retry
+topic as a new message, with all properties that it then has [DefaultMQPushConsumerImpl.sendMessageBack].
+"""
 
 
 def line_of(record: ReferenceRecord) -> Line:
@@ -44,8 +48,12 @@ def line_of(record: ReferenceRecord) -> Line:
 
 
 def stripped(line: Line) -> Line:
-    """Return what the Java program printed, without what is not in the record or not in :func:`line_of`."""
-    properties = {name: value for name, value in line["properties"].items() if name not in {CRC, *_SET_ON_DELIVERY}}
+    """Return what the Java program printed, without what is not in the record or not in :func:`line_of`.
+
+    A line of the kind ``record`` is the store's own, which no client has added anything to.
+    """
+    added = {CRC} if line.get("kind") == "record" else {CRC, *_SET_ON_DELIVERY}
+    properties = {name: value for name, value in line["properties"].items() if name not in added}
     return {name: value for name, value in line.items() if name != "kind"} | {"properties": properties}
 
 

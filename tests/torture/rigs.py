@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.torture.damage import disk_full, failed_flush, failures, flips, fuzz, recovery
 from tests.torture.kills import compaction, delays, interleavings, kills, once, poison, transactions
 from tests.torture.result import Rig
-from tests.torture.wholes import archives, checker, images, power, spark_restarts
+from tests.torture.wholes import archives, checker, cluster, images, power, spark_restarts
 
 RIGS: dict[str, Rig] = {
     rig.name: rig
@@ -28,5 +28,6 @@ RIGS: dict[str, Rig] = {
         checker.RIG,
         archives.RIG,
         spark_restarts.RIG,
+        cluster.RIG,
     )
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.planted.faults import append, client, delivery, groups, records, recovery, upkeep, waiting
+from tests.planted.faults import append, client, delivery, groups, records, recovery, remoting, upkeep, waiting
 
 FAULTS = [
     *append.FAULTS,
@@ -13,4 +13,5 @@ FAULTS = [
     *waiting.FAULTS,
     *delivery.FAULTS,
     *client.FAULTS,
+    *remoting.FAULTS,
 ]

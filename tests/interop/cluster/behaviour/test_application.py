@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +15,7 @@ import orjson
 
 from rmqclient import Message, Producer
 from tests.interop.cluster.behaviour.place import LONG_S, Place, eventually
-from tests.interop.rocketmq import TOP
+from tests.interop.cluster.workers import Workers, start_workers
 
 SHOP = Path(__file__).with_name("shop.py")
 TOPICS = ("Orders", "Steps", "Hard", "News", "Questions", "Ticks")
@@ -26,22 +23,10 @@ TOPICS = ("Orders", "Steps", "Hard", "News", "Questions", "Ticks")
 
 @dataclass(slots=True)
 class Shop:
-    """``rmq run`` of the application, with two workers."""
+    """``rmq run`` of the application, with two workers, and what its handlers have written down."""
 
-    process: subprocess.Popen[bytes]
-    log_path: Path
+    workers: Workers
     record_path: Path
-
-    @property
-    def log(self) -> str:
-        return self.log_path.read_text(encoding="utf-8")
-
-    def ready(self, workers: int) -> dict[int, int]:
-        """Return the last process id of each worker by its number, once so many were ever ready."""
-        found = re.compile(r"worker (\d+) \(pid (\d+)\): ready")
-        eventually(lambda: len(found.findall(self.log)) >= workers or self.process.poll() is not None, "ready workers")
-        assert self.process.poll() is None, self.log
-        return {int(number): int(pid) for number, pid in found.findall(self.log)}
 
     def records(self, handler: str) -> list[dict[str, Any]]:
         """Return what a handler was called with, in the order of the calls."""
@@ -51,37 +36,30 @@ class Shop:
         return [line for line in lines if line["handler"] == handler]
 
     def bodies(self, handler: str) -> list[str]:
+        """Return the bodies that a handler was called with, sorted."""
         return sorted(line["body"] for line in self.records(handler))
 
 
 @contextmanager
 def running_shop(place: Place, directory: Path) -> Iterator[Shop]:
     """Run the shop until the block ends; then it has to shut down by itself."""
-    log, record = directory / "log", directory / "record.jsonl"
-    command = [sys.executable, "-m", "rmqclient.workers", "run", f"{SHOP}:app", "--store", place.address]
-    environment = {**os.environ, "SHOP_MARK": place.mark, "SHOP_RECORD": str(record), "PYTHONPATH": str(TOP)}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, "--processes", "2", "--member-name", f"m{place.mark}"],
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    shop = Shop(process, log, record)
+    record = directory / "record.jsonl"
+    workers = start_workers(
+        SHOP,
+        place.address,
+        directory / "log",
+        *("--processes", "2", "--member-name", f"m{place.mark}"),
+        environment={"SHOP_MARK": place.mark, "SHOP_RECORD": str(record)},
+    )
     try:
-        shop.ready(2)
-        yield shop
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(LONG_S) == 0, shop.log[-3000:]
+        workers.ready(2)
+        yield Shop(workers, record)
+        assert workers.stop() == 0
     except BaseException:
-        print(shop.log[-6000:])
+        print(workers.log[-6000:])
         raise
     finally:
-        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
-        process.wait()
+        workers.kill()
 
 
 def test_one_application_file_does_the_same_at_every_place(place: Place, tmp_path: Path) -> None:
@@ -130,8 +108,8 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(place: Place, t
         for number in range(30):
             producer.send(Message(orders, b"%d" % number, tags="paid"))
         eventually(lambda: len(shop.records("bill")) >= 10, "some calls")
-        os.kill(shop.ready(2)[1], signal.SIGKILL)
+        os.kill(shop.workers.ready(2)[1], signal.SIGKILL)
         for number in range(30, 60):
             producer.send(Message(orders, b"%d" % number, tags="paid"))
-        shop.ready(3)
+        shop.workers.ready(3)
         eventually(lambda: len(set(shop.bodies("bill"))) == 60, "every message at least once")
