@@ -28,7 +28,7 @@ class Alone:
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
-        self._locks = QueueLocks(client, CRON_GROUP)
+        self._locks = QueueLocks(client, CRON_GROUP, ordered=True)
         self._here: dict[str, threading.Lock] = {}
 
     @contextmanager
