@@ -216,3 +216,21 @@ def test_a_broker_that_refuses_a_key_is_understood_though_its_code_says_nothing(
         with pytest.raises(AnswerError) as raised:
             client.call(cluster.address, question())
         assert type(raised.value) is AnswerError
+
+
+def test_the_io_thread_must_not_wait_for_itself() -> None:
+    raised: list[str] = []
+    came = threading.Event()
+
+    with scripted_cluster() as cluster, client_of(cluster.address) as client:
+
+        def wait(answer: Frame | QueueError) -> None:
+            try:
+                client.call(cluster.address, question())
+            except RuntimeError as error:
+                raised.append(str(error))
+            came.set()
+
+        client.submit(cluster.address, question(), wait)
+        assert came.wait(10)
+    assert "must not wait" in raised[0]
