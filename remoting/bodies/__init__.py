@@ -6,7 +6,9 @@ other file holds the bodies of one subject. All classes stand here, with ``decod
 
 from __future__ import annotations
 
-from rmqclient.remoting.bodies.body import Body
+from rmqclient.remoting.bodies.body import (
+    Body,
+)
 from rmqclient.remoting.bodies.heartbeat import (
     ClientConfigCheck,
     ConsumeFrom,
@@ -18,7 +20,43 @@ from rmqclient.remoting.bodies.heartbeat import (
     ProducerData,
     Subscription,
 )
-from rmqclient.remoting.bodies.locks import LockedQueues, LockRequest
+from rmqclient.remoting.bodies.members import (
+    Connection,
+    ConsumerConnection,
+    ConsumeStatus,
+    DirectOutcome,
+    DirectResult,
+    PopQueueInfo,
+    ProcessQueueInfo,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
+    RunningInfo,
+)
+from rmqclient.remoting.bodies.names import (
+    GroupList,
+    KVTable,
+    TopicList,
+)
+from rmqclient.remoting.bodies.offsets import (
+    ConsumerStatus,
+    CorrectionOffsets,
+    DelayOffsets,
+    OffsetTable,
+    ResetOffset,
+)
+from rmqclient.remoting.bodies.queues import (
+    Assignment,
+    AssignmentQuery,
+    Assignments,
+    LockedQueues,
+    LockRequest,
+    RequestMode,
+)
+from rmqclient.remoting.bodies.registration import (
+    MOST_OPENED_BYTES,
+    Registration,
+)
 from rmqclient.remoting.bodies.route import (
     MASTER_ID,
     READABLE,
@@ -28,25 +66,86 @@ from rmqclient.remoting.bodies.route import (
     RouteQueue,
     TopicRoute,
 )
+from rmqclient.remoting.bodies.settings import (
+    DataVersion,
+    GroupConfig,
+    GroupTable,
+    TopicConfig,
+    TopicTable,
+)
+from rmqclient.remoting.bodies.stats import (
+    BrokerStats,
+    ConsumeStats,
+    ConsumeStatsList,
+    ConsumeTimeSpans,
+    QueueEntries,
+    QueueEntry,
+    QueueProgress,
+    QueueRange,
+    QueueTimeSpan,
+    StatsItem,
+    TopicStats,
+)
 
 __all__ = [
     "MASTER_ID",
+    "MOST_OPENED_BYTES",
     "READABLE",
     "WRITABLE",
+    "Assignment",
+    "AssignmentQuery",
+    "Assignments",
     "Body",
+    "BrokerStats",
     "ClientConfigCheck",
     "ClusterInfo",
+    "Connection",
     "ConsumeFrom",
+    "ConsumeStats",
+    "ConsumeStatsList",
+    "ConsumeStatus",
+    "ConsumeTimeSpans",
     "ConsumeType",
+    "ConsumerConnection",
     "ConsumerData",
     "ConsumerIds",
+    "ConsumerStatus",
+    "CorrectionOffsets",
+    "DataVersion",
+    "DelayOffsets",
+    "DirectOutcome",
+    "DirectResult",
+    "GroupConfig",
+    "GroupList",
+    "GroupTable",
     "Heartbeat",
+    "KVTable",
     "LockRequest",
     "LockedQueues",
     "MessageModel",
+    "OffsetTable",
+    "PopQueueInfo",
+    "ProcessQueueInfo",
+    "ProducerConnection",
     "ProducerData",
+    "ProducerInfo",
+    "ProducerTable",
+    "QueueEntries",
+    "QueueEntry",
+    "QueueProgress",
+    "QueueRange",
+    "QueueTimeSpan",
+    "Registration",
+    "RequestMode",
+    "ResetOffset",
     "RouteBroker",
     "RouteQueue",
+    "RunningInfo",
+    "StatsItem",
     "Subscription",
+    "TopicConfig",
+    "TopicList",
     "TopicRoute",
+    "TopicStats",
+    "TopicTable",
 ]

@@ -76,7 +76,7 @@ class Subscription:
             client_id,
             handler.subscription,
             self.filter,
-            exclusive=handler.order is not None or handler.allocation == "sticky",
+            ordered=handler.order is not None,
         )
         self.delivery = make_delivery(backend, handler, self.membership, config)
         self.rebalancer = Rebalancer(backend, self.membership, self.filter, self.delivery, config, handler.allocation)

@@ -1,5 +1,7 @@
 """Source: the Spark data source ``rmq``."""
 
+# ruff: noqa: PLC0415 - imports inside functions: a store needs nothing of the cluster
+
 from __future__ import annotations
 
 from pyspark.sql.datasource import (
@@ -16,6 +18,7 @@ from rmqclient.spark.reading.pushdown import is_asked_for
 from rmqclient.spark.reading.stream_reader import StreamReader
 from rmqclient.spark.scan import read_options
 from rmqclient.spark.scan.columns import check_schema, schema_of
+from rmqclient.spark.writing.write_options import is_for_cluster
 from rmqclient.spark.writing.writer import BatchWriter, StreamWriter
 
 
@@ -43,9 +46,17 @@ class RmqDataSource(DataSource):
         return StreamReader(read_options.parse(self.options, streaming=True), check_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Return the writer of a batch. Raises as :class:`BatchWriter`."""
+        """Return the writer of a batch. Raises as the class that it is of."""
+        if is_for_cluster(self.options):
+            from rmqclient.spark.writing.cluster_writer import ClusterBatchWriter
+
+            return ClusterBatchWriter(self.options, schema, overwrite)
         return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
-        """Return the writer of a stream. Raises as :class:`StreamWriter`."""
+        """Return the writer of a stream. Raises as the class that it is of."""
+        if is_for_cluster(self.options):
+            from rmqclient.spark.writing.cluster_writer import ClusterStreamWriter
+
+            return ClusterStreamWriter(self.options, schema, overwrite)
         return StreamWriter(self.options, schema, overwrite)

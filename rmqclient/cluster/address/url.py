@@ -96,7 +96,10 @@ class ClusterURL:
         options = _Options(text, parts["query"] or "")
         space = unquote(parts["space"] or "")
         if not _NAMESPACE.fullmatch(space):
-            raise InvalidURL(f"{_shown(text)}: the namespace {space!r} has other characters than a-z A-Z 0-9 _ -")
+            raise InvalidURL(
+                f"{_shown(text)}: the namespace, after the first /, has other characters than a-z A-Z 0-9 _ -; "
+                "a / in a key is written %2F"
+            )
         return cls(
             tuple(_address(text, host) for host in re.split("[,;]", parts["hosts"])),
             _keys(text, parts["keys"], options.take("security_token")),

@@ -105,6 +105,8 @@ class Heartbeats:
             beat = Heartbeat(self._client_id, tuple(groups.producers.values()), tuple(groups.consumers.values()))
             body = beat.encode()
             answers = _Answers(len(targets))
+            with self._changed:
+                self._missed -= targets  # a loss from now on counts again
             for address in targets:
                 self._submit(address, request(RequestCode.HEART_BEAT, body), partial(answers.take, address))
         for address, answer in answers.wait(self._timeout_s).items():
@@ -156,7 +158,6 @@ class Heartbeats:
             failure = error_of(answer, address) if answer.code else None
         with self._changed:
             if failure is None:
-                self._missed.discard(address)
                 self._failing.discard(address)
                 return
             self._missed.add(address)

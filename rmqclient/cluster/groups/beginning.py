@@ -15,7 +15,7 @@ from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.locks import QueueLocks
 from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets
 from rmqclient.errors import StoreBusy
-from rmqclient.remoting.bodies import fastjson
+from rmqclient.remoting.bodies import GroupList
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.errors import GroupNotFound
 from rmqclient.remoting.table import request
@@ -52,20 +52,18 @@ def _has_begun(client: ClusterClient, group: str, queues: Iterable[MessageQueue]
     return any(group in _groups_of(client, broker, topic) for broker, topic in brokers.items())
 
 
-def _groups_of(client: ClusterClient, broker_name: str, topic: str) -> list[str]:
+def _groups_of(client: ClusterClient, broker_name: str, topic: str) -> tuple[str, ...]:
     """Return the groups that have an offset in a topic at a broker, or a member that subscribes to it."""
     answer = client.call(
         client.routes.address(broker_name),
         request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=client.url.wrap(topic)),
     )
-    found = fastjson.read(answer.body) if answer.body else {}
-    groups = found.get("groupList") if isinstance(found, dict) else None
-    return [str(group) for group in groups] if isinstance(groups, list) else []
+    return GroupList.decode(answer.body).groups
 
 
 @contextmanager
 def _alone(client: ClusterClient, group: str, queue: MessageQueue) -> Iterator[None]:
-    locks = QueueLocks(client, group)
+    locks = QueueLocks(client, group, ordered=False)
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while not locks.lock(queue):
         if time.monotonic() > deadline:

@@ -100,7 +100,7 @@ class Connection:
         self._ended: QueueError | None = None
         self._wire = memoryview(b"")  # what the socket did not take yet; of the thread that writes
         self._socket: socket.socket | None = None
-        self._heard_at = -math.inf
+        self._heard_at = time.monotonic()  # before the first request
         self._is_probing = False
         io.add_check(self._check)
         self._dialing = Dialing(io, address, timeout_s, self._made)
@@ -254,7 +254,6 @@ class Connection:
 
     def _open(self) -> None:
         self.was_open = True
-        self._heard_at = time.monotonic()
         self._go_on_writing()
 
     def _watch(self) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 from rmqclient.cluster.net.connection import Connection
 from rmqclient.cluster.net.io_thread import IoThread, acquire, release
 from rmqclient.cluster.net.tls import TlsLayer
-from rmqclient.errors import BrokerUnreachable, QueueError, StoreClosed
+from rmqclient.errors import BrokerUnreachable, QueueError, StoreClosed, TlsFailed
 from rmqclient.remoting.frame import Frame
 
 FIRST_PAUSE_S: Final = 0.05
@@ -64,7 +64,7 @@ class Connections:
     def to(self, address: str) -> Connection:
         """Return the connection to ``host:port``, which is made if there is none.
 
-        Raises BrokerUnreachable while the address is left alone, and StoreClosed.
+        Raises BrokerUnreachable or TlsFailed while the address is left alone, and StoreClosed.
         """
         connection = self._by_address.get(address)
         if connection is not None and connection.is_usable:
@@ -109,7 +109,8 @@ class Connections:
             return connection
         failures = self._failures.get(address)
         if failures is not None and (pause_s := failures.until - time.monotonic()) > 0:
-            raise BrokerUnreachable(f"{failures.why}; it is tried again in {pause_s:.2f} s")
+            kind = TlsFailed if isinstance(failures.why, TlsFailed) else BrokerUnreachable
+            raise kind(f"{failures.why}; it is tried again in {pause_s:.2f} s")
         layer = None if self._tls is None else TlsLayer(self._tls, address.rpartition(":")[0].strip("[]"))
         connection = Connection(io, address, layer, self._timeout_s, self._on_request, self._ended)
         self._by_address[address] = connection

@@ -6,17 +6,15 @@ keeps its connections for the next task or micro-batch that reads the same clust
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from rmqclient.cluster.address.url import ClusterURL
-from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.filters.tag import EVERYTHING, TagFilter
 from rmqclient.spark.cluster.asking import Asking
+from rmqclient.spark.cluster.clients import kept_client
 from rmqclient.spark.cluster.pulling import Pull
 from rmqclient.spark.cluster.rows import Rows
 from rmqclient.spark.scan.by_queue import by_queue, tasks_for
@@ -36,7 +34,7 @@ class ClusterQueues:
     """
 
     def __init__(self, options: ReadOptions) -> None:
-        self._client = _client(options.path)
+        self._client = kept_client(options.path)
         self._asking = Asking(self._client, options.consumer_group)
 
     def topics(self) -> list[str]:
@@ -99,14 +97,3 @@ def expression_of(tags: TagFilter) -> str:
     if any("|" in tag or tag != tag.strip() for tag in tags.tags):
         return EVERYTHING
     return " || ".join(sorted(tags.tags)) or EVERYTHING
-
-
-_kept: dict[tuple[int, str], ClusterClient] = {}
-
-
-def _client(url: str) -> ClusterClient:
-    """Return the client that this process keeps for a URL."""
-    known = os.getpid(), url
-    if known not in _kept:
-        _kept[known] = ClusterClient(ClusterURL.parse(url))
-    return _kept[known]

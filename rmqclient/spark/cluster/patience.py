@@ -6,12 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from rmqclient.errors import BrokerUnreachable, RequestTimedOut
-from rmqclient.remoting.errors import SystemBusy
+from rmqclient.store.errors import QueueError
 
 PATIENCE_S: Final = 60.0
-PASSING: Final = (BrokerUnreachable, RequestTimedOut, SystemBusy)
-"""Errors that may pass by themselves."""
 
 _PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0)
 
@@ -24,13 +21,13 @@ def pause_s(failures: int) -> float:
 
 
 def patiently(ask: Callable[[], _T]) -> _T:
-    """Return what ``ask`` returns, asking again after errors that may pass. Raises its last error after a minute."""
+    """Return what ``ask`` returns, asking again after an error that may pass. Raises its last error after a minute."""
     until, failures = time.monotonic() + PATIENCE_S, 0
     while True:
         try:
             return ask()
-        except PASSING:
-            if time.monotonic() >= until:
+        except QueueError as error:
+            if not error.retryable or time.monotonic() >= until:
                 raise
             time.sleep(pause_s(failures))
             failures += 1

@@ -34,7 +34,7 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError, error_of
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_fields
-from rmqclient.spark.cluster.patience import PASSING, PATIENCE_S, pause_s
+from rmqclient.spark.cluster.patience import PATIENCE_S, pause_s
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import QueueError
 
@@ -184,7 +184,7 @@ class Pull:
         now = time.monotonic()
         if not chunk.failures:
             chunk.fails_at = now + PATIENCE_S
-        if not isinstance(error, PASSING) or now >= chunk.fails_at:
+        if not error.retryable or now >= chunk.fails_at:
             raise error
         if isinstance(error, BrokerUnreachable):
             with suppress(QueueError):

@@ -12,6 +12,7 @@ partition       int, smallint, tinyint, bigint queue id; null as without this co
 tags            string                         tag of the message, for filters
 properties      map<string,string>             properties of the application
 born_timestamp  timestamp                      when the message was sent; null: time of the append
+broker_name     string                         cluster only: the broker of the queue id; null if ``partition`` is null
 ==============  =============================  =====================================================================
 
 An empty key or tag counts as missing, as in RocketMQ.
@@ -37,6 +38,7 @@ from pyspark.sql.types import (
 
 from rmqclient.store.errors import MessageRejected
 
+_BROKER = "broker_name"
 _TEXT = (StringType, BinaryType)
 _TYPES: dict[str, tuple[type[DataType], ...]] = {
     "value": (BinaryType, StringType),
@@ -46,6 +48,7 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
     "tags": (StringType,),
     "properties": (MapType,),
     "born_timestamp": (TimestampType,),
+    _BROKER: (StringType,),
 }
 _ARROW = {
     "value": pa.binary(),
@@ -55,17 +58,24 @@ _ARROW = {
     "tags": pa.binary(),
     "properties": pa.map_(pa.string(), pa.string()),
     "born_timestamp": pa.timestamp("us", tz="UTC"),
+    _BROKER: pa.string(),
 }
 
 
-def check_columns(schema: StructType, topic: str | None) -> None:
+def check_columns(schema: StructType, topic: str | None, *, to_cluster: bool = False) -> None:
     """Raise ValueError for a column that is unknown, missing or of a wrong type."""
     names = schema.fieldNames()
-    unknown = [name for name in names if name not in _TYPES]
+    unknown = [name for name in names if name not in _TYPES or (name == _BROKER and not to_cluster)]
+    if to_cluster and "partition" in names and _BROKER not in names:
+        raise ValueError(
+            f"column partition: each broker of a cluster numbers its queues from 0: add the column {_BROKER}, or "
+            'remove partition with df.drop("partition") to let the key choose the queue'
+        )
     if unknown:
         dropped = ", ".join(f'"{name}"' for name in unknown)
+        known = ", ".join(_known(to_cluster))
         raise ValueError(
-            f"column {unknown[0]}: a write to rmq takes {', '.join(_TYPES)}; remove the others with df.drop({dropped})"
+            f"column {unknown[0]}: a write to rmq takes {known}; remove the others with df.drop({dropped})"
         )
     for field in schema.fields:
         if not isinstance(field.dataType, _TYPES[field.name]) or not _holds_text(field.dataType):
@@ -83,15 +93,27 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 def exported(batch: pa.RecordBatch, topic: str | None) -> dict[str, Any]:
     """Return the columns of a batch as the kernel takes them. Raises MessageRejected."""
+    return {name: column.__arrow_c_array__() for name, column in cast(batch, topic).items()}
+
+
+def cast(batch: pa.RecordBatch, topic: str | None) -> dict[str, pa.Array]:
+    """Return the columns of a batch with one type for each name; without topics if ``topic`` is that of every row.
+
+    Raises MessageRejected.
+    """
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name == "topic" and topic is not None:
             continue
         try:
-            columns[name] = column.cast(_ARROW[name]).__arrow_c_array__()
+            columns[name] = column.cast(_ARROW[name])
         except pa.ArrowInvalid as error:
             raise MessageRejected(f"column {name}: {error}; it must fit {_ARROW[name]}") from None
     return columns
+
+
+def _known(to_cluster: bool) -> list[str]:
+    return [name for name in _TYPES if to_cluster or name != _BROKER]
 
 
 def _holds_text(kind: DataType) -> bool:

@@ -3,14 +3,17 @@
 =============  =========  ==========================================================================================
 option         default    meaning
 =============  =========  ==========================================================================================
-path           required   directory of the store, made if it does not exist: ``.save("./store")``
+path           required   directory of the store, made if it does not exist: ``.save("./store")``; or the URL of a
+                          cluster, ``rocketmq://host:9876``
 topic          column     topic of every row; overrides the column ``topic``
 txnAppId       query id   name under which batches are remembered. A new query, or another run of a batch job, with the
                           same name adds no batch twice. 1 to 127 of the characters ``% a-z A-Z 0-9 _ -``
 txnVersion     none       number of a batch write under that name, named as in Delta; not for a stream, which numbers
                           its batches itself
 flush          commit     ``commit``: rows are on the disk when the batch is committed. ``none``: rows are in the page
-                          cache, survive any kill, and survive a power cut once the store has flushed them
+                          cache, survive any kill, and survive a power cut once the store has flushed them. Not for
+                          a cluster, whose brokers have a setting for it
+producerGroup  see note   cluster only: group under which brokers are asked; ``rmqclient-spark``
 =============  =========  ==========================================================================================
 """
 
@@ -24,15 +27,18 @@ from pathlib import Path
 
 from rmqclient.names import check_group, check_topic
 
-_NAMES = ("path", "topic", "txnAppId", "txnVersion", "flush")
+_NAMES = ("path", "topic", "txnAppId", "txnVersion", "flush", "producerGroup")
 _KNOWN = {name.lower(): name for name in _NAMES}
 _OF_SPARK = frozenset(("checkpointlocation", "queryname"))
 _OF_KAFKA = re.compile(r"kafka\..*", re.IGNORECASE)
 
 
+DEFAULT_GROUP = "rmqclient-spark"
+
+
 @dataclass(frozen=True)
 class WriteOptions:
-    """Checked options of one write. Made by :func:`parse`."""
+    """Checked options of one write to a store. Made by :func:`parse`."""
 
     root: Path
     topic: str | None = None
@@ -41,24 +47,62 @@ class WriteOptions:
     flush: bool = True
 
 
+@dataclass(frozen=True)
+class ClusterWriteOptions:
+    """Checked options of one write to a cluster. Made by :func:`parse_for_cluster`."""
+
+    url: str
+    topic: str | None = None
+    application: str | None = None
+    version: int | None = None
+    group: str = DEFAULT_GROUP
+
+
+def is_for_cluster(given: Mapping[str, str]) -> bool:
+    """Return whether the options name a cluster."""
+    return any(name.lower() == "path" and value.startswith("rocketmq://") for name, value in given.items())
+
+
+def parse_for_cluster(given: Mapping[str, str], *, streaming: bool) -> ClusterWriteOptions:
+    """Return the options of a write to a cluster; as :func:`parse`."""
+    options = _own(given)
+    if "flush" in options:
+        raise ValueError("option flush: the brokers of a cluster have a setting for it, flushDiskType; leave it out")
+    topic, application, version = _common(options, streaming=streaming)
+    group = check_group(options.get("producergroup", DEFAULT_GROUP))
+    return ClusterWriteOptions(options["path"], topic, application, version, group)
+
+
 def parse(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Return the options of a write. Names may be in any case; options ``kafka.*`` do nothing.
+    """Return the options of a write to a store. Names may be in any case; options ``kafka.*`` do nothing.
 
     Raises ValueError, InvalidName.
     """
-    options = {name.lower(): value for name, value in given.items() if not _OF_KAFKA.fullmatch(name)}
-    _check_names(options)
+    options = _own(given)
     if not options.get("path"):
         how = '.start("./store")' if streaming else '.save("./store")'
         raise ValueError(f"option path is missing: give the directory of the store: {how}")
+    if "producergroup" in options:
+        raise ValueError("option producerGroup: only a cluster has it: save('rocketmq://host:9876')")
+    topic, application, version = _common(options, streaming=streaming)
+    root = Path(options["path"].removeprefix("file://")).absolute()
+    return WriteOptions(root, topic, application, version, _flush(options.get("flush", "commit")))
+
+
+def _own(given: Mapping[str, str]) -> dict[str, str]:
+    options = {name.lower(): value for name, value in given.items() if not _OF_KAFKA.fullmatch(name)}
+    _check_names(options)
+    return options
+
+
+def _common(options: Mapping[str, str], *, streaming: bool) -> tuple[str | None, str | None, int | None]:
+    """Return topic, application and version. Raises ValueError, InvalidName."""
     application = options.get("txnappid")
     topic = options.get("topic")
-    return WriteOptions(
-        Path(options["path"].removeprefix("file://")).absolute(),
+    return (
         None if topic is None else check_topic(topic),
         None if application is None else check_group(application),
         _version(options.get("txnversion"), application, streaming=streaming),
-        _flush(options.get("flush", "commit")),
     )
 
 

@@ -1,0 +1,194 @@
+"""Routes and name servers: what is asked, how long it is kept, and what happens when they are gone."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from rmqclient.cluster.client import routes as routes_module
+from rmqclient.errors import AnswerError, BrokerUnreachable, NameServerUnreachable, UnknownTopic
+from rmqclient.remoting.bodies import RouteBroker, RouteQueue, TopicRoute
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import request_fields, response
+from rmqclient.store import MessageQueue
+from tests.cluster.client.conftest import client_of
+from tests.support.cluster.raw_peer import raw_peer, stay_silent
+from tests.support.cluster.scripted_cluster import scripted_cluster
+
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_the_queues_of_a_topic_come_in_rocketmqs_order() -> None:
+    with (
+        scripted_cluster(topics={"orders": 2}, brokers=("b-2", "b-10")) as cluster,
+        client_of(cluster.address) as client,
+    ):
+        expected = [MessageQueue("orders", queue_id, name) for name in ("b-10", "b-2") for queue_id in (0, 1)]
+        assert client.routes.publish_queues("orders") == expected
+        assert client.routes.read_queues("orders") == expected
+        assert client.routes.address("b-10") == cluster.brokers["b-10"]
+        assert len(cluster.asked(ROUTE)) == 1
+
+
+def test_permissions_masters_and_order_decide_which_queues_there_are() -> None:
+    route = TopicRoute(
+        brokers=(RouteBroker("a", "C", {0: "h:1", 1: "h:2"}), RouteBroker("b", "C", {1: "h:3"})),
+        queues=(RouteQueue("a", 3, 2, 6), RouteQueue("b", 1, 1, 6), RouteQueue("gone", 1, 1, 6)),
+    )
+    read_only = TopicRoute(route.brokers, (RouteQueue("a", 3, 2, 4),))
+    ordered = TopicRoute(route.brokers, route.queues, order_conf="a:1;b:1")
+    bodies = {"T": route, "R": read_only, "O": ordered}
+
+    def routed(asked: Frame) -> Frame:
+        return response(asked, body=bodies[request_fields(asked)["topic"]].encode())
+
+    with scripted_cluster({ROUTE: routed}) as cluster, client_of(cluster.address) as client:
+        routes = client.routes
+        assert routes.publish_queues("T") == [MessageQueue("T", 0, "a"), MessageQueue("T", 1, "a")]
+        assert [queue.queue_id for queue in routes.read_queues("T")] == [0, 1, 2, 0]
+        assert routes.publish_queues("R") == []
+        assert len(routes.read_queues("R")) == 3
+        assert routes.publish_queues("O") == [MessageQueue("O", 0, "a")]
+        assert routes.read_address("a") == "h:1"
+        assert routes.read_address("a", 1) == "h:2"
+        assert routes.read_address("a", 9) == "h:1"
+        assert routes.read_address("b") == "h:3"
+        with pytest.raises(BrokerUnreachable, match="'b' has no master"):
+            routes.address("b")
+
+
+def test_a_topic_that_nobody_knows_is_unknown() -> None:
+    with scripted_cluster(topics={}) as cluster, client_of(cluster.address) as client:
+        with pytest.raises(UnknownTopic, match="'orders'"):
+            client.routes.of("orders")
+        cluster.state.topics = {"orders": 1}
+        assert len(client.routes.publish_queues("orders")) == 1
+
+
+def test_topics_are_asked_for_with_the_namespace_and_named_without() -> None:
+    with scripted_cluster(topics={"N%orders": 1}) as cluster, client_of(cluster.address, rest="/N") as client:
+        assert client.routes.publish_queues("orders") == [MessageQueue("orders", 0, "broker-a")]
+
+
+def test_a_route_is_kept_for_a_while_and_asked_for_again_when_someone_doubts_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with scripted_cluster(topics={"orders": 1}) as cluster, client_of(cluster.address) as client:
+        for _ in range(3):
+            assert len(client.routes.publish_queues("orders")) == 1
+        cluster.state.topics = {"orders": 2}
+        assert len(client.routes.publish_queues("orders")) == 1
+        client.routes.forget("orders")
+        assert len(client.routes.publish_queues("orders")) == 2
+        cluster.state.topics = {"orders": 3}
+        assert len(client.routes.of("orders", fresh=True).queues) == 1
+        assert len(client.routes.publish_queues("orders")) == 3
+        assert len(cluster.asked(ROUTE)) == 3
+
+        monkeypatch.setattr(routes_module, "FRESH_S", 0.0)
+        client.routes.of("orders", fresh=True)
+        cluster.state.topics = {"orders": 4}
+        assert len(client.routes.publish_queues("orders")) == 4
+
+
+def test_a_known_route_outlives_its_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_module, "FRESH_S", 0.0)
+    with scripted_cluster(topics={"orders": 1}) as cluster, client_of(cluster.address) as client:
+        assert len(client.routes.publish_queues("orders")) == 1
+        cluster.stop("broker-a")
+        for _ in range(3):
+            assert len(client.routes.publish_queues("orders")) == 1
+        client.routes.forget("orders")
+        assert len(client.routes.publish_queues("orders")) == 1
+        with pytest.raises(NameServerUnreachable, match="refused"):
+            client.routes.of("others")
+
+
+def test_a_name_server_that_has_just_started_takes_no_route_away_but_a_doubt_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routes_module, "FRESH_S", 0.0)
+    with scripted_cluster(topics={"orders": 1}) as cluster, client_of(cluster.address) as client:
+        assert len(client.routes.publish_queues("orders")) == 1
+        cluster.state.topics = {}
+        assert len(client.routes.publish_queues("orders")) == 1
+        client.routes.forget("orders")
+        with pytest.raises(UnknownTopic):
+            client.routes.publish_queues("orders")
+
+
+def test_the_next_name_server_is_asked_when_one_is_gone_and_is_asked_first_from_then_on() -> None:
+    with scripted_cluster(topics={"orders": 1}) as cluster:
+        for _ in range(8):  # whichever of them is asked first
+            gone = free_address()
+            with client_of(gone, cluster.address, free_address()) as client:
+                assert len(client.routes.publish_queues("orders")) == 1
+                asked = len(cluster.asked(ROUTE))
+                for number in range(5):
+                    with pytest.raises(UnknownTopic):
+                        client.routes.of(f"other-{number}")
+                assert len(cluster.asked(ROUTE)) == asked + 5
+
+
+def test_a_silent_name_server_costs_one_timeout_and_then_nothing() -> None:
+    with (
+        scripted_cluster(topics={"orders": 1}) as cluster,
+        raw_peer(stay_silent) as silent,
+        client_of(silent.address, cluster.address, rest="?timeout=0.3") as client,
+    ):
+        begun = time.monotonic()
+        for _ in range(20):
+            client.routes.of("orders", fresh=True)
+        assert time.monotonic() - begun < 3
+
+
+def test_all_name_servers_gone_is_one_error_that_names_each() -> None:
+    hosts = [free_address(), free_address()]
+    with client_of(*hosts) as client, pytest.raises(NameServerUnreachable) as raised:
+        client.routes.of("orders")
+    assert all(host in str(raised.value) for host in hosts)
+
+
+def test_masters_are_those_of_the_cluster() -> None:
+    with scripted_cluster(brokers=("a", "b")) as cluster, client_of(cluster.address) as client:
+        assert client.routes.masters() == cluster.brokers
+
+
+def test_while_one_thread_asks_the_others_go_on_with_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_again, go_on = threading.Event(), threading.Event()
+    with scripted_cluster(topics={"orders": 1}) as cluster, client_of(cluster.address, rest="?timeout=10") as client:
+        monkeypatch.setattr(routes_module, "FRESH_S", 0.0)
+        client.routes.of("orders")
+        body = client.routes.of("orders").encode()
+
+        def slowly(asked: Frame) -> Frame:
+            asked_again.set()
+            assert go_on.wait(10)
+            return response(asked, body=body)
+
+        cluster.script[ROUTE.value] = slowly
+        thread = threading.Thread(target=client.routes.of, args=("orders",))
+        thread.start()
+        assert asked_again.wait(10)
+        assert len(client.routes.publish_queues("orders")) == 1
+        go_on.set()
+        thread.join(10)
+
+
+def test_an_answer_that_is_no_route_is_an_error_of_its_own() -> None:
+    script = {ROUTE: lambda asked: response(asked, ResponseCode.SYSTEM_ERROR, remark="name server not ready")}
+    with (
+        scripted_cluster(script) as cluster,
+        client_of(cluster.address) as client,
+        pytest.raises(AnswerError, match="name server not ready"),
+    ):
+        client.routes.of("orders")
