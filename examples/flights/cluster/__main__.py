@@ -29,7 +29,7 @@ from examples.flights.stage import DemoFailed, Processes
 from rmqclient.admin import Admin
 from rmqclient.errors import SparkUnavailable
 from tests.interop.cluster.clusters import Cluster, started_cluster
-from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, RocketMQFailed
+from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, RocketMQFailed, why_not
 
 WORKERS = 2
 _AWAY_S = 3.0
@@ -60,6 +60,9 @@ def main(output: Path, total: int, release: str) -> None:
     console = Console()
     files = ClusterFiles(output)
     begin = time.monotonic()
+    if why := why_not(release):
+        console.print(f"skipped: {why}", soft_wrap=True, highlight=False)
+        return
     try:
         files.wipe()
         with started_cluster(release, files.cluster, name_servers=2, masters=2) as cluster:
