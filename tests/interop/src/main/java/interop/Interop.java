@@ -1,5 +1,7 @@
 package interop;
 
+import interop.clients.Load;
+import interop.clients.Sharing;
 import java.util.Arrays;
 import java.util.List;
 

@@ -1,5 +1,6 @@
-package interop;
+package interop.clients;
 
+import interop.Lines;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
@@ -14,7 +15,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 
 /** How fast RocketMQ's own client is: each command prints one span, of messages and nanoseconds, after a warm-up. */
-final class Load {
+public final class Load {
     private static final int WARM_UP = 5;
     private static final long LONGEST_S = 170;
 
@@ -22,7 +23,7 @@ final class Load {
     }
 
     /** Sends one by one; the threads share a producer. */
-    static void send(String nameServer, String topic, int senders, int messages, int bodyBytes) throws Exception {
+    public static void send(String nameServer, String topic, int senders, int messages, int bodyBytes) throws Exception {
         DefaultMQProducer producer = producer(nameServer);
         sendAll(producer, topic, senders, messages / WARM_UP, bodyBytes);
         long begun = System.nanoTime();
@@ -32,7 +33,7 @@ final class Load {
     }
 
     /** Sends batches one after the other. */
-    static void batches(String nameServer, String topic, int size, int messages, int bodyBytes) throws Exception {
+    public static void batches(String nameServer, String topic, int size, int messages, int bodyBytes) throws Exception {
         DefaultMQProducer producer = producer(nameServer);
         sendBatches(producer, topic, size, messages / WARM_UP, bodyBytes);
         long begun = System.nanoTime();
@@ -42,7 +43,7 @@ final class Load {
     }
 
     /** Consumes with a listener that does nothing; the span begins with the first message. */
-    static void consume(String nameServer, String group, String topic, int expected, int threads) throws Exception {
+    public static void consume(String nameServer, String group, String topic, int expected, int threads) throws Exception {
         AtomicInteger taken = new AtomicInteger();
         AtomicLong begun = new AtomicLong();
         AtomicLong ended = new AtomicLong();

@@ -1,5 +1,6 @@
-package interop;
+package interop.clients;
 
+import interop.Lines;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
@@ -13,14 +14,14 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /** A push consumer in a group that it shares with others; prints each message as it comes. */
-final class Sharing {
+public final class Sharing {
     private static final long LONGEST_S = 170;
 
     private Sharing() {
     }
 
     /** Consumes until the file appears. A group whose name begins with "ordered" handles each queue in order. */
-    static void run(String nameServer, String group, String topic, String file) throws Exception {
+    public static void run(String nameServer, String group, String topic, String file) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(nameServer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
