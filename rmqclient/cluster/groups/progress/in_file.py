@@ -60,6 +60,11 @@ class FileOffsets:
             self._changed = self._changed or self._table.get(queue) != offset
             self._table[queue] = offset
 
+    def commit_soon(self, queue: MessageQueue, offset: int, done: Callable[[bool], None]) -> None:
+        """Set the offset of the next message, in memory."""
+        self.commit(queue, offset)
+        done(True)
+
     def flush(self) -> None:
         """Write the file, by way of another one that takes its place. Raises OSError."""
         with self._lock:
@@ -67,10 +72,10 @@ class FileOffsets:
                 _write(self._path, self._table)
                 self._changed = False
 
-    def begin(self, topic: str, offsets: Mapping[MessageQueue, int]) -> bool:
-        """Set where the member begins in a topic. False, and nothing is done, if it had it before. Raises OSError."""
+    def begin(self, topics: set[str], offsets: Mapping[MessageQueue, int]) -> bool:
+        """Set where the member begins in topics. False, and nothing is done, if it had one before. Raises OSError."""
         with self._lock:
-            if any(queue.topic == topic for queue in self._table):
+            if any(queue.topic in topics for queue in self._table):
                 return False
             self._table.update(offsets)
             _write(self._path, self._table)
