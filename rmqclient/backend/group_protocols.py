@@ -219,3 +219,6 @@ class Members(Protocol):
         Raises SubscriptionMismatch when a living member has another one, ClientIdInUse when one has the same client
         id, InvalidName for a client id that is empty or too long, TableFull, StoreBusy.
         """
+
+    def close(self) -> None:
+        """End what the memberships share, after they were left. Closing twice does nothing."""

@@ -213,6 +213,7 @@ class PushConsumer:
         for each in joined:
             if each.rebalancer.release_all():
                 each.membership.leave()
+        self._members.close()
         if self._tables is not None:
             self._tables.leave(self._backend)
         self._backend.close()

@@ -48,6 +48,9 @@ class LocalMembers:
         del wanted, ordered
         return LocalMembership(self._store, self._table.join(group, topic, client_id, subscription))
 
+    def close(self) -> None:
+        """Do nothing: each member has left its slot."""
+
 
 class LocalMembership:
     """One member of a group of a store, for one topic."""

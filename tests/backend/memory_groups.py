@@ -138,6 +138,9 @@ class MemoryMembers:
         del wanted, ordered
         return MemoryMembership(self._groups, self._groups.join(group, topic, client_id, subscription, self._number))
 
+    def close(self) -> None:
+        pass
+
 
 class MemoryMembership:
     """One member of a group."""

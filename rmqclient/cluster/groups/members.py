@@ -171,13 +171,14 @@ class _Client:
             group = self._groups[wire_name] = _Group(self._client, wire_name, offsets, broadcast=member is not None)
         with suppress(QueueError):  # a topic that is not there yet is looked for at each step
             self._client.routes.of(topic)
-        subscription = self._subscriptions.add(wire_name, topic, wanted, broadcast=member is not None)
+        subscription = self._subscriptions.add(wire_name, self._url.wrap(topic), wanted, broadcast=member is not None)
         if group.members is not None:
             group.members.topics.add(topic)
         membership = ClusterMembership(
             self._client,
             self._keeper,
             wire_name,
+            topic,
             subscription,
             ordered=ordered,
             members=group.members,

@@ -57,6 +57,7 @@ class ClusterMembership:
         client: ClusterClient,
         keeper: Keeper,
         group: str,
+        topic: str,
         subscription: Subscription,
         *,
         ordered: bool,
@@ -70,7 +71,7 @@ class ClusterMembership:
         left: Callable[[ClusterMembership], None],
     ) -> None:
         self.group = group
-        self.topic = subscription.topic
+        self.topic = topic
         self.client_id = client.client_id
         self.bell = bells.make()
         self.grants: dict[MessageQueue, ClusterGrant] = {}

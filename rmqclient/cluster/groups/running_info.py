@@ -44,8 +44,9 @@ def answer_brokers(
         fields = request_fields(asked)
         table = ResetOffset.decode(asked.body).offsets
         _log.warning("group %s is moved in %s, as the broker asks: %s", fields["group"], fields["topic"], table)
+        offsets = {queue._replace(topic=client.url.unwrap(queue.topic)): offset for queue, offset in table.items()}
         for membership in memberships_of(fields["group"]):
-            membership.move(table)
+            membership.move(offsets)
 
     def status(asked: Frame, _address: str) -> Frame:
         fields = request_fields(asked)
@@ -53,7 +54,7 @@ def answer_brokers(
             queue: grant.committed_offset
             for membership in memberships_of(fields["group"])
             for queue, grant in list(membership.grants.items())
-            if queue.topic == fields["topic"]
+            if client.url.wrap(queue.topic) == fields["topic"]
         }
         return response(asked, body=ConsumerStatus(offsets).encode())
 

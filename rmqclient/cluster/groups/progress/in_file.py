@@ -67,10 +67,10 @@ class FileOffsets:
                 _write(self._path, self._table)
                 self._changed = False
 
-    def begin(self, topic: str, offsets: Mapping[MessageQueue, int]) -> bool:
-        """Set where the member begins in a topic. False, and nothing is done, if it had it before. Raises OSError."""
+    def begin(self, topics: set[str], offsets: Mapping[MessageQueue, int]) -> bool:
+        """Set where the member begins in topics. False, and nothing is done, if it had one before. Raises OSError."""
         with self._lock:
-            if any(queue.topic == topic for queue in self._table):
+            if any(queue.topic in topics for queue in self._table):
                 return False
             self._table.update(offsets)
             _write(self._path, self._table)

@@ -49,6 +49,12 @@ public final class Interop {
             case "send": // NAMESRV BODY TOPIC:QUEUE_ID:KEY...: messages with this body, each to its queue
                 Sending.run(rest.get(0), rest.get(1), rest.subList(2, rest.size()));
                 break;
+            case "request": // NAMESRV GROUP TOPIC BODY: a request, and its reply
+                Requests.ask(rest.get(0), rest.get(1), rest.get(2), rest.get(3));
+                break;
+            case "reply": // NAMESRV GROUP EXPECTED TOPIC: replies to so many requests
+                Requests.reply(rest.get(0), rest.get(1), Integer.parseInt(rest.get(2)), rest.get(3));
+                break;
             default:
                 throw new IllegalArgumentException("no such command: " + command);
         }
