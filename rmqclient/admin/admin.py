@@ -244,7 +244,9 @@ class Admin:
             return queues
         wanted = [queue for queue in queues if queue.queue_id == queue_id]
         if not wanted:
-            raise UnknownTopic(f"topic {topic!r} has no queue {queue_id}: its queues are 0 to {queues[-1].queue_id}")
+            raise UnknownTopic(
+                f"queue {queue_id} of topic {topic!r} does not exist: it has queues 0 to {queues[-1].queue_id}"
+            )
         return wanted
 
     def _position(self, queue: MessageQueue, to: Position) -> int:
