@@ -209,13 +209,16 @@ class Members(Protocol):
         subscription: str,
         wanted: MessageFilter | None = None,
         *,
-        exclusive: bool = False,
+        ordered: bool = False,
     ) -> Membership:
         """Become a member. ``subscription`` must be the same for all members of the group that consume the topic.
 
-        ``wanted`` selects the messages; None stands for all. ``exclusive``: a queue has never two owners, even if that
-        means to wait for a member that has vanished.
+        ``wanted`` selects the messages; None stands for all. ``ordered``: the queues keep their order, so
+        that none may ever have two owners.
 
         Raises SubscriptionMismatch when a living member has another one, ClientIdInUse when one has the same client
         id, InvalidName for a client id that is empty or too long, TableFull, StoreBusy.
         """
+
+    def close(self) -> None:
+        """End what the memberships share, after they were left. Closing twice does nothing."""

@@ -76,7 +76,7 @@ class Subscription:
             client_id,
             handler.subscription,
             self.filter,
-            exclusive=handler.order is not None or handler.allocation == "sticky",
+            ordered=handler.order is not None,
         )
         self.delivery = make_delivery(backend, handler, self.membership, config)
         self.rebalancer = Rebalancer(backend, self.membership, self.filter, self.delivery, config, handler.allocation)
@@ -213,6 +213,7 @@ class PushConsumer:
         for each in joined:
             if each.rebalancer.release_all():
                 each.membership.leave()
+        self._members.close()
         if self._tables is not None:
             self._tables.leave(self._backend)
         self._backend.close()

@@ -39,14 +39,17 @@ class LocalMembers:
         subscription: str,
         wanted: MessageFilter | None = None,
         *,
-        exclusive: bool = False,
+        ordered: bool = False,
     ) -> LocalMembership:
         """Become a member; see :meth:`rmqclient.backend.group_protocols.Members.join`.
 
         A grant gets the filter, and a lease keeps every other member out.
         """
-        del wanted, exclusive
+        del wanted, ordered
         return LocalMembership(self._store, self._table.join(group, topic, client_id, subscription))
+
+    def close(self) -> None:
+        """Do nothing: each member has left its slot."""
 
 
 class LocalMembership:

@@ -133,10 +133,13 @@ class MemoryMembers:
         subscription: str,
         wanted: MessageFilter | None = None,
         *,
-        exclusive: bool = False,
+        ordered: bool = False,
     ) -> MemoryMembership:
-        del wanted, exclusive
+        del wanted, ordered
         return MemoryMembership(self._groups, self._groups.join(group, topic, client_id, subscription, self._number))
+
+    def close(self) -> None:
+        pass
 
 
 class MemoryMembership:

@@ -7,15 +7,19 @@ before it joins. The lock of a queue at its broker keeps the other members of th
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.locks import QueueLocks
-from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets
+from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets, oldest_offset
+from rmqclient.cluster.groups.progress.in_file import FileOffsets, offsets_path
 from rmqclient.errors import StoreBusy
-from rmqclient.remoting.bodies import fastjson
+from rmqclient.names import group_and_member
+from rmqclient.remoting.bodies import GroupList
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.errors import GroupNotFound
 from rmqclient.remoting.table import request
@@ -29,9 +33,13 @@ _LOOK_EVERY_S = 0.05
 def begin_group(client: ClusterClient, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
     """Set where a new group begins in all queues of a topic. False, and nothing is done, for a group that has begun.
 
-    A group has begun when a broker of the topic has an offset or a member of it. Raises StoreBusy when another process
-    keeps the lock for 65 s, and as a request.
+    A group has begun when a broker of the topic has an offset or a member of it, and a member of a broadcast group when
+    its file has the topic. Names are those on the wire. Raises StoreBusy when another process keeps the lock for 65 s,
+    ClientIdInUse, and as a request.
     """
+    name, member = group_and_member(group)
+    if member is not None:
+        return _begin_member(client, name, member, offsets)
     if not offsets or _has_begun(client, group, offsets):
         return False
     with _alone(client, group, min(offsets, key=lambda queue: queue.sort_key)):
@@ -47,25 +55,29 @@ def begin_group(client: ClusterClient, group: str, offsets: Mapping[MessageQueue
     return True
 
 
+def _begin_member(client: ClusterClient, group: str, member: str, offsets: Mapping[MessageQueue, int]) -> bool:
+    path = offsets_path(client.url.name_servers, member, group)
+    with contextlib.closing(FileOffsets(path, partial(oldest_offset, client))) as kept:
+        return kept.begin({queue.topic for queue in offsets}, offsets)
+
+
 def _has_begun(client: ClusterClient, group: str, queues: Iterable[MessageQueue]) -> bool:
     brokers = {queue.broker_name: queue.topic for queue in queues}
     return any(group in _groups_of(client, broker, topic) for broker, topic in brokers.items())
 
 
-def _groups_of(client: ClusterClient, broker_name: str, topic: str) -> list[str]:
+def _groups_of(client: ClusterClient, broker_name: str, topic: str) -> tuple[str, ...]:
     """Return the groups that have an offset in a topic at a broker, or a member that subscribes to it."""
     answer = client.call(
         client.routes.address(broker_name),
         request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=client.url.wrap(topic)),
     )
-    found = fastjson.read(answer.body) if answer.body else {}
-    groups = found.get("groupList") if isinstance(found, dict) else None
-    return [str(group) for group in groups] if isinstance(groups, list) else []
+    return GroupList.decode(answer.body).groups
 
 
 @contextmanager
 def _alone(client: ClusterClient, group: str, queue: MessageQueue) -> Iterator[None]:
-    locks = QueueLocks(client, group)
+    locks = QueueLocks(client, group, ordered=False)
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while not locks.lock(queue):
         if time.monotonic() > deadline:

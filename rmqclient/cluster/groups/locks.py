@@ -4,6 +4,9 @@ RocketMQ uses them for ordered consumers. Here a member locks each queue that it
 our members in two steps: the next owner waits until the last one has committed its offset and has unlocked the queue.
 Java's members of a group that is not ordered look at no lock, and need none from us.
 
+A 5.x broker takes a group that has locks for an ordered one, and puts what is sent to its retry topic among the dead
+letters at once (AbstractSendMessageProcessor.handleRetryAndDLQ). So locks without an order are those of another name.
+
 A broker does not free the locks of a connection that closes. [RebalanceLockManager]
 """
 
@@ -13,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.errors import QueueError
+from rmqclient.errors import NoPermission, QueueError
 from rmqclient.remoting.bodies import LockedQueues, LockRequest
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
@@ -27,18 +30,28 @@ VALID_S = 30.0
 """How long a client relies on a lock after its last renewal. [rocketmq.client.rebalance.lockMaxLiveTime]"""
 
 _TIMEOUT_S = 1.0
+_WITHOUT_ORDER = "%handover"
 
 
 class QueueLocks:
-    """The locks of one client in one group. Safe for threads."""
+    """The locks of one client in one group. ``ordered``: those that Java's ordered consumers use. Safe for threads."""
 
-    def __init__(self, client: ClusterClient, group: str) -> None:
+    def __init__(self, client: ClusterClient, group: str, *, ordered: bool) -> None:
         self._client = client
-        self._group = group
+        self._group = group if ordered else group + _WITHOUT_ORDER
+        self._ordered = ordered
 
     def lock(self, queue: MessageQueue) -> bool:
-        """Lock a queue, or renew its lock. False when another client has it. Raises as a request to its broker."""
-        answer = self._client.call(self._address(queue), self._request([queue]), _TIMEOUT_S)
+        """Lock a queue, or renew its lock. False when another client has it. Raises as a request to its broker.
+
+        True, too, without an order for a client that may not lock.
+        """
+        try:
+            answer = self._client.call(self._address(queue), self._request([queue]), _TIMEOUT_S)
+        except NoPermission:
+            if self._ordered:
+                raise
+            return True
         return queue in self._locked(answer)
 
     def renew(

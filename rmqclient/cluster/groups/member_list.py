@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.errors import QueueError
-from rmqclient.remoting.bodies.heartbeat import ConsumerIds
+from rmqclient.remoting.bodies import ConsumerIds
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.table import request
 

@@ -77,7 +77,7 @@ class ClusterMembers:
         subscription: str,
         wanted: MessageFilter | None = None,
         *,
-        exclusive: bool = False,
+        ordered: bool = False,
     ) -> ClusterMembership:
         """Become a member; see :meth:`rmqclient.backend.group_protocols.Members.join`.
 
@@ -94,7 +94,7 @@ class ClusterMembers:
             client = self._clients[client_id] = _Client(
                 self._url, client_id, self._keeper, self._numbers, self.bell.ring
             )
-        return client.join(name, topic, wanted or MessageFilter(), self._bells, exclusive=exclusive, member=member)
+        return client.join(name, topic, wanted or MessageFilter(), self._bells, ordered=ordered, member=member)
 
     def close(self) -> None:
         """Commit what is not committed and leave the cluster. Closing twice does nothing."""
@@ -130,7 +130,6 @@ class _Group:
     def __init__(self, client: ClusterClient, name: str, offsets: Offsets, *, broadcast: bool) -> None:
         self.offsets = offsets
         self.members = None if broadcast else MemberList(client, name)
-        self.locks = None if broadcast else QueueLocks(client, name)
         self.memberships: list[ClusterMembership] = []
 
 
@@ -163,7 +162,7 @@ class _Client:
         return [each for group in list(self._groups.values()) for each in list(group.memberships)]
 
     def join(
-        self, name: str, topic: str, wanted: MessageFilter, bells: Bells, *, exclusive: bool, member: str | None
+        self, name: str, topic: str, wanted: MessageFilter, bells: Bells, *, ordered: bool, member: str | None
     ) -> ClusterMembership:
         wire_name = self._url.wrap(name)
         group = self._groups.get(wire_name)
@@ -172,17 +171,18 @@ class _Client:
             group = self._groups[wire_name] = _Group(self._client, wire_name, offsets, broadcast=member is not None)
         with suppress(QueueError):  # a topic that is not there yet is looked for at each step
             self._client.routes.of(topic)
-        subscription = self._subscriptions.add(wire_name, topic, wanted, broadcast=member is not None)
+        subscription = self._subscriptions.add(wire_name, self._url.wrap(topic), wanted, broadcast=member is not None)
         if group.members is not None:
             group.members.topics.add(topic)
         membership = ClusterMembership(
             self._client,
             self._keeper,
             wire_name,
+            topic,
             subscription,
-            exclusive=exclusive,
+            ordered=ordered,
             members=group.members,
-            locks=group.locks,
+            locks=None if member is not None else QueueLocks(self._client, wire_name, ordered=ordered),
             offsets=group.offsets,
             journal=self._journal,
             bells=bells,

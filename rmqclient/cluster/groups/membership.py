@@ -34,7 +34,7 @@ from rmqclient.cluster.groups.progress.offsets import Offsets
 from rmqclient.cluster.groups.pulling import Pulling
 from rmqclient.errors import QueueError
 from rmqclient.filters import MessageFilter
-from rmqclient.remoting.bodies.heartbeat import Subscription
+from rmqclient.remoting.bodies import Subscription
 from rmqclient.store import MessageQueue, boottime
 
 _COURTESY_S = 10.0
@@ -57,9 +57,10 @@ class ClusterMembership:
         client: ClusterClient,
         keeper: Keeper,
         group: str,
+        topic: str,
         subscription: Subscription,
         *,
-        exclusive: bool,
+        ordered: bool,
         members: MemberList | None,
         locks: QueueLocks | None,
         offsets: Offsets,
@@ -70,7 +71,7 @@ class ClusterMembership:
         left: Callable[[ClusterMembership], None],
     ) -> None:
         self.group = group
-        self.topic = subscription.topic
+        self.topic = topic
         self.client_id = client.client_id
         self.bell = bells.make()
         self.grants: dict[MessageQueue, ClusterGrant] = {}
@@ -78,7 +79,7 @@ class ClusterMembership:
         self._client = client
         self._keeper = keeper
         self._subscription = subscription
-        self.is_exclusive = exclusive
+        self.is_ordered = ordered
         self._members = members
         self._locks = locks
         self._offsets = offsets
@@ -145,7 +146,7 @@ class ClusterMembership:
 
     def _granted(self, queue: MessageQueue, wanted: MessageFilter, waited_s: float) -> ClusterGrant | None:
         if self._locks is not None and not self._lock(self._locks, queue):
-            if self.is_exclusive or waited_s < _COURTESY_S:
+            if self.is_ordered or self.is_sticky or waited_s < _COURTESY_S:
                 return None
             _log.warning("group %s: nobody frees the lock of %s, which is taken without it", self.group, queue)
             self._without_lock.add(queue)
@@ -155,7 +156,7 @@ class ClusterMembership:
                 self._offsets.commit(queue, last.moved_to)
             last.drop()
         number = self._queue_number(self.group, queue)
-        attempts = self._attempts(queue) if self.is_exclusive else None
+        attempts = self._attempts(queue) if self.is_ordered else None
         granted = ClusterGrant(
             queue,
             number,
@@ -192,7 +193,7 @@ class ClusterMembership:
         """Return the client ids whose locks do not count any more."""
         dead = self._journal.dead_clients()
         if self._members is not None:
-            now, patience_s = time.monotonic(), VALID_S if self.is_exclusive else 0.0
+            now, patience_s = time.monotonic(), VALID_S if self.is_ordered else 0.0
             dead |= {client for client, since in dict(self._members.vanished).items() if now - since >= patience_s}
         return dead - {self.client_id}
 

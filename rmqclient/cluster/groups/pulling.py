@@ -28,9 +28,9 @@ from typing import Final, Protocol
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.keeper import Keeper
 from rmqclient.cluster.groups.subscriptions import TAG
-from rmqclient.errors import QueueError
+from rmqclient.errors import QueueError, StoreClosed
 from rmqclient.message import ReceivedMessage
-from rmqclient.remoting.bodies.heartbeat import Subscription
+from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
@@ -202,6 +202,8 @@ class Pulling:
 
     def _later(self, error: QueueError) -> None:
         """Ask again after a pause. The first of several equal errors is logged."""
+        if isinstance(error, StoreClosed):
+            self.stop()
         if self._stopped:
             return
         self._pause_s = min(max(2 * self._pause_s, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)

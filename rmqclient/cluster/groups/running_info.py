@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.groups.grant import ClusterGrant
 from rmqclient.cluster.groups.membership import ClusterMembership
-from rmqclient.cluster.groups.progress.table import OffsetTable
 from rmqclient.cluster.groups.subscriptions import Subscriptions
 from rmqclient.errors import QueueError
-from rmqclient.remoting.bodies import fastjson
+from rmqclient.remoting.bodies import ConsumerStatus, ProcessQueueInfo, ResetOffset, RunningInfo
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, request_fields, response
@@ -36,16 +36,17 @@ _log = logging.getLogger(__name__)
 
 
 def answer_brokers(
-    client: ClusterClient, subscriptions: Subscriptions, memberships_of: Callable[[str], Iterable[ClusterMembership]]
+    client: ClusterClient, subscriptions: Subscriptions, memberships_of: Callable[[str], Sequence[ClusterMembership]]
 ) -> None:
     """Answer the requests of brokers; ``memberships_of(group)`` returns the memberships of this client in a group."""
 
     def reset(asked: Frame, _address: str) -> None:
         fields = request_fields(asked)
-        table = OffsetTable.decode(asked.body).offsets
+        table = ResetOffset.decode(asked.body).offsets
         _log.warning("group %s is moved in %s, as the broker asks: %s", fields["group"], fields["topic"], table)
+        offsets = {queue._replace(topic=client.url.unwrap(queue.topic)): offset for queue, offset in table.items()}
         for membership in memberships_of(fields["group"]):
-            membership.move(table)
+            membership.move(offsets)
 
     def status(asked: Frame, _address: str) -> Frame:
         fields = request_fields(asked)
@@ -53,14 +54,13 @@ def answer_brokers(
             queue: grant.committed_offset
             for membership in memberships_of(fields["group"])
             for queue, grant in list(membership.grants.items())
-            if queue.topic == fields["topic"]
+            if client.url.wrap(queue.topic) == fields["topic"]
         }
-        return response(asked, body=fastjson.write({"messageQueueTable": offsets}))
+        return response(asked, body=ConsumerStatus(offsets).encode())
 
     def running(asked: Frame, _address: str) -> Frame:
         group = request_fields(asked)["consumerGroup"]
-        info = running_info(client, subscriptions, memberships_of(group))
-        return response(asked, body=fastjson.write(info))
+        return response(asked, body=running_info(client, subscriptions, memberships_of(group)).encode())
 
     client.on(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, reset)
     client.on(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, status)
@@ -68,47 +68,36 @@ def answer_brokers(
 
 
 def running_info(
-    client: ClusterClient, subscriptions: Subscriptions, memberships: Iterable[ClusterMembership]
-) -> dict[str, object]:
-    """Return what the members do, with the fields that Java's tools read. [ConsumerRunningInfo]"""
-    queues = {queue: _process_queue(each, queue) for each in memberships for queue in list(each.grants)}
-    return {
-        "mqTable": {queue: info for queue, info in queues.items() if info},
-        "properties": {
-            "PROP_CLIENT_VERSION": "V4_9_7",
-            "PROP_CONSUMER_START_TIMESTAMP": str(_STARTED_MS),
-            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-            "PROP_CONSUMEORDERLY": str(any(each.is_exclusive for each in memberships)).lower(),
-            "PROP_NAMESERVER_ADDR": ";".join(client.url.name_servers),
-            "PROP_THREADPOOL_CORE_SIZE": "0",
-        },
-        "statusTable": {},
-        "subscriptionSet": [each.to_json() for each in subscriptions.all()],
+    client: ClusterClient, subscriptions: Subscriptions, memberships: Sequence[ClusterMembership]
+) -> RunningInfo:
+    """Return what the members do, with the properties that Java's tools read."""
+    properties = {
+        "PROP_CLIENT_VERSION": "V4_9_7",
+        "PROP_CONSUMER_START_TIMESTAMP": str(_STARTED_MS),
+        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_CONSUMEORDERLY": str(any(each.is_ordered for each in memberships)).lower(),
+        "PROP_NAMESERVER_ADDR": ";".join(client.url.name_servers),
+        "PROP_THREADPOOL_CORE_SIZE": "0",
     }
+    grants = [grant for each in memberships for grant in list(each.grants.values())]
+    queues = {grant.queue: _process_queue(grant) for grant in grants}
+    return RunningInfo(properties, tuple(subscriptions.all()), queues)
 
 
-def _process_queue(membership: ClusterMembership, queue: MessageQueue) -> dict[str, object]:
-    """Return how a queue stands. [ProcessQueueInfo]"""
-    grant = membership.grants.get(queue)
-    if grant is None:
-        return {}
-    now_ms, now = time.time_ns() // 1_000_000, time.monotonic()
-    return {
-        "cachedMsgCount": grant.unfinished + grant.ahead,
-        "cachedMsgMaxOffset": grant.next_offset,
-        "cachedMsgMinOffset": grant.committed_offset,
-        "cachedMsgSizeInMiB": 0,
-        "commitOffset": grant.committed_offset,
-        "droped": not grant.valid,
-        "lastConsumeTimestamp": now_ms,
-        "lastLockTimestamp": now_ms,
-        "lastPullTimestamp": now_ms - int((now - grant.pulled_at) * 1000),
-        "locked": not grant.lease_is_over,
-        "transactionMsgCount": 0,
-        "transactionMsgMaxOffset": 0,
-        "transactionMsgMinOffset": 0,
-        "tryUnlockTimes": 0,
-    }
+def _process_queue(grant: ClusterGrant) -> ProcessQueueInfo:
+    now_ms = time.time_ns() // 1_000_000
+    pulled_ms = now_ms - int((time.monotonic() - grant.pulled_at) * 1000)
+    return ProcessQueueInfo(
+        commit_offset=grant.committed_offset,
+        cached_min_offset=grant.committed_offset,
+        cached_max_offset=grant.next_offset,
+        cached_count=grant.unfinished + grant.ahead,
+        locked=not grant.lease_is_over,
+        last_lock_timestamp=now_ms,
+        dropped=not grant.valid,
+        last_pull_timestamp=pulled_ms,
+        last_consume_timestamp=now_ms,
+    )
 
 
 def queues_of(client: ClusterClient, group: str, topic: str, member: str) -> list[MessageQueue]:
@@ -116,9 +105,8 @@ def queues_of(client: ClusterClient, group: str, topic: str, member: str) -> lis
     wanted = request(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup=group, clientId=member, jstackEnable=False)
     try:
         broker = client.routes.read_queues(topic)[0].broker_name
-        found = fastjson.read(client.call(client.routes.address(broker), wanted, _TIMEOUT_S).body)
-        table = found.get("mqTable") if isinstance(found, dict) else None
-        queues = OffsetTable.of({"offsetTable": dict.fromkeys(table or {}, 0)}).offsets
+        answer = client.call(client.routes.address(broker), wanted, _TIMEOUT_S)
+        queues = RunningInfo.decode(answer.body).queues
     except (QueueError, IndexError) as error:
         _log.debug("group %s: member %s does not tell its queues: %s", group, member, error)
         return []

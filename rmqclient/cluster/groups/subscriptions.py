@@ -15,10 +15,10 @@ from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.errors import FilterError, QueueError
 from rmqclient.filters import MessageFilter
 from rmqclient.names import RETRY_PREFIX
-from rmqclient.remoting.bodies import fastjson
-from rmqclient.remoting.bodies.heartbeat import (
+from rmqclient.remoting.bodies import (
     ClientConfigCheck,
     ConsumeFrom,
+    ConsumerConnection,
     ConsumerData,
     ConsumeType,
     MessageModel,
@@ -135,11 +135,7 @@ def _subscription_at_broker(client: ClusterClient, group: str, topic: str) -> tu
         queues = client.routes.read_queues(topic)
         address = client.routes.address(queues[0].broker_name)
         answer = client.call(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group))
-        found = fastjson.read(answer.body)
+        there = ConsumerConnection.decode(answer.body).subscriptions.get(topic)
     except (QueueError, IndexError):
         return None
-    table = found.get("subscriptionTable") if isinstance(found, dict) else None
-    there = table.get(topic) if isinstance(table, dict) else None
-    if not isinstance(there, dict):
-        return None
-    return str(there.get("expressionType") or TAG), str(there.get("subString"))
+    return None if there is None else (there.expression_type, there.expression)

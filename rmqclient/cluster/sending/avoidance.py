@@ -19,6 +19,7 @@ restarted is back after seconds, so here a failure costs 30 s.) A quick success 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 _SLOW_S: Final = 0.55
@@ -27,26 +28,27 @@ _AVOIDED_FOR_S: Final = ((15.0, 600.0), (3.0, 180.0), (2.0, 120.0), (1.0, 60.0),
 
 
 class Avoidance:
-    """Which brokers to leave out now, by their names; safe for threads. Times are those of the monotonic clock."""
+    """Which brokers to leave out now, by their names; safe for threads. ``clock`` gives seconds and never steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._until: dict[str, float] = {}
 
     def took(self, broker_name: str, seconds: float) -> None:
         """Note how long a request took that was answered."""
         if seconds >= _SLOW_S:
             pause = next(pause for least, pause in _AVOIDED_FOR_S if seconds >= least)
-            self._until[broker_name] = time.monotonic() + pause
+            self._until[broker_name] = self._clock() + pause
         elif self._until:
             self._until.pop(broker_name, None)
 
     def failed(self, broker_name: str) -> None:
         """Note that a request failed, or was refused for now."""
-        self._until[broker_name] = time.monotonic() + _FAILED_FOR_S
+        self._until[broker_name] = self._clock() + _FAILED_FOR_S
 
     def __contains__(self, broker_name: str) -> bool:
         """Tell whether a broker should be left out."""
-        return broker_name in self._until and time.monotonic() < self._until[broker_name]
+        return broker_name in self._until and self._clock() < self._until[broker_name]
 
     def __bool__(self) -> bool:
         """Tell whether there may be brokers to leave out."""

@@ -251,7 +251,9 @@ cdef class Collector:
                 if self.columns.is_full(frame.size):
                     found = IS_FULL
                     break
-                found = parse(records + at, frame.size, get_i64(records + at + R_COMMIT_LOG_OFFSET), &frame)
+                found = parse_sent(records + at, frame.size, &frame)
+                if found == IS_RECORD and not is_utf8(records + at + frame.properties_at, frame.properties_size):
+                    found = BAD_SIZE  # properties become texts of Arrow
                 if found != IS_RECORD:
                     break
                 offset = get_i64(records + at + R_QUEUE_OFFSET)

@@ -87,8 +87,10 @@ cdef class Columns:
         self.origin = broker_name, topic
         self.broker_name = <const unsigned char *>PyBytes_AS_STRING(broker_name)
         self.broker_name_size = PyBytes_GET_SIZE(broker_name)
-        self.topic = NULL if topic is None else <const unsigned char *>PyBytes_AS_STRING(topic)
-        self.topic_size = 0 if topic is None else PyBytes_GET_SIZE(topic)
+        self.topic = NULL
+        if topic is not None:
+            self.topic = <const unsigned char *>PyBytes_AS_STRING(topic)
+            self.topic_size = PyBytes_GET_SIZE(topic)
 
     def take(self):
         cdef Py_ssize_t rows = self.rows

@@ -12,6 +12,7 @@ from rmqclient.spark.scan.columns import schema_of
 from rmqclient.spark.scan.record_batches import record_batch
 from rmqclient.store import STOPPED, Collector, Columns
 from rmqclient.store.inspect.view import LocalView
+from rmqclient.store.layout import FOUND
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
 from tests.support.written import written_store
@@ -91,11 +92,22 @@ def test_a_record_of_another_queue_or_a_damaged_one_ends_it(records: list[bytes]
     assert found.add_pulled(records[0], 0, b"order", 0, 0, 120, True) == (0, STOPPED["OTHER"], 0)
     assert found.add_pulled(records[0][:-1], 0, TOPIC, 0, 0, 120, True) == (0, STOPPED["SHORT"], 0)
     damaged = bytearray(records[0])
-    damaged[-3] ^= 1
+    damaged[11] ^= 1  # the CRC of its body
     at, why, _ = found.add_pulled(bytes(damaged), 0, TOPIC, 0, 0, 120, True)
     assert at == 0
-    assert why not in STOPPED.values()
+    assert why == FOUND["BAD_BODY_CRC"]
     assert found.columns.rows == 0
+
+
+def test_a_record_that_only_a_store_would_take_for_torn_is_a_row() -> None:
+    found, record = collector(), ReferenceRecord(topic="orders", body=b"x", properties=b"note\x01a\x00b\x02")
+    assert found.add_pulled(reference.encode(record, False), 0, TOPIC, 0, 0, 1, True)[1:] == (STOPPED["END"], 1)
+    assert taken(found)[0]["properties"] == {"note": "a\x00b"}
+
+
+def test_properties_that_are_no_texts_end_it() -> None:
+    found, record = collector(), ReferenceRecord(topic="orders", body=b"x", properties=b"note\x01\xff\x02")
+    assert found.add_pulled(reference.encode(record, False), 0, TOPIC, 0, 0, 1, True) == (0, FOUND["BAD_SIZE"], 0)
 
 
 def test_tags_are_compared_as_texts(records: list[bytes]) -> None:

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rmqclient.cluster.address.state_directory import cluster_directory
-from rmqclient.cluster.groups.progress.table import OffsetTable
 from rmqclient.errors import ClientIdInUse, StoreUnusable
+from rmqclient.remoting.bodies import ResetOffset
 from rmqclient.remoting.errors import BodyError
 from rmqclient.store import MessageQueue
 
@@ -67,10 +67,10 @@ class FileOffsets:
                 _write(self._path, self._table)
                 self._changed = False
 
-    def begin(self, topic: str, offsets: Mapping[MessageQueue, int]) -> bool:
-        """Set where the member begins in a topic. False, and nothing is done, if it had it before. Raises OSError."""
+    def begin(self, topics: set[str], offsets: Mapping[MessageQueue, int]) -> bool:
+        """Set where the member begins in topics. False, and nothing is done, if it had one before. Raises OSError."""
         with self._lock:
-            if any(queue.topic == topic for queue in self._table):
+            if any(queue.topic in topics for queue in self._table):
                 return False
             self._table.update(offsets)
             _write(self._path, self._table)
@@ -92,7 +92,7 @@ def offsets_path(name_servers: tuple[str, ...], member: str, group: str) -> Path
 
 def _read(path: Path) -> dict[MessageQueue, int]:
     try:
-        return dict(OffsetTable.decode(path.read_bytes()).offsets)
+        return dict(ResetOffset.decode(path.read_bytes()).offsets)
     except FileNotFoundError:
         return {}
     except (OSError, BodyError) as error:
@@ -103,7 +103,7 @@ def _write(path: Path, table: Mapping[MessageQueue, int]) -> None:
     new = path.with_suffix(f".{os.getpid()}.new")
     try:
         with new.open("wb") as file:
-            file.write(OffsetTable(dict(table)).encode(as_fastjson=True))
+            file.write(ResetOffset(dict(table)).encode())
             os.fsync(file.fileno())
         new.replace(path)
     except OSError:

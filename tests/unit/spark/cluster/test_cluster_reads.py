@@ -215,7 +215,7 @@ def lose_the_end(broker: Served) -> None:
 
 def damage(broker: Served) -> None:
     tag, record = broker.records["orders", 0][50]
-    broker.records["orders", 0][50] = tag, record[:-3] + bytes((record[-3] ^ 1,)) + record[-2:]
+    broker.records["orders", 0][50] = tag, record[:11] + bytes((record[11] ^ 1,)) + record[12:]
 
 
 def send_another(broker: Served) -> None:
@@ -226,7 +226,7 @@ LOSSES = [
     (remove_oldest, "offsets 0 to 9: cannot be read: removed: the oldest message is 10", range(10)),
     (lose_one, "offset 50: cannot be read: the broker has no record of it", range(50, 51)),
     (lose_the_end, "offsets 110 to 119: cannot be read: the queue ends at 110", range(110, 120)),
-    (damage, "offset 50: cannot be read: the CRC of the record does not match", range(50, 51)),
+    (damage, "offset 50: cannot be read: the CRC of the body does not match", range(50, 51)),
     (send_another, "offset 50: cannot be read: the broker sent another message", range(50, 51)),
 ]
 

@@ -1,0 +1,1 @@
+"""Producers against scripted brokers: what they send, when they try again, and what they say of a failure."""

@@ -1,0 +1,108 @@
+"""Sends that nobody waits for: the loop goes on, failures are tried again, and closing waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import orjson
+import pytest
+
+from rmqclient import Message, Producer
+from rmqclient.errors import MessageIllegal, RequestTimedOut, StoreClosed
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import RequestCode, ResponseCode, response
+from tests.cluster.sending.conftest import SEND, TWO, broker_of, no, nothing, only_on, producing, stored
+from tests.support.cluster.standard_answers import route_of
+
+LONG_S = 20.0
+
+
+def test_the_loop_goes_on_while_brokers_are_slow() -> None:
+    async def send(producer: Producer, answer_all: threading.Event) -> int:
+        futures = [producer.send_async(Message("orders", b"")) for _ in range(50)]
+        waiting = asyncio.gather(*futures)
+        await asyncio.sleep(0)
+        assert not any(future.done() for future in futures)
+        answer_all.set()
+        return len(await waiting)
+
+    with producing() as (cluster, producer):
+        held, answer_all = list[Frame](), threading.Event()
+        cluster.script[SEND] = held.append
+
+        def answer() -> None:
+            assert answer_all.wait(LONG_S)
+            for asked in cluster.wait_for(SEND, 50):
+                cluster.answer(stored(asked))
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        assert asyncio.run(send(producer, answer_all)) == 50
+        answering.join(LONG_S)
+
+
+def test_a_failure_is_tried_again_on_another_broker() -> None:
+    with producing({SEND: only_on("broker-a", no(2))}, brokers=TWO) as (_, producer):
+        futures = [producer.send_async(Message("orders", b"")) for _ in range(10)]
+        assert {future.result(LONG_S).queue.broker_name for future in futures} == {"broker-b"}
+
+
+def test_an_error_is_told_where_the_future_is_awaited() -> None:
+    with producing({SEND: no(ResponseCode.MESSAGE_ILLEGAL)}) as (_, producer):
+        future = producer.send_async(Message("orders", b""))
+        with pytest.raises(MessageIllegal):
+            future.result(LONG_S)
+
+
+def test_a_message_without_an_answer_may_be_stored() -> None:
+    with producing({SEND: nothing}, options="timeout=0.2") as (cluster, producer):
+        with pytest.raises(RequestTimedOut) as told:
+            producer.send_async(Message("orders", b"")).result(LONG_S)
+        assert len(cluster.asked(SEND)) == 3
+    assert told.value.stored
+
+
+def test_an_answer_that_makes_no_sense_is_told() -> None:
+    def nonsense(asked: Frame) -> Frame:
+        answer = stored(asked)
+        answer.fields["msgId"] = "nonsense"
+        return answer
+
+    with producing({SEND: nonsense}) as (_, producer), pytest.raises(ValueError, match="nonsense"):
+        producer.send_async(Message("orders", b"")).result(LONG_S)
+
+
+def test_the_first_message_of_a_topic_does_not_wait_for_a_name_server() -> None:
+    with producing(brokers=("names", "broker-a")) as (cluster, producer):
+        routes = list[Frame]()
+        cluster.script[RequestCode.GET_ROUTEINFO_BY_TOPIC] = routes.append
+        future = producer.send_async(Message("orders", b""))
+        assert not future.done()
+        (asked,) = cluster.wait_for(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+        del cluster.script[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+        cluster.answer(response(asked, body=orjson.dumps(route_of(cluster.state, 4))))
+        assert future.result(LONG_S).queue.topic == "orders"
+
+
+def test_closing_waits_for_what_is_under_way() -> None:
+    with producing() as (cluster, producer):
+        cluster.script[SEND] = nothing
+        future = producer.send_async(Message("orders", b""))
+        (asked,) = cluster.wait_for(SEND)
+        closing = threading.Thread(target=producer.close)
+        closing.start()
+        cluster.answer(stored(asked))
+        closing.join(LONG_S)
+        assert future.done()
+        assert future.result().queue.broker_name == broker_of(asked)
+        with pytest.raises(StoreClosed):
+            producer.send_async(Message("orders", b""))
+
+
+def test_threads_end_with_the_producer() -> None:
+    before = set(threading.enumerate())
+    with producing({SEND: only_on("broker-a", no(2))}, brokers=TWO) as (_, producer):
+        producer.send_async(Message("orders", b"")).result(LONG_S)
+    left = {thread.name for thread in set(threading.enumerate()) - before}
+    assert "rmq-sends" not in left
