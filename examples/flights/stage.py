@@ -99,7 +99,9 @@ class Processes:
 
 
 @contextmanager
-def workers_running(store: Path, results: Path, log: Path, *, processes: int) -> Iterator[subprocess.Popen[bytes]]:
+def workers_running(
+    store: Path | str, results: Path, log: Path, *, processes: int
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run the application under a supervisor; at the end, stop the supervisor and wait for it."""
     command = [
         "-m",
@@ -120,7 +122,7 @@ def workers_running(store: Path, results: Path, log: Path, *, processes: int) ->
 
 
 @contextmanager
-def replay_running(store: Path, log: Path, flights: int) -> Iterator[subprocess.Popen[bytes]]:
+def replay_running(store: Path | str, log: Path, flights: int) -> Iterator[subprocess.Popen[bytes]]:
     """Send the first ``flights`` flights from a separate process, which is ended if it still runs at the end."""
     command = ["-m", "examples.flights.replay", "--store", str(store), "--flights", str(flights)]
     with log.open("wb") as output, _process(command, output, dict(os.environ)) as replay:

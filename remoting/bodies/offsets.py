@@ -66,6 +66,8 @@ class OffsetTable(Body):
     offsets: Annotated[dict[str, dict[int, int]], "offsetTable"] = field(default_factory=dict)
     """By ``topic@group``, then by queue id."""
     version: Annotated[DataVersion | None, "dataVersion"] = None
+    topics_of_groups: Annotated[dict[str, tuple[str, ...]] | None, "groupTopicMap"] = None
+    """Of 5.x brokers."""
 
     def of_group(self, group: str) -> dict[str, dict[int, int]]:
         """Return the offsets of one group by topic, then by queue id."""

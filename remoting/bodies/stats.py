@@ -64,13 +64,20 @@ class ConsumeStatsList(Body):
 
 @dataclass(frozen=True, slots=True)
 class QueueTimeSpan(Body):
-    """Times of a queue's messages, and of the next one for a group, all in ms since 1970. [QueueTimeSpan]"""
+    """Times of a queue's messages, and of the next one for a group, in ms since 1970. [QueueTimeSpan]
+
+    The texts are the same times as dates of the broker's time zone, for people.
+    """
 
     queue: Annotated[MessageQueue, "messageQueue"]
     min_timestamp: Annotated[int, "minTimeStamp"] = 0
     max_timestamp: Annotated[int, "maxTimeStamp"] = 0
     consume_timestamp: Annotated[int, "consumeTimeStamp"] = 0
     delay_ms: Annotated[int, "delayTime"] = 0
+    """How long ago the next message was stored; the time in ms since 1970 when there is none."""
+    min_text: Annotated[str | None, "minTimeStampStr"] = None
+    max_text: Annotated[str | None, "maxTimeStampStr"] = None
+    consume_text: Annotated[str | None, "consumeTimeStampStr"] = None
 
 
 @dataclass(frozen=True, slots=True)

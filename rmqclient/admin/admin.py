@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Collection
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Literal, NamedTuple, Self, TypeAlias
 
 from rmqclient.admin.infos import (
     CleanInfo,
@@ -23,8 +23,8 @@ from rmqclient.local.backend import store_of
 from rmqclient.names import check_group, check_topic, group_and_member
 from rmqclient.opening import Place, open_backend
 from rmqclient.sending.producer import check_queue_count
-from rmqclient.store import HALF_TOPIC, MemberInfo, MessageQueue
-from rmqclient.store.errors import InvalidName, OffsetOutOfRange, UnknownGroup
+from rmqclient.store import MemberInfo, MessageQueue
+from rmqclient.store.errors import InvalidName, OffsetOutOfRange, UnknownGroup, UnknownTopic
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime.datetime
@@ -61,7 +61,10 @@ class Admin:
 
     def topic(self, name: str) -> TopicInfo:
         """Return one topic. Raises UnknownTopic."""
-        queues = tuple(QueueInfo(queue.queue_id, *self._backend.span(queue)) for queue in self._backend.queues(name))
+        queues = tuple(
+            QueueInfo(queue.queue_id, *self._backend.span(queue), queue.broker_name)
+            for queue in self._backend.queues(name)
+        )
         messages = sum(queue.max_offset - queue.min_offset for queue in queues)
         return TopicInfo(name, queues, messages, self._backend.cleanup_policy(name))
 
@@ -96,13 +99,15 @@ class Admin:
 
     def consumers(self) -> list[MemberInfo]:
         """Return every member that consumes; the other members are transaction producers."""
-        return [member for member in self._backend.members().all() if member.topic != HALF_TOPIC]
+        return self._backend.consumers()
 
     def groups(self) -> list[GroupInfo]:
         """Return every group that has consumed or consumes, sorted by name; a broadcast group is one."""
         members = [group_and_member(member.group)[0] for member in self.consumers()]
-        consumed = {group_and_member(each.group)[0] for each in self._backend.group_queues()}
-        return [self._group_info(name, members.count(name)) for name in sorted({*consumed, *members})]
+        consumed: dict[str, list[GroupQueue]] = {name: [] for name in members}
+        for each in self._backend.group_queues():
+            consumed.setdefault(group_and_member(each.group)[0], []).append(each)
+        return [self._group_info(name, members.count(name), consumed[name]) for name in sorted(consumed)]
 
     def lag(self, group: str) -> list[QueueLag]:
         """Return the queues of a group, sorted by topic and queue id; empty for a group that never consumed.
@@ -118,7 +123,7 @@ class Admin:
         """
         lags = self.lag(group)
         members: dict[tuple[str, str | None], list[str]] = {(queue.topic, None): [] for queue in lags}
-        for member in self._backend.members().all():
+        for member in self._backend.consumers(group):
             if member.group == group:
                 members.pop((member.topic, None), None)
                 members.setdefault((member.topic, member.subscription), []).append(member.client_id)
@@ -139,30 +144,18 @@ class Admin:
         Empty for a group that does not exist. A member without a queue is a spare. The queues are read one after the
         other: while queues move, one may be free.
         """
-        check_group(group)
-        members = {member.key: member for member in self.consumers() if member.group == group}
-        owned: dict[tuple[int, int], list[int]] = {key: [] for key in members}
-        free: dict[str, list[int]] = {}
-        for each in self._backend.group_queues():
+        consumers = self._backend.consumers(check_group(group))
+        members = {(member.key, member.topic): member for member in consumers if member.group == group}
+        owned: dict[_Shelf, list[int]] = {}
+        for each in self._backend.group_queues(group):
             if each.group == group:
-                ids = owned[each.owner] if each.owner in owned else free.setdefault(each.queue.topic, [])
-                ids.append(each.queue.queue_id)
-        found = [
-            MemberAssignment(group, topic, None, None, None, None, tuple(sorted(ids))) for topic, ids in free.items()
-        ]
-        for key, member in members.items():
-            found.append(
-                MemberAssignment(
-                    group=group,
-                    topic=member.topic,
-                    client_id=member.client_id,
-                    pid=member.pid,
-                    heartbeat_age_ms=member.heartbeat_age_ms,
-                    subscription=member.subscription,
-                    queue_ids=tuple(sorted(owned[key])),
-                )
-            )
-        return sorted(found, key=lambda each: (each.topic, each.client_id or ""))
+                topic, queue_id, broker_name = each.queue
+                shelf = _Shelf(members.get((each.owner, topic)), topic, broker_name)
+                owned.setdefault(shelf, []).append(queue_id)
+        busy = {shelf.member for shelf in owned}
+        spares = [_Shelf(member, member.topic, "") for member in members.values() if member not in busy]
+        found = [_assignment(group, shelf, owned.get(shelf, [])) for shelf in [*owned, *spares]]
+        return sorted(found, key=lambda each: (each.topic, each.client_id or "", each.broker_name))
 
     # --- changing groups ---------------------------------------------------------------------------
 
@@ -187,7 +180,8 @@ class Admin:
         names = sorted({each.group for each in self._queues_of(group, targets)}) or [group]
         moved = [self._seek_info(name, queue, target) for name in names for queue, target in targets.items()]
         if not dry_run:
-            self._backend.seek({(name, queue): target for name in names for queue, target in targets.items()})
+            wanted = {(name, queue): target for name in names for queue, target in targets.items()}
+            self._backend.seek(wanted, at_ms=_time_of(to))
         return moved
 
     def pause(self, group: str, topic: str | None = None, *, queue_id: int | None = None) -> list[QueueLag]:
@@ -209,14 +203,15 @@ class Admin:
         """Return how a group stands, its broadcast members included, in all queues or in some."""
         return [
             each
-            for each in self._backend.group_queues()
+            for each in self._backend.group_queues(group)
             if group_and_member(each.group)[0] == group and (queues is None or each.queue in queues)
         ]
 
     def _lag_of(self, group_queues: list[GroupQueue]) -> list[QueueLag]:
-        clients = {member.key: member.client_id for member in self._backend.members().all()}
+        groups = {group_and_member(each.group)[0] for each in group_queues}
+        clients = {member.key: member.client_id for group in groups for member in self._backend.consumers(group)}
         found = [self._queue_lag(each, clients) for each in group_queues]
-        return sorted(found, key=lambda each: (each.topic, each.queue_id, each.member or ""))
+        return sorted(found, key=lambda each: (each.topic, each.broker_name, each.queue_id, each.member or ""))
 
     def _queue_lag(self, group_queue: GroupQueue, clients: dict[tuple[int, int], str]) -> QueueLag:
         queue = group_queue.queue
@@ -235,10 +230,11 @@ class Admin:
             epoch=group_queue.epoch,
             state=_state_of(group_queue, owner),
             member=member,
+            broker_name=queue.broker_name,
         )
 
-    def _group_info(self, group: str, members: int) -> GroupInfo:
-        queues = self.lag(group)
+    def _group_info(self, group: str, members: int, group_queues: list[GroupQueue]) -> GroupInfo:
+        queues = [self._queue_lag(each, {}) for each in group_queues]
         topics = tuple(sorted({queue.topic for queue in queues}))
         return GroupInfo(group, topics, members, sum(queue.lag for queue in queues))
 
@@ -246,8 +242,10 @@ class Admin:
         queues = self._backend.queues(topic)
         if queue_id is None:
             return queues
-        self._backend.span(MessageQueue(topic, queue_id))  # raises UnknownTopic
-        return [MessageQueue(topic, queue_id)]
+        wanted = [queue for queue in queues if queue.queue_id == queue_id]
+        if not wanted:
+            raise UnknownTopic(f"topic {topic!r} has no queue {queue_id}: its queues are 0 to {queues[-1].queue_id}")
+        return wanted
 
     def _position(self, queue: MessageQueue, to: Position) -> int:
         low, high = self._backend.span(queue)
@@ -269,7 +267,7 @@ class Admin:
     def _seek_info(self, name: str, queue: MessageQueue, target: int) -> SeekInfo:
         group, member = group_and_member(name)
         from_offset = self._backend.committed_offset(name, queue)
-        return SeekInfo(group, queue.topic, queue.queue_id, from_offset, target, member)
+        return SeekInfo(group, queue.topic, queue.queue_id, from_offset, target, member, queue.broker_name)
 
     def _set_paused(self, group: str, topic: str | None, queue_id: int | None, *, paused: bool) -> list[QueueLag]:
         meant = [
@@ -284,6 +282,38 @@ class Admin:
         names = {(each.group, each.queue) for each in meant}
         self._backend.set_paused(names, paused=paused)
         return self._lag_of([each for each in self._queues_of(group) if (each.group, each.queue) in names])
+
+
+class _Shelf(NamedTuple):
+    """A member, or nobody, and a topic on a broker, of which it has queues."""
+
+    member: MemberInfo | None
+    topic: str
+    broker_name: str
+
+
+def _assignment(group: str, shelf: _Shelf, queue_ids: list[int]) -> MemberAssignment:
+    _, topic, broker_name = shelf
+    ids = tuple(sorted(queue_ids))
+    if shelf.member is None:
+        return MemberAssignment(group, topic, None, None, None, None, ids, broker_name)
+    return MemberAssignment(
+        group=group,
+        topic=topic,
+        client_id=shelf.member.client_id,
+        pid=shelf.member.pid,
+        heartbeat_age_ms=shelf.member.heartbeat_age_ms,
+        subscription=shelf.member.subscription,
+        queue_ids=ids,
+        broker_name=broker_name,
+    )
+
+
+def _time_of(to: Position) -> int | None:
+    """Return the time in ms that a position stands for: 0 for the begin, -1 for the end; None for a queue offset."""
+    if isinstance(to, datetime.datetime):
+        return round(to.timestamp() * 1000)
+    return {"earliest": 0, "latest": -1}.get(str(to))
 
 
 def _state_of(group_queue: GroupQueue, owner: str | None) -> str:

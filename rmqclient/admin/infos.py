@@ -12,6 +12,8 @@ class QueueInfo:
     queue_id: int
     min_offset: int
     max_offset: int
+    broker_name: str = ""
+    """Empty for a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class QueueLag:
     """``running``, ``paused``, ``no owner``, or why the owner takes nothing, such as ``flow control: span``."""
     member: str | None
     """Of a broadcast group: whose offsets these are."""
+    broker_name: str = ""
+    """Empty for a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +74,13 @@ class SeekInfo:
     to_offset: int
     member: str | None
     """Of a broadcast group: whose offset this is."""
+    broker_name: str = ""
+    """Empty for a store."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """What one member of a group has of one topic; without a client id, the queues without an owner."""
+    """What one member of a group has of one topic on one broker; without a client id, the queues without an owner."""
 
     group: str
     topic: str
@@ -84,6 +90,8 @@ class MemberAssignment:
     subscription: str | None
     queue_ids: tuple[int, ...]
     """Empty for a spare."""
+    broker_name: str = ""
+    """Empty for a store, and for a spare."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from rmqclient.backend.updates import UpdateReader
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import PRODUCER_GROUP
-from rmqclient.store import MessageQueue, StoreConfig
+from rmqclient.store import MemberInfo, MessageQueue, StoreConfig
 
 
 class Buffer(Protocol):
@@ -269,11 +269,19 @@ class Backend(Protocol):
         False, and nothing is done, when the group has one of the queues. Raises TableFull, StoreBusy.
         """
 
-    def group_queues(self) -> list[GroupQueue]:
-        """Return how every group stands in every queue that it ever had."""
+    def consumers(self, group: str | None = None) -> list[MemberInfo]:
+        """Return the living members of a group, its broadcast members included, or those of every group."""
 
-    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int]) -> None:
+    def group_queues(self, group: str | None = None) -> list[GroupQueue]:
+        """Return how every group stands in every queue that it ever had; with a name, at least that group.
+
+        A backend may know only of one group who has its queues.
+        """
+
+    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
         """Move groups in queues, by group and queue, and keep that on the disk. Members lose the queues.
+
+        ``at_ms`` is the time that the offsets stand for, if they do: 0 for the begin of the queues, -1 for their end.
 
         Raises TableFull, StoreBusy, StoreFull.
         """

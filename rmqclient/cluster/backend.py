@@ -12,15 +12,30 @@ from rmqclient.backend.protocols import GroupQueue, Sender, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.replies import Replies, ReplySender
 from rmqclient.backend.transactions import Transactions
-from rmqclient.backend.updates import UpdateReader
+from rmqclient.backend.updates import MessageUpdates, UpdateReader
+from rmqclient.cluster.address.state_directory import cluster_directory
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.groups.beginning import begin_group
+from rmqclient.cluster.groups.bells import ClusterBell
+from rmqclient.cluster.groups.members import ClusterMembers
 from rmqclient.cluster.producing.producing import Producing
+from rmqclient.cluster.reading.alone import Alone
+from rmqclient.cluster.reading.arrival_bell import ArrivalBell as ClusterArrivalBell
+from rmqclient.cluster.reading.finding import Finding
+from rmqclient.cluster.reading.groups import Groups
+from rmqclient.cluster.reading.queues import Queues
+from rmqclient.cluster.reading.topics import Topics
+from rmqclient.errors import NotOnCluster
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import PRODUCER_GROUP
 from rmqclient.place import shown
-from rmqclient.store import MessageQueue, StoreConfig
+from rmqclient.store import MemberInfo, MessageQueue, StoreConfig
+from rmqclient.store.log.query import END_OF_TIME
+
+_READ_AT_ONCE = 32
+_EVERY_TAG = TagFilter(frozenset())
 
 
 class ClusterBackend:
@@ -31,67 +46,86 @@ class ClusterBackend:
         self.config = StoreConfig()
         self._client = ClusterClient(ClusterURL.parse(url))
         self._producing = Producing(self._client, self.config)
+        self._topics = Topics(self._client)
+        self._queues = Queues(self._client)
+        self._finding = Finding(self._client)
+        self._groups = Groups(self._client, self._queues)
+        self._alone = Alone(self._client)
 
     @property
     def directory(self) -> Path:
         """Where this host keeps what belongs to the cluster."""
-        raise NotImplementedError
+        return cluster_directory("clusters", self._client.url.name_servers)
 
     def check_usable(self) -> None:
         """Raise StoreClosed after :meth:`close`, and in a forked child."""
         self._client.check_usable()
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, sorted."""
-        raise NotImplementedError
+        """Return the names of all topics of the namespace, sorted."""
+        return self._topics.all()
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic. Raises UnknownTopic."""
-        raise NotImplementedError
+        return self._topics.queues(topic)
 
     def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
-        """Make a topic on every master, or return the queues that it has."""
-        raise NotImplementedError
+        """Make a topic with ``queue_count`` queues on every master, or return the queues that it has.
+
+        Raises NotOnCluster for a compact topic on a broker older than 5.0, ConfigMismatch.
+        """
+        return self._topics.create(topic, queue_count, cleanup_policy)
 
     def cleanup_policy(self, topic: str) -> str:
         """Return ``delete`` or ``compact``. Raises UnknownTopic."""
-        raise NotImplementedError
+        return self._topics.cleanup_policy(topic)
 
     def span(self, queue: MessageQueue) -> Span:
         """Return which messages a queue has. Raises UnknownTopic."""
-        raise NotImplementedError
+        return self._queues.span(queue)
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the queue offset of the first message stored then or later; the max offset when there is none."""
-        raise NotImplementedError
+        return self._queues.offset_by_time(queue, timestamp_ms)
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
         """Return a message by its place in a queue. Raises MessageExpired."""
-        raise NotImplementedError
+        return self._queues.message_at(queue, queue_offset)
 
     def read(self, queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:
         """Return up to ``limit`` messages from ``offset`` on with a wanted tag. Raises UnknownTopic."""
-        raise NotImplementedError
+        return self._queues.read(queue, offset, limit, wanted)
 
     def messages_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[ReceivedMessage]:
-        """Return up to ``limit`` messages of a topic that have a key, the newest first."""
-        raise NotImplementedError
+        """Return up to ``limit`` messages of a topic that have a key, the newest first; at most 64 of each broker."""
+        return self._finding.by_key(topic, key, begin_ms, end_ms, limit)
 
     def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
         """Return a message by its unique id or its offset message id; None when no message has the id."""
-        raise NotImplementedError
+        found = self._finding.by_offset_id(message_id)
+        if found is not None and topic in (None, found.topic):
+            return found
+        for name in self.topics() if topic is None else [topic]:
+            for message in self.messages_by_key(name, message_id, 0, END_OF_TIME, 64):
+                if message.message_id == message_id:
+                    return message
+        return None
 
     def settle(self) -> None:
-        """Return when messages that were sent before can be found by their keys."""
-        raise NotImplementedError
+        """Return when messages that were sent before can be found by their keys. Raises StoreBusy after 5 s."""
+        self._finding.settle()
 
     def begin_ms(self) -> int | None:
-        """Return when the oldest message was stored, if older ones were removed."""
-        raise NotImplementedError
+        """Return since when all brokers have their messages, if one has removed some; None if none has."""
+        return self._finding.begin_ms()
 
     def update_reader(self) -> UpdateReader:
         """Return what reads keys and values for one table."""
-        raise NotImplementedError
+        return MessageUpdates(
+            lambda queue, offset: self.read(queue, offset, _READ_AT_ONCE, _EVERY_TAG),
+            lambda message: message.store_timestamp << 64 | message.commit_log_offset,
+            reads_in_order=False,
+        )
 
     def sender(
         self,
@@ -119,47 +153,53 @@ class ClusterBackend:
 
     def members(self) -> Members:
         """Return what takes part in groups, for one consumer."""
-        raise NotImplementedError
+        return ClusterMembers(self._client.url)
+
+    def consumers(self, group: str | None = None) -> list[MemberInfo]:
+        """Return the members of a group, or of every group, as the brokers know them."""
+        return self._groups.members(group)
 
     def bell(self) -> ArrivalBell:
         """Return a bell that rings when messages arrive."""
-        raise NotImplementedError
+        return ClusterArrivalBell(self._client, self._queues)
 
     def topic_bell(self) -> Bell:
-        """Return a bell that rings when a topic is made."""
-        raise NotImplementedError
+        """Return a bell that nobody rings: whoever sleeps on it looks again after its time."""
+        return ClusterBell()
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return where a group goes on in a queue; None when it never had the queue."""
-        raise NotImplementedError
+        return self._groups.committed_offset(group, queue)
 
     def commit_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
-        """Set where a group goes on in a queue. Raises QueueOwned while a member of the group has it."""
-        raise NotImplementedError
+        """Set where a group goes on in a queue. Raises QueueOwned while members of it consume the topic."""
+        self._groups.commit(group, queue, queue_offset)
 
     def begin_group(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
         """Set where a new group begins; False when it has one of the queues."""
-        raise NotImplementedError
+        return begin_group(self._client, self._client.url.wrap(group), offsets)
 
-    def group_queues(self) -> list[GroupQueue]:
+    def group_queues(self, group: str | None = None) -> list[GroupQueue]:
         """Return how every group stands in every queue that it ever had."""
-        raise NotImplementedError
+        return self._groups.all_queues(group)
 
-    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int]) -> None:
-        """Move groups in queues."""
-        raise NotImplementedError
+    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
+        """Move groups in queues; see :meth:`rmqclient.cluster.reading.groups.Groups.seek`."""
+        self._groups.seek(offsets, at_ms)
 
     def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
-        """Let groups take nothing more from queues, or again."""
-        raise NotImplementedError
+        """Raise NotOnCluster: brokers cannot pause a group in a topic."""
+        del group_queues
+        what = "paused" if paused else "resumed"
+        raise NotOnCluster(f"a group cannot be {what} on a cluster, whose brokers have no such state: stop its workers")
 
     def alone(self, name: str, timeout_s: float) -> AbstractContextManager[None]:
         """Keep every other process from what has this name, until the block ends."""
-        raise NotImplementedError
+        return self._alone.keep_others_out(name, timeout_s)
 
     def shared(self) -> ClusterBackend:
-        """Return this backend for a user that does not own it."""
-        return self
+        """Return this backend for a user that does not own it: its ``close`` leaves this one open."""
+        return SharedClusterBackend(self)
 
     def close(self) -> None:
         """Leave the cluster. Closing twice does nothing."""
@@ -167,3 +207,13 @@ class ClusterBackend:
 
     def __repr__(self) -> str:
         return f"ClusterBackend({shown(self.root)!r})"
+
+
+class SharedClusterBackend(ClusterBackend):
+    """The same client, for a user that leaves it open."""
+
+    def __init__(self, owned: ClusterBackend) -> None:
+        self.__dict__.update(owned.__dict__)
+
+    def close(self) -> None:
+        """Do nothing: the client belongs to another user."""

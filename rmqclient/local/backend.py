@@ -23,8 +23,8 @@ from rmqclient.local.sender import LocalSender
 from rmqclient.local.transactions import LocalTransactions
 from rmqclient.local.update_reader import LocalUpdateReader
 from rmqclient.message import ReceivedMessage
-from rmqclient.names import PRODUCER_GROUP
-from rmqclient.store import ArrivalBell, Bell, MessageQueue, MessageStore, StoreConfig, layout
+from rmqclient.names import PRODUCER_GROUP, group_and_member
+from rmqclient.store import HALF_TOPIC, ArrivalBell, Bell, MemberInfo, MessageQueue, MessageStore, StoreConfig, layout
 from rmqclient.store.errors import QueueError, QueueOwned
 from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
 from rmqclient.store.runtime.group_table import GroupQueueSlot
@@ -184,16 +184,26 @@ class LocalBackend:
                 _log.error("group %s: where it began is not on the disk yet, which is tried again: %s", group, error)
         return begun
 
-    def group_queues(self) -> list[GroupQueue]:
+    def consumers(self, group: str | None = None) -> list[MemberInfo]:
+        """Return the living members of a group, its broadcast members included, or those of every group.
+
+        Members for the topic of half messages are transaction producers.
+        """
+        members = [member for member in self.members().all() if member.topic != HALF_TOPIC]
+        return [member for member in members if group in (None, group_and_member(member.group)[0])]
+
+    def group_queues(self, group: str | None = None) -> list[GroupQueue]:
         """Return how every group stands in every queue that it ever had. Words are read without a lock."""
+        del group  # all are as quick as one
         store = self._usable()
         return [_as_seen(slot, store.topics.queue(slot.queue_slot)) for slot in store.groups]
 
-    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int]) -> None:
+    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
         """Move groups in queues, by group and queue, and keep that on the disk. Members lose the queues.
 
         Raises TableFull, StoreBusy: some are moved then. StoreFull: all are moved, and the disk does not know it yet.
         """
+        del at_ms
         store = self._usable()
         for (group, queue), offset in offsets.items():
             slot = store.groups.find_or_add(group, store.topics.slot(queue), offset)

@@ -78,7 +78,8 @@ class MemberInfo:
     client_id: str
     pid: int
     subscription: str
-    heartbeat_age_ms: float
+    heartbeat_age_ms: float | None
+    """None where nobody tells."""
 
     @property
     def key(self) -> tuple[int, int]:

@@ -24,7 +24,8 @@ from rmqclient.codecs import encoded
 from rmqclient.errors import OffsetOutOfRange, QueueOwned, StoreBusy, StoreClosed
 from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.message import Message, ReceivedMessage, SendResult
-from rmqclient.store import MessageQueue, StoreConfig
+from rmqclient.names import group_and_member
+from rmqclient.store import MemberInfo, MessageQueue, StoreConfig
 from tests.backend.memory_groups import MemoryGroups, MemoryMembers, as_seen
 from tests.backend.memory_log import MemoryArrivalBell, MemoryLog, copy_of, now_ms, record_of
 from tests.support.oracle.reference import DELAY_SECONDS, ReferenceRecord
@@ -149,10 +150,15 @@ class InMemoryBackend:
                 self._groups.progress(group, queue, offset)
             return True
 
-    def group_queues(self) -> list[GroupQueue]:
+    def consumers(self, group: str | None = None) -> list[MemberInfo]:
+        return [member for member in self.members().all() if group in (None, group_and_member(member.group)[0])]
+
+    def group_queues(self, group: str | None = None) -> list[GroupQueue]:
+        del group
         return [as_seen(progress) for progress in self._groups.all()]
 
-    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int]) -> None:
+    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
+        del at_ms
         with self._log.lock:
             for (group, queue), offset in offsets.items():
                 self._groups.progress(group, queue, offset).seek(offset)

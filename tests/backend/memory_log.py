@@ -13,7 +13,7 @@ from rmqclient.codecs import encode_body
 from rmqclient.errors import MessageExpired, UnknownTopic
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.store import MessageQueue, java_hash
-from rmqclient.store.kernel._kernel import decode, duplicate_of
+from rmqclient.store.kernel._kernel import decode, sent_result
 from tests.support.oracle.reference import ReferenceRecord, encode, format_properties
 
 
@@ -203,12 +203,8 @@ def received(
 
 def sent(message: ReceivedMessage) -> SendResult:
     """Return where a message stands."""
-    reduced = duplicate_of(message, message.queue).__reduce__()  # a SendResult has no constructor
-    assert isinstance(reduced, tuple)
-    make, (*place, _is_duplicate) = reduced
-    result = make(*place, False)
-    assert isinstance(result, SendResult)
-    return result
+    end = message.commit_log_offset + message.size
+    return sent_result(message.queue, message.queue_offset, message.commit_log_offset, end, message.message_id)
 
 
 def now_ms() -> int:

@@ -146,11 +146,11 @@ def test_a_mean_is_over_the_flights_that_departed() -> None:
 # --- counting once --------------------------------------------------------------------------------
 
 
-def test_a_message_counts_once_however_often_and_by_whomever_it_is_handled(tmp_path: Path) -> None:
+def test_a_flight_counts_once_however_often_and_by_whomever_it_is_handled(tmp_path: Path) -> None:
     first, other = Results(tmp_path, "minutes"), Results(tmp_path, "minutes")
     for results in (first, other, first):
-        results.count(3, "01", "UA1545 2013-01-01T10:00:00Z", "N14228", 227)
-    first.count(3, "02", "UA1 2013-01-01T10:00:00Z", "N14228", None)
+        results.count(3, "UA1545 2013-01-01T10:00:00Z", "N14228", 227)
+    first.count(3, "UA1 2013-01-01T10:00:00Z", "N14228", None)
     assert stored(tmp_path).air_time == {"N14228": AirTime(2, 227)}
     assert report.redeliveries(tmp_path) == 2
 
@@ -158,7 +158,7 @@ def test_a_message_counts_once_however_often_and_by_whomever_it_is_handled(tmp_p
 def test_what_a_killed_process_has_counted_is_there(tmp_path: Path) -> None:
     child = (
         "import os, signal, sys; from pathlib import Path; from examples.flights.results import Results\n"
-        "Results(Path(sys.argv[1]), 'minutes').count(0, '01', 'UA1', 'N1', 5)\n"
+        "Results(Path(sys.argv[1]), 'minutes').count(0, 'UA1', 'N1', 5)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", child, str(tmp_path)], cwd=stage.REPOSITORY, check=False)
@@ -387,4 +387,4 @@ def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def lose_a_row(results: Path) -> None:
     path = next(path for path in results.glob("minutes-*.sqlite"))
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute("DELETE FROM minutes WHERE message_id = (SELECT min(message_id) FROM minutes)")
+        database.execute("DELETE FROM minutes WHERE name = (SELECT min(name) FROM minutes)")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -30,17 +31,18 @@ STORE_4_9_8 = "store-4.9.8"
 BROKER_4_9_7 = "broker-4.9.7"
 BROKER_5_3_3 = "broker-5.3.3"
 
-_JVM = (
-    "-Xms64m",
-    "-Xmx320m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
+_OPENED = (
     # RocketMQ unmaps its files by hand, which Java 17 allows only when told to
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
 )
+SMALL_JVM = ("-Xms64m", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *_OPENED)
+"""Starts quickly and takes little memory: for tests."""
+FAST_JVM = ("-Xms256m", "-Xmx1g", *_OPENED)
+"""Compiles as well as it can: for benchmarks."""
+
 START_S = 90.0
 """Within which a server has to be up; many seconds when other work keeps the host busy."""
 
@@ -66,13 +68,14 @@ class Java:
 
     variant: str
     home: Path
+    jvm: tuple[str, ...] = SMALL_JVM
 
     def command(self, main: str, *arguments: object) -> list[str]:
         """Return the command line of a class with a main method."""
         target = TARGET / self.variant
         classpath = f"{target / 'classes'}:{(target / 'classpath').read_text(encoding='utf-8').strip()}"
         homes = (f"-Duser.home={self.home}", f"-Drocketmq.home.dir={self.home}")
-        return ["java", *_JVM, *homes, "-cp", classpath, main, *map(str, arguments)]
+        return ["java", *self.jvm, *homes, "-cp", classpath, main, *map(str, arguments)]
 
     def run(self, *arguments: object) -> list[Line]:
         """Run one command of the small program and return its lines. Raises RocketMQFailed."""
@@ -82,6 +85,14 @@ class Java:
         if done.returncode or not lines or lines[-1]["kind"] != "done":
             raise RocketMQFailed(f"{arguments[0]} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr}")
         return lines[:-1]
+
+
+def why_not(*variants: str) -> str:
+    """Return why RocketMQ cannot be run here; empty if it can."""
+    if shutil.which("java") is None:
+        return "there is no Java: RocketMQ needs a JDK"
+    missing = [variant for variant in variants if not (TARGET / variant / "classpath").exists()]
+    return f"{' and '.join(missing)} is not there: `make rocketmq` fetches it" if missing else ""
 
 
 def conf_of(root: Path) -> str:

@@ -192,6 +192,7 @@ def _row(assigned: MemberAssignment) -> dict[str, Any]:
     return {
         "group": assigned.group,
         "topic": assigned.topic,
+        **({"broker": assigned.broker_name} if assigned.broker_name else {}),
         "client_id": assigned.client_id,
         "pid": assigned.pid,
         "heartbeat_age_ms": None if assigned.heartbeat_age_ms is None else round(assigned.heartbeat_age_ms, 1),
@@ -202,9 +203,16 @@ def _row(assigned: MemberAssignment) -> dict[str, Any]:
 
 def _line(assigned: MemberAssignment, everybody: Sequence[MemberAssignment]) -> dict[str, Any]:
     """One line of the table, with a picture in which every queue of the topic has a place."""
-    owned = [queue_id for each in everybody if each.topic == assigned.topic for queue_id in each.queue_ids]
+    shown = {"broker": assigned.broker_name} if any(each.broker_name for each in everybody) else {}
+    owned = [
+        queue_id
+        for each in everybody
+        if (each.topic, each.broker_name) == (assigned.topic, assigned.broker_name)
+        for queue_id in each.queue_ids
+    ]
     return {
         "topic": assigned.topic,
+        **shown,
         "member": assigned.client_id or "(nobody)",
         "pid": assigned.pid,
         "queues": len(assigned.queue_ids),

@@ -49,6 +49,11 @@ def _handler_line(handler: Handler) -> str:
     return "  ".join(parts)
 
 
+def _broker(name: str) -> Row:
+    """The broker of a queue; a store has none to show."""
+    return {"broker": name} if name else {}
+
+
 def topic_row(info: TopicInfo) -> Row:
     """One topic of a list."""
     return {"topic": info.topic, "queues": len(info.queues), "messages": info.messages}
@@ -68,6 +73,7 @@ def queue_rows(info: TopicInfo) -> list[Row]:
     """The queues of one topic; ``max_offset`` is the ``queue_offset`` that the next message gets."""
     return [
         {
+            **_broker(queue.broker_name),
             "queue_id": queue.queue_id,
             "min_offset": queue.min_offset,
             "max_offset": queue.max_offset,
@@ -87,6 +93,7 @@ def lag_row(lag: QueueLag) -> Row:
     return {
         "group": lag.group,
         "topic": lag.topic,
+        **_broker(lag.broker_name),
         "queue_id": lag.queue_id,
         "committed_offset": lag.committed_offset,
         "max_offset": lag.max_offset,
@@ -104,6 +111,7 @@ def seek_row(info: SeekInfo) -> Row:
     return {
         "group": info.group,
         "topic": info.topic,
+        **_broker(info.broker_name),
         "queue_id": info.queue_id,
         "from_offset": info.from_offset,
         "to_offset": info.to_offset,

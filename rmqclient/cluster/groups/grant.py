@@ -1,7 +1,7 @@
 """Grant: one queue that a member has, with the messages that were pulled ahead and those that are not finished.
 
 A broker knows one number of a group's progress in a queue: the offset of the oldest message that is not finished. It
-is kept here while messages finish in any order, and committed every 5 seconds, when the queue is given back, and when
+is kept here while messages finish in any order, and committed every second, when the queue is given back, and when
 the consumer closes. A process that is killed leaves what it has finished since the last commit, and above the oldest
 unfinished message, to be delivered again.
 
@@ -181,6 +181,26 @@ class ClusterGrant:
         """Commit the offset if it has moved and the grant is not in doubt. Raises QueueError, OSError."""
         if not self._over and not self.lease_is_over:
             self._commit()
+
+    def commit_soon(self) -> None:
+        """Commit as :meth:`commit`, without waiting for the answer, unless the last answer has not come yet."""
+        if self._over or self.lease_is_over or not self._committing.acquire(blocking=False):
+            return
+        offset = self.committed_offset
+        if offset == self._committed:
+            self._committing.release()
+            return
+
+        def done(stored: bool) -> None:
+            if stored:
+                self._committed = offset
+            self._committing.release()
+
+        try:
+            self._offsets.commit_soon(self.queue, offset, done)
+        except BaseException:
+            self._committing.release()
+            raise
 
     def _commit(self) -> None:
         with self._committing:  # a commit that is under way must not pass a later one

@@ -4,7 +4,7 @@ The brokers know a member by its client id and by the connection of its heartbea
 id share a client; a broadcast handler has the client id of its member name. One keeper does what is due for all:
 
 ======================================  =====================================================
-every 5 s                               the offsets that have moved are committed
+every second                            the offsets that have moved are committed
 every 20 s                              locks are renewed
 every 20 s, and when a broker says so   the brokers are asked who is in each group
 ======================================  =====================================================
@@ -39,8 +39,9 @@ from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request_fields
 from rmqclient.store import MemberInfo, MessageQueue
 
-COMMIT_EVERY_S = 5.0
-"""[persistConsumerOffsetInterval]"""
+COMMIT_EVERY_S = 1.0
+"""RocketMQ commits every 5 s [persistConsumerOffsetInterval], and with each pull: what is finished between is repeated
+after a kill."""
 LOOK_EVERY_S = 20.0
 """[rocketmq.client.rebalance.waitInterval]"""
 
@@ -107,7 +108,7 @@ class ClusterMembers:
     def _kept(self) -> Keeper:
         keeper = Keeper("rmq-keeper")
         keeper.every(RENEW_EVERY_S, self._each(ClusterMembership.renew_locks))
-        keeper.every(COMMIT_EVERY_S, self._each(ClusterMembership.commit))
+        keeper.every(COMMIT_EVERY_S, self._each(ClusterMembership.commit_soon))
         keeper.every(LOOK_EVERY_S, self._look)
         return keeper
 

@@ -243,8 +243,17 @@ class ClusterMembership:
         grant.end()
         self._changed()
 
+    def commit_soon(self) -> None:
+        """Commit the offsets of all queues that have moved, without waiting for the brokers. For the keeper."""
+        for queue, grant in list(self.grants.items()):
+            try:
+                grant.commit_soon()
+            except QueueError as error:
+                _log.warning("group %s: an offset of %s is not committed yet: %s", self.group, queue, error)
+        self._offsets.flush()
+
     def commit(self) -> None:
-        """Commit the offsets of all queues that have moved. For the keeper. A broker that fails is left out."""
+        """Commit the offsets of all queues that have moved. A broker that fails is left out. Raises OSError."""
         failed: set[str] = set()
         for queue, grant in list(self.grants.items()):
             if queue.broker_name not in failed:

@@ -9,11 +9,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.interop.cluster.questions import cluster_info
-from tests.interop.rocketmq import START_S, Java, RocketMQFailed, Server, broker_server, free_broker_port, name_server
+from tests.interop.rocketmq import (
+    SMALL_JVM,
+    START_S,
+    Java,
+    RocketMQFailed,
+    Server,
+    broker_server,
+    free_broker_port,
+    name_server,
+)
 from tests.support.lines import Line
 
 CONF = """brokerClusterName=DefaultCluster
@@ -98,22 +107,25 @@ def started_cluster(
     masters: int = 2,
     slaves: int = 0,
     settings: str = "",
+    jvm: tuple[str, ...] = SMALL_JVM,
 ) -> Iterator[Cluster]:
     """Run a cluster of a release, such as ``BROKER_4_9_7``, whose servers live in ``scratch``.
 
     Masters are ``broker-a``, ``broker-b`` and so on; the first ``slaves`` of them get a slave each. ``settings`` are
-    lines of every ``broker.conf``, which win over those of :data:`CONF`. Raises RocketMQFailed.
+    lines of every ``broker.conf``, which win over those of :data:`CONF`; ``jvm`` are the options of every Java. Raises
+    RocketMQFailed.
     """
     ports = [free_broker_port() for _ in range(name_servers)]
     addresses = tuple(f"127.0.0.1:{port}" for port in ports)
-    cluster = Cluster(Java(release, scratch), addresses)
+    java = Java(release, scratch, jvm)
+    cluster = Cluster(java, addresses)
     with ExitStack() as stack:
         for number, port in enumerate(ports):
-            cluster.name_servers.append(name_server(Java(release, scratch / f"namesrv-{number}"), port))
+            cluster.name_servers.append(name_server(replace(java, home=scratch / f"namesrv-{number}"), port))
         for number in range(masters):
             name = f"broker-{chr(ord('a') + number)}"
             for broker_id in range(2 if number < slaves else 1):
-                cluster.brokers.append(_broker(cluster, release, scratch, name, broker_id, settings))
+                cluster.brokers.append(_broker(cluster, name, broker_id, settings))
         for server in (*cluster.name_servers, *(node.server for node in cluster.brokers)):
             stack.callback(server.kill)
             server.start()
@@ -126,8 +138,8 @@ def running_cluster(release: str, address: str, scratch: Path) -> Cluster:
     return Cluster(Java(release, scratch), tuple(address.split(",")))
 
 
-def _broker(cluster: Cluster, release: str, scratch: Path, name: str, broker_id: int, settings: str) -> Node:
-    home = scratch / f"{name}-{broker_id}"
+def _broker(cluster: Cluster, name: str, broker_id: int, settings: str) -> Node:
+    home = cluster.java.home / f"{name}-{broker_id}"
     port = free_broker_port()
     conf = CONF.format(
         name=name,
@@ -136,7 +148,7 @@ def _broker(cluster: Cluster, release: str, scratch: Path, name: str, broker_id:
         name_servers=";".join(cluster.addresses),
         root=home / "store",
     )
-    server = broker_server(Java(release, home), ";".join(cluster.addresses), port, f"{conf}{settings}\n")
+    server = broker_server(replace(cluster.java, home=home), ";".join(cluster.addresses), port, f"{conf}{settings}\n")
     return Node(name, broker_id, f"127.0.0.1:{port}", home / "store", server)
 
 

@@ -7,6 +7,8 @@ from tests.planted.fault import Fault
 FRAME_TESTS = "tests/remoting/test_frame.py"
 RECORDINGS = "tests/remoting/test_recordings.py"
 TABLE_TESTS = "tests/remoting/test_table.py"
+FASTJSON_TESTS = "tests/remoting/bodies/test_fastjson.py"
+WIRE_TESTS = "tests/unit/log/test_wire.py"
 
 FAULTS = [
     Fault(
@@ -48,5 +50,53 @@ FAULTS = [
         new="        if False:\n",
         tests=TABLE_TESTS,
         select="received_request_that_does_not_fit",
+    ),
+    Fault(
+        name="an object that a body refers to is not put there",
+        file="remoting/bodies/fastjson.py",
+        old="""if '"$ref"' in text else""",
+        new="""if '"$ref":1' in text else""",
+        tests=FASTJSON_TESTS,
+        select="reference_gives_the_object_again",
+    ),
+    Fault(
+        name="a key holds objects inside of objects",
+        file="remoting/bodies/fastjson.py",
+        old='        if first == "{" and depth <= MOST_DEPTH:\n',
+        new='        if first == "{":\n',
+        tests=FASTJSON_TESTS,
+        select="no_body_is_refused",
+    ),
+    Fault(
+        name="a registration opens to any size",
+        file="remoting/bodies/registration.py",
+        old="opener.decompress(body, MOST_OPENED_BYTES)",
+        new="opener.decompress(body)",
+        tests="tests/remoting/bodies/test_broker_bodies.py",
+        select="damaged_registration",
+    ),
+    Fault(
+        name="messages of a broker's batch have the queue offset of the batch",
+        file="store/kernel/wire/pulled.pxi",
+        old="get_i64(at + R_QUEUE_OFFSET) + message.inner_number)",
+        new="get_i64(at + R_QUEUE_OFFSET))",
+        tests=WIRE_TESTS,
+        select="becomes_its_messages",
+    ),
+    Fault(
+        name="a broker's record may have a topic that is no text",
+        file="store/kernel/record/frame.pxi",
+        old="    if frame.topic_size == 0 or not is_utf8(at + frame.topic_at, frame.topic_size):\n        return BAD_TOPIC\n",
+        new="",
+        tests=WIRE_TESTS,
+        select="topic_that_is_no_text",
+    ),
+    Fault(
+        name="a forked child makes the ids of its parent",
+        file="store/wire.py",
+        old="    if not _process or _process[0].pid != pid:",
+        new="    if not _process:",
+        tests=WIRE_TESTS,
+        select="forked_child",
     ),
 ]

@@ -10,7 +10,7 @@ from tests.interop.cluster.clusters import Cluster, started_cluster
 from tests.interop.cluster.kills.campaign import Campaign
 from tests.interop.cluster.kills.campaign import run as run_campaign
 from tests.interop.cluster.kills.judging import figures, judge
-from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, TARGET
+from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, why_not
 from tests.torture.result import Result, Rig
 
 CLAIM = (
@@ -22,7 +22,7 @@ CLAIM = (
 def run(seed: int, rounds: int, scratch: Path) -> Result:
     """Kill workers so often, then brokers as often."""
     result = Result(CLAIM)
-    if why := _why_not():
+    if why := why_not(BROKER_4_9_7, BROKER_5_3_3):
         result.skipped = why
         return result
     for release, share in ((BROKER_4_9_7, rounds - rounds // 2), (BROKER_5_3_3, rounds // 2)):
@@ -41,13 +41,6 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
 
 def _striking(what: str, cluster: Cluster) -> Callable[[Campaign], None]:
     return Campaign.kill_worker if what == "worker" else lambda campaign: campaign.kill_broker(cluster)
-
-
-def _why_not() -> str:
-    if shutil.which("java") is None:
-        return "no Java: brokers need a JDK"
-    missing = [each for each in (BROKER_4_9_7, BROKER_5_3_3) if not (TARGET / each / "classpath").exists()]
-    return f"RocketMQ {' and '.join(missing)} is not there: `make interop` fetches it" if missing else ""
 
 
 RIG = Rig("cluster-kills", 200, run)

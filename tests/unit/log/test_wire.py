@@ -166,6 +166,24 @@ def test_a_record_that_is_cut_off_is_refused(cut: int) -> None:
         decode_records(encoded(RETRY) + encoded(RETRY)[:cut])
 
 
+@pytest.mark.parametrize("size", [-1, 32_767])
+def test_a_topic_that_is_longer_than_the_record_is_refused(size: int) -> None:
+    data = long_topic(dataclasses.replace(RETRY, properties=b""), "x" * 10)
+    at = len(data) - 2 - 10 - 2
+    broken = data[:at] + struct.pack(">h", size) + data[at + 2 :]
+    with pytest.raises(RecordsDamaged, match="sizes do not add up"):
+        decode_records(broken)
+
+
+@pytest.mark.parametrize("topic", [b"\xff\xff\xff", b"\xc3A\xc3"])
+def test_a_topic_that_is_no_text_is_refused(topic: bytes) -> None:
+    data = encoded(dataclasses.replace(RETRY, topic="TTT", properties=b""))
+    with pytest.raises(RecordsDamaged, match="the topic is no name"):
+        decode_records(data.replace(b"TTT", topic))
+    with pytest.raises(RecordsDamaged, match="the topic is no name"):
+        decode_records(long_topic(RETRY, ""))
+
+
 def read_all(message: ReceivedMessage) -> None:
     _ = message.topic, message.properties, message.tags, message.keys, message.message_id, message.stored_body
     _ = message.offset_message_id, message.some_properties((b"TAGS", b"UNIQ_KEY")), message.tags_code, repr(message)

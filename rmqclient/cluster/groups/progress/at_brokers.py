@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.errors import QueueError
 from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_fields
 from rmqclient.store import MessageQueue
 
 _TIMEOUT_S = 3.0
+
+_log = logging.getLogger(__name__)
 
 
 class BrokerOffsets:
@@ -24,14 +31,28 @@ class BrokerOffsets:
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
         """Set the committed offset, forwards or back, and wait for the broker's answer. Raises as a call."""
-        wanted = request(
+        self._client.call(self._client.routes.address(queue.broker_name), self._request(queue, offset), _TIMEOUT_S)
+
+    def commit_soon(self, queue: MessageQueue, offset: int, done: Callable[[bool], None]) -> None:
+        """Set the committed offset without waiting; ``done`` learns on the I/O thread whether it is set."""
+
+        def answered(answer: Frame | QueueError) -> None:
+            stored = isinstance(answer, Frame) and answer.code == ResponseCode.SUCCESS
+            if not stored:
+                _log.warning("group %s: an offset of %s is not committed yet: %s", self._group, queue, answer)
+            done(stored)
+
+        address = self._client.routes.address(queue.broker_name)
+        self._client.submit(address, self._request(queue, offset), answered, _TIMEOUT_S)
+
+    def _request(self, queue: MessageQueue, offset: int) -> Frame:
+        return request(
             RequestCode.UPDATE_CONSUMER_OFFSET,
             consumerGroup=self._group,
             topic=self._client.url.wrap(queue.topic),
             queueId=queue.queue_id,
             commitOffset=offset,
         )
-        self._client.call(self._client.routes.address(queue.broker_name), wanted, _TIMEOUT_S)
 
     def flush(self) -> None:
         """Do nothing: the broker writes its offsets to its disk every 5 s."""

@@ -60,6 +60,11 @@ class FileOffsets:
             self._changed = self._changed or self._table.get(queue) != offset
             self._table[queue] = offset
 
+    def commit_soon(self, queue: MessageQueue, offset: int, done: Callable[[bool], None]) -> None:
+        """Set the offset of the next message, in memory."""
+        self.commit(queue, offset)
+        done(True)
+
     def flush(self) -> None:
         """Write the file, by way of another one that takes its place. Raises OSError."""
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from rmqclient.store import MessageQueue
@@ -15,6 +16,9 @@ class Offsets(Protocol):
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
         """Set the offset of the next message; when this returns, others read it. Raises QueueError, OSError."""
+
+    def commit_soon(self, queue: MessageQueue, offset: int, done: Callable[[bool], None]) -> None:
+        """Set the offset without waiting; ``done`` learns on any thread whether it is set. Raises as ``commit``."""
 
     def flush(self) -> None:
         """Make sure that what was committed survives the process. Raises OSError."""

@@ -1,5 +1,7 @@
 package interop;
 
+import interop.clients.Load;
+import interop.clients.Sharing;
 import java.util.Arrays;
 import java.util.List;
 
@@ -49,8 +51,30 @@ public final class Interop {
             case "send": // NAMESRV BODY TOPIC:QUEUE_ID:KEY...: messages with this body, each to its queue
                 Sending.run(rest.get(0), rest.get(1), rest.subList(2, rest.size()));
                 break;
+            case "load-send": // NAMESRV TOPIC SENDERS MESSAGES BODY_BYTES: how long that takes
+                Load.send(rest.get(0), rest.get(1), number(rest, 2), number(rest, 3), number(rest, 4));
+                break;
+            case "load-batches": // NAMESRV TOPIC SIZE MESSAGES BODY_BYTES: how long that takes
+                Load.batches(rest.get(0), rest.get(1), number(rest, 2), number(rest, 3), number(rest, 4));
+                break;
+            case "load-consume": // NAMESRV GROUP TOPIC EXPECTED THREADS: how long that takes
+                Load.consume(rest.get(0), rest.get(1), rest.get(2), number(rest, 3), number(rest, 4));
+                break;
+            case "share": // NAMESRV GROUP TOPIC FILE: a member of a group, until the file is there
+                Sharing.run(rest.get(0), rest.get(1), rest.get(2), rest.get(3));
+                break;
+            case "request": // NAMESRV GROUP TOPIC BODY: a request, and its reply
+                Requests.ask(rest.get(0), rest.get(1), rest.get(2), rest.get(3));
+                break;
+            case "reply": // NAMESRV GROUP EXPECTED TOPIC: replies to so many requests
+                Requests.reply(rest.get(0), rest.get(1), Integer.parseInt(rest.get(2)), rest.get(3));
+                break;
             default:
                 throw new IllegalArgumentException("no such command: " + command);
         }
+    }
+
+    private static int number(List<String> arguments, int index) {
+        return Integer.parseInt(arguments.get(index));
     }
 }

@@ -11,12 +11,12 @@ import java.util.TreeMap;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /** JSON lines on standard output: a kind, and fields. */
-final class Lines {
+public final class Lines {
     private Lines() {
     }
 
     /** Prints one line; names and values take turns. */
-    static synchronized void print(String kind, Object... namesAndValues) {
+    public static synchronized void print(String kind, Object... namesAndValues) {
         Map<String, Object> fields = new LinkedHashMap<>();
         fields.put("kind", kind);
         for (int i = 0; i < namesAndValues.length; i += 2) {
