@@ -172,6 +172,8 @@ ERRORS: Final[dict[int, type[AnswerError]]] = {
 }
 """The class of each code that a caller may want to tell apart."""
 
+_REFUSED: Final = "org.apache.rocketmq.acl.common.AclException"
+
 
 class Answer(Protocol):
     """What an error takes from the frame of an answer."""
@@ -181,7 +183,12 @@ class Answer(Protocol):
 
 
 def error_of(answer: Answer, address: str = "") -> AnswerError:
-    """Return the error that an answer is, to be raised by the caller; ``address`` is the peer's, for the text."""
+    """Return the error that an answer is, to be raised by the caller; ``address`` is the peer's, for the text.
+
+    A broker of 4.9 that refuses access keys answers SYSTEM_ERROR, and only its text says why: NoPermission, too.
+    """
+    if answer.code == ResponseCode.SYSTEM_ERROR and _REFUSED in (answer.remark or ""):
+        return NoPermission(answer.code, answer.remark, address)
     return ERRORS.get(answer.code, AnswerError)(answer.code, answer.remark, address)
 
 

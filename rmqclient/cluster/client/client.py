@@ -49,7 +49,7 @@ class ClusterClient:
         )
         self.name_servers = NameServers(url.name_servers, self.call)
         self.routes = Routes(url, self.name_servers, self._found)
-        self._heartbeats = Heartbeats(self.client_id, self.submit, self._brokers, url.timeout_s)
+        self._heartbeats = Heartbeats(self.client_id, self.submit, self._brokers, self.routes.refresh, url.timeout_s)
         self._closed_by = ""
         fork.register(self)
 
@@ -158,6 +158,7 @@ class ClusterClient:
         self._heartbeats.beat(addresses)
 
     def _lost(self, address: str) -> None:
+        self.routes.doubt(address)
         self._heartbeats.lost(address)
 
 

@@ -25,6 +25,7 @@ from rmqclient.remoting.table import RequestCode, request
 
 INTERVAL_S: Final = 30.0  # heartbeatBrokerInterval
 RETRY_S: Final = 1.0  # to a broker that did not get the last one
+SOON_S: Final = 0.05  # after a loss: others may follow
 
 _log = logging.getLogger(__name__)
 
@@ -47,13 +48,22 @@ class _Groups:
 class Heartbeats:
     """Tells brokers about the groups of one client; for any thread, but not for the I/O thread.
 
-    ``brokers`` returns the addresses of all brokers that are known, with their slaves on demand.
+    ``brokers`` returns the addresses of all brokers that are known, with their slaves on demand; ``refresh`` asks for
+    routes that are not fresh any more.
     """
 
-    def __init__(self, client_id: str, submit: Submit, brokers: Callable[[bool], set[str]], timeout_s: float) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        submit: Submit,
+        brokers: Callable[[bool], set[str]],
+        refresh: Callable[[], None],
+        timeout_s: float,
+    ) -> None:
         self._client_id = client_id
         self._submit = submit
         self._brokers = brokers
+        self._refresh = refresh
         self._timeout_s = timeout_s
         self._groups = _Groups()
         self._versions: dict[str, int] = {}
@@ -100,13 +110,13 @@ class Heartbeats:
                 groups = _Groups(dict(self._groups.producers), dict(self._groups.consumers))
             known = self._brokers(bool(groups.consumers))
             targets = known if addresses is None else known.intersection(addresses)
+            with self._changed:
+                self._missed = (self._missed & known) - targets  # a loss from now on counts again
             if not groups or not targets:
                 return
             beat = Heartbeat(self._client_id, tuple(groups.producers.values()), tuple(groups.consumers.values()))
             body = beat.encode()
             answers = _Answers(len(targets))
-            with self._changed:
-                self._missed -= targets  # a loss from now on counts again
             for address in targets:
                 self._submit(address, request(RequestCode.HEART_BEAT, body), partial(answers.take, address))
         for address, answer in answers.wait(self._timeout_s).items():
@@ -170,6 +180,7 @@ class Heartbeats:
         while (missed := self._due(next_all)) is not None:
             if time.monotonic() >= next_all:
                 next_all = time.monotonic() + INTERVAL_S
+                self._refresh()
                 self.beat()
             else:
                 self.beat(missed)
@@ -181,7 +192,7 @@ class Heartbeats:
             while not self._is_closed:
                 now = time.monotonic()
                 if self._missed and retry_at == math.inf:
-                    retry_at = now + (RETRY_S if self._missed & self._failing else 0)
+                    retry_at = now + (RETRY_S if self._missed & self._failing else SOON_S)
                 if now >= min(next_all, retry_at):
                     return set(self._missed)
                 self._changed.wait(min(next_all, retry_at) - now)

@@ -1,8 +1,10 @@
 """Routes: which queues a topic has on which brokers, and where these brokers are. [MQClientInstance]
 
-A route is kept for 30 s, and asked for again at once after :meth:`Routes.forget`, which callers use when a broker says
-that it does not have the topic, or does not answer. While no name server answers, or while one that has just started
-does not know the topic yet, the route that is known goes on to be used.
+A route is kept for 30 s. It is asked for again before it is next used when a caller doubts it (:meth:`Routes.forget`),
+because a broker said that it does not have the topic, and when one of its brokers could not be reached.
+
+The route that is known goes on to be used while no name server answers, and while none of its brokers is registered:
+a name server forgets a broker, and topics with it, when the broker or the name server restarts.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Final
 
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.name_servers import NameServers
-from rmqclient.errors import BrokerUnreachable, NameServerUnreachable, UnknownTopic
+from rmqclient.errors import BrokerUnreachable, NameServerUnreachable, QueueError, UnknownTopic
 from rmqclient.remoting.bodies import MASTER_ID, READABLE, WRITABLE, ClusterInfo, RouteQueue, TopicRoute
 from rmqclient.remoting.errors import TopicNotFound
 from rmqclient.remoting.table import RequestCode, request
@@ -117,32 +119,47 @@ class Routes:
             if slaves or broker_id == MASTER_ID
         }
 
+    def doubt(self, address: str) -> None:
+        """Ask for the routes with this broker before they are used again. For any thread, also the I/O thread."""
+        for known in list(self._known.values()):
+            if any(address in broker.addresses.values() for broker in known.route.brokers):
+                known.doubted = True
+
+    def refresh(self) -> None:
+        """Ask for the routes that are not fresh any more; failures leave them as they are."""
+        for name, known in list(self._known.items()):
+            if time.monotonic() >= known.fresh_until:
+                try:
+                    self._again(self._url.unwrap(name), name, known)
+                except QueueError as error:
+                    _log.info("%s", error)
+
     def _of(self, topic: str, *, fresh: bool = False) -> _Known:
         name = self._url.wrap(topic)
         known = self._known.get(name)
-        now = time.monotonic()
         if known is None:
             return self._adopt(topic, name, self._asked(name))
-        if fresh or known.doubted:
-            return self._again(topic, name, known, keep_unknown=False)
-        if now < known.fresh_until:
+        if not (fresh or known.doubted or time.monotonic() >= known.fresh_until):
             return known
-        known.fresh_until = now + RETRY_S  # one thread asks, and the others go on with what is known
-        return self._again(topic, name, known, keep_unknown=True)
+        return self._again(topic, name, known)
 
-    def _again(self, topic: str, name: str, known: _Known, *, keep_unknown: bool) -> _Known:
+    def _again(self, topic: str, name: str, known: _Known) -> _Known:
+        known.fresh_until = time.monotonic() + RETRY_S  # this thread asks, and others go on with what is known
+        known.doubted = False
         try:
             return self._adopt(topic, name, self._asked(name))
         except NameServerUnreachable as error:
             _log.warning("%s: the route of %s stays as it was: %s", self._url.shown, name, error)
         except UnknownTopic as error:
-            if not keep_unknown:
+            if self._has_registered(known.route):
                 self._known.pop(name, None)
                 raise
-            _log.warning("%s: the route of %s stays as it was: %s", self._url.shown, name, error)
-        known.fresh_until = time.monotonic() + RETRY_S
-        known.doubted = False
+            _log.warning("the route stays as it was, because none of its brokers is registered: %s", error)
         return known
+
+    def _has_registered(self, route: TopicRoute) -> bool:
+        registered = self.cluster().brokers
+        return any(broker.name in registered for broker in route.brokers)
 
     def _asked(self, name: str) -> TopicRoute:
         try:

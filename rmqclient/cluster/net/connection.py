@@ -114,8 +114,10 @@ class Connection:
     def ask(self, asked: Frame, timeout_s: float) -> Frame:
         """Send a request and wait for its answer, whatever its code is. Raises the errors of the module.
 
-        Not for the I/O thread.
+        Raises RuntimeError on the I/O thread, which would wait for itself.
         """
+        if self._io.is_here:
+            raise RuntimeError(f"{self.address}: the I/O thread must not wait for an answer; submit the request")
         answered = _Answered()
         opaque = self.submit(asked, answered, timeout_s, checked=False)
         if not answered.wait(timeout_s):

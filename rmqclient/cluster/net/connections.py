@@ -41,7 +41,7 @@ class Connections:
     """The connections of one client; for any thread.
 
     ``tls`` is None for plain connections. ``on_request`` gets what brokers ask, and ``on_loss`` the address of each
-    connection that was made and has ended; both run on the I/O thread.
+    connection that has ended or could not be made; both run on the I/O thread.
     """
 
     def __init__(
@@ -131,8 +131,7 @@ class Connections:
                 del self._by_address[connection.address]
             self._count(connection, why)
         _log.info("%s", why)
-        if connection.was_open:
-            self._on_loss(connection.address)
+        self._on_loss(connection.address)
 
     def _count(self, connection: Connection, why: QueueError) -> None:
         if connection.peer_version:  # it had answered: it is tried again at once

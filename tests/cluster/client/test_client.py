@@ -11,7 +11,7 @@ import pytest
 
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.errors import BrokerUnreachable, NoPermission, QueryNotFound, QueueError, StoreClosed
+from rmqclient.errors import AnswerError, BrokerUnreachable, NoPermission, QueryNotFound, QueueError, StoreClosed
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response, response_fields
@@ -203,3 +203,34 @@ def test_the_secret_is_in_no_text_of_a_client() -> None:
         with pytest.raises(QueueError) as raised:
             client.routes.of("orders")
         assert "s3cret" not in f"{raised.value} {client!r} {client.url!r}"
+
+
+def test_a_broker_that_refuses_a_key_is_understood_though_its_code_says_nothing() -> None:
+    remark = "org.apache.rocketmq.acl.common.AclException: Check signature failed for accessKey=me, Aclpackage..."
+    script = {OFFSET: lambda asked: response(asked, ResponseCode.SYSTEM_ERROR, remark=remark)}
+    with scripted_cluster(script) as cluster, client_of(cluster.address) as client:
+        with pytest.raises(NoPermission, match="signature"):
+            client.call(cluster.address, question())
+        script[OFFSET] = lambda asked: response(asked, ResponseCode.SYSTEM_ERROR, remark="something else")
+        cluster.script.update({code.value: answer for code, answer in script.items()})
+        with pytest.raises(AnswerError) as raised:
+            client.call(cluster.address, question())
+        assert type(raised.value) is AnswerError
+
+
+def test_the_io_thread_must_not_wait_for_itself() -> None:
+    raised: list[str] = []
+    came = threading.Event()
+
+    with scripted_cluster() as cluster, client_of(cluster.address) as client:
+
+        def wait(answer: Frame | QueueError) -> None:
+            try:
+                client.call(cluster.address, question())
+            except RuntimeError as error:
+                raised.append(str(error))
+            came.set()
+
+        client.submit(cluster.address, question(), wait)
+        assert came.wait(10)
+    assert "must not wait" in raised[0]

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from rmqclient.cluster.client import heartbeats as heartbeats_module
+from rmqclient.cluster.client import routes as routes_module
 from rmqclient.remoting.bodies import ConsumerData, Heartbeat, RouteBroker, RouteQueue, Subscription, TopicRoute
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
@@ -109,3 +110,28 @@ def test_a_broker_that_refuses_a_heartbeat_is_tried_again_and_it_is_logged_once(
         count = len(cluster.asked(BEAT))
         cluster.wait_for(BEAT, count + 1)
     assert caplog.text.count("not today") == 1
+
+
+def test_a_lost_connection_to_who_is_no_broker_is_no_reason_for_a_heartbeat() -> None:
+    with scripted_cluster() as cluster, client_of(cluster.address) as client:
+        client.routes.of("orders")
+        client.add_producer("tills")
+        client._heartbeats.lost("127.0.0.1:9")
+        deadline = time.monotonic() + 10
+        while client._heartbeats._missed:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        assert len(cluster.asked(BEAT)) == 1
+
+
+def test_routes_are_asked_for_again_with_the_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeats_module, "INTERVAL_S", 0.05)
+    monkeypatch.setattr(routes_module, "FRESH_S", 0.0)
+    topics = {"orders": 1, "others": 1}
+    with scripted_cluster(topics=topics) as cluster, client_of(cluster.address) as client:
+        client.routes.of("orders")
+        client.routes.of("others")
+        client.add_producer("tills")
+        cluster.wait_for(RequestCode.GET_ROUTEINFO_BY_TOPIC, 5)
+        del topics["orders"]
+        cluster.wait_for(BEAT, len(cluster.asked(BEAT)) + 3)  # one topic less is no reason to end

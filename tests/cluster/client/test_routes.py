@@ -10,10 +10,10 @@ import pytest
 
 from rmqclient.cluster.client import routes as routes_module
 from rmqclient.errors import AnswerError, BrokerUnreachable, NameServerUnreachable, UnknownTopic
-from rmqclient.remoting.bodies import RouteBroker, RouteQueue, TopicRoute
+from rmqclient.remoting.bodies import ClusterInfo, RouteBroker, RouteQueue, TopicRoute
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
-from rmqclient.remoting.table import request_fields, response
+from rmqclient.remoting.table import request, request_fields, response
 from rmqclient.store import MessageQueue
 from tests.cluster.client.conftest import client_of
 from tests.support.cluster.raw_peer import raw_peer, stay_silent
@@ -113,17 +113,39 @@ def test_a_known_route_outlives_its_name_server(monkeypatch: pytest.MonkeyPatch)
             client.routes.of("others")
 
 
-def test_a_name_server_that_has_just_started_takes_no_route_away_but_a_doubt_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(routes_module, "FRESH_S", 0.0)
+def test_a_topic_that_was_deleted_is_unknown_though_it_was_known() -> None:
     with scripted_cluster(topics={"orders": 1}) as cluster, client_of(cluster.address) as client:
         assert len(client.routes.publish_queues("orders")) == 1
         cluster.state.topics = {}
         assert len(client.routes.publish_queues("orders")) == 1
         client.routes.forget("orders")
-        with pytest.raises(UnknownTopic):
-            client.routes.publish_queues("orders")
+        for _ in range(2):
+            with pytest.raises(UnknownTopic):
+                client.routes.publish_queues("orders")
+
+
+def test_a_name_server_or_broker_that_restarts_takes_no_route_away() -> None:
+    nobody = ClusterInfo().encode()
+    with scripted_cluster(topics={"orders": 1}) as cluster, client_of(cluster.address) as client:
+        assert len(client.routes.publish_queues("orders")) == 1
+        cluster.state.topics = {}
+        cluster.script[RequestCode.GET_BROKER_CLUSTER_INFO.value] = lambda asked: response(asked, body=nobody)
+        client.routes.forget("orders")
+        assert len(client.routes.publish_queues("orders")) == 1
+        cluster.state.topics = {"orders": 2}
+        client.routes.forget("orders")
+        assert len(client.routes.publish_queues("orders")) == 2
+
+
+def test_a_broker_that_cannot_be_reached_is_a_reason_to_ask_again() -> None:
+    with scripted_cluster(brokers=("a", "b")) as cluster, client_of(cluster.address) as client:
+        client.routes.of("orders")
+        gone = client.routes.address("b")
+        cluster.stop("b")
+        del cluster.state.brokers["b"]
+        with pytest.raises(BrokerUnreachable):
+            client.call(gone, request(RequestCode.GET_BROKER_CONFIG))
+        assert {queue.broker_name for queue in client.routes.publish_queues("orders")} == {"a"}
 
 
 def test_the_next_name_server_is_asked_when_one_is_gone_and_is_asked_first_from_then_on() -> None:

@@ -229,6 +229,7 @@ def test_a_peer_that_is_stopped_costs_no_more_than_its_time(connections: Connect
         address = f"127.0.0.1:{int(child.stdout.readline())}"
         assert connections.to(address).ask(question(b"one"), 5).body == b"one"
         os.kill(child.pid, signal.SIGSTOP)
+        os.waitpid(child.pid, os.WUNTRACED)  # all of its threads stand still now
         try:
             stopped = connections.to(address)
             lost = threading.Event()
