@@ -48,7 +48,7 @@ def _started(
     stack: ExitStack, scratch: Path, name: str, kind: str, *options: str
 ) -> tuple[subprocess.Popen[bytes], Path]:
     log, work = scratch / f"{name}.log", scratch / name
-    command = [_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1", *options]
+    command = [str(_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1", *options]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, env=environment() | {"SPARK_WORKER_DIR": str(work)}, stdout=output, stderr=subprocess.STDOUT

@@ -18,19 +18,16 @@ from rmqclient.spark import session
 
 def main(master: str, url: str, topic: str, to: str) -> None:
     """Run the job."""
-    spark = session(
-        master,
-        "standalone",
-        **{
-            "spark.log.level": "ERROR",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.ui.enabled": False,
-            "spark.executor.memory": "512m",
-            "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
-            "spark.pyspark.python": sys.executable,
-        },
-    )
+    settings: dict[str, str | bool] = {
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": False,
+        "spark.executor.memory": "512m",
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.pyspark.python": sys.executable,
+    }
+    spark = session(master, "standalone", **settings)
     options = {"subscribe": topic, "minPartitions": "8"}
     rows = spark.read.format("rmq").options(**options).load(url)
     executors = rows.mapInArrow(parents, "executor long").distinct().count()
