@@ -16,9 +16,9 @@ pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 from pyspark.sql import functions as sql
 
-from tests.interop.cluster import standalone_job
 from tests.interop.cluster.clusters import Cluster
-from tests.interop.cluster.standalone import environment, standalone
+from tests.interop.cluster.on_spark import standalone_job
+from tests.interop.cluster.on_spark.standalone import environment, standalone
 from tests.spark.conftest import spark  # noqa: F401 - a fixture
 from tests.spark.rows import Row, load, row_of_line, rows_of
 from tests.support.java import why_no_spark
