@@ -46,7 +46,7 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
         return
     samples.note(
         f"One master of RocketMQ, {parameters.release}, on the same machine, whose processors all of them share. "
-        f"Bodies have {parameters.body_bytes} B. Each client is a process of its own, and sends some messages before "
+        f"Bodies have {parameters.body_bytes} B. Each client is a process of its own, and does some of its work before "
         f"it is measured. Both consumers have {parameters.threads} threads."
     )
     with (

@@ -43,7 +43,15 @@ public final class Load {
     }
 
     /** Consumes with a listener that does nothing; the span begins with the first message. */
-    public static void consume(String nameServer, String group, String topic, int expected, int threads) throws Exception {
+    public static void consume(String nameServer, String group, String topic, int expected, int threads)
+        throws Exception {
+        taking(nameServer, group + "-warm", topic, expected / WARM_UP, threads);
+        long[] span = taking(nameServer, group, topic, expected, threads);
+        print(expected, span[0], span[1]);
+    }
+
+    private static long[] taking(String nameServer, String group, String topic, int expected, int threads)
+        throws Exception {
         AtomicInteger taken = new AtomicInteger();
         AtomicLong begun = new AtomicLong();
         AtomicLong ended = new AtomicLong();
@@ -66,8 +74,8 @@ public final class Load {
         if (!done.await(LONGEST_S, TimeUnit.SECONDS)) {
             throw new IllegalStateException("only " + taken.get() + " of " + expected + " came");
         }
-        print(expected, begun.get(), ended.get());
         consumer.shutdown();
+        return new long[] {begun.get(), ended.get()};
     }
 
     private static DefaultMQProducer producer(String nameServer) throws Exception {
