@@ -76,19 +76,21 @@ def collect(histories: Path, faults: Iterable[Fault], stored: dict[tuple[int, in
 
 
 def _add(evidence: Evidence, process: int, records: Any) -> None:
-    begun: dict[tuple[int, int, int], Any] = {}
+    """Add what one process wrote. A process that still writes may show the end of a call without its begin."""
+    begun: dict[tuple[int, int, int, int], Any] = {}
     sent_at = 0
     for record in records:
         kind, at, subject = int(record["kind"]), int(record["at"]), int(record["subject"])
         queue, offset, group = int(record["queue"]), int(record["offset"]), int(record["group"])
+        thread = int(record["thread"])
         if kind == Kind.SEND:
             sent_at = at
         elif kind in (Kind.SENT, Kind.SEND_UNKNOWN):
             evidence.sends.append(Send(subject, sent_at, at, kind == Kind.SENT, queue, offset))
         elif kind == Kind.HANDLE:
-            begun[group, queue, offset] = (at, subject, int(record["attempt"]))
-        elif kind == Kind.HANDLED:
-            started, subject, attempt = begun.pop((group, queue, offset))
+            begun[group, queue, offset, thread] = (at, subject, int(record["attempt"]))
+        elif kind == Kind.HANDLED and (found := begun.pop((group, queue, offset, thread), None)):
+            started, subject, attempt = found
             evidence.calls[group].append(Call(started, at, subject, queue, offset, process, attempt))
-    for (group, queue, offset), (started, subject, attempt) in begun.items():
+    for (group, queue, offset, _), (started, subject, attempt) in begun.items():
         evidence.calls[group].append(Call(started, NEVER, subject, queue, offset, process, attempt))

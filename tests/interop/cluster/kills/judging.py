@@ -9,7 +9,8 @@ lost in delivery           every stored message is handled to its end by each gr
 order of a producer        in each queue the messages of one producer stand in the order of its sends
 reordered                  of the ordered group, the first calls of each queue go up without a gap
 two at once                of the ordered group, no two calls of one queue run at the same time
-repeated without a fault   a repeat follows a death that was at most :data:`WINDOWS_S` after the call that it repeats
+repeated without a fault   a repeat follows a death that was at most :data:`WINDOWS_S` after the call that it repeats, or
+                           that call came while the cluster recovered from the death
 stored twice               a message stands twice only when a broker died while it was sent
 =========================  =========================================================================================
 
@@ -29,6 +30,10 @@ ORDERED = 0
 SECOND = 1_000_000_000
 WINDOWS_S = {"worker": 5 + 5, "broker": 5 + 5 + 5}
 """How long before a death a call can lie that is repeated after it: the intervals above, and five seconds of slack."""
+
+RECOVERY_S = {"worker": 0, "broker": 30}
+"""How long after a fault a call can lie that is repeated because of it: a broker that is back knows its consumers again
+when all of them have sent a heartbeat, every 30 s, and until then it may give a queue to another one."""
 
 AFTER_S = 60
 """How long after the end of a fault its repeats may come: a broker's lock of a queue ends after 60 s."""
@@ -157,7 +162,8 @@ def _repeats(calls: list[Call]) -> Iterator[tuple[Call, Call]]:
 
 def _allows(fault: Fault, earlier: Call, repeat: Call) -> bool:
     return (
-        fault.at - WINDOWS_S[fault.what] * SECOND < earlier.begun < fault.over + AFTER_S * SECOND
+        -WINDOWS_S[fault.what] * SECOND < earlier.begun - fault.at
+        and earlier.begun < fault.over + RECOVERY_S[fault.what] * SECOND
         and fault.at < repeat.begun < fault.over + AFTER_S * SECOND
     )
 

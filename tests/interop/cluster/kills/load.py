@@ -2,12 +2,14 @@
 
 It is the application of the workers, ``load.py:app``. A message's body is its number: producer << 40 | count. What a
 process saw is a history of the checker (:mod:`tests.checker.history`), in a file of its own. A queue's number there is
-the broker's place among the masters << 8 | queue id, and the thread is not used.
+the broker's place among the masters << 8 | queue id.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
 import time
 from functools import cache
 from pathlib import Path
@@ -25,9 +27,19 @@ QUEUES = 4
 app = App(os.environ.get("LOAD_PLACE", "./store"))
 
 
-@cache
+_threads = itertools.count()
+_thread = threading.local()
+_making = threading.Lock()
+
+
 def history() -> History:
     """Return the history of this process; its number is unlike that of any other, dead ones included."""
+    with _making:  # or two threads that call first would make one each
+        return _history()
+
+
+@cache
+def _history() -> History:
     return History(Path(os.environ["LOAD_HISTORIES"]), time.time_ns() << 22 | os.getpid())
 
 
@@ -40,7 +52,10 @@ def number_of(queue: MessageQueue) -> int:
 def handle(message: ReceivedMessage, group: int) -> None:
     """Write down that a handler begins and ends."""
     subject = int(message.body)
-    fields = {"offset": message.queue_offset, "queue": number_of(message.queue), "group": group}
+    if not hasattr(_thread, "number"):
+        _thread.number = next(_threads)
+    place = {"offset": message.queue_offset, "queue": number_of(message.queue)}
+    fields = {**place, "group": group, "thread": _thread.number}
     history().write(Kind.HANDLE, now(), subject, attempt=min(message.delivery_attempt, 255), **fields)
     history().write(Kind.HANDLED, now(), subject, **fields)
 

@@ -113,6 +113,15 @@ def test_a_repeat_of_what_had_to_be_committed_before_the_death_is_found() -> Non
     assert judge(evidence) == {}
 
 
+def test_a_repeat_of_what_came_after_the_death_of_a_worker_is_found() -> None:
+    evidence = healthy()
+    evidence.calls[1].append(call(9, 112, process=2))
+    evidence.faults = [killed("worker", 104, over=105)]
+    assert list(judge(evidence)) == ["repeated without a fault"]
+    evidence.faults = [killed("broker", 104, over=105)]
+    assert judge(evidence) == {}
+
+
 def test_a_message_that_is_stored_twice_is_allowed_only_when_a_broker_died() -> None:
     evidence = healthy()
     evidence.stored[0, MESSAGES] = FIRST + 9
