@@ -9,8 +9,8 @@ lost in delivery           every stored message is handled to its end by each gr
 order of a producer        in each queue the messages of one producer stand in the order of its sends
 reordered                  of the ordered group, the first calls of each queue go up without a gap
 two at once                of the ordered group, no two calls of one queue run at the same time
-repeated without a fault   a repeat follows a death that was at most :data:`WINDOWS_S` after the call that it repeats, or
-                           that call came while the cluster recovered from the death
+repeated without a fault   a repeat follows a death that was at most :data:`WINDOWS_S` after the call that it repeats,
+                           or that call came while the cluster recovered from the death
 stored twice               a message stands twice only when a broker died while it was sent
 =========================  =========================================================================================
 
