@@ -60,7 +60,7 @@ _INT32: Final = range(-(2**31), 2**31)
 _I16: Final = Struct(">h")
 _I32: Final = Struct(">i")
 _HEADER_LENGTH: Final = 0xFFFFFF
-_TLS_HANDSHAKE: Final = 0x16
+_TLS: Final = (0x15, 0x16)  # alert, handshake
 _LANGUAGES: Final = {language.name: int(language) for language in Language if language is not Language.UNKNOWN}
 _NAMES: Final = {number: name for name, number in _LANGUAGES.items()}
 
@@ -172,8 +172,8 @@ class FrameReader:
 def _length_of(data: bytes, at: int) -> int:
     """Return the length of the frame at ``at`` without its length field. Raises FrameError if no frame has it."""
     (total,) = _I32.unpack_from(data, at)
-    if data[at] == _TLS_HANDSHAKE:
-        raise FrameError("the peer begins a TLS handshake where a frame is expected: only one side has TLS")
+    if data[at] in _TLS:
+        raise FrameError("the peer speaks TLS where a frame is expected: only one side has TLS")
     if not 4 <= total <= MAX_FRAME_BYTES - 4:
         raise FrameError(
             f"a frame of {total:,} bytes is announced (first bytes {data[at : at + 8]!r}): "

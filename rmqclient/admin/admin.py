@@ -103,11 +103,13 @@ class Admin:
 
     def groups(self) -> list[GroupInfo]:
         """Return every group that has consumed or consumes, sorted by name; a broadcast group is one."""
-        members = [group_and_member(member.group)[0] for member in self.consumers()]
+        members: dict[str, list[MemberInfo]] = {}
+        for member in self.consumers():
+            members.setdefault(group_and_member(member.group)[0], []).append(member)
         consumed: dict[str, list[GroupQueue]] = {name: [] for name in members}
         for each in self._backend.group_queues():
             consumed.setdefault(group_and_member(each.group)[0], []).append(each)
-        return [self._group_info(name, members.count(name), consumed[name]) for name in sorted(consumed)]
+        return [self._group_info(name, members.get(name, []), consumed[name]) for name in sorted(consumed)]
 
     def lag(self, group: str) -> list[QueueLag]:
         """Return the queues of a group, sorted by topic and queue id; empty for a group that never consumed.
@@ -233,10 +235,10 @@ class Admin:
             broker_name=queue.broker_name,
         )
 
-    def _group_info(self, group: str, members: int, group_queues: list[GroupQueue]) -> GroupInfo:
+    def _group_info(self, group: str, members: list[MemberInfo], group_queues: list[GroupQueue]) -> GroupInfo:
         queues = [self._queue_lag(each, {}) for each in group_queues]
-        topics = tuple(sorted({queue.topic for queue in queues}))
-        return GroupInfo(group, topics, members, sum(queue.lag for queue in queues))
+        topics = {*(queue.topic for queue in queues), *(member.topic for member in members)}
+        return GroupInfo(group, tuple(sorted(topics)), len(members), sum(queue.lag for queue in queues))
 
     def _queues(self, topic: str, queue_id: int | None) -> list[MessageQueue]:
         queues = self._backend.queues(topic)
@@ -244,7 +246,9 @@ class Admin:
             return queues
         wanted = [queue for queue in queues if queue.queue_id == queue_id]
         if not wanted:
-            raise UnknownTopic(f"topic {topic!r} has no queue {queue_id}: its queues are 0 to {queues[-1].queue_id}")
+            raise UnknownTopic(
+                f"queue {queue_id} of topic {topic!r} does not exist: it has queues 0 to {queues[-1].queue_id}"
+            )
         return wanted
 
     def _position(self, queue: MessageQueue, to: Position) -> int:

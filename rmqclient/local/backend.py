@@ -16,6 +16,7 @@ from rmqclient.backend.protocols import Backend, GroupQueue, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
 from rmqclient.codecs import encode_body
+from rmqclient.errors import NotOnCluster
 from rmqclient.filters.tag import TagFilter
 from rmqclient.local.groups import LocalMembers
 from rmqclient.local.reader import read
@@ -261,7 +262,7 @@ def _as_seen(slot: GroupQueueSlot, queue: MessageQueue) -> GroupQueue:
 
 
 def store_of(backend: Backend, user: str) -> MessageStore:
-    """Return the store of a backend, for a user that reads its files. Raises ValueError for another backend."""
+    """Return the store of a backend, for a user that reads its files. Raises NotOnCluster for another backend."""
     if isinstance(backend, LocalBackend):
         return backend.store
-    raise ValueError(f"{user} needs a store of this host: give its directory, not {backend!r}")
+    raise NotOnCluster(f"{user} needs a store of this host: give its directory, not {backend!r}")

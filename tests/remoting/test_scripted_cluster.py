@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import orjson
 import pytest
 
-from rmqclient.remoting.frame import Frame, FrameReader, encode
+from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, ResponseCode, request, response, response_fields
+from tests.support.cluster.caller import connected
 from tests.support.cluster.scripted_cluster import scripted_cluster
 
 CODE = RequestCode.GET_MAX_OFFSET
 QUESTION = request(CODE, topic="orders", queueId=1)
-
-
-class Caller:
-    """A connection that asks one question after the other."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._reader = FrameReader()
-
-    def send(self, frame: Frame) -> None:
-        self._connection.sendall(encode(frame))
-
-    def receive(self) -> Frame:
-        while data := self._connection.recv(1 << 16):
-            if frames := self._reader.feed(data):
-                (frame,) = frames
-                return frame
-        raise ConnectionResetError("the peer hung up")
-
-    def ask(self, frame: Frame) -> Frame:
-        self.send(frame)
-        return self.receive()
-
-
-@contextmanager
-def connected(address: str) -> Iterator[Caller]:
-    host, port = address.split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
-        yield Caller(connection)
 
 
 def test_it_answers_as_the_script_says_and_remembers_what_it_was_asked() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opened_store
+from rmqclient.workers.console.opening import opened_backend
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import moment, with_output, with_store
 
@@ -68,11 +68,11 @@ def dlq_ls(
     """List the dead letters of GROUP; without GROUP, the groups that have dead letters."""
     from rmqclient.failures import dead_letters
 
-    with opened_store(root, "dead letters") as store:
+    with opened_backend(root) as backend:
         if group_name is None:
-            rows = [status.dead_letters_row(each) for each in dead_letters.groups(store)]
+            rows = [status.dead_letters_row(each) for each in dead_letters.groups(backend)]
         else:
-            found = dead_letters.select(store, group_name, _selection(chosen), limit)
+            found = dead_letters.select(backend, group_name, _selection(chosen), limit)
             rows = [status.dead_letter_row(each) for each in found]
     write(rows, output=output, query=query)
 
@@ -86,9 +86,9 @@ def dlq_show(group_name: str, message_id: str, root: Path | str, output: str, qu
     """Show a dead letter with its history: what failed when, where, and with which traceback."""
     from rmqclient.failures import dead_letters
 
-    with opened_store(root, "dead letters") as store:
+    with opened_backend(root) as backend:
         selection = dead_letters.Selection(message_id=message_id, done=True)
-        *_, letter = [None, *dead_letters.select(store, group_name, selection)]
+        *_, letter = [None, *dead_letters.select(backend, group_name, selection)]
     if letter is None:
         raise click.ClickException(f"group {group_name} has no dead letter with the id {message_id}")
     if output == "table" and query is None:
@@ -121,11 +121,11 @@ def dlq_replay(
     """
     from rmqclient.failures import dead_letters
 
-    with opened_store(root, "dead letters") as store:
+    with opened_backend(root) as backend:
         if dry_run:
-            letters = list(dead_letters.select(store, group_name, _selection(chosen), limit))
+            letters = list(dead_letters.select(backend, group_name, _selection(chosen), limit))
         else:
-            sent = dead_letters.replay(store, group_name, _selection(chosen), limit=limit, rate=rate)
+            sent = dead_letters.replay(backend, group_name, _selection(chosen), limit=limit, rate=rate)
             letters = [letter for letter, _ in sent]
     _report(letters, "would be replayed" if dry_run else "replayed", output, query)
 
@@ -151,9 +151,9 @@ def dlq_purge(
     """
     from rmqclient.failures import dead_letters
 
-    with opened_store(root, "dead letters") as store:
+    with opened_backend(root) as backend:
         choose = dead_letters.select if dry_run else dead_letters.purge
-        letters = list(choose(store, group_name, _selection(chosen), limit=limit))
+        letters = list(choose(backend, group_name, _selection(chosen), limit=limit))
     _report(letters, "would be purged" if dry_run else "purged", output, query)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opened_store, opening
+from rmqclient.workers.console.opening import opened_backend, opening
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import duration, moment, name_and_value, start, with_output, with_store
 
@@ -28,8 +28,8 @@ def message() -> None:
 @with_output
 def message_show(message_id: str, topic_name: str | None, root: Path | str, output: str, query: str | None) -> None:
     """Show the message with ID: the id that its sender got, or RocketMQ's offset message id."""
-    with opened_store(root, "messages by id") as store:
-        found = store.message_by_id(message_id, topic_name)
+    with opened_backend(root) as backend:
+        found = backend.message_by_id(message_id, topic_name)
         if found is None:
             raise click.ClickException(f"no message has the id {message_id}")
         if output == "table" and query is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opened_store
+from rmqclient.workers.console.opening import opened_backend
 from rmqclient.workers.console.output import to_json, write
 from rmqclient.workers.console.parameters import with_output, with_store
 
@@ -33,9 +33,9 @@ def topic_table(topic_name: str, keys: tuple[str, ...], root: Path | str, output
     """
     from rmqclient import Table
 
-    with opened_store(root, "the values of keys") as store:
-        store.topics.queues(topic_name)  # raises UnknownTopic: a table would wait for it to be made
-        with Table(store, topic_name) as table:
+    with opened_backend(root) as backend:
+        backend.queues(topic_name)  # raises UnknownTopic: a table would wait for it to be made
+        with Table(backend, topic_name) as table:
             rows = _rows(table, keys)
     if output == "table" and query is None:
         rows = [{"key": row["key"], "value": _printed(row)} for row in rows]

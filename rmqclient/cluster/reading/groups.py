@@ -14,7 +14,7 @@ from typing import Any, Final
 from rmqclient.backend.protocols import GroupQueue
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.member_list import seat_of
-from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets, committed_offset
+from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets, committed_offset, oldest_offset
 from rmqclient.cluster.groups.running_info import queues_of
 from rmqclient.cluster.reading.queues import Queues
 from rmqclient.cluster.reading.topics import broker_version
@@ -90,7 +90,11 @@ class Groups:
             found |= self._offsets_at(broker_name)
         wanted = {each: offset for each, offset in found.items() if group in (None, each[0])}
         present = {each: offset for each, offset in wanted.items() if self._is_there(each[1])}
-        owners = {} if group is None else self._owners(group, {queue.topic for _, queue in present})
+        owners: dict[MessageQueue, tuple[int, int]] = {}
+        if group is not None:
+            members = self._members_of(group)
+            present = self._begun(group, members) | present
+            owners = self._owners(group, members)
         return [
             GroupQueue(
                 group=name,
@@ -134,12 +138,17 @@ class Groups:
         clients = {str(each["clientId"]) for each in connection.get("connectionSet") or ()}
         return [_member(group, topic, client, text) for client in clients for topic, text in wanted.items()]
 
-    def _owners(self, group: str, topics: set[str]) -> dict[MessageQueue, tuple[int, int]]:
+    def _begun(self, group: str, members: list[MemberInfo]) -> dict[tuple[str, MessageQueue], int]:
+        """Return the oldest offset of each queue of the members' topics: where a group without an offset begins."""
+        topics = {member.topic for member in members}
+        queues = [queue for topic in topics for queue in self._client.routes.read_queues(topic)]
+        return {(group, queue): oldest_offset(self._client, queue) for queue in queues}
+
+    def _owners(self, group: str, members: list[MemberInfo]) -> dict[MessageQueue, tuple[int, int]]:
         found: dict[MessageQueue, tuple[int, int]] = {}
-        for member in self._members_of(group):
-            if member.topic in topics:
-                for queue in queues_of(self._client, self._url.wrap(group), member.topic, member.client_id):
-                    found[queue] = member.key
+        for member in members:
+            for queue in queues_of(self._client, self._url.wrap(group), member.topic, member.client_id):
+                found[queue] = member.key
         return found
 
     def _offsets_at(self, broker_name: str) -> dict[tuple[str, MessageQueue], int]:
@@ -216,6 +225,10 @@ class Groups:
         for broker_name in {queue.broker_name for queue in targets}:
             address = self._client.routes.address(broker_name)
             if versions[broker_name] < _OF_5:
+                known = self._offsets_at(broker_name)
+                for queue, offset in targets.items():
+                    if queue.broker_name == broker_name and (group, queue) not in known:
+                        self._commit(group, queue, offset)  # or the broker says that there is no such group
                 self._invoke(address, timestamp=at_ms, **named)
                 continue
             for queue, offset in targets.items():

@@ -16,17 +16,17 @@ PATIENCE_S = 10.0
 def nothing_left_behind() -> Iterator[None]:
     """Raise AssertionError when a block leaves a thread of a client, or a socket, behind."""
     gc.collect()
-    before = sockets()
+    before = threads() | sockets()  # another test's client may serve its process for good
     yield
     deadline = time.monotonic() + PATIENCE_S
-    while (left := threads() + sorted(sockets() - before)) and time.monotonic() < deadline:
+    while (left := sorted((threads() | sockets()) - before)) and time.monotonic() < deadline:
         time.sleep(0.01)  # a peer of the test ends when it sees that the client has hung up
     assert left == []
 
 
-def threads() -> list[str]:
-    """Return the names of the threads that clients have."""
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("rmq-")]
+def threads() -> set[str]:
+    """Return the threads that clients have, each by its number and name."""
+    return {f"{thread.ident} {thread.name}" for thread in threading.enumerate() if thread.name.startswith("rmq-")}
 
 
 def sockets() -> set[str]:

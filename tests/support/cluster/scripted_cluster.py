@@ -24,9 +24,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
+import orjson
+
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.errors import FrameError
-from rmqclient.remoting.frame import Frame, FrameReader, encode
+from rmqclient.remoting.frame import ONEWAY, Frame, FrameReader, encode
+from rmqclient.remoting.table import request
 from tests.support.cluster.standard_answers import Cluster, standard_answer
 
 Script = Mapping[RequestCode, Callable[[Frame], Frame | None]]
@@ -43,13 +46,15 @@ def scripted_cluster(
     brokers: Sequence[str] = ("broker-a",),
     version: int = 407,
     tls: ssl.SSLContext | None = None,
+    notifies: bool = False,
 ) -> Iterator[ScriptedCluster]:
     """Run a cluster for the length of a block.
 
     ``topics`` maps the topics to their number of queues on each broker; None lets every topic exist, with 4 queues.
-    ``version`` is what heartbeats are answered with. ``tls`` wraps every connection.
+    ``version`` is what heartbeats are answered with. ``tls`` wraps every connection. If ``notifies``, brokers tell the
+    members of a group when one joins or leaves, as real ones do.
     """
-    cluster = ScriptedCluster(script or {}, topics, brokers, version, tls)
+    cluster = ScriptedCluster(script or {}, topics, brokers, version, tls, notifies)
     try:
         yield cluster
     finally:
@@ -68,6 +73,7 @@ class ScriptedCluster:
         brokers: Sequence[str],
         version: int,
         tls: ssl.SSLContext | None,
+        notifies: bool,
     ) -> None:
         self.script = {code.value: answer for code, answer in script.items()}
         """May be changed while the cluster runs."""
@@ -78,6 +84,8 @@ class ScriptedCluster:
         self.failures: list[BaseException] = []
         self._version = version
         self._tls = tls
+        self._notifies = notifies
+        self._asked_on: dict[int, Connection] = {}  # by the identity of a request; all of them are kept
         self._connections: list[Connection] = []
         self._changed = threading.Condition()
         self._listeners = {name: socket.create_server(("127.0.0.1", 0)) for name in brokers}
@@ -93,7 +101,12 @@ class ScriptedCluster:
     def asked(self, code: RequestCode, broker: str | None = None) -> list[Frame]:
         """Return the requests with this code so far, of all brokers or of one."""
         with self._changed:
-            return [request for request in self.requests if request.code == code and self._is_of(request, broker)]
+            of_code = [request for request in self.requests if request.code == code]
+            return [request for request in of_code if broker in {None, self.broker_of(request)}]
+
+    def broker_of(self, request: Frame) -> str:
+        """Return the broker that got a request."""
+        return self._asked_on[id(request)].broker
 
     def wait_for(
         self, code: RequestCode, count: int = 1, *, broker: str | None = None, timeout_s: float = PATIENCE_S
@@ -118,12 +131,16 @@ class ScriptedCluster:
             owner = next(line for line in reversed(self._connections) if response.opaque in line.unanswered)
         owner.send(response)
 
-    def push(self, request: Frame, broker: str | None = None) -> int:
+    def answer_to(self, asked: Frame, response: Frame) -> None:
+        """Answer this request, which a function of the script left unanswered, on the connection that it came from."""
+        self._asked_on[id(asked)].send(response)
+
+    def push(self, question: Frame, broker: str | None = None) -> int:
         """Send a request of a broker to every connection that sent a heartbeat; return to how many."""
         with self._changed:
             members = [line for line in self._connections if line.is_member and broker in {None, line.broker}]
         for line in members:
-            line.send(request)
+            line.send(question)
         return len(members)
 
     def hang_up(self, broker: str | None = None) -> None:
@@ -145,9 +162,6 @@ class ScriptedCluster:
         for line in list(self._connections):
             line.join(PATIENCE_S)
 
-    def _is_of(self, request: Frame, broker: str | None) -> bool:
-        return broker is None or any(request in line.requests for line in self._connections if line.broker == broker)
-
     def _accept(self, broker: str, listener: socket.socket) -> None:
         with suppress(OSError):
             while True:
@@ -161,6 +175,7 @@ class ScriptedCluster:
         """Record a frame of a client, and send the answer to a request."""
         with self._changed:
             (self.answers if frame.is_response else self.requests).append(frame)
+            self._asked_on[id(frame)] = line
             line.requests.append(frame)
             line.unanswered.add(frame.opaque)
             line.is_member |= frame.code == RequestCode.HEART_BEAT
@@ -176,10 +191,41 @@ class ScriptedCluster:
         if scripted is not None:
             return scripted(request)
         with self._changed:
+            before = self.state.members_by_group()
             answer = standard_answer(self.state, request, line.broker)
-        if request.code == RequestCode.HEART_BEAT:
-            answer.version = self._version
+            if request.code == RequestCode.HEART_BEAT:
+                answer.version = self._version
+                line.client_ids.add(orjson.loads(request.body)["clientID"])
+        self._notify(before)
         return answer
+
+    def hung_up(self, line: Connection) -> None:
+        """Forget the members of groups that were known by a connection, unless another one of theirs is open."""
+        with self._changed:
+            before = self.state.members_by_group()
+            line.is_member = False
+            left = line.client_ids - {one for other in self._connections if other.is_member for one in other.client_ids}
+            for members in self.state.members.values():
+                members.difference_update(left)
+        self._notify(before)
+
+    def _notify(self, before: dict[str, frozenset[str]]) -> None:
+        """Tell the members of each group that changed since ``before``. [NOTIFY_CONSUMER_IDS_CHANGED]"""
+        if not self._notifies:
+            return
+        with self._changed:
+            after = self.state.members_by_group()
+            told = [
+                (line, group)
+                for group, members in after.items()
+                if members != before.get(group)
+                for line in self._connections
+                if line.is_member and line.client_ids & members
+            ]
+        for line, group in told:
+            notice = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup=group)
+            notice.flag = ONEWAY
+            line.send(notice)
 
 
 class Connection(threading.Thread):
@@ -191,6 +237,7 @@ class Connection(threading.Thread):
         self.requests: list[Frame] = []
         self.unanswered: set[int] = set()
         self.is_member = False
+        self.client_ids: set[str] = set()
         self._cluster = cluster
         self._peer = peer
         self._tls = tls
@@ -207,6 +254,7 @@ class Connection(threading.Thread):
         except Exception as error:  # noqa: BLE001 - the test sees it where its block ends
             self._cluster.failures.append(error)
         finally:
+            self._cluster.hung_up(self)
             self._peer.close()
 
     def _read(self) -> None:

@@ -15,6 +15,7 @@ from rmqclient.remoting.table import request_fields, response
 CLUSTER: Final = "DefaultCluster"
 QUEUES: Final = 4
 READ_AND_WRITE: Final = 6
+RETRY: Final = "%RETRY%"
 
 
 @dataclass
@@ -30,6 +31,16 @@ class Cluster:
     offsets: dict[tuple[str, str, str, int], int] = field(default_factory=dict)
     """The committed offset of (group, topic, broker, queue id)."""
     sent: int = 0
+
+    def members_by_group(self) -> dict[str, frozenset[str]]:
+        """Return the members as they are now."""
+        return {group: frozenset(members) for group, members in self.members.items()}
+
+    def queues_of(self, topic: str) -> int | None:
+        """Return the number of queues on each broker; None for an unknown topic. A retry topic comes with its group."""
+        if topic.startswith(RETRY):
+            return 1 if topic.removeprefix(RETRY) in self.members else None
+        return QUEUES if self.topics is None else self.topics.get(topic)
 
 
 def standard_answer(cluster: Cluster, request: Frame, broker: str) -> Frame:
@@ -66,7 +77,7 @@ def broker_data(name: str, address: str) -> dict[str, Any]:
 
 def _route(cluster: Cluster, request: Frame, _: str) -> Frame:
     topic = request_fields(request)["topic"]
-    queues = QUEUES if cluster.topics is None else cluster.topics.get(topic)
+    queues = cluster.queues_of(topic)
     if queues is None:
         remark = f"No topic route info in name server for the topic: {topic}"
         return response(request, ResponseCode.TOPIC_NOT_EXIST, remark=remark)

@@ -1,0 +1,243 @@
+"""Grants on a cluster: what is pulled, what is committed and when, and what ends a grant."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqclient.cluster.groups import grant as grants
+from rmqclient.filters import MessageFilter
+from rmqclient.remoting.bodies import LockedQueues, ResetOffset
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import request, request_fields, response
+from rmqclient.store import MessageQueue
+from tests.cluster.groups.scripted_queues import (
+    GROUP,
+    LEASE_MS,
+    QUEUE,
+    SPAN,
+    TOPIC,
+    eventually,
+    granted,
+    joined,
+    pulled,
+    scripted_queues,
+    taken,
+)
+from tests.support.cluster.scripted_cluster import ScriptedCluster
+
+
+def committed(cluster: ScriptedCluster) -> list[int]:
+    """Return the offsets of the queue that were committed, in their order."""
+    fields = map(request_fields, cluster.asked(RequestCode.UPDATE_CONSUMER_OFFSET))
+    return [each["commitOffset"] for each in fields if (each["topic"], each["queueId"]) == (TOPIC, 0)]
+
+
+def asked_offsets(cluster: ScriptedCluster) -> list[int]:
+    return [request_fields(each)["queueOffset"] for each in cluster.asked(RequestCode.PULL_MESSAGE)]
+
+
+def test_messages_come_in_order_and_wake_the_thread_that_sleeps() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        grant = granted(member)
+        queues.put(*(b"%d" % number for number in range(100)))
+        assert [message.body for message in taken(member, grant, 100)] == [b"%d" % number for number in range(100)]
+        queues.put(b"later")
+        (message,) = taken(member, grant, 1)
+        assert (message.body, message.queue, message.queue_offset) == (b"later", QUEUE, 100)
+
+
+def test_what_nobody_takes_is_pulled_to_a_limit() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        queues.put(*(b"x" for _ in range(2_000)))
+        grant = granted(member)
+        eventually(lambda: grant.ahead >= 256, "as many as may be ahead")
+        assert grant.ahead < 256 + 32
+        assert not grant.has_room
+        assert max(asked_offsets(cluster)) < 256
+        assert len(grant.take(100, SPAN)) == 100
+        eventually(lambda: grant.ahead >= 256, "what takes the place of those that were taken")
+
+
+def test_nothing_is_taken_beyond_the_span() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        queues.put(*(b"x" for _ in range(40)))
+        grant = granted(member)
+        eventually(lambda: grant.ahead == 40, "all messages")
+        first, *others = grant.take(10, 10)
+        assert len(others) == 9
+        assert not grant.take(10, 10)
+        assert grant.acknowledge(first)
+        assert [message.queue_offset for message in grant.take(10, 10)] == [10]
+
+
+def test_the_oldest_unfinished_message_holds_the_offset() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        grant = granted(member)
+        queues.put(b"a", b"b", b"c")
+        first, second, third = taken(member, grant, 3)
+        grant.acknowledge(second)
+        assert grant.acknowledge_offsets(grant.finish([third]))
+        assert grant.committed_offset == 0
+        grant.commit()
+        assert not committed(cluster)
+        grant.acknowledge(first)
+        grant.commit_soon()
+        cluster.wait_for(RequestCode.UPDATE_CONSUMER_OFFSET)
+        assert committed(cluster) == [3]
+
+
+def test_tags_are_sent_and_checked_again() -> None:
+    wanted = MessageFilter("Aa")
+    with scripted_queues() as (cluster, queues), joined(cluster, wanted=wanted) as member:
+        grant = granted(member, wanted)
+        queues.put(b"other", tags="BB")
+        queues.put(b"wanted", tags="Aa")
+        (message,) = taken(member, grant, 1)
+        assert message.body == b"wanted"
+        asked = request_fields(cluster.asked(RequestCode.PULL_MESSAGE)[0])
+        assert (asked["subscription"], asked["expressionType"]) == ("Aa", "TAG")
+        grant.acknowledge(message)
+        assert grant.committed_offset == 2
+
+
+def test_an_offset_is_committed_before_the_lock_is_freed() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        grant = granted(member)
+        queues.put(b"a", b"b")
+        for message in taken(member, grant, 2):
+            grant.acknowledge(message)
+        assert grant.release()
+        codes = [each.code for each in cluster.requests]
+        assert codes.index(RequestCode.UPDATE_CONSUMER_OFFSET) < codes.index(RequestCode.UNLOCK_BATCH_MQ)
+        assert committed(cluster) == [2]
+        assert not grant.acknowledge(message)
+
+
+def test_the_next_owner_waits_for_the_lock_and_goes_on_where_the_last_one_stopped() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as last, joined(cluster, "other@host") as following:
+        queues.put(b"a", b"b")
+        grant = granted(last)
+        first, _ = taken(last, grant, 2)
+        assert following.grant(QUEUE, MessageFilter(), LEASE_MS) is None
+        grant.acknowledge(first)
+        grant.release()
+        eventually(
+            lambda: (found := following.grant(QUEUE, MessageFilter(), LEASE_MS)) and found.next_offset == 1, "it"
+        )
+
+
+def test_a_lock_that_another_member_got_ends_the_grant() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        grant = granted(member)
+        queues.put(b"a")
+        (message,) = taken(member, grant, 1)
+        cluster.script[RequestCode.LOCK_BATCH_MQ] = lambda asked: response(asked, body=LockedQueues().encode())
+        member.renew_locks()
+        eventually(lambda: not grant.valid, "the end of the grant")
+        assert not grant.acknowledge(message)
+        grant.release()
+        assert not committed(cluster)
+
+
+def test_a_lock_that_was_not_renewed_in_time_stops_an_ordered_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster, ordered=True) as member:
+        grant = granted(member)
+        queues.put(b"a", b"b")
+        first, second = taken(member, grant, 2)
+        assert grant.begin(first)
+        monkeypatch.setattr(grants, "VALID_S", 0.0)
+        assert grant.lease_is_over
+        assert not grant.begin(second)
+        grant.acknowledge(first)
+        grant.commit()
+        assert not committed(cluster)
+        monkeypatch.undo()
+        grant.commit()
+        assert committed(cluster) == [1]
+
+
+def test_an_offset_that_was_removed_is_stepped_over() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        queues.refusals.append(lambda asked: pulled(asked, ResponseCode.PULL_OFFSET_MOVED, 7))
+        grant = granted(member)
+        eventually(lambda: 7 in asked_offsets(cluster), "a pull behind it")
+        assert (grant.expired, grant.next_offset, grant.valid) == (7, 7, True)
+
+
+def test_a_group_that_was_reset_begins_a_grant_anew() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        grant = granted(member)
+        queues.put(b"a", b"b", b"c")
+        for message in taken(member, grant, 3):
+            grant.acknowledge(message)
+        grant.commit()
+        queues.refusals.append(lambda asked: pulled(asked, ResponseCode.PULL_OFFSET_MOVED, 1))
+        queues.put(b"d")
+        eventually(lambda: not grant.valid, "the end of the grant")
+        following = granted(member)
+        assert following.next_offset == 1
+        assert committed(cluster) == [3, 1]
+
+
+def test_a_broker_moves_a_member_that_runs() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        grant = granted(member)
+        queues.put(b"a", b"b", b"c")
+        taken(member, grant, 3)
+        reset = request(
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+            ResetOffset({QUEUE: 2, MessageQueue(TOPIC, 3, "broker-a"): 9}).encode(),
+            topic=TOPIC,
+            group=GROUP,
+            timestamp=-1,
+            isForce=True,
+        )
+        reset.flag = 2
+        cluster.push(reset)
+        eventually(lambda: not grant.valid, "the end of the grant")
+        assert granted(member).next_offset == 2
+
+
+def test_a_broker_that_knows_no_subscription_gets_a_heartbeat() -> None:
+    def no(asked: Frame) -> Frame:
+        return response(asked, ResponseCode.SUBSCRIPTION_NOT_LATEST, remark="no")
+
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        queues.refusals += [no, no]
+        before = len(cluster.asked(RequestCode.HEART_BEAT))
+        grant = granted(member)
+        queues.put(b"a")
+        assert taken(member, grant, 1)
+        assert len(cluster.asked(RequestCode.HEART_BEAT)) > before
+
+
+def test_an_ordered_queue_waits_for_a_member_that_has_just_vanished() -> None:
+    with scripted_queues() as (cluster, _queues), joined(cluster, ordered=True) as member:
+        cluster.state.members[GROUP].add("gone@elsewhere")
+        cluster.state.locks[GROUP, TOPIC, "broker-a", 0] = "gone@elsewhere"
+        assert len(member.counted(LEASE_MS)) == 2
+        cluster.state.members[GROUP].discard("gone@elsewhere")
+        notify(cluster)
+        eventually(lambda: len(member.counted(LEASE_MS)) == 1, "the notice")
+        assert member.grant(QUEUE, MessageFilter(), LEASE_MS) is None
+
+
+def test_an_unordered_queue_is_freed_of_a_member_that_has_vanished() -> None:
+    with scripted_queues() as (cluster, _queues), joined(cluster) as member, joined(cluster, "gone@elsewhere") as gone:
+        granted(gone)
+        notify(cluster)
+        eventually(lambda: len(member.counted(LEASE_MS)) == 2, "both members")
+        assert member.grant(QUEUE, MessageFilter(), LEASE_MS) is None
+        cluster.state.members[GROUP].discard("gone@elsewhere")
+        cluster.script[RequestCode.HEART_BEAT] = response
+        notify(cluster)
+        eventually(lambda: len(member.counted(LEASE_MS)) == 1, "the notice")
+        eventually(lambda: member.grant(QUEUE, MessageFilter(), LEASE_MS), "the queue")
+
+
+def notify(cluster: ScriptedCluster) -> None:
+    """Tell the members that their group has changed."""
+    notice = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup=GROUP)
+    notice.flag = 2
+    cluster.push(notice)

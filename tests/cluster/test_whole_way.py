@@ -1,0 +1,45 @@
+"""The whole way of a message over a cluster: sent, handled, failed once, handled again and committed."""
+
+from __future__ import annotations
+
+import threading
+
+from rmqclient import App, Message, Producer
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.message import ReceivedMessage
+from tests.support.cluster.keeping_cluster import keeping_cluster
+
+PATIENCE_S = 30
+
+
+def test_a_message_whose_handler_fails_once_is_handled_again_and_all_are_committed() -> None:
+    with keeping_cluster(topics={"orders": 2}) as kept:
+        url = f"rocketmq://{kept.cluster.address}"
+        app = App(url)
+        handled: list[tuple[bytes, int]] = []
+        everything = threading.Event()
+
+        @app.handler("orders", group="shop")
+        def handle(message: ReceivedMessage) -> None:
+            handled.append((message.body, message.delivery_attempt))
+            if len(handled) == 6:
+                everything.set()
+            if handled[-1] == (b"bad", 1):
+                raise ValueError("not yet")
+
+        with Producer(url) as producer:
+            for body in (b"one", b"bad", b"two"):
+                producer.send(Message("orders", body))
+            producer.send_batch([Message("orders", b"three"), Message("orders", b"four")])
+
+        consumer = PushConsumer(url, list(app.handlers))
+        consumer.start()
+        assert everything.wait(PATIENCE_S), handled
+        consumer.stop_taking()
+        assert consumer.drain(PATIENCE_S) == 0
+        consumer.close()
+
+        assert sorted(handled) == [(b"bad", 1), (b"bad", 2), (b"four", 1), (b"one", 1), (b"three", 1), (b"two", 1)]
+        assert kept.bodies("%RETRY%shop") == [b"bad"]
+        assert sum(kept.committed("shop", "orders").values()) == 5
+        assert kept.committed("shop", "%RETRY%shop") == {("broker-a", 0): 1}
