@@ -179,3 +179,57 @@ def test_tls_with_real_servers(
             assert send(client, name("Secured"), broker.address) >= 0
         with client_of(cluster) as client, pytest.raises(BrokerUnreachable, match="TLS"):
             send(client, name("Secured"), broker.address)
+
+
+@pytest.mark.parametrize("release", [BROKER_4_9_7, BROKER_5_3_3])
+def test_a_client_outlives_the_only_broker_and_the_only_name_server(
+    release: str, tmp_path: Path, name: Callable[[str], str]
+) -> None:
+    topic = name("Outliving")
+    with started_cluster(release, tmp_path, masters=1) as cluster, client_of(cluster) as client:
+        broker, (name_server,) = cluster.broker("broker-a"), cluster.name_servers
+        assert send(client, topic, broker.address) == 0
+        assert len(known_soon(client, topic)) == 4
+        client.add_producer(name("tills"))
+
+        broker.server.kill()
+        begun = time.monotonic()
+        for _ in range(20):
+            with pytest.raises(BrokerUnreachable):
+                send(client, topic, broker.address)
+            client.routes.forget(topic)
+            assert len(client.routes.publish_queues(topic)) == 4  # the name server has forgotten it
+        assert time.monotonic() - begun < 10
+        cluster.restart(broker.server)
+        assert send_patiently(client, topic, broker.address) == 1
+        wait_for_member(client, name("tills"), broker.address)
+
+        name_server.kill()
+        client.routes.forget(topic)
+        assert len(client.routes.publish_queues(topic)) == 4
+        assert send(client, topic, broker.address) == 2
+        with pytest.raises(NameServerUnreachable):
+            client.routes.of(name("Unknown"))
+        cluster.restart(name_server)
+        with pytest.raises(UnknownTopic):
+            client.routes.of(name("Unknown"))
+
+
+def send_patiently(client: ClusterClient, topic: str, address: str) -> int:
+    """Send as soon as the broker can be reached; its address is left alone for a moment after failures."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return send(client, topic, address)
+        except BrokerUnreachable:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def wait_for_member(client: ClusterClient, group: str, address: str) -> None:
+    """Return when a broker knows this client as a member of a producer group, without a call to tell it so."""
+    asked = request(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup=group)
+    deadline = time.monotonic() + 10  # much less than the time between two heartbeats
+    while client.client_id.encode() not in client.call(address, asked, also=range(1, 256)).body:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
