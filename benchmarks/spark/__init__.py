@@ -5,6 +5,7 @@ All of them hold the same messages, are read in turn by one session with two cor
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from benchmarks.measure import Benchmark, Samples, Size, at_least, at_most, in_b
 from benchmarks.spark import scans as spark_scans
 from benchmarks.spark import stream as spark_stream
 from benchmarks.spark.kafka import Jars, KafkaUnavailable, broker, fetch
-from benchmarks.spark.rows import JSON, KAFKA, PARQUET, QUEUES, STORE, TUNED_KAFKA, TUNING, TUPLES
+from benchmarks.spark.rows import CLUSTER, JSON, KAFKA, PARQUET, QUEUES, STORE, TUNED_KAFKA, TUNING, TUPLES
 from benchmarks.spark.scans import AGGREGATE, ARCHIVE, BODILESS, PROJECTED, SCAN, WRITE, figure
 from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import java_home
@@ -35,6 +36,17 @@ TARGETS = {
     (ARCHIVE, PARQUET): at_least(0.95),
 }
 """The forms with which the store is compared, and the targets of the ratios."""
+
+BESIDE_KAFKA = {
+    (SCAN, KAFKA): at_least(1.0),
+    (SCAN, TUNED_KAFKA): None,
+    (AGGREGATE, KAFKA): at_least(1.0),
+    (AGGREGATE, TUNED_KAFKA): None,
+}
+"""What a RocketMQ cluster is compared with, and the targets of the ratios."""
+
+CLUSTER_VARIABLE = "RMQ_BENCH_CLUSTER"
+"""Environment variable with the URL of a RocketMQ cluster that runs; without it no cluster is measured."""
 
 WRITTEN = {100: at_least(1e6)}
 """Rows a second, by the bytes of a body."""
@@ -83,6 +95,7 @@ def _measure_scans(
             body_bytes=body_bytes,
             rounds=parameters.repetitions,
             kafka=kafka,
+            cluster=os.environ.get(CLUSTER_VARIABLE),
         )
         taken = alone(Child(spark_scans.measure, path, job))
     for name, rate in taken:
@@ -92,6 +105,10 @@ def _measure_scans(
         if figure(what, peer) in names:
             store = (figure(what, STORE), case)
             samples.add_ratio(f"{what}, store to {peer}", case, store, (figure(what, peer), case), target)
+    for (what, peer), target in BESIDE_KAFKA.items():
+        if {figure(what, peer), figure(what, CLUSTER)} <= names:
+            cluster = (figure(what, CLUSTER), case)
+            samples.add_ratio(f"{what}, cluster to {peer}", case, cluster, (figure(what, peer), case), target)
 
 
 def _measure_streams(parameters: Parameters, directory: Path, samples: Samples) -> None:

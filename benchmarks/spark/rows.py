@@ -30,6 +30,7 @@ JSON = "JSON lines"
 TUPLES = "a source that yields tuples"
 KAFKA = "kafka"
 TUNED_KAFKA = "kafka, tuned for long reads"
+CLUSTER = "a RocketMQ cluster"
 
 TUNING = {
     "kafka.fetch.max.wait.ms": "10",
@@ -137,6 +138,16 @@ def of_kafka(kafka: Kafka, topic: str, messages: int, *, tuned: bool) -> Rows:
     )
 
 
+def of_cluster(url: str, topic: str, messages: int, files: Path) -> Rows:
+    """Return the messages of a topic of a RocketMQ cluster, whose files are elsewhere; ``files`` is any directory."""
+
+    def read(spark: SparkSession, schema: str | None) -> DataFrame:
+        reader = spark.read.format("rmq").option("subscribe", topic)
+        return (reader.schema(schema) if schema else reader).load(url)
+
+    return Rows(name=CLUSTER, files=files, messages=messages, columns=_COLUMNS, read=read, is_whole=False)
+
+
 def write_parquet(rows: DataFrame, directory: Path) -> None:
     """Write all columns, with Spark's defaults."""
     rows.write.mode("overwrite").parquet(str(directory))
@@ -151,6 +162,11 @@ def write_kafka(rows: DataFrame, kafka: Kafka, topic: str) -> None:
     """Write key, value and partition with Spark's connector; Kafka has no tags."""
     chosen = rows.select(sql.lit(topic).alias("topic"), "partition", "key", "value")
     chosen.write.format("kafka").option("kafka.bootstrap.servers", kafka.servers).save()
+
+
+def write_cluster(rows: DataFrame, url: str, topic: str) -> None:
+    """Write key, value and tags to a topic of a RocketMQ cluster."""
+    rows.select("key", "value", "tags").write.format("rmq").option("topic", topic).mode("append").save(url)
 
 
 def write_store(rows: DataFrame, root: Path) -> None:

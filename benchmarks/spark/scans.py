@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,8 @@ class Job(NamedTuple):
     body_bytes: int
     rounds: int
     kafka: Kafka | None
+    cluster: str | None = None
+    """URL of a RocketMQ cluster that runs, and may make topics."""
 
 
 class Taken(NamedTuple):
@@ -127,6 +130,12 @@ def _forms(spark: SparkSession, directory: Path, job: Job, taken: list[Taken]) -
         taken.append(Taken(figure(WRITE, spark_rows.KAFKA), job.messages / (time.monotonic() - begun)))
         yield spark_rows.of_kafka(job.kafka, topic, job.messages, tuned=False)
         yield spark_rows.of_kafka(job.kafka, topic, job.messages, tuned=True)
+    if job.cluster is not None:
+        topic = f"scans-{uuid.uuid4().hex[:8]}"
+        begun = time.monotonic()
+        spark_rows.write_cluster(of_parquet.read(spark, None), job.cluster, topic)
+        taken.append(Taken(figure(WRITE, spark_rows.CLUSTER), job.messages / (time.monotonic() - begun)))
+        yield spark_rows.of_cluster(job.cluster, topic, job.messages, directory / "elsewhere")
     os.sync()
 
 

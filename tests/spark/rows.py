@@ -22,7 +22,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 GOLDEN = Path(__file__).parents[1] / "compat" / "golden"
 
 
-def load(spark: SparkSession, root: Path, schema: str | None = None, **options: object) -> DataFrame:
+def load(spark: SparkSession, root: Path | str, schema: str | None = None, **options: object) -> DataFrame:
     """Return what a batch reads, every topic that a pattern gives unless something is named."""
     usual = {} if {"subscribe", "assign", "subscribePattern"} & set(options) else {"subscribePattern": ".*"}
     reading = spark.read.format("rmq").options(**usual, **{name: str(value) for name, value in options.items()})

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from rmqclient.place import located, shown
 from rmqclient.workers.console.opening import one_line
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import DIRECTORY, duration, moment, name_and_value, with_output, with_store
@@ -342,7 +343,7 @@ def pipeline_audit(topics: tuple[str, ...], show: str, **common: Any) -> None:
 
 
 @contextlib.contextmanager
-def _running(common: dict[str, Any]) -> Iterator[tuple[SparkSession, Path, dict[str, str | int | bool]]]:
+def _running(common: dict[str, Any]) -> Iterator[tuple[SparkSession, Path | str, dict[str, str | int | bool]]]:
     """Yield the session, the store and the options of the source; turn errors of Spark into one line."""
     from rmqclient.spark import session
 
@@ -359,16 +360,16 @@ def _running(common: dict[str, Any]) -> Iterator[tuple[SparkSession, Path, dict[
     from pyspark.errors import PySparkException
 
     try:
-        yield spark, common["root"].absolute(), options
+        yield spark, located(str(common["root"])), options
     except (ValueError, OSError, PySparkException) as error:
         raise click.ClickException(_reason(error)) from error
 
 
 def spark_submit_line(context: click.Context, common: dict[str, Any]) -> str:
     """Return the command line with which spark-submit runs this command."""
-    arguments = list(context.meta[_ARGUMENTS])
+    arguments = [shown(each) for each in context.meta[_ARGUMENTS]]
     if not any(each == "--store" or each.startswith("--store=") for each in arguments):
-        arguments += ["--store", str(common["root"])]
+        arguments += ["--store", shown(common["root"])]
     settings = {"spark.pyspark.python": sys.executable} | dict(common["conf"])
     line = ["spark-submit", "--master", common["master"] or "local[*]"]
     for name, value in settings.items():

@@ -41,7 +41,7 @@ def kill_worker(log: Path, watched: Processes) -> tuple[int, float]:
 
 
 class Counting:
-    """The progress of replay and groups. While a broker is away, what it had said last stands."""
+    """The progress of replay and groups. No count goes back: a broker that is away does not tell what it has."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
@@ -57,7 +57,9 @@ class Counting:
             }
         except QueueError:
             return self._latest
-        self._latest = Counts(sent, committed)
+        before = self._latest
+        counts = {group: max(count, before.acknowledged[group]) for group, count in committed.items()}
+        self._latest = Counts(max(sent, before.sent), counts)
         return self._latest
 
     def check(self) -> None:

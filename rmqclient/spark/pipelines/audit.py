@@ -6,7 +6,8 @@
 - By group and queue: the committed offset in ``config/consumerOffset.json``, and its lag. The file is written every
   five seconds while the store is open; ``rmq group lag`` shows the present state.
 
-The audit writes nothing to the store and takes no lock, so the store may be a broker's, or a copy.
+The audit writes nothing to the store and takes no lock, so the store may be a broker's, or a copy. For a cluster it
+leaves out the groups, whose offsets the brokers have: ``rmq group lag`` shows them.
 """
 
 from __future__ import annotations
@@ -15,19 +16,27 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.window import Window
 
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rmqclient.spark.pipelines.reading import Options, Topics, asked_for, latency_ms, messages, offsets_json
+from rmqclient.spark.pipelines.reading import (
+    Options,
+    Topics,
+    asked_for,
+    latency_ms,
+    messages,
+    offsets_json,
+    queues_json,
+)
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan.offsets import available
 from rmqclient.store import MessageQueue
 from rmqclient.store.settings.config_file import read_consumer_offsets
 
-_COLUMNS = ("topic", "partition", "offset", "timestamp", "born_timestamp", "size", "msg_id")
+_COLUMNS = ("topic", "broker_name", "partition", "offset", "timestamp", "born_timestamp", "size", "msg_id")
+_QUEUE = ("topic", "broker_name", "partition")
 _QUANTILES = (0.5, 0.95, 0.99)
 _ACCURACY = 10_000
 """Accuracy of quantiles: the error is at most a ten-thousandth of the ranks."""
@@ -70,6 +79,9 @@ class QueueFinding:
     missing: int
     gaps: tuple[tuple[int, int], ...]
     """The first ranges of offsets without a readable message, each as (first, exclusive end)."""
+
+    broker_name: str = ""
+    """The broker of the queue in a cluster; empty for a store."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,7 @@ def audit(
     place = open_place(asked)
     there = available(place, asked.selection)
     there = {queue: offsets for queue, offsets in there.items() if offsets}
-    groups = _groups(Path(store), there)
+    groups = [] if asked.is_cluster else _groups(Path(store), there)
     if not there:
         return Audited([], [], groups)
     rows = messages(spark, store, (), _COLUMNS, dict(options or {}) | _exactly(there)).persist()
@@ -127,11 +139,8 @@ def audit(
 
 def _exactly(there: dict[MessageQueue, range]) -> dict[str, str | int | bool]:
     """Return the options that read these offsets and skip lost messages."""
-    queues: dict[str, list[int]] = {}
-    for queue in there:
-        queues.setdefault(queue.topic, []).append(queue.queue_id)
     return {
-        "assign": orjson.dumps(queues).decode(),
+        "assign": queues_json(there),
         "startingOffsets": offsets_json({queue: offsets.start for queue, offsets in there.items()}),
         "endingOffsets": offsets_json({queue: offsets.stop for queue, offsets in there.items()}),
         "failOnDataLoss": False,
@@ -139,7 +148,7 @@ def _exactly(there: dict[MessageQueue, range]) -> dict[str, str | int | bool]:
 
 
 def _hours(rows: DataFrame) -> list[TopicHour]:
-    copies = Window.partitionBy("topic", "msg_id").orderBy("timestamp", "partition", "offset")
+    copies = Window.partitionBy("topic", "msg_id").orderBy("timestamp", *_QUEUE[1:], "offset")
     quantiles = sql.percentile_approx("latency", list(_QUANTILES), _ACCURACY)
     found = (
         rows.withColumns(
@@ -178,13 +187,13 @@ def _hours(rows: DataFrame) -> list[TopicHour]:
 
 
 def _queues(rows: DataFrame, there: dict[MessageQueue, range], most_gaps: int) -> list[QueueFinding]:
-    before = sql.lag("offset").over(Window.partitionBy("topic", "partition").orderBy("offset"))
+    before = sql.lag("offset").over(Window.partitionBy(*_QUEUE).orderBy("offset"))
     holes = sql.when(
         sql.col("offset") - sql.col("before") > 1, sql.struct((sql.col("before") + 1).alias("start"), "offset")
     )
     found = (
-        rows.select("topic", "partition", "offset", before.alias("before"))
-        .groupBy("topic", "partition")
+        rows.select(*_QUEUE, "offset", before.alias("before"))
+        .groupBy(*_QUEUE)
         .agg(
             sql.count("*").alias("messages"),
             sql.min("offset").alias("first"),
@@ -193,7 +202,7 @@ def _queues(rows: DataFrame, there: dict[MessageQueue, range], most_gaps: int) -
         )
         .collect()
     )
-    by_queue = {MessageQueue(row["topic"], row["partition"]): row for row in found}
+    by_queue = {MessageQueue(row["topic"], row["partition"], row["broker_name"]): row for row in found}
     return [_finding(queue, offsets, by_queue.get(queue), most_gaps) for queue, offsets in sorted(there.items())]
 
 
@@ -212,6 +221,7 @@ def _finding(queue: MessageQueue, offsets: range, row: Row | None, most_gaps: in
         messages=count,
         missing=len(offsets) - count,
         gaps=tuple(gaps[:most_gaps]),
+        broker_name=queue.broker_name,
     )
 
 

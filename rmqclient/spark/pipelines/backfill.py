@@ -22,8 +22,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from rmqclient.errors import NotOnCluster
 from rmqclient.names import check_group, check_topic
-from rmqclient.spark.pipelines.reading import Options, Topics, asked_for, messages
+from rmqclient.spark.pipelines.reading import Options, Topics, asked_for, is_cluster, messages, queues_json
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan import offsets
 from rmqclient.spark.scan.columns import PROPERTIES, USUAL
@@ -93,6 +94,8 @@ def backfill(
     the data frame with the source's columns, and returns one with some of these columns, and possibly more or fewer
     rows. It must return the same rows each time. With ``keep_queues=False``, the key of a row chooses its queue.
 
+    ``store`` may be a cluster, and the target may not: raises NotOnCluster.
+
     Raises ValueError if ``name`` belongs to another backfill, or if the result of ``transform`` lacks the column for
     the order; UnknownTopic; DataLost; and the errors of the sink, such as BatchConflict, inside Spark's exception.
     """
@@ -100,6 +103,11 @@ def backfill(
     check_group(name)
     if to in topics and target_store is None:
         raise ValueError(f"topic {to} is one of the topics to read: write to another topic")
+    if is_cluster(target_store or store):
+        raise NotOnCluster(
+            "a backfill writes each message once, which a cluster cannot promise: give target_store, a directory, or "
+            "write to the cluster at least once with frame.write.format('rmq')"
+        )
     root = Path(target_store or store).absolute()
     wanted = Plan(os.fspath(store), tuple(topics), to, tuple(select), where, keep_queues, chunk, starting={}, ending={})
     plan = _settle(root / "spark" / f"{name}.backfill.json", wanted, options or {})
@@ -158,7 +166,7 @@ def _chunks(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 def _read(spark: SparkSession, plan: Plan, start: dict[str, Any], end: dict[str, Any], options: Options) -> DataFrame:
     others = {name: value for name, value in options.items() if not name.lower().startswith(("starting", "ending"))}
     chunk = {
-        "assign": json.dumps({topic: [int(each) for each in queues] for topic, queues in start.items()}),
+        "assign": queues_json(from_json(start)),
         "startingOffsets": json.dumps(start),
         "endingOffsets": json.dumps(end),
     }

@@ -1,7 +1,8 @@
 """Compact: keeps the latest message of each key, as a reader of a changelog does.
 
-The latest message is the one with the highest commit log offset, which orders all queues and topics. Messages without a
-key are left out. Several keys of a message count as one key, the whole list.
+The latest message is the one with the highest commit log offset, which orders all queues and topics. In a cluster, each
+broker has a log of its own: the latest message is the one that was stored last, by the clocks of the brokers. Messages
+without a key are left out. Several keys of a message count as one key, the whole list.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from rmqclient.spark.pipelines.output.delta import DeltaLog
 from rmqclient.spark.pipelines.output.directories import exchange, only_writer, sync_files, work_directory_of
 from rmqclient.spark.pipelines.output.published import PublishedFile
 from rmqclient.spark.pipelines.output.streaming import write_parquet
-from rmqclient.spark.pipelines.reading import Options, Topics, local_directory, messages
+from rmqclient.spark.pipelines.reading import Options, Topics, is_cluster, local_directory, messages
 from rmqclient.spark.scan.columns import PROPERTIES, USUAL
 
 _ORDER = "commit_log_offset"
@@ -68,20 +70,22 @@ def compact(
     if table_format == "delta" and table is not None:
         raise ValueError("a Delta table is read by its path: table is for Parquet")
     columns = [*USUAL, *PROPERTIES, _ORDER]
-    rows = latest(messages(spark, store, topics, columns, options or {}), empty_is_deleted=empty_is_deleted)
+    rows = messages(spark, store, topics, columns, options or {})
+    order = ("timestamp", _ORDER) if is_cluster(store) else (_ORDER,)
+    rows = latest(rows, order, empty_is_deleted=empty_is_deleted)
     files = _write_delta(rows, path) if table_format == "delta" else _write_parquet(rows, path)
     if table is not None:
         _enter(spark, table, path)
     return Compacted(str(path), sum(each.rows for each in files), len(files), sum(each.size for each in files), table)
 
 
-def latest(rows: DataFrame, *, empty_is_deleted: bool = False) -> DataFrame:
-    """Return the row with the highest commit log offset of each topic and key."""
+def latest(rows: DataFrame, order: Sequence[str] = (_ORDER,), *, empty_is_deleted: bool = False) -> DataFrame:
+    """Return the last row of each topic and key in the order of these columns: by default, of the commit log."""
     others = [name for name in rows.columns if name not in ("topic", "key")]
     found = (
         rows.where("key IS NOT NULL")
         .groupBy("topic", "key")
-        .agg(sql.max_by(sql.struct(*others), _ORDER).alias("latest"))
+        .agg(sql.max_by(sql.struct(*others), sql.struct(*order)).alias("latest"))
         .select("topic", "key", "latest.*")
     )
     return found.where(sql.length("value") > 0) if empty_is_deleted else found

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,10 +37,11 @@ from rmqclient.failures import dead_letters
 from rmqclient.failures.failure import HISTORY
 from rmqclient.failures.retry import dead_letter_topic
 from rmqclient.names import DEAD_LETTER_PREFIX, check_group
+from rmqclient.opening import open_backend
+from rmqclient.place import located
 from rmqclient.spark.pipelines.dead_letter_chart import draw
 from rmqclient.spark.pipelines.failing import Failing
 from rmqclient.spark.pipelines.reading import Options, messages
-from rmqclient.store import open_store
 
 _COLUMNS = (
     *("key", "value", "topic", "offset", "timestamp", "born_timestamp", "tags", "properties"),
@@ -142,7 +144,7 @@ def replay(
     chosen = (rows.where(where) if where else rows).select("dead_letter_topic", "offset", "msg_id").collect()
     names = frozenset((row["dead_letter_topic"], row["offset"], row["msg_id"]) for row in chosen)
     selection = dead_letters.Selection(among=names)
-    with open_store(Path(store), create=False) as opened:
+    with closing(open_backend(located(os.fspath(store)), create=False)) as opened:
         if dry_run:
             sent = [letter.message.message_id for letter in dead_letters.select(opened, group, selection)]
         else:

@@ -6,18 +6,20 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructField, StructType
 
+from rmqclient.place import CLUSTER_SCHEME, scheme_of
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan.columns import METADATA, PROPERTIES, USUAL
 from rmqclient.spark.scan.offsets import selected
 from rmqclient.spark.scan.queue_json import to_json
 from rmqclient.spark.scan.ranges import Offsets
 from rmqclient.spark.scan.read_options import ReadOptions, parse
+from rmqclient.store import MessageQueue
 
 Topics: TypeAlias = Sequence[str]
 """Names of topics; empty if the options select the topics."""
@@ -78,6 +80,22 @@ def _told(options: Options) -> dict[str, str]:
 def offsets_json(offsets: Offsets) -> str:
     """Return offsets as the JSON of an option."""
     return json.dumps(to_json(offsets))
+
+
+def queues_json(queues: Iterable[MessageQueue]) -> str:
+    """Return queues as the JSON of the option ``assign``."""
+    found: dict[str, Any] = {}
+    for queue in sorted(queues):
+        if queue.broker_name:
+            found.setdefault(queue.topic, {}).setdefault(queue.broker_name, []).append(queue.queue_id)
+        else:
+            found.setdefault(queue.topic, []).append(queue.queue_id)
+    return json.dumps(found)
+
+
+def is_cluster(store: str | os.PathLike[str]) -> bool:
+    """Return whether a store is a cluster, named by its URL."""
+    return scheme_of(store) == CLUSTER_SCHEME
 
 
 def day_of(timestamp: str) -> Column:
