@@ -256,8 +256,10 @@ class Table(Snapshot):
     def _look_until_closed(self) -> None:
         while not self._closing:
             self._reader.refresh()
-            bell, heard = self._arm()
+            bell: Bell = self._topic_bell
+            heard = bell.heard()
             try:
+                bell, heard = self._arm()
                 has_more = self._look()
             except (StoreClosed, NotInstalled):
                 raise

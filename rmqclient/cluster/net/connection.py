@@ -311,9 +311,10 @@ class Connection:
             self._answer(waited, frame)
 
     def _end(self, why: QueueError) -> None:
+        if self._ended is not None:
+            return
+        self._on_end(self, why)  # first: who hears of the end finds all ready for another connection
         with self._lock:
-            if self._ended is not None:
-                return
             self._ended = why
             self._unsent.clear()
         self._io.remove_check(self._check)
@@ -324,17 +325,14 @@ class Connection:
         while self._waiting:
             _, waited = self._waiting.popitem()
             self._answer(waited, _again(why))
-        self._on_end(self, why)
 
     def _loss(self, error: Exception) -> QueueError:
-        if self.was_open:
-            hint = "" if self._reader_was_fed else "; it may want TLS (tls=true), or be no broker or name server"
-            return ConnectionLost(f"{self.address}: {error}{hint}")
-        return TlsFailed(f"{self.address}: {error}, during the TLS handshake: it may have no TLS")
-
-    @property
-    def _reader_was_fed(self) -> bool:
-        return self.peer_version > 0
+        if not self.was_open:
+            return TlsFailed(f"{self.address}: {error}, during the TLS handshake: it may have no TLS")
+        if self.peer_version:
+            return ConnectionLost(f"{self.address}: {error}")
+        wants = "TLS (tls=true)" if self._layer is None else "a certificate of this client (cert_file)"
+        return ConnectionLost(f"{self.address}: {error}; it may want {wants}, or be no broker or name server")
 
     # --- deadlines, on the I/O thread or a waiting one --------------------------------------------
 

@@ -17,6 +17,8 @@ from typing import Final
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.sending.queue_choice import QueueChoice
 from rmqclient.errors import NotOnCluster
+from rmqclient.remoting.bodies import Heartbeat
+from rmqclient.remoting.table import RequestCode, request
 from rmqclient.store import delay_ms
 
 FIRST_WITH_TIMER: Final = 413
@@ -32,6 +34,7 @@ class Delays:
     def __init__(self, client: ClusterClient, choice: QueueChoice) -> None:
         self._client = client
         self._choice = choice
+        self._versions: dict[str, int] = {}
 
     def properties(self, topic: str, delay_level: int, due_ms: int) -> dict[str, str]:
         """Return the properties of a message that waits. ``due_ms`` is ms since 1970, 0 for no time.
@@ -64,11 +67,12 @@ class Delays:
         return all(self._version(broker_name) >= FIRST_WITH_TIMER for broker_name in self._choice.brokers(topic))
 
     def _version(self, broker_name: str) -> int:
+        """Return the version of a broker. One that got no heartbeat yet, because no route names it, is asked now."""
         address = self._client.routes.address(broker_name)
-        version = self._client.broker_version(address)
-        if not version:
-            self._client.heartbeat()
-            version = self._client.broker_version(address)
+        version = self._client.broker_version(address) or self._versions.get(address)
+        if version is None:
+            beat = request(RequestCode.HEART_BEAT, Heartbeat(self._client.client_id).encode())
+            version = self._versions[address] = self._client.call(address, beat).version
         return version
 
 

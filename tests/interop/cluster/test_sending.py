@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from rmqclient import Compression, Message, Producer, RetryPolicy, SendResult
+from rmqclient import App, Compression, Message, Producer, ReceivedMessage, RetryPolicy, SendResult
+from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import QueueError
 from rmqclient.failures.failure import HISTORY, Failure
 from rmqclient.failures.retry import Outcome, Retries
@@ -21,7 +22,7 @@ from rmqclient.message import MessageQueue
 from rmqclient.opening import open_backend
 from rmqclient.store import decode_records
 from tests.interop.cluster.clusters import Cluster, started_cluster
-from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3
+from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, Java
 from tests.support.lines import Line, of_kind
 from tests.support.oracle.reference import ReferenceRecord, encode, format_properties
 
@@ -143,6 +144,25 @@ def test_java_replies_to_a_request(cluster: Cluster, name: Name) -> None:
         reply = future.result(LONG_S)
     assert replied["status"] == "SEND_OK"
     assert reply.body == b"re question"
+
+
+def test_java_asks_and_a_handler_here_replies(cluster: Cluster, name: Name, tmp_path: Path) -> None:
+    topic, app = name("Answered"), App(cluster.url)
+
+    @app.handler(topic, group=name("answering"), replies=True)
+    def answer(message: ReceivedMessage) -> bytes:
+        return b"re " + message.body
+
+    with Producer(cluster.url) as producer:
+        producer.create_topic(topic, 4)
+    java = Java(BROKER_4_9_7, tmp_path)  # the client of 5.3.3 gives up at once, a fault of that release
+    consumer = PushConsumer(cluster.url, app.handlers)
+    consumer.start()
+    try:
+        (reply,) = of_kind(java.run("request", ";".join(cluster.addresses), name("asking"), topic, "question"), "reply")
+    finally:
+        consumer.close()
+    assert body_of(reply) == b"re question"
 
 
 # --- kills --------------------------------------------------------------------------------------------

@@ -1,0 +1,98 @@
+"""Topics: listing, making, and reading dead letters that 4.9 lets nobody read."""
+
+from __future__ import annotations
+
+import logging
+
+import orjson
+import pytest
+
+from rmqclient.cluster.backend import ClusterBackend
+from rmqclient.errors import ConfigMismatch, NotOnCluster
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import request_fields, response
+from tests.cluster.reading.conftest import answering, runtime
+from tests.support.cluster.keeping_cluster import KeepingCluster
+from tests.support.cluster.standard_answers import route_of
+
+
+def making(kept: KeepingCluster) -> None:
+    """Let brokers make topics."""
+    topics = dict(kept.cluster.state.topics or {})
+    kept.cluster.state.topics = topics
+
+    def make(asked: Frame) -> Frame:
+        fields = request_fields(asked)
+        topics[fields["topic"]] = fields["writeQueueNums"]
+        return response(asked)
+
+    kept.cluster.script[RequestCode.UPDATE_AND_CREATE_TOPIC] = make
+
+
+def test_topics_of_the_brokers_themselves_are_not_listed(kept: KeepingCluster, backend: ClusterBackend) -> None:
+    names = ["orders", "broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "%RETRY%g"]
+    kept.cluster.script[RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER] = answering({"topicList": names})
+    assert backend.topics() == ["%RETRY%g", "orders"]
+
+
+def test_a_topic_is_made_on_every_master(kept: KeepingCluster, backend: ClusterBackend) -> None:
+    making(kept)
+    assert len(backend.create_topic("bills", 3)) == 6
+    for broker in kept.cluster.brokers:
+        (asked,) = kept.cluster.asked(RequestCode.UPDATE_AND_CREATE_TOPIC, broker)
+        fields = request_fields(asked)
+        wanted = [fields[each] for each in ("topic", "readQueueNums", "writeQueueNums", "perm")]
+        assert wanted == ["bills", 3, 3, 6]
+    assert len(backend.create_topic("bills", 8)) == 6, "it has its queues already"
+
+
+def test_a_compact_topic_needs_brokers_of_5(kept: KeepingCluster, backend: ClusterBackend) -> None:
+    making(kept)
+    with pytest.raises(NotOnCluster, match="broker 'broker-a' is older"):
+        backend.create_topic("prices", 1, "compact")
+    assert kept.cluster.asked(RequestCode.UPDATE_AND_CREATE_TOPIC) == []
+    kept.cluster.script[RequestCode.GET_BROKER_RUNTIME_INFO] = runtime(brokerVersion=479)
+    backend.create_topic("prices", 1, "compact")
+    made = kept.cluster.asked(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    assert {request_fields(asked)["attributes"] for asked in made} == {"+cleanup.policy=COMPACTION"}
+
+
+def test_the_policy_of_a_topic_is_its_attribute(kept: KeepingCluster, backend: ClusterBackend) -> None:
+    assert backend.cleanup_policy("orders") == "delete", "a 4.9 broker does not know the question"
+    config = {"attributes": {"cleanup.policy": "COMPACTION"}}
+    kept.cluster.script[RequestCode.GET_TOPIC_CONFIG] = answering(config)
+    assert backend.cleanup_policy("orders") == "compact"
+    with pytest.raises(ConfigMismatch, match="cannot become 'delete'"):
+        backend.create_topic("orders", 1, "delete")
+
+
+def test_a_dead_letter_topic_that_can_only_be_written_is_made_readable(
+    kept: KeepingCluster, backend: ClusterBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    perm = {"now": 2}
+
+    def route(asked: Frame) -> Frame:
+        body = route_of(kept.cluster.state, 1)
+        for queue in body["queueDatas"]:
+            queue["perm"] = perm["now"]
+        return response(asked, body=orjson.dumps(body))
+
+    def make(asked: Frame) -> Frame:
+        perm["now"] = request_fields(asked)["perm"]
+        return response(asked)
+
+    kept.cluster.script[RequestCode.GET_ROUTEINFO_BY_TOPIC] = route
+    kept.cluster.script[RequestCode.UPDATE_AND_CREATE_TOPIC] = make
+    with caplog.at_level(logging.WARNING):
+        assert len(backend.queues("%DLQ%billing")) == 2
+    assert perm["now"] == 6
+    assert "it is made readable, too" in caplog.text
+
+
+def test_a_broker_that_refuses_to_make_a_topic_is_quoted(kept: KeepingCluster, backend: ClusterBackend) -> None:
+    kept.cluster.script[RequestCode.UPDATE_AND_CREATE_TOPIC] = lambda asked: response(
+        asked, ResponseCode.NO_PERMISSION, remark="no admin"
+    )
+    with pytest.raises(Exception, match="16 NO_PERMISSION: no admin"):
+        backend.create_topic("bills", 1)
