@@ -18,8 +18,16 @@ TOPICS = {"orders": 1, HALF_TOPIC: 1}
 
 
 def put_half(kept: KeepingCluster, message_id: str) -> None:
-    of = {"REAL_TOPIC": "orders", "REAL_QID": "0", "PGROUP": "payers", "TRANSACTION_CHECK_TIMES": "2"}
-    kept.put(HALF_TOPIC, message_id.encode(), broker="broker-b", UNIQ_KEY=message_id, **of)
+    kept.put(
+        HALF_TOPIC,
+        message_id.encode(),
+        broker="broker-b",
+        UNIQ_KEY=message_id,
+        REAL_TOPIC="orders",
+        REAL_QID="0",
+        PGROUP="payers",
+        TRANSACTION_CHECK_TIMES="2",
+    )
 
 
 def with_operations(kept: KeepingCluster, *bodies: bytes) -> None:
