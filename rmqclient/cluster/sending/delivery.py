@@ -6,20 +6,28 @@ one helper thread does what may block: it asks name servers, and tries again.
 
 from __future__ import annotations
 
+import logging
 import queue as queues
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.sending.attempts import Attempts
 from rmqclient.cluster.sending.outgoing import STORED, Outgoing
 from rmqclient.errors import QueueError, StoreClosed
 from rmqclient.message import MessageQueue, SendResult
+from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
+
+_log = logging.getLogger(__name__)
+
+_SILENT_S: Final = 60.0
+"""Between two warnings about the same broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ class Delivery:
         self._changed = threading.Condition()
         self._under_way = 0
         self._closed = False
+        self._silent_until: dict[tuple[str, int], float] = {}
         self._jobs: queues.SimpleQueue[Callable[[], None] | None] = queues.SimpleQueue()
         self._helper: threading.Thread | None = None
 
@@ -55,6 +64,8 @@ class Delivery:
                 attempts.failed(queue, error)
             else:
                 attempts.succeeded(queue, time.monotonic() - began)
+                if answer.code:
+                    self._warn(outgoing, answer, queue)
                 return outgoing.results(answer, queue)
 
     def send_async(
@@ -96,6 +107,8 @@ class Delivery:
         """Take the outcome of one try, in the thread that reads the connections."""
         if isinstance(outcome, Frame) and outcome.code in STORED:
             send.attempts.succeeded(queue, time.monotonic() - began)
+            if outcome.code:
+                self._warn(send.outgoing, outcome, queue)
             self._end(send, _result(send.outgoing, outcome, queue))
         else:
             error = error_of(outcome, address) if isinstance(outcome, Frame) else outcome
@@ -115,6 +128,16 @@ class Delivery:
             self._under_way -= 1
             if self._closed:
                 self._changed.notify_all()
+
+    def _warn(self, outgoing: Outgoing, answer: Frame, queue: MessageQueue) -> None:
+        """Log that a broker has a message, but not yet as safely as it is configured; each broker once a minute."""
+        what, now = (queue.broker_name, answer.code), time.monotonic()
+        if now >= self._silent_until.get(what, 0.0):
+            self._silent_until[what] = now + _SILENT_S
+            _log.warning(
+                "message %s is stored by broker %s, which says %s: it is not yet as safe as the broker promises",
+                outgoing.message_ids[0], queue.broker_name, ResponseCode(answer.code).name,
+            )  # fmt: skip
 
     def _later(self, job: Callable[[], None]) -> None:
         with self._changed:

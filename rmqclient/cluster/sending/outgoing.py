@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +13,6 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_fields
 from rmqclient.store import sent_result
-
-_log = logging.getLogger(__name__)
 
 STORED: Final = frozenset(
     (
@@ -52,11 +49,6 @@ class Outgoing:
         places = fields["msgId"].split(",")
         if len(places) != len(self.message_ids):
             places = [places[0]] * len(self.message_ids)
-        if answer.code != ResponseCode.SUCCESS:
-            _log.warning(
-                "message %s is stored by broker %s, which says %s: it is not yet as safe as the broker promises",
-                self.message_ids[0], queue.broker_name, ResponseCode(answer.code).name,
-            )  # fmt: skip
         return [
             sent_result(queue, fields["queueOffset"] + number, message_id, place)
             for number, (place, message_id) in enumerate(zip(places, self.message_ids, strict=True))

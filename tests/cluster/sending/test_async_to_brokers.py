@@ -92,6 +92,8 @@ def test_closing_waits_for_what_is_under_way() -> None:
         (asked,) = cluster.wait_for(SEND)
         closing = threading.Thread(target=producer.close)
         closing.start()
+        closing.join(0.2)
+        assert closing.is_alive()
         cluster.answer(stored(asked))
         closing.join(LONG_S)
         assert future.done()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import orjson
 import pytest
 
 from rmqclient import Message, Producer, ReceivedMessage
@@ -14,6 +15,7 @@ from rmqclient.remoting.table import RequestCode, ResponseCode, request, request
 from rmqclient.store import MessageQueue, decode_records
 from tests.cluster.sending.conftest import SEND, TWO, broker_of, producing, properties_of, stored
 from tests.support.cluster.scripted_cluster import ScriptedCluster
+from tests.support.cluster.standard_answers import Cluster, route_of
 from tests.support.oracle.reference import ReferenceRecord, encode, format_properties
 
 REPLY = RequestCode.SEND_REPLY_MESSAGE_V2
@@ -81,7 +83,14 @@ def test_a_request_names_the_client_that_brokers_know() -> None:
 
 
 def test_every_broker_of_the_cluster_knows_a_requester_before_it_asks() -> None:
-    with producing(topics={"orders": 1, "DefaultCluster_REPLY_TOPIC": 1}, brokers=TWO) as (cluster, producer):
+    with producing(brokers=TWO) as (cluster, producer):
+        first = Cluster(None, {"broker-a": cluster.brokers["broker-a"]})
+
+        def route(asked: Frame) -> Frame:
+            has_all = request_fields(asked)["topic"] == "DefaultCluster_REPLY_TOPIC"
+            return response(asked, body=orjson.dumps(route_of(cluster.state if has_all else first, 1)))
+
+        cluster.script[RequestCode.GET_ROUTEINFO_BY_TOPIC] = route
         producer.request_async(Message("orders", b""), LONG_S).cancel()
         for broker in TWO:
             assert cluster.asked(RequestCode.HEART_BEAT, broker)

@@ -164,10 +164,11 @@ def test_a_broker_that_could_not_flush_in_time_has_the_message(caplog: pytest.Lo
         producing({SEND: lambda asked: stored(asked, 5, ResponseCode.FLUSH_DISK_TIMEOUT)}) as (cluster, producer),
         caplog.at_level(logging.WARNING),
     ):
-        result = producer.send(Message("orders", b""))
-        assert len(cluster.asked(SEND)) == 1
-    assert result.queue_offset == 5
-    assert f"{result.message_id} is stored by broker broker-a, which says FLUSH_DISK_TIMEOUT" in caplog.text
+        results = [producer.send(Message("orders", b"")), producer.send_async(Message("orders", b"")).result(20)]
+        assert len(cluster.asked(SEND)) == 2
+    assert [result.queue_offset for result in results] == [5, 5]
+    (line,) = [line.message for line in caplog.records if "FLUSH_DISK_TIMEOUT" in line.message]
+    assert f"{results[0].message_id} is stored by broker broker-a" in line, "and the second is not told at once"
 
 
 # --- delays -------------------------------------------------------------------------------------------

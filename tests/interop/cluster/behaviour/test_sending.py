@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rmqclient import App, Compression, Decision, Message, Producer, PullConsumer, ReceivedMessage, TransactionProducer
-from rmqclient.errors import MessageRejected, NotOnCluster, RequestTimeout, UnknownTopic
+from rmqclient.errors import MessageRejected, NotOnCluster, QueueError, RequestTimeout, UnknownTopic
 from tests.interop.cluster.behaviour.place import CLUSTERS, LONG_S, Place, eventually, nothing_more
-from tests.interop.rocketmq import BROKER_4_9_7
+from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3
 
 
 def collecting(place: Place, topic: str) -> tuple[App, list[ReceivedMessage]]:
@@ -113,6 +113,17 @@ def test_a_message_that_is_too_large_is_refused_and_the_producer_goes_on(place: 
             producer.send(Message(topic, bytes((4 << 20) + 1)))
         producer.send(Message(topic, b"small"))
     assert [message.body for message in place.stored(topic)] == [b"small"]
+
+
+def test_a_message_may_have_no_body(place: Place) -> None:
+    topic = place.topic("Empty")
+    with Producer(place.address) as producer:
+        if place.differs(BROKER_5_3_3, because="a broker of 5.x refuses a message without a body"):
+            with pytest.raises(QueueError):
+                producer.send(Message(topic, b"", keys=["k"]))
+            return
+        producer.send(Message(topic, b"", keys=["k"]))
+    assert [message.body for message in place.stored(topic)] == [b""]
 
 
 def test_a_delay_level_delivers_after_its_time(place: Place) -> None:

@@ -8,6 +8,7 @@ the broker's place among the masters << 8 | queue id, and the thread is not used
 from __future__ import annotations
 
 import os
+import threading
 import time
 from functools import cache
 from pathlib import Path
@@ -25,9 +26,17 @@ QUEUES = 4
 app = App(os.environ.get("LOAD_PLACE", "./store"))
 
 
-@cache
+_making = threading.Lock()
+
+
 def history() -> History:
     """Return the history of this process; its number is unlike that of any other, dead ones included."""
+    with _making:  # two threads that come first must not get one each
+        return _history()
+
+
+@cache
+def _history() -> History:
     return History(Path(os.environ["LOAD_HISTORIES"]), time.time_ns() << 22 | os.getpid())
 
 
