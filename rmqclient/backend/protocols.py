@@ -26,7 +26,7 @@ from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.group_protocols import Members
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.replies import Replies, ReplySender
-from rmqclient.backend.transactions import Transactions
+from rmqclient.backend.transactions import OpenTransaction, Transactions
 from rmqclient.backend.updates import UpdateReader
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage, SendResult
@@ -241,6 +241,15 @@ class Backend(Protocol):
 
     def transactions(self, group: str, *, durable: bool) -> Transactions:
         """Return what decides the transactions of a producer group; with ``durable``, a decision waits for a flush."""
+
+    def open_transactions(self) -> Iterable[OpenTransaction]:
+        """Return the undecided transactions: first those that were given up, then the others, each the oldest first."""
+
+    def decide(self, transaction: OpenTransaction, *, commit: bool) -> None:
+        """Commit a transaction or roll it back, as its producer would.
+
+        Raises TransactionDecided, MessageExpired, and as a send.
+        """
 
     def replies(self) -> Replies:
         """Return what takes the replies to the requests of one producer."""

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from rmqclient.message import ReceivedMessage, SendResult
+from rmqclient.message import MessageQueue, ReceivedMessage, SendResult
 
 Ask: TypeAlias = Callable[[ReceivedMessage], bool | None]
 """Says of an undecided half message whether it is committed (True) or rolled back (False); None if it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """One transaction that was neither committed nor rolled back."""
+
+    message: ReceivedMessage
+    """Its half message, as it is stored."""
+    queue: MessageQueue
+    """The queue that gets the message if the transaction is committed."""
+    group: str
+    """The group whose producers are asked."""
+    checks: int
+    """How often the producers were asked."""
+    given_up: bool
+    """Whether nobody asks any more."""
 
 
 class Transactions(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from rmqclient.backend.group_protocols import Members
 from rmqclient.backend.protocols import GroupQueue, Sender, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.replies import Replies, ReplySender
-from rmqclient.backend.transactions import Transactions
+from rmqclient.backend.transactions import OpenTransaction, Transactions
 from rmqclient.backend.updates import MessageUpdates, UpdateReader
 from rmqclient.cluster.address.state_directory import cluster_directory
 from rmqclient.cluster.address.url import ClusterURL
@@ -24,6 +24,7 @@ from rmqclient.cluster.reading.alone import Alone
 from rmqclient.cluster.reading.arrival_bell import ArrivalBell as ClusterArrivalBell
 from rmqclient.cluster.reading.finding import Finding
 from rmqclient.cluster.reading.groups import Groups
+from rmqclient.cluster.reading.open_transactions import OpenTransactions
 from rmqclient.cluster.reading.queues import Queues
 from rmqclient.cluster.reading.topics import Topics
 from rmqclient.errors import NotOnCluster
@@ -50,6 +51,7 @@ class ClusterBackend:
         self._queues = Queues(self._client)
         self._finding = Finding(self._client)
         self._groups = Groups(self._client, self._queues)
+        self._open_transactions = OpenTransactions(self._client, self._queues, self._finding)
         self._alone = Alone(self._client)
 
     @property
@@ -142,6 +144,14 @@ class ClusterBackend:
         """Return what decides the transactions of a producer group. Brokers flush as they are configured."""
         del durable
         return self._producing.transactions(group)
+
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        """Return the undecided transactions of all masters; see :mod:`rmqclient.cluster.reading.open_transactions`."""
+        return self._open_transactions.all()
+
+    def decide(self, transaction: OpenTransaction, *, commit: bool) -> None:
+        """Commit a transaction or roll it back. Raises NotOnCluster for one that a broker gave up."""
+        self._open_transactions.decide(transaction, commit=commit)
 
     def replies(self) -> Replies:
         """Return what takes the replies to the requests of one producer."""

@@ -15,10 +15,12 @@ from pathlib import Path
 from rmqclient.backend.protocols import Backend, GroupQueue, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
+from rmqclient.backend.transactions import OpenTransaction
 from rmqclient.codecs import encode_body
 from rmqclient.errors import NotOnCluster
 from rmqclient.filters.tag import TagFilter
 from rmqclient.local.groups import LocalMembers
+from rmqclient.local.open_transactions import decide, open_transactions
 from rmqclient.local.reader import read
 from rmqclient.local.sender import LocalSender
 from rmqclient.local.transactions import LocalTransactions
@@ -130,6 +132,14 @@ class LocalBackend:
     def transactions(self, group: str, *, durable: bool) -> LocalTransactions:
         """Return what decides the transactions of a producer group."""
         return LocalTransactions(self.store, group, durable=durable)
+
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        """Return the undecided transactions: first those that were given up, then the others, each the oldest first."""
+        return open_transactions(self._usable())
+
+    def decide(self, transaction: OpenTransaction, *, commit: bool) -> None:
+        """Commit a transaction or roll it back. Raises TransactionDecided, MessageExpired, and as a send."""
+        decide(self._usable(), transaction, commit=commit)
 
     def replies(self) -> TopicReplies:
         """Return what takes the replies to the requests of one producer."""

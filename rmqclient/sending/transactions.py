@@ -2,62 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from rmqclient.backend import Backend
+from rmqclient.backend.transactions import OpenTransaction
+from rmqclient.opening import open_backend
+from rmqclient.store import MessageStore
 
-from rmqclient.message import ReceivedMessage
-from rmqclient.store import MessageQueue, MessageStore
-from rmqclient.store.errors import MessageExpired
-from rmqclient.store.waiting.half_messages import checks_of, group_of
-from rmqclient.store.waiting.real_queue import real_queue
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """One transaction that was neither committed nor rolled back."""
-
-    message: ReceivedMessage
-    queue: MessageQueue
-    """The queue that gets the message if the transaction is committed."""
-    group: str
-    """The group whose producers are asked."""
-    checks: int
-    """How often the producers were asked."""
-    given_up: bool
-    """Whether the store has stopped asking."""
+__all__ = ["OpenTransaction", "decide", "select"]
 
 
 def select(
-    store: MessageStore, *, group: str | None = None, topic: str | None = None, message_id: str | None = None
+    place: MessageStore | Backend, *, group: str | None = None, topic: str | None = None, message_id: str | None = None
 ) -> list[OpenTransaction]:
-    """Return the undecided transactions: first those that the store gave up, then the others, each the oldest first."""
+    """Return the undecided transactions: first those that were given up, then the others, each the oldest first."""
     return [
         each
-        for each in _all(store)
+        for each in open_backend(place).open_transactions()
         if group in (None, each.group)
         and topic in (None, each.queue.topic)
         and message_id in (None, each.message.message_id)
     ]
 
 
-def decide(store: MessageStore, transaction: OpenTransaction, *, commit: bool) -> None:
+def decide(place: MessageStore | Backend, transaction: OpenTransaction, *, commit: bool) -> None:
     """Commit one or roll it back, as its producer would.
 
     Raises TransactionDecided if it was decided meanwhile, MessageExpired if its half message was removed, and as a
-    send.
+    send. Raises NotOnCluster for one that a broker gave up.
     """
-    half: ReceivedMessage | None = transaction.message
-    if transaction.given_up:
-        half = store.transactions.half_of(transaction.message)
-    if half is None:
-        raise MessageExpired(f"the half message of {transaction.message.message_id} was removed: send it again by hand")
-    result = store.transactions.decide(half, commit=commit)
-    store.flusher.wait_until_flushed(result.commit_log_end)
-
-
-def _all(store: MessageStore) -> Iterator[OpenTransaction]:
-    for given_up, messages in ((True, store.transactions.given_up()), (False, store.transactions.pending())):
-        for message in messages:
-            queue = real_queue(message)
-            if queue is not None:
-                yield OpenTransaction(message, queue, group_of(message), checks_of(message), given_up=given_up)
+    open_backend(place).decide(transaction, commit=commit)

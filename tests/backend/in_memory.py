@@ -19,6 +19,7 @@ from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.protocols import GroupQueue, Span
 from rmqclient.backend.pull_result import PullResult, PullStatus
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
+from rmqclient.backend.transactions import OpenTransaction
 from rmqclient.backend.updates import MessageUpdates
 from rmqclient.codecs import encoded
 from rmqclient.errors import OffsetOutOfRange, QueueOwned, StoreBusy, StoreClosed
@@ -111,6 +112,12 @@ class InMemoryBackend:
     ) -> MemorySender:
         del prepare, group
         return MemorySender(self, self._log, make_topic)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        return []
+
+    def decide(self, transaction: OpenTransaction, *, commit: bool) -> NoReturn:
+        raise NotImplementedError("only a store has transactions")
 
     def transactions(self, group: str, *, durable: bool) -> NoReturn:
         raise NotImplementedError("only a store has transactions")

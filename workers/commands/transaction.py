@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opened_store
+from rmqclient.workers.console.opening import opened_backend
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output, with_store
 
@@ -32,8 +32,8 @@ def tx_ls(group: str | None, topic: str | None, root: Path | str, output: str, q
     """List undecided transactions: those that were given up, which only you decide; then those still asked about."""
     from rmqclient.sending import transactions
 
-    with opened_store(root, "undecided transactions") as store:
-        rows = [_row(each) for each in transactions.select(store, group=group, topic=topic)]
+    with opened_backend(root) as backend:
+        rows = [_row(each) for each in transactions.select(backend, group=group, topic=topic)]
     write(rows, output=output, query=query)
 
 
@@ -59,13 +59,13 @@ def _decide(message_ids: tuple[str, ...], root: Path | str, output: str, query: 
     from rmqclient.sending import transactions
 
     decided = []
-    with opened_store(root, "undecided transactions") as store:
-        known = {each.message.message_id: each for each in transactions.select(store)}
+    with opened_backend(root) as backend:
+        known = {each.message.message_id: each for each in transactions.select(backend)}
         unknown = [message_id for message_id in message_ids if message_id not in known]
         if unknown:
             raise click.ClickException(f"no undecided transaction has the id {unknown[0]}; nothing was decided")
         for message_id in dict.fromkeys(message_ids):
-            transactions.decide(store, known[message_id], commit=commit)
+            transactions.decide(backend, known[message_id], commit=commit)
             decided.append(_row(known[message_id]) | {"state": "committed" if commit else "rolled back"})
     write(decided, output=output, query=query)
 

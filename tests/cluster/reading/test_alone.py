@@ -35,6 +35,14 @@ def test_two_clients_exclude_each_other_at_any_common_broker(kept: KeepingCluste
     second.close()
 
 
+def test_one_broker_that_another_client_reaches_is_enough(kept: KeepingCluster, backend: ClusterBackend) -> None:
+    held = ("rmq-cron", "orders report", "broker-b", 0)
+    kept.cluster.state.locks[held] = "another client"
+    with pytest.raises(StoreBusy), backend.alone("orders report", 0.3):
+        pass
+    assert kept.cluster.state.locks == {held: "another client"}, "what was locked elsewhere is free again"
+
+
 def test_a_client_excludes_its_own_threads(backend: ClusterBackend) -> None:
     entered = []
 

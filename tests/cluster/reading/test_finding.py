@@ -10,8 +10,10 @@ from rmqclient.cluster.backend import ClusterBackend
 from rmqclient.failures import dead_letters
 from rmqclient.failures.dead_letters import Selection
 from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.table import response
 from tests.cluster.reading.conftest import answering
 from tests.support.cluster.keeping_cluster import KeepingCluster
+from tests.support.oracle.reference import encode
 
 END = 2**63 - 1
 
@@ -30,6 +32,15 @@ def test_keys_are_looked_up_at_every_broker(kept: KeepingCluster, backend: Clust
     by_id = backend.message_by_id("id of broker-a", "orders")
     assert by_id is not None
     assert by_id.body == b"broker-a"
+
+
+def test_another_key_with_the_same_hash_is_passed_over(kept: KeepingCluster, backend: ClusterBackend) -> None:
+    record = kept.put("orders", b"other", broker="broker-a", KEYS="BB")
+    kept.cluster.script[RequestCode.QUERY_MESSAGE] = lambda asked: response(
+        asked, body=encode(record), indexLastUpdateTimestamp=0, indexLastUpdatePhyoffset=0
+    )
+    assert backend.messages_by_key("orders", "Aa", 0, END, 64) == []
+    assert len(backend.messages_by_key("orders", "BB", 0, END, 64)) == 2, "each broker gave it"
 
 
 def test_an_id_without_a_topic_is_searched_for_in_all(kept: KeepingCluster, backend: ClusterBackend) -> None:

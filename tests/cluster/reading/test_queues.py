@@ -25,6 +25,12 @@ def read(backend: ClusterBackend, offset: int, tags: str = "*") -> PullResult:
     return backend.read(QUEUE, offset, 32, parse_tags(tags))
 
 
+def without_tags(asked: Frame) -> Frame:
+    """Make it a pull of every message: a broker may give more than was asked for."""
+    asked.fields["subscription"] = "*"
+    return asked
+
+
 def test_the_queues_of_all_brokers_are_the_topics(backend: ClusterBackend) -> None:
     assert backend.queues("orders") == [MessageQueue("orders", 0, "broker-a"), QUEUE]
     with pytest.raises(UnknownTopic):
@@ -65,6 +71,8 @@ def test_an_answer_without_messages_says_where_to_go_on(
 def test_another_tag_with_the_same_hash_is_not_taken(kept: KeepingCluster, backend: ClusterBackend) -> None:
     kept.put("orders", b"Aa", broker="broker-b", TAGS="Aa")
     kept.put("orders", b"BB", broker="broker-b", TAGS="BB")  # the same hash
+    pull = kept.cluster.script[RequestCode.PULL_MESSAGE]
+    kept.cluster.script[RequestCode.PULL_MESSAGE] = lambda asked: pull(without_tags(asked))
     assert [message.body for message in read(backend, 0, "BB").messages] == [b"BB"]
 
 
@@ -82,6 +90,19 @@ def test_an_offset_by_time_is_that_of_the_first_message(kept: KeepingCluster, ba
         assert backend.offset_by_time(QUEUE, timestamp_ms) == number
     assert backend.offset_by_time(QUEUE, 0) == 0
     assert backend.offset_by_time(QUEUE, times[-1] + 1) == 9
+
+
+def test_a_bell_rings_for_a_message_that_came_after_the_last_look(
+    kept: KeepingCluster, backend: ClusterBackend
+) -> None:
+    bell = backend.bell()
+    heard = bell.arm(QUEUE)
+    read(backend, 0)
+    kept.put("orders", b"here", broker="broker-b")
+    begun = time.monotonic()
+    bell.wait(heard, 20)
+    assert time.monotonic() - begun < 10
+    assert bell.heard() != heard
 
 
 def test_a_pull_that_waits_is_woken_by_the_broker(kept: KeepingCluster, url: str) -> None:

@@ -123,10 +123,12 @@ def test_a_damaged_registration_is_refused(body: bytes, said: str) -> None:
         Registration.decode_compressed(body)
 
 
-CLASSES = [kind for kind in vars(bodies).values() if isinstance(kind, type) and issubclass(kind, Body)]
+CLASSES = [
+    kind for kind in vars(bodies).values() if isinstance(kind, type) and issubclass(kind, Body) and kind is not Body
+]
 
 
-@pytest.mark.parametrize("kind", set(CLASSES) - {Body})
+@pytest.mark.parametrize("kind", CLASSES)
 @given(value=st.sampled_from([1, "x", True, [], [1], [{}], {}, {"topic": 1}, {"x": []}, {"x": {"y": {}}}, {KEY: 1}]))
 def test_whatever_a_field_holds_a_body_is_read_or_refused(kind: type[Body], value: object) -> None:
     names = [camel_case(field.name) for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
