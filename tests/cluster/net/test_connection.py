@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from rmqclient.cluster.net import io_thread
 from rmqclient.cluster.net.connections import Connections
 from rmqclient.errors import FrameError, QueueError, RequestTimedOut, StoreClosed
 from rmqclient.remoting.frame import Frame, encode
@@ -226,9 +227,15 @@ def test_closing_ends_requests_that_wait(connections: Connections) -> None:
             connections.to(peer.address)
 
 
-def test_two_users_share_one_thread_and_the_last_one_ends_it(connections: Connections) -> None:
+def test_two_users_share_one_thread_and_the_last_one_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a process in which nobody uses the thread, whatever other tests have left
+    monkeypatch.setattr(io_thread, "_shared", None)
+    before = set(threading.enumerate())
+
     def names() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name == "rmq-cluster-io"]
+        return [thread.name for thread in set(threading.enumerate()) - before if thread.name == "rmq-cluster-io"]
+
+    connections = Connections(None, 1.0, lambda *_: None, lambda _: None)
 
     with raw_peer(echo) as peer:
         connections.to(peer.address).ask(question(), 5)

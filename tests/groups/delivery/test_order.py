@@ -103,12 +103,15 @@ def send(
     chance: random.Random,
     todo: Callable[[str, int], str] = lambda _, __: "",
 ) -> dict[str, set[int]]:
-    """Send to all queues, and return the numbers of each lane; ``todo`` by lane and place."""
+    """Send to all queues, three times with each key, then with any; return the numbers of each lane.
+
+    ``todo`` gives by lane and place what the handler is to do.
+    """
     sent: dict[str, set[int]] = {}
     with Producer(store) as producer:
         producer.create_topic(TOPIC, QUEUES)
-        for _ in range(count):
-            key = chance.choice(KEYS)
+        for number in range(count):
+            key = KEYS[number % len(KEYS)] if number < 3 * len(KEYS) else chance.choice(KEYS)
             lane = key if order == "key" else str(queue_of(key))
             place = len(sent.setdefault(lane, set()))
             sent[lane].add(place)
