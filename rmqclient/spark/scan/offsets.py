@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rmqclient.spark.scan.place import Place
 
 _OF_THE_STORE = re.compile(
-    r"RMQ_SYS_.*|rmq_sys_.*|SCHEDULE_TOPIC_XXXX|TBW102|OFFSET_MOVED_EVENT|TRANS_CHECK_MAX_TIME_TOPIC|SELF_TEST_TOPIC|"
-    r"BenchmarkTest"
+    r"RMQ_SYS_.*|rmq_sys_.*|SCHEDULE_TOPIC_XXXX|TBW102|OFFSET_MOVED_EVENT|SELF_TEST_TOPIC|BenchmarkTest"
 )
 """Topics of the store, or of brokers, such as those of delayed messages. ``subscribePattern`` skips them."""
 
