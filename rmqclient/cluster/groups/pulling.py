@@ -173,8 +173,8 @@ class Pulling:
             messages = decode_records(answer.body, self._queue, delivered=True)
         before, self.offset = self.offset, fields["nextBeginOffset"]
         self._answered_well()
-        self._follow(fields["suggestWhichBrokerId"])
         self._taker.pulled(messages, self.offset, fields["maxOffset"])
+        self._follow(fields["suggestWhichBrokerId"])  # last: it fails when the routes have just lost the broker
         if self.offset == before and time.monotonic() - self._asked_at < _SHORTEST_PAUSE_S:
             self._keeper.after(_SHORTEST_PAUSE_S, self._end_of_pause)  # this broker does not let requests wait
         else:

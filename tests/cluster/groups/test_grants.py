@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from rmqclient.cluster.client.routes import Routes
 from rmqclient.cluster.groups import grant as grants
+from rmqclient.errors import BrokerUnreachable
 from rmqclient.filters import MessageFilter
 from rmqclient.remoting.bodies import LockedQueues, ResetOffset
 from rmqclient.remoting.codes import RequestCode, ResponseCode
@@ -35,6 +39,30 @@ def committed(cluster: ScriptedCluster) -> list[int]:
 
 def asked_offsets(cluster: ScriptedCluster) -> list[int]:
     return [request_fields(each)["queueOffset"] for each in cluster.asked(RequestCode.PULL_MESSAGE)]
+
+
+def test_messages_that_came_are_handed_over_though_their_broker_has_left_the_routes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Given routes that lose the broker while its answer is handled
+    known, lost = Routes.read_address, list[str]()
+
+    def read_address(routes: Routes, broker_name: str, broker_id: int = 0) -> str:
+        if threading.current_thread().name == "rmq-cluster-io" and not lost:
+            lost.append(broker_name)
+            raise BrokerUnreachable(f"broker {broker_name!r} has neither a master nor slaves at present")
+        return known(routes, broker_name, broker_id)
+
+    monkeypatch.setattr(Routes, "read_address", read_address)
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        queues.put(b"first", b"second")
+        # When a member pulls
+        grant = granted(member)
+        # Then it gets what came, and goes on behind it
+        assert [message.body for message in taken(member, grant, 2)] == [b"first", b"second"]
+        assert lost == ["broker-a"]
+        queues.put(b"third")
+        assert [message.body for message in taken(member, grant, 1)] == [b"third"]
 
 
 def test_messages_come_in_order_and_wake_the_thread_that_sleeps() -> None:

@@ -14,8 +14,9 @@ repeated without a fault   a repeat follows a death that was at most :data:`WIND
 stored twice               a message stands twice only when a broker died while it was sent
 =========================  =========================================================================================
 
-RocketMQ acknowledges by committed offsets, which a consumer reports every five seconds and a broker writes to its disk
-every five seconds. So what was handled in the seconds before a death may be handled again, and no more than that.
+RocketMQ acknowledges by committed offsets, which its consumers report every five seconds, ours every second, and which
+a broker writes to its disk every five seconds. The rules allow what its own consumers need: what was handled in the
+seconds before a death may be handled again, and no more than that.
 """
 
 from __future__ import annotations
