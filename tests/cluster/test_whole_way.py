@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from rmqclient import App, Message, Producer
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.message import ReceivedMessage
@@ -12,9 +14,10 @@ from tests.support.cluster.keeping_cluster import keeping_cluster
 PATIENCE_S = 30
 
 
-def test_a_message_whose_handler_fails_once_is_handled_again_and_all_are_committed() -> None:
-    with keeping_cluster(topics={"orders": 2}) as kept:
-        url = f"rocketmq://{kept.cluster.address}"
+@pytest.mark.parametrize(("path", "prefix"), [("", ""), ("/tenant", "tenant%")], ids=["no namespace", "a namespace"])
+def test_a_message_whose_handler_fails_once_is_handled_again_and_all_are_committed(path: str, prefix: str) -> None:
+    with keeping_cluster(topics={f"{prefix}orders": 2}) as kept:
+        url = f"rocketmq://{kept.cluster.address}{path}"
         app = App(url)
         handled: list[tuple[bytes, int]] = []
         everything = threading.Event()
@@ -40,6 +43,7 @@ def test_a_message_whose_handler_fails_once_is_handled_again_and_all_are_committ
         consumer.close()
 
         assert sorted(handled) == [(b"bad", 1), (b"bad", 2), (b"four", 1), (b"one", 1), (b"three", 1), (b"two", 1)]
-        assert kept.bodies("%RETRY%shop") == [b"bad"]
-        assert sum(kept.committed("shop", "orders").values()) == 5
-        assert kept.committed("shop", "%RETRY%shop") == {("broker-a", 0): 1}
+        group, retries = f"{prefix}shop", f"%RETRY%{prefix}shop"
+        assert kept.bodies(retries) == [b"bad"]
+        assert sum(kept.committed(group, f"{prefix}orders").values()) == 5
+        assert kept.committed(group, retries) == {("broker-a", 0): 1}

@@ -26,6 +26,8 @@ from rmqclient.store import MAX_PROPERTIES_BYTES
 _COMPRESSION: Final = 0x701
 """Bits of the system flag that say how the body is compressed. [MessageSysFlag]"""
 _NEVER: Final = 2**31 - 1
+_TOPICS: Final = ("RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
+"""Properties of a copy that name a topic."""
 
 
 def sent_to(topic: str) -> str:
@@ -46,6 +48,10 @@ def outgoing(
 
     Raises PropertiesTooLarge.
     """
+    properties = dict(properties)
+    for name in _TOPICS:
+        if name in properties:  # as handlers name it: a message that comes again shows this topic
+            properties[name] = url.unwrap(properties[name])
     is_retry = topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
     most = 0 if topic.startswith(DEAD_LETTER_PREFIX) else _NEVER
     frame = sending(
@@ -53,7 +59,7 @@ def outgoing(
         group,
         url.wrap(sent_to(topic)),
         message.stored_body,
-        properties=_text(message, {**without_wait(dict(properties)), **wait}),
+        properties=_text(message, {**without_wait(properties), **wait}),
         sys_flag=message.sys_flag & _COMPRESSION,
         flag=message.flag,
         born_ms=message.born_timestamp,
