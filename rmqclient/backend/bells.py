@@ -6,6 +6,7 @@ call ends the wait at once. The bells of the store, :mod:`rmqclient.store.runtim
 
 from __future__ import annotations
 
+import threading
 from typing import Protocol
 
 from rmqclient.store import MessageQueue
@@ -32,3 +33,26 @@ class ArrivalBell(Bell, Protocol):
 
     def arm(self, *queues: MessageQueue) -> int:
         """Ask the next sender to each of these queues to ring; return :meth:`heard`. Raises UnknownTopic."""
+
+
+class ThreadBell:
+    """A bell for the threads of one process."""
+
+    def __init__(self) -> None:
+        self._rings = 0
+        self._rung = threading.Condition()
+
+    def heard(self) -> int:
+        """Return a number that changes at each ring, for :meth:`wait`."""
+        return self._rings
+
+    def wait(self, heard: int, timeout_s: float) -> None:
+        """Sleep until the bell rings, at most ``timeout_s`` seconds; return at once if it rang since ``heard``."""
+        with self._rung:
+            self._rung.wait_for(lambda: self._rings != heard, max(0.0, timeout_s))
+
+    def ring(self) -> None:
+        """Wake every thread that sleeps on this bell."""
+        with self._rung:
+            self._rings += 1
+            self._rung.notify_all()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from rmqclient.backend.bells import ThreadBell
 from rmqclient.backend.group_protocols import Death
 from rmqclient.backend.group_protocols import Seat as SeatOfBackend
 from rmqclient.backend.protocols import GroupQueue
@@ -15,7 +16,7 @@ from rmqclient.errors import ClientIdInUse, SubscriptionMismatch
 from rmqclient.filters import MessageFilter
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import MemberInfo, MessageQueue, Seat
-from tests.backend.memory_log import MemoryArrivalBell, MemoryBell, MemoryLog
+from tests.backend.memory_log import MemoryArrivalBell, MemoryLog
 
 FREE = (0, 0)
 
@@ -55,7 +56,7 @@ class MemoryGroups:
         self.log = log
         self.beats: dict[int, float] = {}
         self.seats: dict[int, Seat] = {}
-        self.consumers: list[MemoryBell] = []
+        self.consumers: list[ThreadBell] = []
         self._progress: dict[tuple[str, MessageQueue], Progress] = {}
         self._joined = 0
 
@@ -101,7 +102,7 @@ class MemoryMembers:
 
     def __init__(self, groups: MemoryGroups) -> None:
         self._groups = groups
-        self.bell = MemoryBell()
+        self.bell = ThreadBell()
         with groups.log.lock:
             self._number = len(groups.consumers)
             groups.consumers.append(self.bell)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
+from rmqclient.backend.bells import ThreadBell
 from rmqclient.codecs import encode_body
 from rmqclient.errors import MessageExpired, UnknownTopic
 from rmqclient.message import Message, ReceivedMessage, SendResult
@@ -17,27 +18,7 @@ from rmqclient.store.kernel._kernel import decode, sent_result
 from tests.support.oracle.reference import ReferenceRecord, encode, format_properties
 
 
-class MemoryBell:
-    """A bell of one process."""
-
-    def __init__(self) -> None:
-        self._rings = 0
-        self._rung = threading.Condition()
-
-    def heard(self) -> int:
-        return self._rings
-
-    def wait(self, heard: int, timeout_s: float) -> None:
-        with self._rung:
-            self._rung.wait_for(lambda: self._rings != heard, max(0.0, timeout_s))
-
-    def ring(self) -> None:
-        with self._rung:
-            self._rings += 1
-            self._rung.notify_all()
-
-
-class MemoryArrivalBell(MemoryBell):
+class MemoryArrivalBell(ThreadBell):
     """A bell that the senders to some queues ring."""
 
     def __init__(self, log: MemoryLog) -> None:
@@ -63,7 +44,7 @@ class MemoryLog:
         self.topics: dict[str, list[MessageQueue]] = {}
         self.policies: dict[str, str] = {}
         self.arrival_bells: list[MemoryArrivalBell] = []
-        self.membership_bells: list[MemoryBell] = []
+        self.membership_bells: list[ThreadBell] = []
         self._messages: dict[MessageQueue, list[ReceivedMessage]] = {}
         self._armed: defaultdict[MessageQueue, set[int]] = defaultdict(set)
         self._turns: defaultdict[str, int] = defaultdict(int)

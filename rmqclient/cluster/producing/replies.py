@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from rmqclient.backend.bells import ThreadBell
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.producing.pushed import message_of_push
 from rmqclient.cluster.sending.outgoing import STORED, sending
@@ -27,29 +28,6 @@ from rmqclient.store import encode_properties
 from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
 
 _log = logging.getLogger(__name__)
-
-
-class ThreadBell:
-    """Wakes the threads of this process that sleep on it."""
-
-    def __init__(self) -> None:
-        self._rings = 0
-        self._rung = threading.Condition()
-
-    def heard(self) -> int:
-        """Return a number that changes at each ring."""
-        return self._rings
-
-    def wait(self, heard: int, timeout_s: float) -> None:
-        """Sleep until the bell rings, at most so long; return at once if it rang since ``heard``."""
-        with self._rung:
-            self._rung.wait_for(lambda: self._rings != heard, max(0.0, timeout_s))
-
-    def ring(self) -> None:
-        """Wake every thread that sleeps on this bell."""
-        with self._rung:
-            self._rings += 1
-            self._rung.notify_all()
 
 
 class Pushes:

@@ -10,6 +10,7 @@ import threading
 from contextlib import suppress
 from typing import Final
 
+from rmqclient.backend.bells import ThreadBell
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.reading.queues import Queues
 from rmqclient.errors import QueueError
@@ -21,23 +22,19 @@ _WAIT_MS: Final = 10_000
 _TIMEOUT_S: Final = 20.0
 
 
-class ArrivalBell:
+class ArrivalBell(ThreadBell):
     """Wakes the threads that wait for the messages of some queues; safe for threads."""
 
     lane = 0
 
     def __init__(self, client: ClusterClient, queues: Queues) -> None:
+        super().__init__()
         self._client = client
         self._queues = queues
         self._armed: tuple[MessageQueue, ...] = ()
         self._polled: dict[MessageQueue, int] = {}
         """The queues whose broker keeps a pull, and the offset that it waits for."""
-        self._rings = 0
-        self._rang = threading.Condition()
-
-    def heard(self) -> int:
-        """Return a number that changes at each ring, for :meth:`wait`."""
-        return self._rings
+        self._lock = threading.Lock()
 
     def arm(self, *queues: MessageQueue) -> int:
         """Let the next message of these queues ring; return :meth:`heard`.
@@ -45,26 +42,18 @@ class ArrivalBell:
         It asks nothing yet: a wait asks for messages above the end that the queue had when it was read last.
         """
         self._armed = queues
-        return self._rings
+        return self.heard()
 
     def wait(self, heard: int, timeout_s: float) -> None:
         """Sleep until the bell rings, at most ``timeout_s`` seconds; return at once if it rang since ``heard``."""
         with suppress(QueueError):  # whoever is woken by the time-out reads, and gets the error
             for queue in self._armed:
                 self._poll(queue)
-        with self._rang:
-            if self._rings == heard and timeout_s > 0:
-                self._rang.wait(timeout_s)
-
-    def ring(self) -> None:
-        """Wake every thread that sleeps on this bell."""
-        with self._rang:
-            self._rings += 1
-            self._rang.notify_all()
+        super().wait(heard, timeout_s)
 
     def _poll(self, queue: MessageQueue) -> None:
         end = self._queues.ends.get(queue)
-        with self._rang:
+        with self._lock:
             if end is None or self._polled.get(queue, -1) >= end:
                 return
             self._polled[queue] = end
@@ -74,7 +63,7 @@ class ArrivalBell:
 
     def _answered(self, queue: MessageQueue, end: int, answer: Frame | QueueError) -> None:
         """Ring for a message, and let the next wait ask again. Runs on the I/O thread."""
-        with self._rang:
+        with self._lock:
             if self._polled.get(queue) == end:
                 del self._polled[queue]
         if isinstance(answer, Frame) and answer.code != ResponseCode.PULL_NOT_FOUND:
