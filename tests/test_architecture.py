@@ -19,11 +19,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": set(),
     "remoting": {"store"},
     "rmqclient": {"store", "remoting"},
-    "workers": {"rmqclient"},
+    "broker": {"store", "remoting", "rmqclient"},
+    "workers": {"rmqclient", "broker"},
 }
 """The packages, by the folder at the top that holds them, and the packages below each."""
 
-LINKED = {"store", "remoting", "workers"}
+LINKED = {"store", "remoting", "broker", "workers"}
 """Folders at the top that are installed under ``rmqclient``."""
 
 ALSO_IMPORT = {"workers/commands/store.py": {"store"}}

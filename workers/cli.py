@@ -15,12 +15,13 @@ from rmqclient.workers.commands.dead_letters import dlq
 from rmqclient.workers.commands.group import group
 from rmqclient.workers.commands.message import message, send, tail
 from rmqclient.workers.commands.pipeline import pipeline
-from rmqclient.workers.commands.run import run
-from rmqclient.workers.commands.schedule import schedule
+from rmqclient.workers.commands.running.run import run
+from rmqclient.workers.commands.running.schedule import schedule
+from rmqclient.workers.commands.running.serve import serve
+from rmqclient.workers.commands.running.worker import worker
 from rmqclient.workers.commands.store import store
 from rmqclient.workers.commands.topic import topic
 from rmqclient.workers.commands.transaction import tx
-from rmqclient.workers.commands.worker import worker
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.opening import StoreCannotBeOpened, one_line
 from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
@@ -86,5 +87,5 @@ def rmq() -> None:
     """A message queue without a server: run handlers, look at topics and groups, send and read messages."""
 
 
-for command in (dlq, group, message, pipeline, run, schedule, send, store, tail, topic, tx, worker):
+for command in (dlq, group, message, pipeline, run, schedule, send, serve, store, tail, topic, tx, worker):
     rmq.add_command(command)

@@ -36,7 +36,7 @@ def test_the_index_of_the_decisions_has_every_decision_with_its_title() -> None:
         assert f"{number}. [{title}]({page.name})" in index
 
 
-@pytest.mark.parametrize("package", ["store", "remoting", "rmqclient", "workers"])
+@pytest.mark.parametrize("package", ["store", "remoting", "rmqclient", "broker", "workers"])
 def test_the_architecture_names_every_room(package: str) -> None:
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
     rooms = {path.parent.name for path in (REPOSITORY / package).rglob("*.py")}

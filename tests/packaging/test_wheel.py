@@ -30,7 +30,7 @@ MADE_BY_A_BUILD = shutil.ignore_patterns("*.so", "_kernel.c", "__pycache__", "*.
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Build the source distribution in a copy of the tree, and unpack it."""
     tree = tmp_path_factory.mktemp("tree")
-    for name in ("rmqclient", "store", "remoting", "workers", "tests"):
+    for name in ("rmqclient", "store", "remoting", "broker", "workers", "tests"):
         shutil.copytree(TOP / name, tree / name, symlinks=True, ignore=MADE_BY_A_BUILD)
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE"):
         shutil.copy(TOP / name, tree)
@@ -82,14 +82,14 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def test_the_sources_hold_each_file_once_as_a_real_file_with_all_that_the_kernel_is_compiled_from(sdist: Path) -> None:
     held = {path.relative_to(sdist).as_posix() for path in sdist.rglob("*")}
     assert not [path for path in sdist.rglob("*") if path.is_symlink()]
-    assert not {name for name in held if name.split("/")[0] in {"store", "remoting", "workers", "tests"}}
+    assert not {name for name in held if name.split("/")[0] in {"store", "remoting", "broker", "workers", "tests"}}
     assert not {name for name in held if name.endswith(("_kernel.c", ".so"))}
     kernel = TOP / "rmqclient" / "store" / "kernel"
     sources = {
         path.relative_to(TOP).as_posix() for suffix in ("pyx", "pxi", "h") for path in kernel.rglob(f"*.{suffix}")
     }
     assert sources <= held
-    linked = ("store", "remoting", "workers")
+    linked = ("store", "remoting", "broker", "workers")
     modules = {path.relative_to(TOP).as_posix() for name in linked for path in (TOP / name).rglob("*.py")}
     assert {f"rmqclient/{name}" for name in modules} <= held
 

@@ -1,0 +1,12 @@
+"""Broker: a store that other languages, other hosts and RocketMQ's own tools can use, by RocketMQ's protocol.
+
+``rmq serve`` runs it. Local producers and workers use the same directory meanwhile.
+
+==================  ==================================================================
+``server``          opens the store, listens, ends
+``broker``          the rooms below, wired: which of them answers which request
+``request``         a request, its connection, and its answers
+``settings``        what a server is told when it starts
+``net/``            connections: frames in, answers out, requests to clients
+==================  ==================================================================
+"""

@@ -1,0 +1,75 @@
+"""Broker: the rooms that answer requests, wired to one open store, and what answers which request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from rmqclient.broker.request import Handler, Request, Room
+from rmqclient.broker.settings import ServeSettings
+from rmqclient.errors import QueueError
+from rmqclient.remoting.codes import ResponseCode
+from rmqclient.remoting.errors import AnswerError
+from rmqclient.remoting.frame import Frame
+from rmqclient.store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+_SLOW_THREADS = 4
+
+
+class Broker:
+    """Answers the requests of all connections. Its methods are for the thread of the event loop."""
+
+    def __init__(self, store: MessageStore, settings: ServeSettings) -> None:
+        self.store = store
+        self.settings = settings
+        rooms: Sequence[Room] = ()
+        self._handlers: Mapping[int, Handler] = {
+            code: handler for room in rooms for code, handler in room.handlers().items()
+        }
+        self._slow: Mapping[int, Handler] = {
+            code: handler for room in rooms for code, handler in room.slow_handlers().items()
+        }
+        self._pool = ThreadPoolExecutor(_SLOW_THREADS, "rmq-serve")
+
+    def answer(self, request: Request) -> Frame | None:
+        """Return the answer to a request; None when it comes later, or never."""
+        handler = self._handlers.get(request.code)
+        if handler is not None:
+            return _answer(handler, request)
+        slow = self._slow.get(request.code)
+        if slow is None:
+            return request.failure(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
+            )
+        self._answer_later(slow, request)
+        return None
+
+    def close(self) -> None:
+        """End the threads; returns when their requests have been answered."""
+        self._pool.shutdown()
+
+    def _answer_later(self, handler: Handler, request: Request) -> None:
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            answer = _answer(handler, request)
+            if answer is not None:
+                loop.call_soon_threadsafe(request.answer, answer)
+
+        self._pool.submit(run)
+
+
+def _answer(handler: Handler, request: Request) -> Frame | None:
+    try:
+        return handler(request)
+    except AnswerError as error:
+        return request.failure(error.code, error.remark or str(error))
+    except (QueueError, ValueError) as error:
+        return request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
+    except Exception as error:  # noqa: BLE001 - a request must not end the server, whatever it holds
+        _log.exception("request %d of %s failed", request.code, request.peer.remote)
+        return request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")

@@ -1,0 +1,1 @@
+"""Net: the connections of a server, on one event loop."""

@@ -1,0 +1,1 @@
+"""Commands around what runs: workers, their schedules, and the server."""
