@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,7 +111,7 @@ def test_no_other_broker_registers(client: Asking) -> None:
 
 
 def test_texts_are_kept_over_a_restart(tmp_path: Path) -> None:
-    space = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"}
+    space: dict[str, Any] = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"}
     with asking(tmp_path) as client:
         assert client.ask(RequestCode.PUT_KV_CONFIG, **space, value="broker-a:4").code == 0
     with asking(tmp_path) as client:
