@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame, FrameReader
-from rmqclient.store import Message, MessageQueue, open_store
+from rmqclient.store import Message, open_store
 from tests.remoting.recordings import Closed, RecordedFrame
 
 _SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
@@ -29,8 +29,10 @@ def prepare(root: Path, events: Iterable[RecordedFrame | Closed]) -> None:
         appender = store.appender(store.topics.queues, str.encode)
         for (topic, queue_id), end in ends.items():
             if topic in topics:
+                message = Message(topic, b"earlier")
+                key = next(key for key in map(str, range(10_000)) if appender.queue_of(message, key) == queue_id)
                 for _ in range(end):
-                    appender.append(Message(topic, b"earlier"), queue=MessageQueue(topic, queue_id))
+                    appender.append(message, key)
 
 
 def shown_before(events: list[RecordedFrame | Closed]) -> tuple[dict[str, int], dict[tuple[str, int], int]]:
@@ -40,7 +42,7 @@ def shown_before(events: list[RecordedFrame | Closed]) -> tuple[dict[str, int], 
     counts: dict[str, int] = {}
     for request, answer in answered(events):
         if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
-            known.setdefault(request.fields["topic"], answer.code == 0)
+            known.setdefault(request.fields.get("topic", ""), answer.code == 0)
         if answer.code == 0 and (topic := request.fields.get("b") or request.fields.get("topic")):
             if request.code in _SENDS:
                 ends.setdefault((topic, int(answer.fields["queueId"])), int(answer.fields["queueOffset"]))
