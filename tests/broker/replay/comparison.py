@@ -54,9 +54,9 @@ def difference(session: str, code: int, recorded: Frame, live: Frame, body: byte
         ("fields", " ".join(sorted(recorded.fields)), " ".join(sorted(live.fields))),
     ]
     if body is not None and code in _OF_RECORDS and (body or live.body):
-        pairs.append(("messages", *(str(told(records_of(data))) for data in (body, live.body))))
+        pairs.append(("messages", str(told(records_of(body))), str(told(records_of(live.body)))))
     elif body is not None:
-        pairs.append(("body", *(str(shape_of_body(data)) for data in (body, live.body))))
+        pairs.append(("body", str(shape_of_body(body)), str(shape_of_body(live.body))))
     for what, was, now in pairs:
         if was != now:
             return Difference(session, code, what, was[:300], now[:300])

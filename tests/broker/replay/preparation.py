@@ -26,7 +26,7 @@ def prepare(root: Path, events: Iterable[RecordedFrame | Closed]) -> None:
     with open_store(root) as store:
         for topic, queue_count in topics.items():
             store.topics.create(topic, queue_count)
-        appender = store.appender(store.topics.queues, str.encode)
+        appender = store.appender(store.topics.queues, lambda body: str(body).encode())
         for (topic, queue_id), end in ends.items():
             if topic in topics:
                 message = Message(topic, b"earlier")

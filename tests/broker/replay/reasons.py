@@ -46,6 +46,12 @@ REASONS = (
         what="code",
         recorded="^3$",
     ),
+    Reason(
+        "The topic of traces is there from the start, so that tracing clients need not wait for their first trace.",
+        codes=(105,),
+        sessions="java-producer-trace",
+        recorded="^17$",
+    ),
     Reason("Nothing answers this request yet.", what="code", live="^3$"),
     Reason("No message makes a topic yet.", codes=(105,), what="code", live="^17$"),
     Reason("Nobody is told of anything yet.", what="missing"),
