@@ -43,7 +43,7 @@ REASONS = (
         recorded="enableActingMaster",
     ),
     Reason(
-        "A broker of 5.x repeats the unique key of each message as transactionId; one of 4.9 does so for half messages.",
+        "A broker of 5.x repeats the unique key of each message as transactionId; one of 4.9 does not.",
         codes=(10, 310, 320),
         what="fields",
         sessions=BROKER_5,
