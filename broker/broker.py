@@ -7,7 +7,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from rmqclient.broker.request import Handler, Request, Room
+from rmqclient.broker.limits.counters import Counters
+from rmqclient.broker.request import Draining, Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.errors import QueueError
 from rmqclient.remoting.codes import ResponseCode
@@ -26,7 +27,9 @@ class Broker:
     def __init__(self, store: MessageStore, settings: ServeSettings) -> None:
         self.store = store
         self.settings = settings
+        self.counters = Counters()
         rooms: Sequence[Room] = ()
+        self._rooms = rooms
         self._handlers: Mapping[int, Handler] = {
             code: handler for room in rooms for code, handler in room.handlers().items()
         }
@@ -48,9 +51,15 @@ class Broker:
         self._answer_later(slow, request)
         return None
 
+    def drain(self) -> None:
+        """Answer what is held with nothing, because the server ends."""
+        for room in self._rooms:
+            if isinstance(room, Draining):
+                room.drain()
+
     def close(self) -> None:
-        """End the threads; returns when their requests have been answered."""
-        self._pool.shutdown()
+        """End the threads; returns when the requests that they have begun are done."""
+        self._pool.shutdown(cancel_futures=True)
 
     def _answer_later(self, handler: Handler, request: Request) -> None:
         loop = asyncio.get_running_loop()
