@@ -10,6 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.request import Draining, Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
+from rmqclient.broker.topics.kv_settings import KvSettings
+from rmqclient.broker.topics.name_server import NameServer
+from rmqclient.broker.topics.topics import Topics
 from rmqclient.errors import QueueError
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
@@ -28,7 +31,11 @@ class Broker:
         self.store = store
         self.settings = settings
         self.counters = Counters()
-        rooms: Sequence[Room] = ()
+        self.topics = Topics(store, settings)
+        rooms: Sequence[Room] = (
+            NameServer(self.topics, settings),
+            KvSettings(settings.root, read_only=settings.read_only),
+        )
         self._rooms = rooms
         self._handlers: Mapping[int, Handler] = {
             code: handler for room in rooms for code, handler in room.handlers().items()

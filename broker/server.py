@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rmqclient.broker.broker import Broker
+from rmqclient.broker.life.parent import when_parent_ends
 from rmqclient.broker.net.connection import Answering, Connection
 from rmqclient.broker.net.listener import Listener
 from rmqclient.broker.net.opened import Opened
@@ -54,6 +55,8 @@ class Server:
     async def run(self, tell: Callable[[str], None]) -> None:
         """Serve until a signal comes, and drain until a second one does."""
         told, told_again = _signals()
+        if self._settings.die_with_parent:
+            when_parent_ends(told.set)
         listener = Listener(self._opened, self._make, self._tls)
         try:
             addresses = [listener.listen(address) for address in self._settings.listen]

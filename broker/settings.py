@@ -80,3 +80,6 @@ class ServeSettings:
     """How much clients may take."""
 
     tls: TlsSettings = TlsSettings()
+
+    die_with_parent: bool = False
+    """End when the process that started the server has ended."""
