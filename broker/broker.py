@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.request import Draining, Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
@@ -32,6 +33,7 @@ class Broker:
         self.settings = settings
         self.counters = Counters()
         self.topics = Topics(store, settings)
+        self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
@@ -67,6 +69,7 @@ class Broker:
     def close(self) -> None:
         """End the threads; returns when the requests that they have begun are done."""
         self._pool.shutdown(cancel_futures=True)
+        self.group_settings.close()
 
     def _answer_later(self, handler: Handler, request: Request) -> None:
         loop = asyncio.get_running_loop()
