@@ -119,8 +119,34 @@ class GroupQueueSlot:
         self.store("committed_offset", seek_to - 1)
         self.store("seek_to", 0)
 
+    def commit(self, queue_offset: int) -> None:
+        """Set where the group goes on, for an owner that finishes messages in order. The caller holds the mutex.
+
+        Forwards, acknowledgements behind the offset stay. Back, every one is forgotten. A death in between leaves
+        ``advance_to``, or ``seek_to``, to the next holder.
+        """
+        committed = self.committed_offset
+        if queue_offset < committed:
+            self.store("seek_to", queue_offset + 1)
+            self.finish_seek()
+        elif queue_offset > committed:
+            self.store("advance_to", queue_offset)
+            self._put_bits(self.acknowledged_bits() & ~_bits_between(committed, queue_offset))
+            if self.load("held_offset") <= queue_offset:
+                self.store("held_offset", 0)
+            self.store("committed_offset", queue_offset)
+
     def _put_bits(self, bits: int) -> None:
         self._state.put_bytes(self.at + _AT["acknowledged"], bits.to_bytes(layout.ACK_WINDOW // 8, "little"))
+
+
+def _bits_between(first: int, end: int) -> int:
+    """Return the bits of the bitmap for the messages in ``[first, end)``."""
+    window = layout.ACK_WINDOW
+    if end - first >= window:
+        return (1 << window) - 1
+    bits = ((1 << end - first) - 1) << first % window
+    return (bits | bits >> window) & ((1 << window) - 1)
 
 
 class GroupTable:
