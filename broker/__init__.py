@@ -7,6 +7,8 @@
 ``broker``          the rooms below, wired: which of them answers which request
 ``request``         a request, its connection, and its answers
 ``settings``        what a server is told when it starts
+``clients/``        who is connected, as heartbeats tell, and what is told to them
+``groups/``         remote members of the store's groups: their queues, offsets and locks
 ``net/``            connections: frames in, answers out, requests to clients
 ``topics/``         topics as clients see them; what a name server says
 ==================  ==================================================================

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.request import Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
@@ -30,9 +31,11 @@ class Broker:
         self.store = store
         self.settings = settings
         self.topics = Topics(store, settings)
+        self.groups = GroupsRoom(store, self.topics, settings.broker_name)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
+            self.groups,
         )
         self._handlers: Mapping[int, Handler] = {
             code: handler for room in rooms for code, handler in room.handlers().items()
@@ -58,6 +61,7 @@ class Broker:
     def close(self) -> None:
         """End the threads; returns when their requests have been answered."""
         self._pool.shutdown()
+        self.groups.close()
 
     def _answer_later(self, handler: Handler, request: Request) -> None:
         loop = asyncio.get_running_loop()

@@ -30,14 +30,20 @@ class Shares(NamedTuple):
 class Allocations:
     """Who is to have which queue, of all groups. Kept until :meth:`forget`. For the thread of the event loop.
 
-    ``ids`` returns the client ids of a group, ``queues`` the queues of a topic; it may raise UnknownTopic.
+    ``ids`` returns the client ids of a group, ``read_queues`` the queues of a topic that remote members see, and
+    ``queues`` those that local ones see; it raises UnknownTopic.
     """
 
     def __init__(
-        self, seats: Seats, ids: Callable[[str], Sequence[str]], queues: Callable[[str], Sequence[MessageQueue]]
+        self,
+        seats: Seats,
+        ids: Callable[[str], Sequence[str]],
+        read_queues: Callable[[str], Sequence[MessageQueue]],
+        queues: Callable[[str], Sequence[MessageQueue]],
     ) -> None:
         self._seats = seats
         self._ids = ids
+        self._read_queues = read_queues
         self._queues = queues
         self._known: dict[tuple[str, str], Shares] = {}
 
@@ -53,15 +59,15 @@ class Allocations:
         return known
 
     def _computed(self, group: str, topic: str) -> Shares:
-        counted, queues = self._seats.counted(group, topic), tuple(self._queues(topic))
-        remote = _owners("averaged", tuple(self._ids(group)), queues)
+        counted = self._seats.counted(group, topic)
+        remote = _owners("averaged", tuple(self._ids(group)), tuple(self._read_queues(topic)))
         local = {seat.client_id: seat for seat in counted if not self._seats.is_ours(seat)}
         if not local:
             return Shares(remote, {})
         strategy = allocation_of(next(iter(local.values())).subscription)
         if strategy not in WITHOUT_SETTINGS or strategy == "sticky":
             strategy = "averaged"  # the leases decide where it is not
-        owners = _owners(strategy, tuple(seat.client_id for seat in counted), queues)
+        owners = _owners(strategy, tuple(seat.client_id for seat in counted), tuple(self._queues(topic)))
         return Shares(remote, {queue: local[client] for queue, client in owners.items() if client in local})
 
 

@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqclient.broker.groups.allocation import Allocations
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer
-from rmqclient.broker.groups.lease import LOCK_S, Lease
 from rmqclient.broker.clients.notices import tell_members_changed, tell_offsets
+from rmqclient.broker.groups.allocation import Allocations
+from rmqclient.broker.groups.lease import LOCK_S, Lease
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.groups.wants import Key, Want, Wants
 from rmqclient.broker.request import Peer, Request
@@ -62,7 +62,7 @@ class _Moved(NamedTuple):
 class Leases:
     """The leases of all remote members. For the thread of the event loop.
 
-    ``ids`` returns the client ids of a group. ``broker_name`` is the one that clients know.
+    ``broker_name`` is the one that clients know.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Leases:
         store: MessageStore,
         seats: Seats,
         clients: Clients,
-        ids: Callable[[str], tuple[str, ...]],
+        allocations: Allocations,
         broker_name: str,
     ) -> None:
         self._store = store
@@ -80,7 +80,7 @@ class Leases:
         self._leases: dict[Key, Lease] = {}
         self._wants = Wants()
         self._moved: dict[Key, _Moved] = {}
-        self._allocations = Allocations(seats, ids, store.topics.queues)
+        self._allocations = allocations
         self._listening: list[Callable[[str, MessageQueue], None]] = []
         self._logged: dict[tuple[str, str], float] = {}
 
@@ -131,7 +131,7 @@ class Leases:
         self._store.topics.slot(queue)
         lease = self._lease(group, queue)
         if lease is not None and lease.consumer.client_id == client_id and not lease.consumer.peer.is_open and consumer:
-            lease.consumer = consumer  # the client is back, by another connection
+            lease.consumer, lease.asked_at = consumer, 0.0  # the client is back, by another connection
         if consumer is None or not consumer.shares_queues or consumer.client_id != client_id:
             return False
         if lease is None or lease.consumer is not consumer:

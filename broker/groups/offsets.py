@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqclient.broker.groups.begins import Begins
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.heartbeats import check_group
+from rmqclient.broker.groups.begins import Begins
 from rmqclient.broker.groups.leases import Leases
 from rmqclient.broker.request import Handler, Request
 from rmqclient.remoting.bodies import DelayOffsets, OffsetTable

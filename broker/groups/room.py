@@ -16,22 +16,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from rmqclient.allocation.strategy import in_order_of_members
 from rmqclient.broker.clients import heartbeats
-from rmqclient.broker.groups.begins import Begins
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer
-from rmqclient.broker.groups.leases import Leases
 from rmqclient.broker.clients.notices import tell_members_changed
+from rmqclient.broker.groups.allocation import Allocations
+from rmqclient.broker.groups.begins import Begins
+from rmqclient.broker.groups.leases import Leases
 from rmqclient.broker.groups.offsets import OffsetsRoom
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.topics.topic_names import retry_topic
+from rmqclient.broker.topics.topics import Topics
 from rmqclient.errors import FilterError, QueueError
 from rmqclient.filters import sql
-from rmqclient.names import RETRY_PREFIX
 from rmqclient.remoting.bodies import ClientConfigCheck, ConsumerIds, Heartbeat, LockedQueues, LockRequest
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
@@ -45,17 +47,21 @@ _MOST_LOCKED = 4_096
 
 
 class GroupsRoom:
-    """Who is in which group, and who has which queue. ``make_topic`` makes a retry topic; it may wait for the disk."""
+    """Who is in which group, and who has which queue. Except for :meth:`close`, for the thread of the event loop.
 
-    def __init__(self, store: MessageStore, broker_name: str, make_topic: Callable[[str], object]) -> None:
+    ``broker_name`` is the one that clients know.
+    """
+
+    def __init__(self, store: MessageStore, topics: Topics, broker_name: str) -> None:
         self._store = store
+        self._topics = topics
         self._broker_name = broker_name
-        self._make_topic = make_topic
         self._loop: asyncio.AbstractEventLoop | None = None
         self._seats = Seats(store, self._rang)
         self._begins = Begins(store)
         self.clients = Clients(self)
-        self.leases = Leases(store, self._seats, self.clients, self.ids, broker_name)
+        allocations = Allocations(self._seats, self.ids, self._read_queues, store.topics.queues)
+        self.leases = Leases(store, self._seats, self.clients, allocations, broker_name)
         self._offsets = OffsetsRoom(store, self.clients, self.leases, self._begins)
         self._topics_of: dict[Consumer, set[str]] = {}
         self._unseated: set[Consumer] = set()
@@ -184,27 +190,33 @@ class GroupsRoom:
         if not consumers:
             return
         topics = sorted(self.clients.subscriptions(group))
-        counts = [len(self._store.topics.queues(topic)) if topic in self._store.topics else 0 for topic in topics]
+        counts = [len(self._read_queues(topic)) for topic in topics]
         state = (self.ids(group), *zip(topics, counts, strict=True))
         if anyway or self._told.get(group, state) != state:
             for consumer in consumers:
                 tell_members_changed(consumer)
         self._told[group] = state
 
+    def _read_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that remote consumers see; none of a topic that is not there."""
+        config = self._topics.config(topic)
+        queues = self._topics.queues(topic)
+        return [queue for queue in queues if config is not None and queue.queue_id < config.read_queue_count]
+
     # --- answering -------------------------------------------------------------------------------
 
     def _heartbeat(self, request: Request) -> Frame | None:
         self._start()
         heartbeat = heartbeats.read(request.body)
-        retry_topics = [RETRY_PREFIX + each.group for each in heartbeat.consumers]
-        missing = [topic for topic in retry_topics if topic not in self._store.topics]
+        groups = [each.group for each in heartbeat.consumers]
+        missing = [group for group in groups if self._topics.config(retry_topic(group)) is None]
         if not missing:
             return self._beat(request, heartbeat)
         loop = asyncio.get_running_loop()
 
         def make() -> None:
-            for topic in missing:
-                self._make_topic(topic)
+            for group in missing:
+                self._topics.create_retry(group)
 
         def made(error: BaseException | None) -> None:
             if error is not None:
