@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.request import Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
@@ -31,6 +32,7 @@ class Broker:
         self.store = store
         self.settings = settings
         self.topics = Topics(store, settings)
+        self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
         self.groups = GroupsRoom(store, self.topics, settings.broker_name)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
@@ -62,6 +64,7 @@ class Broker:
         """End the threads; returns when their requests have been answered."""
         self._pool.shutdown()
         self.groups.close()
+        self.group_settings.close()
 
     def _answer_later(self, handler: Handler, request: Request) -> None:
         loop = asyncio.get_running_loop()

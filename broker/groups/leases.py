@@ -328,11 +328,9 @@ class Leases:
         slot = self._seats.slot(group, queue)
         if slot is None or lease.grant is None:
             return ""
-        with slot.locked(self._store.config.lock_timeout_ms):
-            if lease.grant.valid:
-                slot.commit(offset)
-                lease.committed_at = lease.consumer.seen_at = time.monotonic()
-                return ""
+        if slot.commit(offset, lease.grant.epoch, self._store.config.lock_timeout_ms):
+            lease.committed_at = lease.consumer.seen_at = time.monotonic()
+            return ""
         return self._refusal(group, "lost", f"{offset} of {queue}: {lease.consumer.client_id} has lost the queue")
 
     def _commit_free(self, consumer: Consumer | None, group: str, queue: MessageQueue, offset: int) -> str:

@@ -20,10 +20,11 @@ from threading import Lock
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import TableFull
-from rmqclient.store.kernel._kernel import RobustMutex
-from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at
+from rmqclient.store.kernel._kernel import RobustMutex, commit_offset
+from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, queue_slot_at
 
 _AT = layout.GROUP_QUEUE_SLOT.at
+_SEEK_UNFINISHED = 2  # commit_offset
 
 
 class GroupQueueSlot:
@@ -105,6 +106,22 @@ class GroupQueueSlot:
         reach(CrashPoint.SEEK_ANNOUNCED)
         self.finish_seek()
 
+    def commit(self, queue_offset: int, epoch: int, timeout_ms: int) -> bool:
+        """Move the group to where a client says that it stands, forwards or back, without ending the ownership.
+
+        Returns False and changes nothing when ``epoch`` is old. Back, the group forgets what it has finished ahead.
+        Forwards, it also passes the messages that other members have finished from there on. Raises OffsetOutOfRange
+        for an offset above the end of the queue, StoreBusy.
+        """
+        while True:
+            outcome = commit_offset(
+                self._state.mapping, self.at, queue_slot_at(self.queue_slot), epoch, queue_offset, timeout_ms
+            )
+            if outcome < _SEEK_UNFINISHED:
+                return outcome == 1
+            with self.locked(timeout_ms):
+                self.finish_seek()
+
     def finish_seek(self) -> None:
         """Complete a seek whose process died, if there is one. The caller holds the mutex. Can be repeated."""
         seek_to = self.load("seek_to")
@@ -119,34 +136,8 @@ class GroupQueueSlot:
         self.store("committed_offset", seek_to - 1)
         self.store("seek_to", 0)
 
-    def commit(self, queue_offset: int) -> None:
-        """Set where the group goes on, for an owner that finishes messages in order. The caller holds the mutex.
-
-        Forwards, acknowledgements behind the offset stay. Back, every one is forgotten. A death in between leaves
-        ``advance_to``, or ``seek_to``, to the next holder.
-        """
-        committed = self.committed_offset
-        if queue_offset < committed:
-            self.store("seek_to", queue_offset + 1)
-            self.finish_seek()
-        elif queue_offset > committed:
-            self.store("advance_to", queue_offset)
-            self._put_bits(self.acknowledged_bits() & ~_bits_between(committed, queue_offset))
-            if self.load("held_offset") <= queue_offset:
-                self.store("held_offset", 0)
-            self.store("committed_offset", queue_offset)
-
     def _put_bits(self, bits: int) -> None:
         self._state.put_bytes(self.at + _AT["acknowledged"], bits.to_bytes(layout.ACK_WINDOW // 8, "little"))
-
-
-def _bits_between(first: int, end: int) -> int:
-    """Return the bits of the bitmap for the messages in ``[first, end)``."""
-    window = layout.ACK_WINDOW
-    if end - first >= window:
-        return (1 << window) - 1
-    bits = ((1 << end - first) - 1) << first % window
-    return (bits | bits >> window) & ((1 << window) - 1)
 
 
 class GroupTable:

@@ -99,10 +99,10 @@ def test_a_connection_that_ends_frees_its_queues_at_once(house: House) -> None:
     fed(first)
     second = house.member("two")
     fed(second)
-    heard: list[int] = []
-    house.groups.leases.when_free(lambda group, queue: heard.append(queue.queue_id))
+    heard: list[tuple[str, MessageQueue]] = []
+    house.groups.leases.when_free(lambda *freed: heard.append(freed))
     first.close()
-    assert set(heard) == ALL
+    assert {(group, queue.queue_id) for group, queue in heard} == {(GROUP, queue_id) for queue_id in ALL}
     assert fed(second) == ALL
 
 
