@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.request import Draining, Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
@@ -34,9 +35,11 @@ class Broker:
         self.counters = Counters()
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
+        self.groups = GroupsRoom(store, self.topics, settings.broker_name)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
+            self.groups,
         )
         self._rooms = rooms
         self._handlers: Mapping[int, Handler] = {
@@ -69,6 +72,7 @@ class Broker:
     def close(self) -> None:
         """End the threads; returns when the requests that they have begun are done."""
         self._pool.shutdown(cancel_futures=True)
+        self.groups.close()
         self.group_settings.close()
 
     def _answer_later(self, handler: Handler, request: Request) -> None:
