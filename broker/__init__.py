@@ -9,6 +9,7 @@
 ``request``         a request, its connection, and its answers
 ``settings``        what a server is told when it starts
 ``net/``            connections: frames in, answers out, requests to clients
+``administration/`` RocketMQ's tools: topics, groups, progress, statistics, settings
 ``topics/``         topics as clients see them; what a name server says
 ==================  ==================================================================
 """

@@ -7,6 +7,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from rmqclient.broker.administration.broker_info import BrokerInfo
+from rmqclient.broker.administration.broker_settings import BrokerSettings
+from rmqclient.broker.administration.group_commands import GroupCommands
+from rmqclient.broker.administration.progress import Progress
+from rmqclient.broker.administration.rates import Rates
+from rmqclient.broker.administration.topic_commands import TopicCommands
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.request import Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
@@ -32,9 +38,15 @@ class Broker:
         self.settings = settings
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
+        self._rates = Rates(store)
+        progress = Progress(store, self.topics, settings.broker_name)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
+            TopicCommands(store, self.topics, settings.broker_name),
+            GroupCommands(self.group_settings, progress),
+            BrokerInfo(store, self._rates, read_only=settings.read_only),
+            BrokerSettings(store, settings),
         )
         self._handlers: Mapping[int, Handler] = {
             code: handler for room in rooms for code, handler in room.handlers().items()
@@ -60,6 +72,7 @@ class Broker:
     def close(self) -> None:
         """End the threads; returns when their requests have been answered."""
         self._pool.shutdown()
+        self._rates.close()
         self.group_settings.close()
 
     def _answer_later(self, handler: Handler, request: Request) -> None:
