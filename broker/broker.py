@@ -33,7 +33,7 @@ class Broker:
         self.settings = settings
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
-        self.groups = GroupsRoom(store, self.topics, settings.broker_name)
+        self.groups = GroupsRoom(store, self.topics, self.group_settings, settings.broker_name)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
