@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from rmqclient.broker.administration.room import Administration
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.request import Handler, Request, Room
@@ -34,10 +35,12 @@ class Broker:
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
         self.groups = GroupsRoom(store, self.topics, self.group_settings, settings.broker_name)
+        self._administration = Administration(store, self.topics, self.group_settings, settings)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
             self.groups,
+            self._administration,
         )
         self._handlers: Mapping[int, Handler] = {
             code: handler for room in rooms for code, handler in room.handlers().items()
@@ -63,6 +66,7 @@ class Broker:
     def close(self) -> None:
         """End the threads; returns when their requests have been answered."""
         self._pool.shutdown()
+        self._administration.close()
         self.groups.close()
         self.group_settings.close()
 
