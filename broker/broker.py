@@ -36,7 +36,7 @@ class Broker:
         self.counters = Counters()
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
-        self.groups = GroupsRoom(store, self.topics, settings.broker_name)
+        self.groups = GroupsRoom(store, self.topics, self.group_settings, settings.broker_name)
         self._administration = Administration(store, self.topics, self.group_settings, settings)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
