@@ -30,7 +30,8 @@ from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.clients.notices import tell_members_changed, tell_offsets
 from rmqclient.broker.groups.allocation import Allocations
-from rmqclient.broker.groups.lease import LOCK_S, Lease
+from rmqclient.broker.groups.lease import LOCK_S, PATIENCE_S, Lease
+from rmqclient.broker.groups.locks import StrangersLocks
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.groups.wants import Key, Want, Wants
 from rmqclient.broker.request import Peer, Request
@@ -79,6 +80,7 @@ class Leases:
         self._broker_name = broker_name
         self._leases: dict[Key, Lease] = {}
         self._wants = Wants()
+        self._strangers = StrangersLocks()
         self._moved: dict[Key, _Moved] = {}
         self._allocations = allocations
         self._listening: list[Callable[[str, MessageQueue], None]] = []
@@ -125,34 +127,37 @@ class Leases:
             return asked
         return max(asked, lease.grant.committed_offset)
 
-    def lock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue) -> bool:
-        """Lock a queue for a client, or renew its lock; False while somebody else has it. Raises UnknownTopic."""
+    def lock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue, *, ordered: bool = True) -> bool:
+        """Lock a queue for a client, or renew its lock; False while somebody else has it.
+
+        ``ordered=False`` is for members of this library that lock what they handle side by side.
+        """
         consumer = self._clients.consumer(group, peer) or self._clients.consumer_named(group, client_id)
-        self._store.topics.slot(queue)
-        lease = self._lease(group, queue)
-        if lease is not None and lease.consumer.client_id == client_id and not lease.consumer.peer.is_open and consumer:
-            lease.consumer, lease.asked_at = consumer, 0.0  # the client is back, by another connection
+        key = (group, queue)
         if consumer is None or not consumer.shares_queues or consumer.client_id != client_id:
+            return key not in self._leases and self._strangers.lock(key, client_id)
+        if self._strangers.holder(key) not in (None, client_id):
             return False
+        lease = self._lease(group, queue)
+        if lease is not None and lease.consumer.client_id == client_id and not lease.consumer.peer.is_open:
+            lease.consumer, lease.asked_at = consumer, 0.0  # the client is back, by another connection
         if lease is None or lease.consumer is not consumer:
-            if not self._has_taken(consumer, queue, None):
+            if not self._exists(queue) or not self._has_taken(consumer, queue, None):
                 return False
-            lease = self._leases[group, queue]
-        if lease.is_called_in:
-            return False
-        lease.locked_at = time.monotonic()
+            lease = self._leases[key]
+        if lease.is_called_in and time.monotonic() > lease.asked_at + PATIENCE_S:
+            return False  # until then it has to end in order what it is at
+        lease.locked_at, lease.is_ordered = time.monotonic(), ordered
         return True
 
     def unlock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue) -> None:
         """Free the lock of a client. Another client may do so for one whose connection has ended."""
+        self._strangers.unlock((group, queue), client_id)
         lease = self._leases.get((group, queue))
         if lease is None or lease.consumer.client_id != client_id or not lease.locked_at:
             return
-        if (
-            lease.consumer.peer is peer
-            or not lease.consumer.peer.is_open
-            or self._clients.consumer(group, peer) is None
-        ):
+        is_other = self._clients.consumer(group, peer) not in (None, lease.consumer)
+        if not (is_other and lease.consumer.peer.is_open):
             self._release(lease)
 
     def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
@@ -177,11 +182,11 @@ class Leases:
     def leave(self, consumer: Consumer) -> None:
         """Give back what a member has that left or lost its connection.
 
-        A locked queue of a connection that ended is kept for 30 s: its client may still run a message of it.
+        A queue that was locked for its order is kept for 30 s after a connection has ended: a handler may still run.
         """
         self._wants.forget(consumer)
         for lease in self._of(consumer):
-            if not (lease.is_locked and not consumer.peer.is_open and not _is_dead(consumer)):
+            if consumer.peer.is_open or not self._is_fenced(lease):
                 self._release(lease)
 
     def has_any(self, consumer: Consumer, topic: str) -> bool:
@@ -209,6 +214,7 @@ class Leases:
             else:
                 self._settle(key, lease)
         self._wants.end_old()
+        self._strangers.end_old()
         for key in self._wants:
             if key not in self._leases:
                 self._tell_wanting(key)
@@ -239,6 +245,12 @@ class Leases:
         self._moved.pop(key, None)
         self._wants.drop(key, consumer)
         return True
+
+    def _exists(self, queue: MessageQueue) -> bool:
+        try:
+            return self._store.topics.slot(queue) >= 0
+        except LookupError:
+            return False
 
     def _begin(self, queue: MessageQueue, offset: int) -> int:
         topics = self._store.topics
@@ -319,7 +331,8 @@ class Leases:
         return moved is not None and moved.consumer is consumer and offset != moved.offset
 
     def _is_fenced(self, lease: Lease) -> bool:
-        return time.monotonic() < lease.locked_at + min(FENCE_S, LOCK_S) and not _is_dead(lease.consumer)
+        fenced_until = lease.locked_at + min(FENCE_S, LOCK_S) if lease.is_ordered and lease.locked_at else 0.0
+        return time.monotonic() < fenced_until and not _is_dead(lease.consumer)
 
     # --- committing ------------------------------------------------------------------------------
 
