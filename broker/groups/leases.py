@@ -168,15 +168,19 @@ class Leases:
         """
         span = f"{self._store.topics.min_offset(queue)} to {self._store.topics.max_offset(queue)}"
         if not 0 <= offset <= self._store.topics.max_offset(queue):
-            return self._refusal(group, "beyond the queue", f"{offset} of {queue} is outside of {span}")
+            return self._refusal(group, "beyond the queue", f"{offset} of {_named(queue)} is outside of {span}")
         consumer = self._clients.consumer(group, peer)
         lease = self._lease(group, queue)
         if lease is not None and lease.grant is not None:
             if consumer is not None and lease.consumer is not consumer:
-                return self._refusal(group, "not the owner", f"{offset} of {queue}: {lease.consumer.client_id} has it")
+                return self._refusal(
+                    group, "not the owner", f"{offset} of {_named(queue)}: {lease.consumer.client_id} has it"
+                )
             return self._commit_leased(lease, offset)
         if self._is_moved(group, queue, consumer, offset):
-            return self._refusal(group, "moved by a seek", f"{offset} of {queue}: the group was moved to another place")
+            return self._refusal(
+                group, "moved by a seek", f"{offset} of {_named(queue)}: the group was moved to another place"
+            )
         return self._commit_free(consumer, group, queue, offset)
 
     def leave(self, consumer: Consumer) -> None:
@@ -318,7 +322,7 @@ class Leases:
             return
         self._seats.release(lease.grant)
         if slot.load("owner"):
-            _log.warning("group %s: %s has lost %s to another member", key[0], lease.consumer.client_id, key[1])
+            _log.warning("group %s: %s has lost %s to another member", key[0], lease.consumer.client_id, _named(key[1]))
         else:
             offset = slot.committed_offset
             self._moved[key] = _Moved(lease.consumer, offset, time.monotonic() + _MOVED_S)
@@ -344,18 +348,22 @@ class Leases:
         if slot.commit(offset, lease.grant.epoch, self._store.config.lock_timeout_ms):
             lease.committed_at = lease.consumer.seen_at = time.monotonic()
             return ""
-        return self._refusal(group, "lost", f"{offset} of {queue}: {lease.consumer.client_id} has lost the queue")
+        return self._refusal(
+            group, "lost", f"{offset} of {_named(queue)}: {lease.consumer.client_id} has lost the queue"
+        )
 
     def _commit_free(self, consumer: Consumer | None, group: str, queue: MessageQueue, offset: int) -> str:
         slot = self._store.groups.find_or_add(group, self._store.topics.slot(queue), offset)
         if self._seats.has_owner(slot):
-            return self._refusal(group, "a local owner", f"{offset} of {queue}: a local member has the queue")
+            return self._refusal(group, "a local owner", f"{offset} of {_named(queue)}: a local member has the queue")
         with slot.locked(self._store.config.lock_timeout_ms):
             is_back = offset < slot.committed_offset
             if slot.load("owner") and self._seats.has_owner(slot):
-                return self._refusal(group, "a local owner", f"{offset} of {queue}: a local member has the queue")
+                return self._refusal(
+                    group, "a local owner", f"{offset} of {_named(queue)}: a local member has the queue"
+                )
             if is_back and consumer is not None and consumer.shares_queues:
-                return self._refusal(group, "back", f"{offset} of {queue} is below {slot.committed_offset}")
+                return self._refusal(group, "back", f"{offset} of {_named(queue)} is below {slot.committed_offset}")
             if offset != slot.committed_offset:
                 slot.seek(offset)
         return ""
@@ -388,6 +396,10 @@ class Leases:
                 "group %s: %s and %s have one client id, %s: only the first is given messages",
                 owner.group, owner.peer.remote, others[0].peer.remote, owner.client_id,
             )  # fmt: skip
+
+
+def _named(queue: MessageQueue) -> str:
+    return f"queue {queue.queue_id} of {queue.topic}"
 
 
 def _is_dead(consumer: Consumer) -> bool:

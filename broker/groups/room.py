@@ -70,6 +70,7 @@ class GroupsRoom:
         self._unseated: set[Consumer] = set()
         self._told: dict[str, tuple[object, ...]] = {}
         self._logged: set[tuple[str, str, str]] = set()
+        self._is_called = False  # whether the loop is going to look
         self._looked_for_silence_at = time.monotonic()
         self._pool = ThreadPoolExecutor(1, "rmq-serve-groups")
 
@@ -168,7 +169,8 @@ class GroupsRoom:
     def _rang(self) -> None:
         """Make the event loop look; called by the thread of the seats."""
         loop = self._loop
-        if loop is not None:
+        if loop is not None and not self._is_called:
+            self._is_called = True
             try:
                 loop.call_soon_threadsafe(self.look)
             except RuntimeError:  # the loop has ended
@@ -176,6 +178,8 @@ class GroupsRoom:
 
     def look(self) -> None:
         """See what local members and the time have changed, and move queues on their way."""
+        self._is_called = False
+        self._seats.forget_local_ids()
         for consumer in list(self._unseated):
             self._seat(consumer)
         for consumer in [each for each in self._topics_of if not each.peer.is_open]:
@@ -243,6 +247,7 @@ class GroupsRoom:
     def _start(self) -> None:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
+            self._is_called = False
             self._seats.start()
 
     def _unregister(self, request: Request) -> Frame:
