@@ -7,7 +7,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from rmqclient.broker.request import Handler, Request, Room
+from rmqclient.broker.producers.producing import Producing
+from rmqclient.broker.request import Handler, Peer, Request, Room
+from rmqclient.broker.sending.retries import default_settings
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
 from rmqclient.broker.topics.name_server import NameServer
@@ -30,9 +32,11 @@ class Broker:
         self.store = store
         self.settings = settings
         self.topics = Topics(store, settings)
+        self._producing = Producing(store, settings, self.topics, _Nobody(), default_settings, self._answer_later)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
+            self._producing,
         )
         self._handlers: Mapping[int, Handler] = {
             code: handler for room in rooms for code, handler in room.handlers().items()
@@ -41,6 +45,10 @@ class Broker:
             code: handler for room in rooms for code, handler in room.slow_handlers().items()
         }
         self._pool = ThreadPoolExecutor(_SLOW_THREADS, "rmq-serve")
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Use this loop for what the broker does by itself."""
+        self._producing.begin(loop)
 
     def answer(self, request: Request) -> Frame | None:
         """Return the answer to a request; None when it comes later, or never."""
@@ -57,6 +65,7 @@ class Broker:
 
     def close(self) -> None:
         """End the threads; returns when their requests have been answered."""
+        self._producing.close()
         self._pool.shutdown()
 
     def _answer_later(self, handler: Handler, request: Request) -> None:
@@ -80,3 +89,17 @@ def _answer(handler: Handler, request: Request) -> Frame | None:
     except Exception as error:  # noqa: BLE001 - a request must not end the server, whatever it holds
         _log.exception("request %d of %s failed", request.code, request.peer.remote)
         return request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
+
+
+class _Nobody:
+    """No producer is known before heartbeats are."""
+
+    def producer_peers(self, group: str) -> Sequence[Peer]:
+        """Return nobody."""
+        del group
+        return ()
+
+    def producer(self, client_id: str) -> Peer | None:
+        """Return nobody."""
+        del client_id
+        return None

@@ -32,6 +32,7 @@ def serve(settings: ServeSettings, tell: Callable[[str], None]) -> None:
 
 async def _run(broker: Broker, settings: ServeSettings, tell: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
+    broker.begin(loop)
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from rmqclient.backend.pull_result import PullStatus
 from rmqclient.backend.reply_topic import reply_queues
 from rmqclient.errors import QueueError
 from rmqclient.filters.tag import TagFilter
@@ -51,6 +50,11 @@ class ReplyWatch:
         """Pass replies on in the thread of this loop."""
         self._loop = loop
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether replies are looked for."""
+        return bool(self._until)
+
     def expect(self, client_id: str, seconds: float) -> None:
         """Look for replies to a client for so long. Comes before the request is stored, for any thread."""
         until = time.monotonic() + min(max(0.0, seconds), _LONGEST_S) + _GRACE_S
@@ -82,40 +86,48 @@ class ReplyWatch:
 
     def _run(self) -> None:
         self._bell = self._backend.store.arrival_bell()
-        while (clients := self._clients()) is not None:
+        while self._is_needed():
             try:
-                self._follow(clients, self._bell)
+                self._follow(self._bell)
             except QueueError as error:
                 _log.error("replies to remote clients cannot be read now: %s", error)
                 time.sleep(LONGEST_SLEEP_S)
 
-    def _clients(self) -> frozenset[str] | None:
-        """Return the clients that wait for replies, at least one; None when this was closed."""
+    def _is_needed(self) -> bool:
+        """Return when some client waits for a reply; False when this was closed."""
         with self._changed:
             now = time.monotonic()
             self._until = {client_id: until for client_id, until in self._until.items() if until > now}
             self._changed.wait_for(lambda: self._until or self._is_closed)
-            return None if self._is_closed else frozenset(self._until)
+            return not self._is_closed
 
-    def _follow(self, clients: frozenset[str], bell: ArrivalBell) -> None:
-        """Look for replies once, and sleep until the next message of the topic."""
+    def _follow(self, bell: ArrivalBell) -> None:
+        """Look for replies once, and sleep until the next message of the topic.
+
+        Which clients wait is asked after where the queues end: a reply below that end belongs to a request that was
+        expected before.
+        """
         queues = reply_queues(self._backend, self._topic)
         heard = bell.arm(*queues)
+        ends = {queue: self._backend.span(queue).max_offset for queue in queues}
         with self._changed:
-            if clients != frozenset(self._until):
-                return
-        wanted = TagFilter(clients)
-        for queue in queues:
-            self._read(queue, wanted)
+            clients = frozenset(self._until)
+        if clients:
+            wanted = TagFilter(clients)
+            for queue, end in ends.items():
+                self._read(queue, end, wanted)
         bell.wait(heard, LONGEST_SLEEP_S)
 
-    def _read(self, queue: MessageQueue, wanted: TagFilter) -> None:
+    def _read(self, queue: MessageQueue, end: int, wanted: TagFilter) -> None:
         position = self._positions.get(queue, 0)
-        while True:
+        while position < end:
             found = self._backend.read(queue, position, _READ_AT_ONCE, wanted)
-            position = self._positions[queue] = found.next_offset
-            if found.messages and self._loop is not None and not self._loop.is_closed():
-                for message in found.messages:
-                    self._loop.call_soon_threadsafe(self._take, message)
-            if found.status is PullStatus.NO_NEW_MESSAGE:
-                return
+            self._pass_on([message for message in found.messages if message.queue_offset < end])
+            position = min(max(position + 1, found.next_offset), end)
+        with self._changed:
+            self._positions[queue] = max(end, self._positions.get(queue, 0))
+
+    def _pass_on(self, replies: list[ReceivedMessage]) -> None:
+        for reply in replies:
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._take, reply)

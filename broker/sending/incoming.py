@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from rmqclient.broker.request import Request
 from rmqclient.broker.settings import Address
@@ -36,23 +36,14 @@ class Incoming:
     reconsume_times: int = 0
 
     @classmethod
-    def of(cls, request: Request, cluster: str) -> Incoming:
-        """Return the message of a request 310, 10, 324 or 325, in ``cluster``. Raises HeaderError."""
+    def of(cls, request: Request) -> Incoming:
+        """Return the message of a request 310, 10, 320, 324 or 325. Raises HeaderError."""
         fields = request.fields
-        properties = properties_of(fields.get("properties", ""))
-        properties["CLUSTER"] = cluster
-        return cls.with_fields(fields, request.body, properties, request)
-
-    @classmethod
-    def with_fields(
-        cls, fields: Mapping[str, Any], body: bytes, properties: dict[str, str], request: Request
-    ) -> Incoming:
-        """Return a message with the fields of a request."""
         return cls(
             fields["topic"],
             fields["queueId"],
-            body,
-            properties,
+            request.body,
+            properties_of(fields.get("properties", "")),
             fields["flag"],
             fields["sysFlag"] & _KEPT_FLAGS,
             fields["bornTimestamp"],

@@ -26,6 +26,7 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageStore, ReceivedMessage
+from rmqclient.store.message_queue import is_name
 
 _FIRST_WITH_MOST: Final = 121
 """Version of the first clients that say how often a message is tried. [V3_4_9]"""
@@ -33,6 +34,11 @@ _WRITABLE: Final = 2
 
 GroupSettings = Callable[[str], GroupConfig | None]
 """Returns the settings of a group, which is made if it may be; None if not."""
+
+
+def default_settings(group: str) -> GroupConfig | None:
+    """Return the settings of a group that nobody has set; None for a name that no group can have."""
+    return GroupConfig(group) if is_name(group) else None
 
 
 class Retries:

@@ -6,7 +6,6 @@ goes to a thread, because a topic that is made is on the disk before its message
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 
 from rmqclient.broker.request import Handler, Request
@@ -23,12 +22,11 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 
-Later = Callable[[Handler, Request], None]
-"""Lets a thread of the pool answer a request."""
-
-
 class Sending:
-    """Stores messages and says where they are."""
+    """Stores messages and says where they are. ``later`` lets a thread of the pool answer a request.
+
+    ``expect_reply`` is told of requests before they are stored. A batch has ``most_bytes`` at most.
+    """
 
     def __init__(
         self,
@@ -37,17 +35,18 @@ class Sending:
         retries: Retries,
         appends: Appends,
         flushes: Flushes,
-        later: Later,
-        asked: Callable[[Incoming], None],
+        most_bytes: int,
+        expect_reply: Callable[[Incoming], None],
+        later: Callable[[Handler, Request], None],
     ) -> None:
         self._settings = settings
         self._checks = checks
         self._retries = retries
         self._appends = appends
         self._flushes = flushes
+        self._most_bytes = most_bytes
+        self._expect_reply = expect_reply
         self._later = later
-        self._asked = asked
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return what answers each request code."""
@@ -62,9 +61,6 @@ class Sending:
         return {}
 
     def _send(self, request: Request) -> Frame | None:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            self._flushes.use(self._loop)
         if self._checks.is_open(request.fields["topic"]):
             return self._store(request)
         self._later(self._store, request)
@@ -73,8 +69,9 @@ class Sending:
     def _store(self, request: Request) -> Frame | None:
         try:
             queue_id = self._checks.queue_id(request)
-            message = Incoming.of(request, self._settings.cluster_name)
+            message = Incoming.of(request)
             message.queue_id = queue_id
+            message.properties["CLUSTER"] = self._settings.cluster_name
             if request.code == RequestCode.SEND_BATCH_MESSAGE or request.fields.get("batch"):
                 return self._store_batch(request, message)
             return self._store_one(request, message)
@@ -90,7 +87,7 @@ class Sending:
         is_half = message.is_half and not (message.reconsume_times and wait.level)
         is_patient = _waits_for_flush(properties, is_kept=is_half or wait.level > 0)
         if "REPLY_TO_CLIENT" in properties:
-            self._asked(message)
+            self._expect_reply(message)
         result = self._appends.append(message, wait, is_half=is_half)
         assert result.offset_message_id is not None
         answer = stored(
@@ -102,6 +99,11 @@ class Sending:
         if group_of_retries(batch.topic) is not None:
             raise AnswerError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {batch.topic}"
+            )
+        if len(batch.body) > self._most_bytes:
+            raise AnswerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is illegal: a batch of {len(batch.body)} bytes, and {self._most_bytes} are the most",
             )
         is_patient = _waits_for_flush(batch.properties, is_kept=True)
         results = self._appends.append_batch(batch)
