@@ -7,6 +7,8 @@
 ``broker``          the rooms below, wired: which of them answers which request
 ``request``         a request, its connection, and its answers
 ``settings``        what a server is told when it starts
+``producers/``      decisions, questions, replies, recalls: what producers ask beside sends
+``sending/``        what clients store
 ``net/``            connections: frames in, answers out, requests to clients
 ``topics/``         topics as clients see them; what a name server says
 ==================  ==================================================================

@@ -38,7 +38,8 @@ class Recalls:
         topic: str = request.fields["topic"]
         if self._settings.read_only:
             raise AnswerError(
-                ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available: it is for reading only"
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "recall failed, broker service not available",
             )
         if self._topics.config(topic) is None:
             raise AnswerError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")

@@ -139,7 +139,8 @@ class Replies:
         client_id = reply.properties.get("REPLY_TO_CLIENT")
         if not client_id:
             failure = "reply message properties[REPLY_TO_CLIENT] is null"
-            return self._flushed(*self._stored(request, reply), failure)
+            answer, end = self._stored(request, reply)
+            return self._flushed(request, answer, end, failure)
         peer = self._peer_of(client_id)
         pushed = None if peer is None else _push(request.fields, reply)
         answer, end = self._stored(request, self._for_local_eyes(reply, client_id))
@@ -182,7 +183,7 @@ class Replies:
 
     def _found(self, reply: ReceivedMessage) -> None:
         """Push a reply that a local process has stored."""
-        place = (reply.queue, reply.queue_offset)
+        place = (MessageQueue(reply.topic, reply.queue_id), reply.queue_offset)
         if place in self._own:
             self._own.discard(place)
             return

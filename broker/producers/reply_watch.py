@@ -2,8 +2,8 @@
 
 A local handler stores its reply in the reply topic, where a local requester looks for it
 (:mod:`rmqclient.backend.reply_topic`). A remote requester waits for request 326 instead. So while requests of remote
-clients are without a reply, one thread follows the reply topic, and finds the replies to them by their tag, which is the
-client id of the requester. Without such requests the thread sleeps.
+clients are without a reply, one thread follows the reply topic, and finds the replies to them by their tag, which is
+the client id of the requester. Without such requests the thread sleeps.
 """
 
 from __future__ import annotations

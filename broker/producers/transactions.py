@@ -29,9 +29,7 @@ _ROLLBACK: Final = 0xC
 class Transactions:
     """Carries out the decisions of producers."""
 
-    def __init__(
-        self, store: MessageStore, settings: ServeSettings, flushes: Flushes, questions: Questions
-    ) -> None:
+    def __init__(self, store: MessageStore, settings: ServeSettings, flushes: Flushes, questions: Questions) -> None:
         self._store = store
         self._settings = settings
         self._flushes = flushes

@@ -13,8 +13,8 @@ HALF: Final = 0x4
 """Bit of the system flag: a message of an undecided transaction. [MessageSysFlag.TRANSACTION_PREPARED_TYPE]"""
 
 _KEPT_FLAGS: Final = 0x703
-"""How a body is compressed, and several tags. Other bits say what the store does with a record, which a client must not:
-hosts, transactions, inner batches. [MessageSysFlag]"""
+"""How a body is compressed, and several tags. The other bits say what the store does with a record, and a client must
+not say it: hosts, transactions, inner batches. [MessageSysFlag]"""
 _OWN: Final = ("__CRC32#", "INNER_NUM", "INNER_BASE", "TIMER_DEL_UNIQKEY", "TIMER_QUEUE_OFFSET", "TIMER_ROLL_TIMES")
 """Properties that only the store writes."""
 

@@ -22,6 +22,7 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 
+
 class Sending:
     """Stores messages and says where they are. ``later`` lets a thread of the pool answer a request.
 
@@ -97,9 +98,7 @@ class Sending:
 
     def _store_batch(self, request: Request, batch: Incoming) -> Frame | None:
         if group_of_retries(batch.topic) is not None:
-            raise AnswerError(
-                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {batch.topic}"
-            )
+            raise AnswerError(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {batch.topic}")
         if len(batch.body) > self._most_bytes:
             raise AnswerError(
                 ResponseCode.MESSAGE_ILLEGAL,

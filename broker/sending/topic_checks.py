@@ -47,7 +47,7 @@ class TopicChecks:
         self._topics.check_name(topic)
         if topic in _FORBIDDEN:
             raise AnswerError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
-        config = self._topics.config(topic) or self._made(topic, fields["defaultTopic"], fields["defaultTopicQueueNums"])
+        config = self._topics.config(topic) or self._made(topic, request)
         queue_id: int = fields["queueId"]
         if queue_id >= max(config.write_queue_count, config.read_queue_count):
             raise AnswerError(
@@ -56,8 +56,9 @@ class TopicChecks:
             )
         return queue_id if queue_id >= 0 else random.randrange(max(1, config.write_queue_count))
 
-    def _made(self, topic: str, default_topic: str, queues: int) -> TopicConfig:
-        made = self._topics.auto_create(topic, default_topic, queues)
+    def _made(self, topic: str, request: Request) -> TopicConfig:
+        fields = request.fields
+        made = self._topics.auto_create(topic, fields["defaultTopic"], fields["defaultTopicQueueNums"])
         if made is None and topic.startswith(RETRY_PREFIX):
             made = self._topics.create_missing(topic)
         if made is None:
