@@ -7,9 +7,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.producers.producing import Producing
 from rmqclient.broker.request import Handler, Peer, Request, Room
-from rmqclient.broker.sending.retries import default_settings
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
 from rmqclient.broker.topics.name_server import NameServer
@@ -32,7 +32,8 @@ class Broker:
         self.store = store
         self.settings = settings
         self.topics = Topics(store, settings)
-        self._producing = Producing(store, settings, self.topics, _Nobody(), default_settings, self._answer_later)
+        self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
+        self._producing = Producing(store, settings, self.topics, _Nobody(), self.group_settings, self._answer_later)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
@@ -67,6 +68,7 @@ class Broker:
         """End the threads; returns when their requests have been answered."""
         self._producing.close()
         self._pool.shutdown()
+        self.group_settings.close()
 
     def _answer_later(self, handler: Handler, request: Request) -> None:
         loop = asyncio.get_running_loop()

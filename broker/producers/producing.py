@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.producers.questions import Questions
 from rmqclient.broker.producers.recalls import Recalls
 from rmqclient.broker.producers.replies import Replies
@@ -13,7 +14,7 @@ from rmqclient.broker.producers.transactions import Transactions
 from rmqclient.broker.request import Handler, Peer, Request, Room
 from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.flushes import Flushes
-from rmqclient.broker.sending.retries import GroupSettings, Retries
+from rmqclient.broker.sending.retries import Retries
 from rmqclient.broker.sending.sending import Sending
 from rmqclient.broker.sending.topic_checks import TopicChecks
 from rmqclient.broker.settings import ServeSettings
@@ -40,13 +41,13 @@ class Producing:
         settings: ServeSettings,
         topics: Topics,
         clients: ConnectedProducers,
-        group_settings: GroupSettings,
+        groups: GroupSettings,
         later: Callable[[Handler, Request], None],
     ) -> None:
         self._flushes = Flushes(store)
         appends = Appends(store, topics.open)
         checks = TopicChecks(topics, settings)
-        retries = Retries(store, topics, group_settings, appends, self._flushes)
+        retries = Retries(store, topics, groups, appends, self._flushes)
         self._replies = Replies(store, settings, checks, appends, self._flushes, clients.producer, later)
         self._questions = Questions(store, clients.producer_peers)
         sending = Sending(

@@ -8,9 +8,10 @@ they share the group's retry topic and its dead letters. [AbstractSendMessagePro
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
+from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.flushes import Flushes
@@ -32,24 +33,16 @@ _FIRST_WITH_MOST: Final = 121
 """Version of the first clients that say how often a message is tried. [V3_4_9]"""
 _WRITABLE: Final = 2
 
-GroupSettings = Callable[[str], GroupConfig | None]
-"""Returns the settings of a group, which is made if it may be; None if not."""
-
-
-def default_settings(group: str) -> GroupConfig | None:
-    """Return the settings of a group that nobody has set; None for a name that no group can have."""
-    return GroupConfig(group) if is_name(group) else None
-
 
 class Retries:
     """Gives failed messages their next attempt, or makes dead letters of them."""
 
     def __init__(
-        self, store: MessageStore, topics: Topics, settings_of: GroupSettings, appends: Appends, flushes: Flushes
+        self, store: MessageStore, topics: Topics, groups: GroupSettings, appends: Appends, flushes: Flushes
     ) -> None:
         self._store = store
         self._topics = topics
-        self._settings_of = settings_of
+        self._groups = groups
         self._appends = appends
         self._flushes = flushes
 
@@ -101,13 +94,11 @@ class Retries:
         return self._flushes.when_flushed(request, request.success(), result.commit_log_end)
 
     def _settings(self, group: str) -> GroupConfig:
-        found = self._settings_of(group)
-        if found is None:
+        if not is_name(group):
             raise AnswerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {group} See http://rocketmq.apache.org/docs/faq/ for further details.",
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group[:130]!r}"
             )
-        return found
+        return self._groups.auto_create(group)
 
     @staticmethod
     def _most(request: Request, settings: GroupConfig) -> int:
