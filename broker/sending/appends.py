@@ -8,8 +8,14 @@ from rmqclient.broker.sending.hosts import packed
 from rmqclient.broker.sending.incoming import Incoming, text_of
 from rmqclient.broker.sending.waits import NO_WAIT, Wait
 from rmqclient.codecs import encode_body
-from rmqclient.store import MessageQueue, MessageStore, ReceivedMessage, SendResult
-from rmqclient.store.kernel._kernel import append_received, append_received_batch
+from rmqclient.store import (
+    MessageQueue,
+    MessageStore,
+    ReceivedMessage,
+    SendResult,
+    append_received,
+    append_received_batch,
+)
 
 
 class Appends:

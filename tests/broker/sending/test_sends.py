@@ -100,11 +100,7 @@ def test_a_retry_topic_is_made_even_when_topics_are_not(tmp_path: Path) -> None:
     [
         ({"topic": ""}, 1, "The specified topic is blank."),
         ({"topic": "bad name"}, 1, "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
-        (
-            {"topic": "../../etc"},
-            1,
-            "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
-        ),
+        ({"topic": "../x"}, 1, "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
         ({"topic": "t" * 128}, 1, "The specified topic is longer than topic max length."),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, 16, "Sending message to topic[SCHEDULE_TOPIC_XXXX] is forbidden."),
         ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, 16, "Sending message to topic[RMQ_SYS_TRANS_HALF_TOPIC] is forbidden."),
@@ -117,8 +113,10 @@ def test_a_retry_topic_is_made_even_when_topics_are_not(tmp_path: Path) -> None:
         (
             {"queueId": 99},
             1,
-            "request queueId[99] is illegal, TopicConfig [topicName=orders, readQueueNums=4, writeQueueNums=4, "
-            "perm=RW-, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false] Producer: 10.0.0.9:40000",
+            (
+                "request queueId[99] is illegal, TopicConfig [topicName=orders, readQueueNums=4, writeQueueNums=4, "
+                "perm=RW-, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false] Producer: 10.0.0.9:40000"
+            ),
         ),
         ({"properties": "DELAY\x01soon"}, 1, "a delay level: 'soon' is no number"),
         ({"properties": "TIMER_DELIVER_MS\x01soon"}, 13, "timer message illegal: 'soon' is no number"),
