@@ -2,15 +2,15 @@
 
 ``rmq serve`` runs it. Local producers and workers use the same directory meanwhile.
 
-==================  ==================================================================
-``server``          opens the store, listens, ends
+==================  ===========================================================``server``          opens the store, listens, ends
 ``broker``          the rooms below, wired: which of them answers which request
 ``group_settings``  what an administrator said about each group
 ``request``         a request, its connection, and its answers
 ``settings``        what a server is told when it starts
 ``producers/``      decisions, questions, replies, recalls: what producers ask beside sends
 ``sending/``        what clients store
+``clients/``        who is connected, as heartbeats tell, and what is told to them
+``groups/``         remote members of the store's groups: their queues, offsets and locks
 ``net/``            connections: frames in, answers out, requests to clients
 ``topics/``         topics as clients see them; what a name server says
-==================  ==================================================================
-"""
+==================  ==========================================================="""

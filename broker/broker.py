@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.producers.producing import Producing
-from rmqclient.broker.request import Handler, Peer, Request, Room
+from rmqclient.broker.request import Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
 from rmqclient.broker.topics.name_server import NameServer
@@ -33,11 +34,15 @@ class Broker:
         self.settings = settings
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
-        self._producing = Producing(store, settings, self.topics, _Nobody(), self.group_settings, self._answer_later)
+        self.groups = GroupsRoom(store, self.topics, settings.broker_name)
+        self.producing = Producing(
+            store, settings, self.topics, self.groups.clients, self.group_settings, self._answer_later
+        )
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
-            self._producing,
+            self.groups,
+            self.producing,
         )
         self._handlers: Mapping[int, Handler] = {
             code: handler for room in rooms for code, handler in room.handlers().items()
@@ -49,7 +54,7 @@ class Broker:
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use this loop for what the broker does by itself."""
-        self._producing.begin(loop)
+        self.producing.begin(loop)
 
     def answer(self, request: Request) -> Frame | None:
         """Return the answer to a request; None when it comes later, or never."""
@@ -66,8 +71,9 @@ class Broker:
 
     def close(self) -> None:
         """End the threads; returns when their requests have been answered."""
-        self._producing.close()
         self._pool.shutdown()
+        self.producing.close()
+        self.groups.close()
         self.group_settings.close()
 
     def _answer_later(self, handler: Handler, request: Request) -> None:
@@ -91,17 +97,3 @@ def _answer(handler: Handler, request: Request) -> Frame | None:
     except Exception as error:  # noqa: BLE001 - a request must not end the server, whatever it holds
         _log.exception("request %d of %s failed", request.code, request.peer.remote)
         return request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
-
-
-class _Nobody:
-    """No producer is known before heartbeats are."""
-
-    def producer_peers(self, group: str) -> Sequence[Peer]:
-        """Return nobody."""
-        del group
-        return ()
-
-    def producer(self, client_id: str) -> Peer | None:
-        """Return nobody."""
-        del client_id
-        return None
