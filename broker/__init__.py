@@ -2,7 +2,8 @@
 
 ``rmq serve`` runs it. Local producers and workers use the same directory meanwhile.
 
-==================  ===========================================================``server``          opens the store, listens, ends
+==================  ==================================================================
+``server``          opens the store, listens, ends
 ``broker``          the rooms below, wired: which of them answers which request
 ``group_settings``  what an administrator said about each group
 ``request``         a request, its connection, and its answers
@@ -13,4 +14,5 @@
 ``groups/``         remote members of the store's groups: their queues, offsets and locks
 ``net/``            connections: frames in, answers out, requests to clients
 ``topics/``         topics as clients see them; what a name server says
-==================  ==========================================================="""
+==================  ==================================================================
+"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,11 +24,11 @@ def client(tmp_path: Path) -> Iterator[Asking]:
         yield found
 
 
-def sent(client: Asking, **fields: object) -> ReceivedMessage:
+def sent(client: Asking, **fields: Any) -> ReceivedMessage:
     return read(client, client.ask_frame(send_of(**fields)))
 
 
-def give_back(client: Asking, message: ReceivedMessage, level: int = 0, **fields: object) -> Frame:
+def give_back(client: Asking, message: ReceivedMessage, level: int = 0, **fields: Any) -> Frame:
     return client.ask(
         RequestCode.CONSUMER_SEND_MSG_BACK,
         **{"offset": message.commit_log_offset, "group": "billing", "delayLevel": level, **fields},
@@ -94,7 +95,7 @@ def test_a_message_that_was_tried_often_enough_becomes_a_dead_letter(
 
 
 def test_clients_before_3_4_9_have_the_attempts_of_the_group(client: Asking) -> None:
-    frame_fields = {"offset": sent(client).commit_log_offset, "group": "billing", "delayLevel": 0}
+    frame_fields: dict[str, Any] = {"offset": sent(client).commit_log_offset, "group": "billing", "delayLevel": 0}
     client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, version=120, maxReconsumeTimes=0, **frame_fields)
     assert messages(client, "%DLQ%billing") == []
     client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, version=121, maxReconsumeTimes=0, **frame_fields)
@@ -164,7 +165,7 @@ def test_a_failed_message_that_is_sent_to_its_retry_topic_is_counted_there(clien
         "DELAY": "4",
         "ORIGIN_MESSAGE_ID": "7F0000010000269400000000000000CD",
     }
-    given = {"topic": "%RETRY%billing", "queueId": 0, "properties": properties, "maxReconsumeTimes": 2}
+    given: dict[str, Any] = {"topic": "%RETRY%billing", "queueId": 0, "properties": properties, "maxReconsumeTimes": 2}
     client.ask_frame(send_of(**given, reconsumeTimes=1))
     assert waiting(client).properties["REAL_TOPIC"] == "%RETRY%billing"
     answer = client.ask_frame(send_of(**given, reconsumeTimes=2))

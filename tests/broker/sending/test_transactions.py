@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def begun(client: Asking) -> ReceivedMessage:
     return read(client, client.ask_frame(send_of(properties=HALF, sysFlag=4, queueId=3)))
 
 
-def end(client: Asking, half: ReceivedMessage, decision: int, **fields: object) -> Frame:
+def end(client: Asking, half: ReceivedMessage, decision: int, **fields: Any) -> Frame:
     return client.ask(
         RequestCode.END_TRANSACTION,
         **{
