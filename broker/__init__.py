@@ -13,6 +13,7 @@
 ``clients/``        who is connected, as heartbeats tell, and what is told to them
 ``groups/``         remote members of the store's groups: their queues, offsets and locks
 ``net/``            connections: frames in, answers out, requests to clients
+``administration/`` RocketMQ's tools: topics, groups, progress, statistics, settings
 ``topics/``         topics as clients see them; what a name server says
 ==================  ==================================================================
 """

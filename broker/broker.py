@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from rmqclient.broker.administration.room import Administration
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.producers.producing import Producing
@@ -38,11 +39,13 @@ class Broker:
         self.producing = Producing(
             store, settings, self.topics, self.groups.clients, self.group_settings, self._answer_later
         )
+        self._administration = Administration(store, self.topics, self.group_settings, settings)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
             self.groups,
             self.producing,
+            self._administration,
         )
         self._handlers: Mapping[int, Handler] = {
             code: handler for room in rooms for code, handler in room.handlers().items()
@@ -73,6 +76,7 @@ class Broker:
         """End the threads; returns when their requests have been answered."""
         self._pool.shutdown()
         self.producing.close()
+        self._administration.close()
         self.groups.close()
         self.group_settings.close()
 
