@@ -35,7 +35,7 @@ class Broker:
         self.settings = settings
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
-        self.groups = GroupsRoom(store, self.topics, settings.broker_name)
+        self.groups = GroupsRoom(store, self.topics, self.group_settings, settings.broker_name)
         self.producing = Producing(
             store, settings, self.topics, self.groups.clients, self.group_settings, self._answer_later
         )
