@@ -44,7 +44,7 @@ class Producing:
         groups: GroupSettings,
         later: Callable[[Handler, Request], None],
     ) -> None:
-        self._flushes = Flushes(store)
+        self._flushes = Flushes(store, sync=settings.sync)
         appends = Appends(store, topics.open)
         checks = TopicChecks(topics, settings)
         retries = Retries(store, topics, groups, appends, self._flushes)

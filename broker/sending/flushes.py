@@ -25,15 +25,15 @@ class _Parked(NamedTuple):
 
 
 class Flushes:
-    """Sends answers when the log is on the disk up to where their messages end; at once unless the store is SYNC.
+    """Sends answers when the log is on the disk up to where their messages end; at once if nobody asks for that.
 
     A flush that takes too long changes the code of the answers to FLUSH_DISK_TIMEOUT: their messages are stored. The
     first answer that waits starts the thread.
     """
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, *, sync: bool) -> None:
         self._flusher = store.flusher
-        self._is_sync = store.config.durability is Durability.SYNC
+        self._is_sync = sync or store.config.durability is Durability.SYNC
         self._changed = threading.Condition()
         self._parked: list[_Parked] = []
         self._thread: threading.Thread | None = None
@@ -72,7 +72,8 @@ class Flushes:
             if failure is not None:
                 _note(parked, failure)
             if self._loop is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(_answer, parked)
+                self._loop.call_soon_threadsafe(_answer, list(parked))
+            parked.clear()  # while it sleeps, this thread has no request: a connection counts those that it waits for
 
     def _next(self) -> list[_Parked]:
         """Return all that wait now, at least one; none when this was closed."""
