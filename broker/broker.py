@@ -39,9 +39,11 @@ class Broker:
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
         self.groups = GroupsRoom(store, self.topics, self.group_settings, settings.broker_name)
         self.producing = Producing(
-            store, settings, self.topics, self.groups.clients, self.group_settings, self._answer_later
+            store, settings, self.topics, self.groups.clients, self.group_settings, self.answer_later
         )
-        self._administration = Administration(store, self.topics, self.group_settings, settings)
+        self._administration = Administration(
+            store, self.topics, self.group_settings, self.groups.clients, settings, self.answer_later
+        )
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
@@ -72,7 +74,7 @@ class Broker:
             return request.failure(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
             )
-        self._answer_later(slow, request)
+        self.answer_later(slow, request)
         return None
 
     def drain(self) -> None:
@@ -89,7 +91,8 @@ class Broker:
         self.groups.close()
         self.group_settings.close()
 
-    def _answer_later(self, handler: Handler, request: Request) -> None:
+    def answer_later(self, handler: Handler, request: Request) -> None:
+        """Answer a request by a thread of the pool."""
         loop = asyncio.get_running_loop()
 
         def run() -> None:
