@@ -53,7 +53,7 @@ def test_the_id_has_the_address_by_which_the_client_came_in(client: Asking) -> N
         (Address("::ffff:192.168.7.1", 10_911), "C0A8070100002A9F"),
         (Address("2001:db8::7", 9876), "20010DB800000000000000000000000700002694"),
     ):
-        answer = Asking(client.broker, address).ask_frame(send_of())
+        answer = client.at(address).ask_frame(send_of())
         assert answer.fields["msgId"].startswith(begin)
         assert len(answer.fields["msgId"]) == len(begin) + 16
         assert read(client, answer).offset_message_id == answer.fields["msgId"]

@@ -104,7 +104,7 @@ def test_a_question_brings_the_half_message_under_its_own_name(client: Asking) -
 
 
 def test_a_question_about_a_message_of_an_ipv6_client_is_whole(client: Asking) -> None:
-    sender = Asking(client.broker, Address("2001:db8::7", 9876))
+    sender = client.at(Address("2001:db8::7", 9876))
     half = read(sender, sender.ask_frame(send_of(properties=HALF, sysFlag=4, queueId=3)))
     (found,) = decode_records(restored(half, MessageQueue("orders", 3)))
     assert (found.topic, found.body, found.properties) == ("orders", b"hello", half.properties)
