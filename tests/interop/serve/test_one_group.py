@@ -11,6 +11,7 @@ import shutil
 import threading
 import time
 from collections import Counter, defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -58,9 +59,8 @@ def test_three_languages_share_a_group_while_members_are_killed(tmp_path: Path, 
     late = [each for each in repeats(handled) if not any(-1.0 < each.at - kill < PEACE_S for kill in kills)]
     assert not late, f"repeated without a kill: {late[:5]}"
     assert not (both := at_once(handled)), f"two owners at once: {both[:5]}"
-    report.append(
-        f"one group: {MESSAGES} messages, {len(kills)} kills, {len(handled) - MESSAGES} repeats, 0 lost; {dict(by_name)}"
-    )
+    repeated = len(handled) - MESSAGES
+    report.append(f"one group: {MESSAGES} messages, {len(kills)} kills, {repeated} repeats, 0 lost; {dict(by_name)}")
 
 
 def kill_one(member: Member, kills: list[float], number: int) -> None:
@@ -105,11 +105,7 @@ def at_once(handled: list[Handled], within_s: float = 0.5) -> list[tuple[Handled
         queues[each.queue_id].append(each)
     found = []
     for lines in queues.values():
-        runs = [
-            line
-            for before, line in zip([None, *lines], lines, strict=False)
-            if before is None or before.member != line.member
-        ]
+        runs = lines[:1] + [line for before, line in pairwise(lines) if before.member != line.member]
         for first, second, third in zip(runs, runs[1:], runs[2:], strict=False):
             if first.member == third.member and third.at - second.at < within_s:
                 found.append((second, third))
