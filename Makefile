@@ -36,7 +36,7 @@ endef
 
 WORKERS ?= 3
 INTEROP := tests/interop
-ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3
+ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3 suite-4.9.7
 
 .PHONY: install demo demo-spark demo-cluster test test-all interop lint torture bench clean help no-kernel java rocketmq
 

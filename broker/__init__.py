@@ -8,5 +8,6 @@
 ``request``         a request, its connection, and its answers
 ``settings``        what a server is told when it starts
 ``net/``            connections: frames in, answers out, requests to clients
+``topics/``         topics as clients see them; what a name server says
 ==================  ==================================================================
 """

@@ -9,6 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rmqclient.broker.request import Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
+from rmqclient.broker.topics.kv_settings import KvSettings
+from rmqclient.broker.topics.name_server import NameServer
+from rmqclient.broker.topics.topics import Topics
 from rmqclient.errors import QueueError
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
@@ -26,7 +29,11 @@ class Broker:
     def __init__(self, store: MessageStore, settings: ServeSettings) -> None:
         self.store = store
         self.settings = settings
-        rooms: Sequence[Room] = ()
+        self.topics = Topics(store, settings)
+        rooms: Sequence[Room] = (
+            NameServer(self.topics, settings),
+            KvSettings(settings.root, read_only=settings.read_only),
+        )
         self._handlers: Mapping[int, Handler] = {
             code: handler for room in rooms for code, handler in room.handlers().items()
         }

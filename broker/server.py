@@ -35,6 +35,8 @@ async def _run(broker: Broker, settings: ServeSettings, tell: Callable[[str], No
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
+    if settings.die_with_parent:
+        _when_the_parent_ends(loop, ended.set)
     opened: set[Connection] = set()
     servers = [
         await loop.create_server(
@@ -48,6 +50,17 @@ async def _run(broker: Broker, settings: ServeSettings, tell: Callable[[str], No
         server.close()
     for connection in list(opened):
         connection.close()
+
+
+def _when_the_parent_ends(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    """A process, not its thread that started this one, as PR_SET_PDEATHSIG would have it."""
+    descriptor = os.pidfd_open(os.getppid())  # stays open as long as this process lives
+
+    def ended() -> None:
+        loop.remove_reader(descriptor)
+        callback()
+
+    loop.add_reader(descriptor, ended)
 
 
 def ready_line(address: Address) -> str:

@@ -42,3 +42,6 @@ class ServeSettings:
 
     drain_s: float = 5.0
     """How long a server that ends waits for answers that are under way."""
+
+    die_with_parent: bool = False
+    """End when the process that started the server has ended."""

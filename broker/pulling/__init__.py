@@ -2,7 +2,7 @@
 
 ==================  ==================================================================
 ``pulling``         requests 11 and 361: checks, answers, and what is held
-``rules``           what a pull asks of topics, groups and members
+``rules``           what a pull asks of groups and their members
 ``pull``            one pull while it is under way
 ``selection``       tags and SQL92: which messages a pull wants
 ``queue_reader``    records of a queue, as they stand in the log

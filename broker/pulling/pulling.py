@@ -13,9 +13,10 @@ from rmqclient.broker.pulling.held_pulls import HeldPulls
 from rmqclient.broker.pulling.late_heartbeats import LateHeartbeats
 from rmqclient.broker.pulling.pull import COMMITS, HAS_FILTER_CLASS, HAS_SUBSCRIPTION, MAY_WAIT, Pull
 from rmqclient.broker.pulling.queue_reader import MOST_BYTES, MOST_MESSAGES, Look, LookStatus, QueueReader
-from rmqclient.broker.pulling.rules import Groups, Leases, Subscriptions, Topics
+from rmqclient.broker.pulling.rules import Groups, Leases, Subscriptions
 from rmqclient.broker.pulling.selection import selection_of
 from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.topics.topics import Topics, unknown
 from rmqclient.remoting.bodies import READABLE, Subscription
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
@@ -141,13 +142,13 @@ class Pulling:
             raise AnswerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
         known = self._topics.config(topic)
         if known is None:
-            raise AnswerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.255}] not exist, apply first please!")
+            raise unknown(topic)
         if not known.perm & READABLE:
             raise AnswerError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
-        if not 0 <= queue_id < known.read_queues:
+        if not 0 <= queue_id < known.read_queue_count:
             raise AnswerError(
                 ResponseCode.SYSTEM_ERROR,
-                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{known.read_queues}] "
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{known.read_queue_count}] "
                 f"consumer:[{request.peer.remote}]",
             )
         return MessageQueue(topic, queue_id)

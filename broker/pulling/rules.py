@@ -1,19 +1,12 @@
-"""Rules: what a pull asks of topics, of groups and of their members. Other rooms of the broker answer."""
+"""Rules: what a pull asks of groups and of their members. Other rooms of the broker answer."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from rmqclient.broker.request import Peer
-from rmqclient.remoting.bodies import GroupConfig, Subscription, TopicConfig
+from rmqclient.remoting.bodies import GroupConfig, Subscription
 from rmqclient.store import MessageQueue
-
-
-class Topics(Protocol):
-    """What topics are to clients."""
-
-    def config(self, topic: str) -> TopicConfig | None:
-        """Return the settings of a topic; None when there is no such topic."""
 
 
 class Groups(Protocol):

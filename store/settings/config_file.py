@@ -119,6 +119,35 @@ def write_topics(root: Path, topics: Mapping[str, TopicConfig], *, now_ms: int |
     document.write(path, document.render(whole))
 
 
+def remove_topic(root: Path, topic: str, *, now_ms: int | None = None) -> bool:
+    """Take a topic out of the file; return whether it was there. Counts the data version up by one.
+
+    Raises:
+        StoreCorrupt: the present file is damaged without a good ``.bak``; nothing was written.
+        StoreFull: no room; the present file is untouched.
+    """
+    path = root / TOPICS_FILE
+    whole = document.read(path) or {}
+    table = document.table(path, whole, "topicConfigTable")
+    if topic not in table:
+        return False
+    del table[topic]
+    whole["topicConfigTable"] = table
+    whole["dataVersion"] = _next_version(path, whole, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+    document.write(path, document.render(whole))
+    return True
+
+
+def topics_version(root: Path) -> tuple[int, int]:
+    """Return the data version of the topics: how often they were changed, and when last, in ms since 1970."""
+    path = root / TOPICS_FILE
+    version = document.table(path, document.read(path) or {}, "dataVersion")
+    counter, timestamp = version.get("counter", 0), version.get("timestamp", 0)
+    if type(counter) is not int or type(timestamp) is not int:
+        raise StoreCorrupt(path, 0, f"dataVersion is {version!r}")
+    return counter, timestamp
+
+
 def _topic_config(path: Path, name: str, entry: object) -> TopicConfig:
     fields = document.fields(path, name, entry)
     values: dict[str, Any] = {}

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 from bisect import insort
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
@@ -29,6 +31,7 @@ QueueSlot = int
 """Number of a slot of the queue table."""
 
 _MOST_QUEUES = 1_024
+_MEMBERSHIP_WORD = layout.RUNTIME_HEADER.at["membership_word"]
 
 
 class TopicTable:
@@ -44,6 +47,8 @@ class TopicTable:
         self._by_topic: dict[str, list[MessageQueue]] = {}
         self._reading = Lock()
         self._compact: dict[str, bool] = {}
+        self._configs: Mapping[str, TopicConfig] = {}
+        self._configs_at: tuple[int, tuple[int, int, int]] | None = None
 
     def __len__(self) -> int:
         self._read_on()
@@ -109,6 +114,53 @@ class TopicTable:
             self.add([MessageQueue(topic, queue_id) for queue_id in range(queues_of(config))])
         self._state.signal_membership()
         return self.queues(topic)
+
+    def configs(self) -> Mapping[str, TopicConfig]:
+        """Return the settings of every topic that was made and not removed, by name. Raises StoreCorrupt.
+
+        ``topics.json`` is read again after a process has made, changed or removed a topic.
+        """
+        word = self._state.words.load32(_MEMBERSHIP_WORD)  # before the file: its writers signal afterwards
+        if self._configs_at is None or self._configs_at[0] != word:
+            version = _version_of(self._root / config_file.TOPICS_FILE)
+            if self._configs_at is None or self._configs_at[1] != version:
+                self._configs = config_file.read_topics(self._root)
+            self._configs_at = word, version
+        return self._configs
+
+    def configure(self, topic: str, config: TopicConfig) -> list[MessageQueue]:
+        """Make a topic with these settings, or give them to it; return its queues. For good.
+
+        A topic keeps its cleanup policy, and every queue that it ever had, although clients see fewer of them then.
+        Raises TableFull, InvalidName, StoreFull.
+        """
+        with self._lock.held(TOPIC_BYTE):
+            known = config_file.read_topics(self._root).get(topic)
+            if known is not None:
+                config = replace(config, cleanup_policy=known.cleanup_policy)
+            self._read_on()
+            self._check_room(max(0, queues_of(config) - len(self._by_topic.get(topic, ()))))
+            if known != config:
+                config_file.write_topics(self._root, {topic: config})
+            self._settle_policy(topic, config, None)
+            self.add([MessageQueue(topic, queue_id) for queue_id in range(queues_of(config))])
+        self._state.signal_membership()
+        return self.queues(topic)
+
+    def remove(self, topic: str) -> bool:
+        """Take a topic out of ``topics.json``, and let its queues begin at their end; return whether it was there.
+
+        Its messages stay in the log until retention removes them, and its queues stay in the table: other processes
+        hold them by their numbers. A topic of this name that is made again goes on with these queues and offsets.
+        """
+        with self._lock.held(TOPIC_BYTE):
+            self._read_on()
+            is_removed = config_file.remove_topic(self._root, topic)
+            if is_removed and not self.is_compact(topic):
+                for queue in self._by_topic.get(topic, ()):
+                    self.raise_min_offset(queue, self.max_offset(queue))
+        self._state.signal_membership()
+        return is_removed
 
     def is_compact(self, topic: str) -> bool:
         """Tell whether a topic keeps the latest message of each key."""
@@ -216,3 +268,13 @@ class TopicTable:
 def queues_of(config: TopicConfig) -> int:
     """Return how many queues a topic has; RocketMQ may let consumers see more of them than producers."""
     return max(config.read_queue_count, config.write_queue_count)
+
+
+def _version_of(path: Path) -> tuple[int, int, int]:
+    """What tells whether a file was replaced; zeros without one."""
+    with store_errors(f"{path} cannot be looked at"):
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return 0, 0, 0
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -31,6 +31,9 @@ STORE_4_9_8 = "store-4.9.8"
 BROKER_4_9_7 = "broker-4.9.7"
 BROKER_5_3_3 = "broker-5.3.3"
 
+SUITE_4_9_7 = "suite-4.9.7"
+"""RocketMQ's own integration tests, with a class of ours that gives them the address of any server."""
+
 _OPENED = (
     # RocketMQ unmaps its files by hand, which Java 17 allows only when told to
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",

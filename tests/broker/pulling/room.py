@@ -1,4 +1,4 @@
-"""The room of pulls over a real store, with the simplest rules that topics, groups and members can have."""
+"""The room of pulls over a real store, with the simplest rules that groups and members can have."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 from rmqclient.broker.pulling.pulling import Pulling
 from rmqclient.broker.request import Request
-from rmqclient.broker.settings import Address
-from rmqclient.remoting.bodies import GroupConfig, Subscription, TopicConfig
+from rmqclient.broker.settings import Address, ServeSettings
+from rmqclient.broker.topics.topics import Topics
+from rmqclient.remoting.bodies import GroupConfig, Subscription
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, request
@@ -50,10 +51,9 @@ class Client:
 
 
 class Rules:
-    """Topics, groups, subscriptions and leases of a test."""
+    """Groups, subscriptions and leases of a test."""
 
     def __init__(self) -> None:
-        self.topics = {TOPIC: TopicConfig(TOPIC, 1, 1)}
         self.groups: dict[str, GroupConfig | None] = {}
         self.subscriptions = {TOPIC: Subscription(TOPIC)}
         self.is_lease_held = True
@@ -73,16 +73,6 @@ class Rules:
         return True
 
 
-class Topics:
-    """The settings of a test's topics."""
-
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-
-    def config(self, topic: str) -> TopicConfig | None:
-        return self._rules.topics.get(topic)
-
-
 class Groups:
     """The settings of a test's groups: they are made by themselves."""
 
@@ -99,7 +89,8 @@ class PullRoom:
     def __init__(self, store: MessageStore) -> None:
         self.store = store
         self.rules = Rules()
-        self.room = Pulling(store, Topics(self.rules), Groups(self.rules), self.rules, self.rules)
+        self.topics = Topics(store, ServeSettings(store.root))
+        self.room = Pulling(store, self.topics, Groups(self.rules), self.rules, self.rules)
         self.appender = appender_of(store)
         self._opaques = count(1)
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from rmqclient.broker.pulling.queue_reader import MOST_BYTES
-from rmqclient.remoting.bodies import GroupConfig, TopicConfig
+from rmqclient.remoting.bodies import GroupConfig
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import decode_records, parse_offset_id
+from rmqclient.store.settings.config_file import TopicConfig
 from tests.broker.pulling.room import QUEUE, PullRoom, pull_room
 from tests.support.stores import SMALL, body_of
 
@@ -120,7 +121,8 @@ def test_a_pull_that_is_not_allowed_is_refused_in_the_order_of_a_broker(
     room: PullRoom, fields: dict[str, object], code: int
 ) -> None:
     room.rules.groups |= {"unknown": None, "paused": GroupConfig("paused", may_consume=False)}
-    room.rules.topics |= {"closed": TopicConfig("closed", perm=2), "unread": TopicConfig("unread")}
+    room.topics.create("closed", TopicConfig(1, 1, perm=2))
+    room.topics.create("unread", TopicConfig(1, 1))
     answer = room.pull_now(0, **fields)
     assert answer.code == code
     assert answer.remark

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog=EXPLAINED)
-@click.argument("root", metavar="ROOT", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("root", metavar="[ROOT]", required=False, type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--listen",
     "listen",
@@ -28,8 +29,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Address of the name server and the broker; port 0 picks one; repeatable.",
 )
+@click.option("--ephemeral", is_flag=True, help="Use a new directory in place of ROOT, and remove it at the end.")
+@click.option("--die-with-parent", is_flag=True, help="End when the process that started this one has ended.")
 @click.option("--advertise", metavar="HOST:PORT", help="Address in routes.  [default: by which a client came in]")
-def serve(root: Path, listen: tuple[str, ...], advertise: str | None) -> None:
+def serve(
+    root: Path | None, listen: tuple[str, ...], ephemeral: bool, die_with_parent: bool, advertise: str | None
+) -> None:
     """Answer RocketMQ's clients and tools over the store in ROOT, which is made if it does not exist.
 
     Prints one line of JSON when it is ready. TERM and Ctrl-C let answers under way finish.
@@ -37,10 +42,17 @@ def serve(root: Path, listen: tuple[str, ...], advertise: str | None) -> None:
     from rmqclient.broker.server import serve as run
     from rmqclient.broker.settings import ServeSettings
 
-    settings = ServeSettings(
-        root, tuple(map(_address, listen)), advertise=None if advertise is None else _address(advertise)
-    )
-    with opening(root, contextlib.nullcontext):
+    if ephemeral is (root is not None):
+        raise click.UsageError("either ROOT or --ephemeral: the directory of the store, or a new one for this run")
+    with contextlib.ExitStack() as stack:
+        directory = root or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rmq-"))) / "store"
+        settings = ServeSettings(
+            directory,
+            tuple(map(_address, listen)),
+            advertise=None if advertise is None else _address(advertise),
+            die_with_parent=die_with_parent,
+        )
+        stack.enter_context(opening(directory, contextlib.nullcontext))
         run(settings, click.echo)
 
 

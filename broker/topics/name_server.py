@@ -1,0 +1,163 @@
+"""Name server: where topics are, which brokers and topics there are. [DefaultRequestProcessor of namesrv 4.9.7]
+
+There is one broker, this one. A route has the address by which its asker came in, or the advertised one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.settings import ServeSettings
+from rmqclient.broker.topics.topics import Topics
+from rmqclient.remoting.bodies import (
+    MASTER_ID,
+    WRITABLE,
+    Body,
+    ClusterInfo,
+    RouteBroker,
+    RouteQueue,
+    TopicList,
+    TopicRoute,
+)
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.store.settings.config_file import TopicConfig
+
+_STRICT_JSON_SINCE: Final = 401
+"""Version of the first clients that want keys in quotes. [V4_9_4]"""
+
+_WHERE_TO_READ: Final = "See http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+class NameServer:
+    """Answers what clients ask a name server."""
+
+    def __init__(self, topics: Topics, settings: ServeSettings) -> None:
+        self._topics = topics
+        self._settings = settings
+        self._wiped: dict[str, TopicConfig] = {}
+        """Topics that nobody shall send to, as they were when an administrator said so; never on the disk."""
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code."""
+        return {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topic_list,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: _no_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _no_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _no_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: _nothing_to_do,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._unwipe,
+            RequestCode.GET_NAMESRV_CONFIG: self._name_server_settings,
+            RequestCode.UPDATE_NAMESRV_CONFIG: _refusal(
+                "the settings of this server are the options that it was started with"
+            ),
+            **dict.fromkeys(
+                (
+                    RequestCode.REGISTER_BROKER,
+                    RequestCode.UNREGISTER_BROKER,
+                    RequestCode.QUERY_DATA_VERSION,
+                    RequestCode.BROKER_HEARTBEAT,
+                    RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+                ),
+                _refusal("no other broker can register here: this server is a broker and its name server at once"),
+            ),
+        }
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return what may take long: nothing."""
+        return {}
+
+    def perm(self, topic: str, config: TopicConfig) -> int:
+        """Return what clients may do with a topic: its permission, without writing while that is wiped."""
+        return config.perm & ~WRITABLE if self._wiped.get(topic) == config else config.perm
+
+    def _route(self, request: Request) -> Frame:
+        topic = request.frame.fields.get("topic", "null")
+        config = self._topics.config(topic)
+        if config is None:
+            return request.failure(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}\n{_WHERE_TO_READ}",
+            )
+        queues = RouteQueue(
+            self._settings.broker_name,
+            config.read_queue_count,
+            config.write_queue_count,
+            self.perm(topic, config),
+            config.topic_sys_flag,
+        )
+        route = TopicRoute((self._broker(request),), (queues,))
+        wants_strict = request.frame.version >= _STRICT_JSON_SINCE or request.fields.get("acceptStandardJsonOnly")
+        return request.success(route.encode(as_fastjson=not wants_strict))
+
+    def _cluster(self, request: Request) -> Frame:
+        settings = self._settings
+        info = ClusterInfo(
+            {settings.broker_name: self._broker(request)}, {settings.cluster_name: (settings.broker_name,)}
+        )
+        return request.success(info.encode(as_fastjson=True))  # whatever the version, as a name server
+
+    def _topic_list(self, request: Request) -> Frame:
+        return request.success(TopicList(tuple(self._topics.configs())).encode())
+
+    def _topics_of_cluster(self, request: Request) -> Frame:
+        is_ours = request.fields["cluster"] == self._settings.cluster_name
+        return request.success(TopicList(tuple(self._topics.configs()) if is_ours else ()).encode())
+
+    def _system_topics(self, request: Request) -> Frame:
+        names = (self._settings.cluster_name, self._settings.broker_name)
+        return request.success(TopicList(names, str(request.peer.local)).encode())
+
+    def _wipe(self, request: Request) -> Frame:
+        self._wiped = self._of_broker(request)
+        return request.success(wipeTopicCount=len(self._wiped))
+
+    def _unwipe(self, request: Request) -> Frame:
+        found = self._of_broker(request)
+        if found:
+            self._wiped = {}
+        return request.success(addTopicCount=len(found))
+
+    def _of_broker(self, request: Request) -> dict[str, TopicConfig]:
+        is_ours = request.fields["brokerName"] == self._settings.broker_name
+        return dict(self._topics.configs()) if is_ours else {}
+
+    def _name_server_settings(self, request: Request) -> Frame:
+        lines = {
+            "listenPort": str(request.peer.local.port),
+            "kvConfigPath": str(self._settings.root / "config" / "kvConfig.json"),
+            "orderMessageEnable": "false",
+            "clusterTest": "false",
+        }
+        return request.success("".join(f"{key}={value}\n" for key, value in lines.items()).encode())
+
+    def _broker(self, request: Request) -> RouteBroker:
+        settings = self._settings
+        return RouteBroker(settings.broker_name, settings.cluster_name, {MASTER_ID: str(request.peer.local)})
+
+
+def _no_topics(request: Request) -> Frame:
+    return request.success(_encoded(TopicList()))
+
+
+def _nothing_to_do(request: Request) -> Frame:
+    """Answer the deletion of a topic in the name server: the broker's request 215 has deleted it here, too."""
+    return request.success()
+
+
+def _encoded(body: Body) -> bytes:
+    return body.encode()
+
+
+def _refusal(text: str) -> Callable[[Request], Frame]:
+    def refuse(request: Request) -> Frame:
+        return request.failure(ResponseCode.SYSTEM_ERROR, text)
+
+    return refuse

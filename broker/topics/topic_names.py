@@ -1,0 +1,42 @@
+"""Names of topics that clients give, refused in the words of a broker. [TopicValidator of 4.9.7]"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rmqclient.remoting.codes import ResponseCode
+from rmqclient.remoting.errors import AnswerError
+
+RETRY_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_PREFIX: Final = "%DLQ%"
+MOST_CHARACTERS: Final = 127
+"""The record keeps the length of a topic in one signed byte."""
+
+_WRONG: Final = re.compile(r"[^%|a-zA-Z0-9_-]")
+
+
+def check_name(topic: str) -> None:
+    """Raise AnswerError with code 1 for a name that no topic can have.
+
+    Names become directories, so everything that reaches the store has passed here.
+    """
+    if not topic.strip():
+        raise AnswerError(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.")
+    if _WRONG.search(topic):
+        raise AnswerError(
+            ResponseCode.SYSTEM_ERROR,
+            "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+        )
+    if len(topic) > MOST_CHARACTERS:
+        raise AnswerError(ResponseCode.SYSTEM_ERROR, "The specified topic is longer than topic max length.")
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic of the messages that a group gets again. [MixAll.getRetryTopic]"""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the topic of the messages that a group gave up. [MixAll.getDLQTopic]"""
+    return DEAD_LETTER_PREFIX + group

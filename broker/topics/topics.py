@@ -1,0 +1,148 @@
+"""Topics: the topics of the store as clients see them. Everybody who answers asks here.
+
+``config/topics.json`` has their settings, in RocketMQ's form, and local processes make topics there, too. System topics
+are seen without being there; the first message makes their queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from rmqclient.broker.settings import ServeSettings
+from rmqclient.broker.topics.system_topics import AUTO_CREATE_TOPIC, SystemTopics
+from rmqclient.broker.topics.topic_names import check_name, retry_topic
+from rmqclient.remoting.codes import ResponseCode
+from rmqclient.remoting.errors import AnswerError
+from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store.settings.config_file import TopicConfig
+
+_MOST_QUEUES: Final = 1_024
+_INHERIT: Final = 1
+_READ_AND_WRITE: Final = 6
+
+
+class Topics:
+    """What topics are to clients. Methods may be called by any thread.
+
+    Those that make, change or delete a topic wait for the disk. :meth:`config` and :meth:`queues` read memory, and the
+    file only after some process has changed a topic.
+    """
+
+    def __init__(self, store: MessageStore, settings: ServeSettings) -> None:
+        self.system = SystemTopics(settings.broker_name, settings.cluster_name, auto_create=settings.auto_create_topics)
+        self._table = store.topics
+        self._auto_creates = settings.auto_create_topics
+        self._is_read_only = settings.read_only
+
+    def config(self, topic: str) -> TopicConfig | None:
+        """Return the settings of a topic; None for one that was not made, or was deleted."""
+        found = self._table.configs().get(topic)
+        if topic == AUTO_CREATE_TOPIC and not self._auto_creates:
+            return None
+        return found or self.system.configs.get(topic)
+
+    def configs(self) -> Mapping[str, TopicConfig]:
+        """Return the settings of all topics by name, those of the system included."""
+        found = {**self.system.configs, **self._table.configs()}
+        if not self._auto_creates:
+            found.pop(AUTO_CREATE_TOPIC, None)
+        return found
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that the store has, in order; none for a topic that no client can see.
+
+        They may be more than clients see, after the number of queues was lowered.
+        """
+        if self.config(topic) is None or topic not in self._table:
+            return []
+        return self._table.queues(topic)
+
+    def open(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic, which are made for the first message of a system topic.
+
+        Raises AnswerError (17) for an unknown topic, and what :meth:`create` raises.
+        """
+        found = self.queues(topic)
+        if not found:
+            config = self.config(topic)
+            if config is None:
+                raise unknown(topic)
+            self._refuse_when_read_only(topic)
+            found = self._table.configure(topic, config)
+        return found
+
+    def check_name(self, topic: str) -> None:
+        """Raise AnswerError (1) for a name that no topic can have, in a broker's words."""
+        check_name(topic)
+
+    def create(self, topic: str, config: TopicConfig) -> None:
+        """Make a topic, or change it. Queues above a lowered number keep their messages; clients do not see them.
+
+        Raises AnswerError for a name or a number that is refused, TableFull without room for more queues, StoreFull.
+        """
+        check_name(topic)
+        for count in (config.read_queue_count, config.write_queue_count):
+            if not 1 <= count <= _MOST_QUEUES:
+                raise AnswerError(
+                    ResponseCode.SYSTEM_ERROR, f"topic[{topic}]: {count} queues: a topic has 1 to {_MOST_QUEUES}"
+                )
+        if not 0 <= config.perm <= 0xF:
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, f"topic[{topic}]: perm is {config.perm}: bits 8, 4, 2 and 1")
+        self._refuse_when_read_only(topic)
+        self._table.configure(topic, config)
+
+    def create_missing(self, topic: str, queues: int = 1, perm: int = _READ_AND_WRITE) -> TopicConfig:
+        """Return the settings of a topic that the broker needs, such as one for retries; made when it is missing.
+
+        Raises as :meth:`create`. [createTopicInSendMessageBackMethod]
+        """
+        found = self.config(topic)
+        if found is None:
+            found = TopicConfig(read_queue_count=queues, write_queue_count=queues, perm=perm)
+            self.create(topic, found)
+        return found
+
+    def create_retry(self, group: str, queues: int = 1) -> TopicConfig:
+        """Return the settings of a group's retry topic, made when it is missing. Raises as :meth:`create`."""
+        return self.create_missing(retry_topic(group), queues)
+
+    def auto_create(self, topic: str, default_topic: str, queues: int) -> TopicConfig | None:
+        """Make a topic for its first message, with the settings of ``default_topic``; None when that may not be.
+
+        ``queues`` is the number that the client wishes; the default topic's is the most. Raises as :meth:`create`.
+        [createTopicInSendMessageMethod]
+        """
+        found = self.config(topic)
+        if found is not None:
+            return found
+        model = self.config(default_topic)
+        if model is None or not model.perm & _INHERIT or queues < 1:
+            return None
+        count = min(queues, model.write_queue_count)
+        config = TopicConfig(
+            read_queue_count=count,
+            write_queue_count=count,
+            perm=model.perm & ~_INHERIT,
+            topic_filter_type=model.topic_filter_type,
+        )
+        self.create(topic, config)
+        return config
+
+    def delete(self, topic: str) -> bool:
+        """Take a topic away from clients; return whether it was there.
+
+        Its queues are empty from now on. The log keeps its messages until retention removes them, and a topic of the
+        same name that is made later goes on with the numbers of its queues.
+        """
+        self._refuse_when_read_only(topic)
+        return self._table.remove(topic)
+
+    def _refuse_when_read_only(self, topic: str) -> None:
+        if self._is_read_only:
+            raise AnswerError(ResponseCode.NO_PERMISSION, f"topic[{topic}]: this server is for reading only")
+
+
+def unknown(topic: str) -> AnswerError:
+    """Return the refusal of a topic that is not there, in a broker's words."""
+    return AnswerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")

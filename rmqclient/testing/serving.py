@@ -1,0 +1,146 @@
+"""Serving: ``rmq serve`` as a child process of a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+READY_S = 30.0
+"""Within which a server has to be ready, and to end: some hundred times what it takes on an idle host."""
+
+_TOP = str(Path(__file__).resolve().parents[2])
+_MAIN = f"""
+import sys
+sys.path.append({_TOP!r})
+from rmqclient.workers.commands.running.serve import serve
+serve(prog_name="rmq serve")
+"""
+# The command alone: the other commands of ``rmq`` would be half of the time until it is ready.
+
+
+class ServerFailed(RuntimeError):
+    """A server did not get ready, or did not end; the message has what it printed."""
+
+
+class Server:
+    """``rmq serve`` over one directory, on one port, through as many lives as a test wants.
+
+    It dies with the process that started it.
+    """
+
+    def __init__(self, root: Path, log_path: Path, options: Sequence[str]) -> None:
+        self.root = root
+        """The directory of its store, which local producers and workers may use meanwhile."""
+        self._log_path = log_path
+        self._options = tuple(options)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+
+    @property
+    def address(self) -> str:
+        """What a client of RocketMQ is given as the address of the name server: ``127.0.0.1:41523``."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def url(self) -> str:
+        """What an application of this library is given in place of a directory: ``rocketmq://127.0.0.1:41523``."""
+        return f"rocketmq://{self.address}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of its present life, or of the last one. Raises ServerFailed before the first."""
+        if self._process is None:
+            raise ServerFailed("the server was never started")
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """What it has logged, in all of its lives."""
+        return self._log_path.read_text(encoding="utf-8", errors="replace") if self._log_path.exists() else ""
+
+    def start(self) -> None:
+        """Start it, on the port that it had before, and return when clients can come. Raises ServerFailed."""
+        listen = ("--listen", f"127.0.0.1:{self._port}")
+        command = [sys.executable, "-P", "-c", _MAIN, str(self.root), *listen, "--die-with-parent", *self._options]
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+        try:
+            ready = json.loads(_first_line(self._process))
+        except ValueError as error:
+            self.kill()
+            raise ServerFailed(f"rmq serve did not get ready within {READY_S:g} s:\n{self.log[-3000:]}") from error
+        self._port = int(ready["name_server"].rpartition(":")[2])
+
+    def kill(self) -> None:
+        """End it as ``kill -9`` does. Nothing happens when it has ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._reap()
+
+    def stop(self) -> None:
+        """Let it answer what is under way, and end. Raises ServerFailed when it does not within 30 s."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(READY_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ServerFailed(f"rmq serve did not end within {READY_S:g} s:\n{self.log[-3000:]}") from None
+        self._reap()
+
+    def restart(self) -> None:
+        """Kill it if it lives, and start it again on the same port with the same store. Raises ServerFailed."""
+        self.kill()
+        self.start()
+
+    def _reap(self) -> None:
+        assert self._process is not None
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+@contextmanager
+def serve(root: str | os.PathLike[str] | None = None, *options: str) -> Iterator[Server]:
+    """Run a server on a free port of the loopback address until the end of the block.
+
+    ``root`` is the directory of its store; None for an empty one that is removed at the end. ``options`` are more
+    options of ``rmq serve``. Raises ServerFailed.
+    """
+    with tempfile.TemporaryDirectory(prefix="rmq-", ignore_cleanup_errors=True) as scratch:
+        store = Path(scratch) / "store" if root is None else Path(root)
+        server = Server(store, Path(scratch) / "serve.log", options)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()
+
+
+def _first_line(process: subprocess.Popen[bytes]) -> bytes:
+    """Return the first line that a process prints; what there is of it when it ends or the time is up."""
+    assert process.stdout is not None
+    line, deadline = b"", time.monotonic() + READY_S
+    waiting = select.poll()
+    waiting.register(process.stdout, select.POLLIN)
+    while not line.endswith(b"\n") and (left_s := deadline - time.monotonic()) > 0:
+        if waiting.poll(left_s * 1000):
+            data = os.read(process.stdout.fileno(), 4096)
+            if not data:
+                break
+            line += data
+    return line

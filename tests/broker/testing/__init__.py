@@ -1,0 +1,1 @@
+"""What people who test get: a server of their own, and the fixture of pytest."""
