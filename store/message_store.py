@@ -25,12 +25,7 @@ from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.files.file_system import check_file_system
 from rmqclient.store.handles.appenders import QUEUES_OF_WAITING, Appenders
 from rmqclient.store.handles.grants import Grants
-from rmqclient.store.kernel._kernel import (
-    Appender,
-    QueueGrant,
-    ReceivedMessage,
-    TagSet,
-)
+from rmqclient.store.kernel._kernel import Appender, QueueGrant, ReceivedMessage, RecordReader, TagSet
 from rmqclient.store.log import commit_log, query
 from rmqclient.store.log.dispatch import IndexDispatch
 from rmqclient.store.log.index_file import IndexFiles
@@ -167,6 +162,11 @@ class MessageStore:
         """Return what takes and acknowledges the messages of one queue under one epoch."""
         self.check_usable()
         return self.grants.grant(slot, epoch, tags)
+
+    def record_reader(self, queue: MessageQueue) -> RecordReader:
+        """Return what reads the records of one queue as they stand, for pulls. Raises StoreClosed, UnknownTopic."""
+        self.check_usable()
+        return self.grants.record_reader(queue)
 
     def members(self) -> MemberTable:
         """Return the members of all groups, for one consumer or for an onlooker. Raises StoreClosed."""

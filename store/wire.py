@@ -21,6 +21,7 @@ All numbers are big-endian. The queue, the time and the hosts of a batch are tho
 
 from __future__ import annotations
 
+import enum
 import ipaddress
 import os
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,16 @@ from rmqclient.store.layout import FOUND
 from rmqclient.store.log.record import reason
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime.shared_state import process_start_unique
+
+
+class ReadStatus(enum.IntEnum):
+    """How :meth:`rmqclient.store.kernel._kernel.RecordReader.read` ended."""
+
+    FOUND = 0
+    NONE_WANTED = 1  #: there are messages, and none of those looked at is wanted
+    AT_END = 2  #: the next message is not there yet
+    BEYOND_END = 3  #: the offset lies above the next message's; the answer says that one's
+    REMOVED = 4  #: the message was removed; the answer says the oldest one that is there
 
 
 def decode_records(

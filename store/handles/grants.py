@@ -1,10 +1,11 @@
-"""Grants: what a consumer takes messages with, and the files that the compiled grant asks for."""
+"""Grants: what a consumer takes messages with, what answers a pull, and the files that both ask for."""
 
 from __future__ import annotations
 
 from rmqclient.store import layout
 from rmqclient.store.errors import StoreCorrupt
-from rmqclient.store.kernel._kernel import Mapping, QueueGrant, TagSet
+from rmqclient.store.kernel._kernel import Mapping, QueueGrant, RecordReader, TagSet
+from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from rmqclient.store.runtime.shared_state import queue_slot_at
@@ -39,6 +40,21 @@ class Grants:
             log_file_bytes=self._config.commit_log_file_bytes,
             entries_per_file=self._config.consume_queue_file_entries,
             timeout_ms=self._config.lock_timeout_ms,
+            max_opened_body_bytes=self._config.max_opened_body_bytes,
+            compacted=self._compaction.reader(queue),
+        )
+
+    def record_reader(self, queue: MessageQueue) -> RecordReader:
+        """Return what reads the records of one queue as they stand. Raises UnknownTopic."""
+        number = self._topics.slot(queue)
+        return RecordReader(
+            self._state.mapping,
+            queue_slot_at(number),
+            number,
+            queue,
+            self,
+            log_file_bytes=self._config.commit_log_file_bytes,
+            entries_per_file=self._config.consume_queue_file_entries,
             max_opened_body_bytes=self._config.max_opened_body_bytes,
             compacted=self._compaction.reader(queue),
         )

@@ -976,3 +976,110 @@ def encode_properties(message: Message, extra: MappingLike[str, str] | None = No
 
 def encode_batch(messages: list[Message], extras: list[MappingLike[str, str]]) -> bytes:
     """See :func:`rmqclient.store.wire.encode_batch`. No ``UNIQ_KEY`` is made here."""
+
+def append_received(
+    appender: Appender,
+    topic: str,
+    queue_id: int,
+    body: bytes,
+    properties: bytes | str,
+    *,
+    flag: int,
+    sys_flag: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_host: bytes,
+    reconsume_times: int = 0,
+    delay_level: int = 0,
+    due_ms: int = 0,
+    half: bool = False,
+) -> SendResult:
+    """Append the message of a request as its client wrote it: body and properties byte for byte.
+
+    ``properties``: name, byte 1, value, byte 2, for each. A missing last separator is added, then a ``UNIQ_KEY`` if
+    there is none, then the CRC as for every record; a ``__CRC32#`` of the client is left out. ``born_host`` and
+    ``store_host`` are an address and a port, 8 bytes or, for IPv6, 20. Of ``sys_flag`` the record keeps how the body is
+    compressed, and that a transaction is committed. The result has an :attr:`SendResult.offset_message_id` with the
+    store host.
+
+    With a delay level (above 18 means 18) or ``due_ms`` the message waits as with :meth:`Appender.append`. ``half``: it
+    is the half message of a transaction, for RMQ_SYS_TRANS_HALF_TOPIC.
+
+    Raises MessageRejected for a queue that the topic does not have, for properties that are not UTF-8, and in a compact
+    topic for a message without keys; ValueError for hosts of another size; and what :meth:`Appender.append` raises.
+    """
+
+def append_received_batch(
+    appender: Appender,
+    topic: str,
+    queue_id: int,
+    body: bytes,
+    properties: bytes | str,
+    *,
+    sys_flag: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_host: bytes,
+    reconsume_times: int = 0,
+) -> list[SendResult]:
+    """Append the messages in the body of request 320, in one append: all of them, or none.
+
+    ``properties`` are those of the request. They follow those of each message (MessageExtBatchEncoder.encode), but for
+    a ``UNIQ_KEY``: each message keeps its own, or gets one.
+
+    Raises MessageRejected, which names the position, for a body whose sizes do not add up; BatchTooLarge, and what
+    :func:`append_received` raises.
+    """
+
+READ: dict[str, int]
+"""How :meth:`RecordReader.read` ended; :class:`rmqclient.store.wire.ReadStatus`."""
+
+@final
+class RecordReader:
+    """Reads the records of one queue as they stand in the log. One thread at a time reads; it needs no grant."""
+
+    queue: MessageQueue
+    damaged: list[tuple[int, int, int]]
+    """As :attr:`QueueGrant.damaged`, for the caller to report and clear."""
+    def __init__(
+        self,
+        shared: Mapping,
+        queue_at: int,
+        queue_slot_number: int,
+        queue: MessageQueue,
+        files: _GrantFiles,
+        *,
+        log_file_bytes: int,
+        entries_per_file: int,
+        max_opened_body_bytes: int,
+        compacted: Callable[[int], tuple[int, ReceivedMessage | None, int]] | None = None,
+    ) -> None: ...
+    @property
+    def max_offset(self) -> int:
+        """Queue offset of the next message to be sent."""
+
+    def read(
+        self,
+        offset: int,
+        tags: TagSet,
+        *,
+        most_messages: int,
+        most_bytes: int,
+        most_looked_at: int,
+        store_host: bytes | None = None,
+        unwrap: bool = False,
+    ) -> tuple[bytes, int, int, int]:
+        """Return records from ``offset`` on, one behind the other; the next offset; their number; a number of ``READ``.
+
+        At least one record is returned if one is wanted, then as many as fit into both limits. The CRC of each is
+        checked; damaged ones are stepped over and noted in :attr:`damaged`. At most ``most_looked_at`` messages are
+        looked at: NONE_WANTED with a next offset below :attr:`max_offset` means that there is more to look at.
+        ``passes`` of the tags is called with each message whose tag matches.
+
+        ``store_host`` (8 or 20 bytes) takes the place of the store host of each record, from which clients compute
+        offset message ids; the CRC over the record is renewed. ``unwrap``: a batch of ours is returned as its messages,
+        if it opens to at most 8 MiB. All of them have the queue offset of the batch, so a client that keeps messages by
+        their queue offset, as Java's ordered consumer does, would see the last one only.
+
+        Raises what reading files raises.
+        """

@@ -19,7 +19,7 @@ compiler can inline small functions across parts (docs/decisions/0017).
 - ``groups/``: taking and acknowledging
 - ``arrow/``: records as columns, and columns as records, for Spark
 - ``timer/``: messages that wait for their time
-- ``wire/``: records that a broker sent, and what a client sends to it
+- ``wire/``: records that a broker sent, what a client sends to it, and the same for a server: what it is sent and sends
 """
 
 cimport cython
@@ -27,13 +27,13 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyB
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
-from cpython.ref cimport PyObject
+from cpython.ref cimport PyObject, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
 from libc.errno cimport EBUSY, EINVAL, ESTALE, ETIMEDOUT, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset, strlen
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strlen
 
 import os
 import sys
@@ -313,3 +313,5 @@ include "timer/heap.pxi"
 include "timer/timed.pxi"
 include "wire/pulled.pxi"
 include "wire/outgoing.pxi"
+include "wire/incoming.pxi"
+include "wire/frames.pxi"

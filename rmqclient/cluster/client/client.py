@@ -19,10 +19,10 @@ from rmqclient.cluster.client.heartbeats import Heartbeats
 from rmqclient.cluster.client.name_servers import NameServers
 from rmqclient.cluster.client.requests import BrokerRequests, Handler
 from rmqclient.cluster.client.routes import Routes
-from rmqclient.cluster.net.connection import Done
 from rmqclient.cluster.net.connections import Connections
 from rmqclient.cluster.net.signing import sign
 from rmqclient.cluster.net.tls import context_of
+from rmqclient.cluster.net.waiting import Done
 from rmqclient.errors import QueueError, StoreClosed
 from rmqclient.remoting.bodies import ConsumerData
 from rmqclient.remoting.errors import error_of

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
-from rmqclient.cluster.net.connection import Done
+from rmqclient.cluster.net.waiting import Done
 from rmqclient.errors import QueueError
 from rmqclient.remoting.bodies import ConsumerData, Heartbeat, ProducerData
 from rmqclient.remoting.errors import error_of

@@ -6,6 +6,7 @@ code  request                           answer
 220   RESET_CONSUMER_CLIENT_OFFSET      none: the members go on at the offsets that the body names
 221   GET_CONSUMER_STATUS_FROM_CLIENT   the committed offset of each queue
 307   GET_CONSUMER_RUNNING_INFO         queues, their counts and states, subscriptions, settings
+309   CONSUME_MESSAGE_DIRECTLY          a refusal: a handler gets its messages from the queues alone
 ====  ================================  ===================================================================
 
 An administrator asks a broker (``mqadmin consumerStatus``, ``resetOffsetByTime``), and the broker passes it on. Members
@@ -24,13 +25,17 @@ from rmqclient.cluster.groups.membership import ClusterMembership
 from rmqclient.cluster.groups.subscriptions import Subscriptions
 from rmqclient.errors import QueueError
 from rmqclient.remoting.bodies import ConsumerStatus, ProcessQueueInfo, ResetOffset, RunningInfo
-from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, request_fields, response
 from rmqclient.store import MessageQueue
 
 _STARTED_MS = time.time_ns() // 1_000_000
 _TIMEOUT_S = 5.0
+_NOT_DIRECTLY = (
+    "a member in Python handles a message only when it comes out of its queue: send the message again, or hand a dead "
+    "letter back with `rmq dlq replay`"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -62,9 +67,13 @@ def answer_brokers(
         group = request_fields(asked)["consumerGroup"]
         return response(asked, body=running_info(client, subscriptions, memberships_of(group)).encode())
 
+    def directly(asked: Frame, _address: str) -> Frame:
+        return response(asked, ResponseCode.SYSTEM_ERROR, remark=_NOT_DIRECTLY)
+
     client.on(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, reset)
     client.on(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, status)
     client.on(RequestCode.GET_CONSUMER_RUNNING_INFO, running)
+    client.on(RequestCode.CONSUME_MESSAGE_DIRECTLY, directly)
 
 
 def running_info(

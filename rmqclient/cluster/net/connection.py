@@ -28,13 +28,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 from rmqclient.cluster.net.dialing import Dialed, Dialing
 from rmqclient.cluster.net.io_thread import IoThread
 from rmqclient.cluster.net.tls import TlsLayer
+from rmqclient.cluster.net.waiting import Answered, Done, Waiting, again
 from rmqclient.errors import (
     ConnectionFull,
     ConnectionLost,
@@ -46,25 +46,12 @@ from rmqclient.remoting.errors import FrameError
 from rmqclient.remoting.frame import ONEWAY, Frame, FrameReader, encode
 from rmqclient.remoting.table import RequestCode, request
 
-Done: TypeAlias = Callable[[Frame | QueueError], None]
-"""Gets the answer, or why there is none; runs on the I/O thread and must not block."""
-
 MOST_UNSENT_BYTES: Final = 64 * 1024 * 1024
 """How many bytes of one connection wait for a slow peer; one more frame is taken when nothing waits."""
 
 _opaques = itertools.count(1)  # of the process: a number on two connections would only confuse a reader of traces
 _POSITIVE: Final = 0x7FFFFFFF
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Request:
-    """A request that waits for its answer. Times are monotonic, s."""
-
-    code: int
-    done: Done
-    sent_at: float
-    deadline: float
 
 
 class Connection:
@@ -92,7 +79,7 @@ class Connection:
         self._on_request = on_request
         self._on_end = on_end
         self._reader = FrameReader()
-        self._waiting: dict[int, _Request] = {}
+        self._waiting: dict[int, Waiting] = {}
         self._lock = threading.Lock()  # guards the four that follow; never held while a system call runs
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
@@ -118,7 +105,7 @@ class Connection:
         """
         if self._io.is_here:
             raise RuntimeError(f"{self.address}: the I/O thread must not wait for an answer; submit the request")
-        answered = _Answered()
+        answered = Answered()
         opaque = self.submit(asked, answered, timeout_s, checked=False)
         if not answered.wait(timeout_s):
             waited = self._waiting.pop(opaque, None)
@@ -135,7 +122,7 @@ class Connection:
         opaque = asked.opaque = next(_opaques) & _POSITIVE
         data = encode(asked)
         now = time.monotonic()
-        self._waiting[opaque] = _Request(asked.code, done, now, now + timeout_s)
+        self._waiting[opaque] = Waiting(asked.code, done, now, now + timeout_s)
         if checked:
             self._io.check_at(now + timeout_s)
         try:
@@ -167,7 +154,7 @@ class Connection:
     def _send(self, data: bytes) -> None:
         with self._lock:
             if self._ended is not None:
-                raise _again(self._ended)
+                raise again(self._ended)
             if self._writing:
                 self._queue(data)
                 return
@@ -324,7 +311,7 @@ class Connection:
             self._socket.close()
         while self._waiting:
             _, waited = self._waiting.popitem()
-            self._answer(waited, _again(why))
+            self._answer(waited, again(why))
 
     def _loss(self, error: Exception) -> QueueError:
         if not self.was_open:
@@ -346,11 +333,9 @@ class Connection:
                 self._time_out(waited)
         return due
 
-    def _time_out(self, waited: _Request) -> None:
+    def _time_out(self, waited: Waiting) -> None:
         waiting_s = waited.deadline - waited.sent_at
-        self._answer(
-            waited, RequestTimedOut(f"{self.address}: no answer to request {_name(waited.code)} in {waiting_s:g} s")
-        )
+        self._answer(waited, RequestTimedOut(f"{self.address}: no answer to request {waited.name} in {waiting_s:g} s"))
         if self._heard_at < waited.sent_at:
             self._io.run_soon(self._probe)
 
@@ -368,41 +353,8 @@ class Connection:
         if isinstance(answer, RequestTimedOut) and self._heard_at < asked_at:
             self._end(ConnectionLost(f"{self.address}: silent for {time.monotonic() - self._heard_at:.1f} s"))
 
-    def _answer(self, waited: _Request, answer: Frame | QueueError) -> None:
+    def _answer(self, waited: Waiting, answer: Frame | QueueError) -> None:
         try:
             waited.done(answer)
         except Exception:  # noqa: BLE001 - it is logged
-            _log.exception("%s: the answer to request %s was not taken", self.address, _name(waited.code))
-
-
-class _Answered:
-    """Where one thread waits for one answer."""
-
-    __slots__ = ("_answer", "_lock")
-
-    def __init__(self) -> None:
-        self._answer: Frame | QueueError | None = None
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def __call__(self, answer: Frame | QueueError) -> None:
-        self._answer = answer
-        self._lock.release()
-
-    def wait(self, timeout_s: float = -1) -> bool:
-        return self._lock.acquire(timeout=timeout_s)
-
-    def result(self) -> Frame:
-        assert self._answer is not None
-        if isinstance(self._answer, QueueError):
-            raise self._answer
-        return self._answer
-
-
-def _again(error: QueueError) -> QueueError:
-    """Return a copy: each waiting thread raises its own, with its own traceback."""
-    return type(error)(*error.args)
-
-
-def _name(code: int) -> str:
-    return RequestCode(code).name if code in RequestCode._value2member_map_ else str(code)
+            _log.exception("%s: the answer to request %s was not taken", self.address, waited.name)

@@ -19,7 +19,6 @@ from rmqclient.cluster.groups.running_info import queues_of
 from rmqclient.cluster.reading.queues import Queues
 from rmqclient.cluster.reading.topics import broker_version
 from rmqclient.errors import ClusterError, NotOnCluster
-from rmqclient.names import RETRY_PREFIX
 from rmqclient.remoting.bodies import fastjson
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import GroupNotFound
@@ -128,20 +127,19 @@ class Groups:
         return [found[each] for each in sorted(found)]
 
     def _members_in(self, group: str, connection: Any) -> list[MemberInfo]:
-        """Return the members of a ConsumerConnection, one for each topic."""
+        """Return the members of a ConsumerConnection, one for each topic, that of the group's retries among them."""
         table = connection.get("subscriptionTable") or {}
-        wanted = {
-            self._url.unwrap(topic): str(each.get("subString", ""))
-            for topic, each in table.items()
-            if not topic.startswith(RETRY_PREFIX)
-        }
+        wanted = {self._url.unwrap(topic): str(each.get("subString", "")) for topic, each in table.items()}
         clients = {str(each["clientId"]) for each in connection.get("connectionSet") or ()}
         return [_member(group, topic, client, text) for client in clients for topic, text in wanted.items()]
 
     def _begun(self, group: str, members: list[MemberInfo]) -> dict[tuple[str, MessageQueue], int]:
-        """Return the oldest offset of each queue of the members' topics: where a group without an offset begins."""
+        """Return the oldest offset of each queue of the members' topics: where a group without an offset begins.
+
+        The retry topic may not be there yet.
+        """
         topics = {member.topic for member in members}
-        queues = [queue for topic in topics for queue in self._client.routes.read_queues(topic)]
+        queues = [queue for topic in topics for queue in self._queues_of(topic)]
         return {(group, queue): oldest_offset(self._client, queue) for queue in queues}
 
     def _owners(self, group: str, members: list[MemberInfo]) -> dict[MessageQueue, tuple[int, int]]:
@@ -181,10 +179,14 @@ class Groups:
         return all(self._url.wrap(self._url.unwrap(name)) == name for name in here)
 
     def _is_there(self, queue: MessageQueue) -> bool:
+        return queue in self._queues_of(queue.topic)
+
+    def _queues_of(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic; none of a topic that is not there."""
         try:
-            return queue in self._client.routes.read_queues(queue.topic)
+            return self._client.routes.read_queues(topic)
         except UnknownTopic:
-            return False
+            return []
 
     def _commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         at_brokers = BrokerOffsets(self._client, self._url.wrap(group))

@@ -163,6 +163,15 @@ def test_a_member_tells_brokers_what_it_does() -> None:
         assert ConsumerStatus.decode(bodies[0]).offsets == {QUEUE: 1}
 
 
+def test_a_member_refuses_a_message_that_does_not_come_out_of_its_queue() -> None:
+    with scripted_queues() as (cluster, _queues), joined(cluster):
+        cluster.push(request(RequestCode.CONSUME_MESSAGE_DIRECTLY, consumerGroup=GROUP, clientId="me@host"))
+        (answer,) = cluster.wait_for_answers(1)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark is not None
+        assert "send the message again" in answer.remark
+
+
 def test_a_worker_that_was_killed_on_this_host_gives_its_ordered_queues_at_once(state_directory: Path) -> None:
     directory = state_directory / "running"
     command = [sys.executable, "-c", KILLED, str(directory), "4", "4", "1"]

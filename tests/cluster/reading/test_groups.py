@@ -16,6 +16,7 @@ from tests.cluster.reading.conftest import answering, runtime
 from tests.support.cluster.keeping_cluster import KeepingCluster
 
 A, B = MessageQueue("orders", 0, "broker-a"), MessageQueue("orders", 0, "broker-b")
+RETRIES = MessageQueue("%RETRY%billing", 0, "broker-a")
 CLIENT = "127.0.0.1@4242#7"
 
 
@@ -43,7 +44,9 @@ def offsets(kept: KeepingCluster, *, online: bool) -> None:
         RequestCode.GET_ALL_CONSUMER_OFFSET: all_offsets,
         RequestCode.GET_CONSUMER_CONNECTION_LIST: members,
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: answering({"subscriptionGroupTable": {"billing": {}, "": {}}}),
-        RequestCode.GET_CONSUMER_RUNNING_INFO: lambda asked: response(asked, body=fastjson.write({"mqTable": {A: {}}})),
+        RequestCode.GET_CONSUMER_RUNNING_INFO: lambda asked: response(
+            asked, body=fastjson.write({"mqTable": {A: {}, RETRIES: {}}})
+        ),
     }
 
 
@@ -75,17 +78,19 @@ def test_4_9_answers_0_for_a_group_that_never_committed(kept: KeepingCluster, ba
 def test_a_group_that_runs_is_shown_with_its_members(kept: KeepingCluster, backend: ClusterBackend) -> None:
     offsets(kept, online=True)
     kept.put("orders", b"", broker="broker-b")
+    kept.cluster.state.members["billing"] = {CLIENT}
     with Admin(backend) as admin:
         (info,) = admin.groups()
-        assert (info.group, info.topics, info.members) == ("billing", ("orders",), 1)
+        assert (info.group, info.topics, info.members) == ("billing", ("%RETRY%billing", "orders"), 2)
         assert {lag.broker_name: (lag.owner, lag.lag) for lag in admin.lag("billing")} == {
             "broker-a": (CLIENT, 0),
             "broker-b": (None, 1),
         }
-        (nobody, member) = admin.assignment("billing")
+        (_, retries, nobody, member) = admin.assignment("billing")
+        assert (retries.client_id, retries.topic, retries.queue_ids) == (CLIENT, "%RETRY%billing", (0,))
         assert (nobody.client_id, nobody.broker_name, nobody.queue_ids) == (None, "broker-b", (0,))
         assert (member.client_id, member.pid, member.broker_name, member.queue_ids) == (CLIENT, 4242, "broker-a", (0,))
-        (subscribed,) = admin.subscriptions("billing")
+        (_, subscribed) = admin.subscriptions("billing")
         assert (subscribed.topic, subscribed.subscription, subscribed.members) == ("orders", "paid", (CLIENT,))
 
 
