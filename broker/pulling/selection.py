@@ -1,8 +1,8 @@
 """Selection: which messages of a topic a pull wants.
 
-Tags are compared by their Java hashes, which stand in the entries of the consume queue. So a message with another tag
-of the same hash is sent, too, and the client drops it, as with a stock broker (DefaultMessageFilter). SQL92 is judged
-by the properties of the record.
+Tags are compared by their Java hashes, which stand in the entries of the consume queue, and then by their text in the
+record. RocketMQ's broker compares the hashes only and leaves the text to the client (DefaultMessageFilter). SQL92 is
+judged by the properties of the record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rmqclient.filters.sql92 import Sql92
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
-from rmqclient.store import java_hash
+from rmqclient.store import ReceivedMessage, TagSet
 
 TAG = "TAG"
 SQL92 = "SQL92"
@@ -23,7 +23,6 @@ EVERYTHING = ("", "*")
 """Expressions over tags that take every message. [SubscriptionData.SUB_ALL]"""
 
 _LONGEST_EXPRESSION = 4_096
-_LOW_BITS = 0xFFFF_FFFF
 _BLANKS = "".join(map(chr, range(0x21)))  # what Java's String.trim removes
 _KEPT = 1_024
 
@@ -32,14 +31,18 @@ _KEPT = 1_024
 class Selection:
     """What a pull wants: any of some tags, what an expression matches, or everything."""
 
-    codes: frozenset[int] = frozenset()
-    """Low 32 bits of the hashes of the tags; empty for every tag."""
-
-    sql: Sql92 | None = None
-    """What the properties of a message must match."""
+    tag_set: TagSet
+    most_looked_at: int
+    """Messages that one look passes over at most: a millisecond of the event loop, about. [maxFilterMessageCount]"""
 
 
-ALL = Selection()
+MOST_JUDGED = 256
+"""Records whose properties one look reads at most."""
+
+MOST_COMPARED = 1_000_000
+"""Comparisons of a tag's hash with an entry that one look makes at most."""
+
+ALL = Selection(TagSet(()), MOST_COMPARED)
 
 
 def selection_of(subscription: Subscription) -> Selection:
@@ -53,10 +56,7 @@ def selection_of(subscription: Subscription) -> Selection:
             f"the subscription to {subscription.topic} names a filter class, which is code of the consumer: this "
             "broker filters by TAG and SQL92",
         )
-    kind = subscription.expression_type or TAG
-    if kind == TAG and subscription.codes and subscription.expression not in EVERYTHING:
-        return Selection(frozenset(code & _LOW_BITS for code in subscription.codes))
-    return _selection(subscription.expression, kind)
+    return _selection(subscription.expression, subscription.expression_type or TAG)
 
 
 @lru_cache(_KEPT)
@@ -69,19 +69,24 @@ def _selection(expression: str, kind: str) -> Selection:
     if kind != SQL92:
         raise _unreadable(expression, f"its type is {kind:.40}, and TAG and SQL92 are known")
     try:
-        return Selection(sql=Sql92(expression))
+        sql = Sql92(expression)
     except FilterError as error:
         raise _unreadable(expression, str(error)) from error
+
+    def passes(message: ReceivedMessage) -> bool:
+        return sql.matches(message.some_properties(sql.names))
+
+    return Selection(TagSet((), passes), MOST_JUDGED)
 
 
 def _tags(expression: str) -> Selection:
     """As FilterAPI.buildSubscriptionData: empty alternatives are skipped."""
     if expression in EVERYTHING:
         return ALL
-    tags = [tag for part in expression.split("||") if (tag := part.strip(_BLANKS))]
+    tags = {tag for part in expression.split("||") if (tag := part.strip(_BLANKS))}
     if not tags:
         raise _unreadable(expression, "it names no tag")
-    return Selection(frozenset(java_hash(tag) & _LOW_BITS for tag in tags))
+    return Selection(TagSet(tags), MOST_COMPARED // len(tags))
 
 
 def _unreadable(expression: str, reason: str) -> AnswerError:

@@ -11,7 +11,6 @@ The address takes 8 bytes with IPv4 and 20 with IPv6, and a bit of the system fl
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -22,41 +21,26 @@ _LOW_BYTE: Final = 39  # of the system flag
 _BORN_V6: Final = 0x10
 _STORE_V6: Final = 0x20
 _STORE_HOST: Final = 64
-_LONGER: Final = 12  # an IPv6 address, compared with an IPv4 one
 _SHORT: Final = 8
-
-
-def with_store_host(records: Iterable[bytes], address: Address) -> bytes:
-    """Return records one behind the other, with this address in each; as they are if it is a name of a host."""
-    host = _bytes_of(address)
-    if len(host) != _SHORT:
-        return b"".join([_changed(record, host) for record in records])
-    whole = bytearray()
-    for record in records:
-        if record[_LOW_BYTE] & (_BORN_V6 | _STORE_V6):
-            whole += _changed(record, host)
-            continue
-        at = len(whole) + _STORE_HOST
-        whole += record
-        whole[at : at + _SHORT] = host
-    return bytes(whole)
+_LONGER: Final = 12  # an IPv6 address, compared with an IPv4 one
 
 
 @lru_cache(256)
-def _bytes_of(address: Address) -> bytes:
-    """Return an address as records have it; nothing for a name."""
+def host_bytes(address: Address) -> bytes | None:
+    """Return an address as records have it; None for the name of a host, and records keep what they have."""
     try:
         host = ipaddress.ip_address(address.host)
     except ValueError:
-        return b""
+        return None
     if isinstance(host, ipaddress.IPv6Address) and host.ipv4_mapped is not None:
         host = host.ipv4_mapped
     return host.packed + address.port.to_bytes(4, "big")
 
 
-def _changed(record: bytes, host: bytes) -> bytes:
-    """Return a record with another store host, of whatever size."""
-    if not host:
+def with_store_host(record: bytes, address: Address) -> bytes:
+    """Return a record with this address in it. Nobody checks ``__CRC32#`` behind the log, so it stays as it was."""
+    host = host_bytes(address)
+    if host is None:
         return record
     flag = record[_LOW_BYTE]
     begin = _STORE_HOST + (_LONGER if flag & _BORN_V6 else 0)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.broker.pulling.queue_reader import MOST_ENTRIES, MOST_JUDGED
+from rmqclient.broker.pulling import selection
+from rmqclient.broker.pulling.selection import MOST_JUDGED
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import decode_records
@@ -52,10 +53,12 @@ def test_what_nobody_wants_is_passed_over_with_progress(room: PullRoom) -> None:
     assert answer.remark == "NO_MATCHED_MESSAGE"
 
 
-def test_one_pull_looks_through_a_bounded_part_of_the_queue(room: PullRoom) -> None:
-    room.send(*["a"] * (MOST_ENTRIES + 1), "b")
-    assert found(room.pull_now(0, **own("b"))) == (20, [], MOST_ENTRIES)
-    assert found(room.pull_now(MOST_ENTRIES, **own("b"))) == (0, [MOST_ENTRIES + 1], MOST_ENTRIES + 2)
+def test_one_pull_looks_through_a_bounded_part_of_the_queue(room: PullRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "MOST_COMPARED", 300)
+    room.send(*["a"] * 301, "rare")
+    assert found(room.pull_now(0, **own("rare"))) == (20, [], 300)
+    assert found(room.pull_now(300, **own("rare"))) == (0, [301], 302)
+    assert found(room.pull_now(0, **own("rare || other"))) == (20, [], 150)
     assert found(room.pull_now(0, **own("n > 100000", "SQL92"))) == (20, [], MOST_JUDGED)
 
 
