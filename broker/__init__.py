@@ -5,6 +5,7 @@
 ==================  ==================================================================
 ``server``          opens the store, listens, ends
 ``broker``          the rooms below, wired: which of them answers which request
+``group_settings``  what an administrator said about each group
 ``request``         a request, its connection, and its answers
 ``settings``        what a server is told when it starts
 ``net/``            connections: frames in, answers out, requests to clients

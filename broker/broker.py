@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.request import Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
@@ -30,6 +31,7 @@ class Broker:
         self.store = store
         self.settings = settings
         self.topics = Topics(store, settings)
+        self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
@@ -58,6 +60,7 @@ class Broker:
     def close(self) -> None:
         """End the threads; returns when their requests have been answered."""
         self._pool.shutdown()
+        self.group_settings.close()
 
     def _answer_later(self, handler: Handler, request: Request) -> None:
         loop = asyncio.get_running_loop()

@@ -49,6 +49,8 @@ class CrashPoint(enum.IntEnum):
     INDEX_FILE_FULL = 31  #: a full index file is on disk, its successor is not made
     INDEX_WRITTEN = 32  #: index entries are written, ``indexed_to`` is not advanced
 
+    COMMIT_HALF_BACK = 33  #: a commit moves the committed offset back, ``advance_to`` is still the old one
+
     REPAIR_STARTED = 40  #: the next owner of the append mutex found an append under way
     REPAIR_ZEROED = 41  #: bytes above ``published_to`` are zeroed, the stage is not idle again
     REPAIR_ENTRY_WRITTEN = 42  #: the repair wrote an entry of a whole record

@@ -753,6 +753,14 @@ class QueueGrant:
         Raises StoreBusy, and ValueError for an offset 2,048 or more above the committed offset.
         """
 
+def commit_offset(shared: Mapping, group_queue_at: int, queue_at: int, epoch: int, offset: int, timeout_ms: int) -> int:
+    """Move the committed offset of a group-queue, forwards or back, if ``epoch`` is the present one.
+
+    Returns 1; or 0, and changes nothing, when the epoch is old; or 2 when a seek must be finished first. Back, the
+    group forgets what it has finished ahead; forwards, it also passes what others have finished from there on. Raises
+    OffsetOutOfRange for an offset above the end of the queue, StoreBusy, and ValueError for no slots.
+    """
+
 class _ArrowArray(Protocol):
     def __getitem__(self, number: int, /) -> object: ...
 

@@ -45,6 +45,7 @@ from rmqclient.store.errors import (
     BodyTooLarge,
     BodyUnreadable,
     MessageRejected,
+    OffsetOutOfRange,
     PageCacheBusy,
     PropertiesTooLarge,
     QueueError,
@@ -187,6 +188,8 @@ cdef enum:
     G_PAUSED = 576
     G_HELD_OFFSET = 584
     G_HELD_ATTEMPTS = 592
+    G_SEEK_TO = 600
+    GROUP_QUEUE_SLOT_SIZE = 640
     ACK_WINDOW = 2048
     # timer
     T_DONE_TO = 0
@@ -221,6 +224,7 @@ LAYOUT = {
     "group_queue.flow_control": G_FLOW_CONTROL, "group_queue.acknowledged": G_ACKNOWLEDGED,
     "group_queue.paused": G_PAUSED,
     "group_queue.held_offset": G_HELD_OFFSET, "group_queue.held_attempts": G_HELD_ATTEMPTS,
+    "group_queue.seek_to": G_SEEK_TO, "group_queue.size_of": GROUP_QUEUE_SLOT_SIZE,
     "timer.done_to": T_DONE_TO, "timer.clearing_to": T_CLEARING_TO, "timer.size_of": TIMER_HEADER_SIZE,
     "RECORD_MAGIC": RECORD_MAGIC, "BLANK_MAGIC": BLANK_MAGIC, "RECORD_FIXED_SIZE": RECORD_FIXED_SIZE,
     "CRC_PROPERTY_SIZE": CRC_PROPERTY_SIZE, "MAX_PROPERTIES_BYTES": MAX_PROPERTIES_BYTES,
@@ -248,6 +252,7 @@ cdef enum:  # store.crash_points.CrashPoint
     AT_ACK_CLEARED = 23
     AT_ACK_FINISHED = 24
     AT_INDEX_SLOT_WRITTEN = 30
+    AT_COMMIT_HALF_BACK = 33
 
 rmq_crc32_init()
 CRC32_METHOD = rmq_crc32_name().decode()

@@ -20,10 +20,11 @@ from threading import Lock
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import TableFull
-from rmqclient.store.kernel._kernel import RobustMutex
-from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at
+from rmqclient.store.kernel._kernel import RobustMutex, commit_offset
+from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, queue_slot_at
 
 _AT = layout.GROUP_QUEUE_SLOT.at
+_SEEK_UNFINISHED = 2  # commit_offset
 
 
 class GroupQueueSlot:
@@ -104,6 +105,22 @@ class GroupQueueSlot:
         self.store("seek_to", queue_offset + 1)
         reach(CrashPoint.SEEK_ANNOUNCED)
         self.finish_seek()
+
+    def commit(self, queue_offset: int, epoch: int, timeout_ms: int) -> bool:
+        """Move the group to where a client says that it stands, forwards or back, without ending the ownership.
+
+        Returns False and changes nothing when ``epoch`` is old. Back, the group forgets what it has finished ahead.
+        Forwards, it also passes the messages that other members have finished from there on. Raises OffsetOutOfRange
+        for an offset above the end of the queue, StoreBusy.
+        """
+        while True:
+            outcome = commit_offset(
+                self._state.mapping, self.at, queue_slot_at(self.queue_slot), epoch, queue_offset, timeout_ms
+            )
+            if outcome < _SEEK_UNFINISHED:
+                return outcome == 1
+            with self.locked(timeout_ms):
+                self.finish_seek()
 
     def finish_seek(self) -> None:
         """Complete a seek whose process died, if there is one. The caller holds the mutex. Can be repeated."""

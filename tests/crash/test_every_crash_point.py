@@ -38,6 +38,7 @@ BY_NAME: dict[int, str] = {
     **dict.fromkeys(COMPACTION, "compact"),
     **dict.fromkeys(TRANSACTION, "check"),
     CrashPoint.OTHER_QUEUE_PUBLISHED: "decide",
+    CrashPoint.COMMIT_HALF_BACK: "commit",
     CrashPoint.FLUSH_SYNCED: "append_durably",
     CrashPoint.OFFSETS_TEMPORARY: "write_offsets",
     CrashPoint.PROGRESS_ADVANCED: "persist_schedule",

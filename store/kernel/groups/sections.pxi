@@ -36,6 +36,11 @@ cdef struct Lease:
     int64_t until                   # ns on CLOCK_BOOTTIME; 0 gives the queue back
 
 
+cdef struct Position:               # where a client says that it stands
+    uint64_t epoch
+    uint64_t offset
+
+
 cdef inline int under_mutex(unsigned char *slot, SlotSection section, void *what, int64_t timeout_ns, int *outcome):
     """Run a section under the mutex of a group-queue: after a short try, or a wait without the GIL.
 
@@ -226,3 +231,65 @@ cdef int hold_section(unsigned char *slot, void *what) noexcept nogil:
         store64(slot + G_HELD_ATTEMPTS, number << 32)
         store64(slot + G_HELD_OFFSET, holding.offset + 1)
     return 1
+
+
+cdef int commit_section(unsigned char *slot, void *what) noexcept nogil:
+    """Move ``committed_offset`` to where a client stands, forwards or back. Returns 2 while a seek is unfinished.
+
+    Each step is no longer than the bitmap, as with every other move. A death in between leaves the group at the old
+    position, at the new one, or between them.
+    """
+    cdef const Position *position = <Position *>what
+    cdef uint64_t committed
+    if position.epoch != load64(slot + G_EPOCH):
+        return 0
+    if load64(slot + G_SEEK_TO):
+        return 2
+    settle_dead_advance(slot)
+    reach_point(AT_ACK_LOCKED)
+    committed = load64(slot + G_COMMITTED)
+    if position.offset < committed:
+        move_back(slot, committed, position.offset)
+        return 1
+    while committed < position.offset:
+        committed += min(position.offset - committed, <uint64_t>ACK_WINDOW)
+        store64(slot + G_ADVANCE_TO, committed)
+        reach_point(AT_ACK_ADVANCING)
+        settle_advance(slot)
+    advance(slot, committed)  # over what others have finished ahead of it
+    return 1
+
+
+cdef void move_back(unsigned char *slot, uint64_t committed, uint64_t target) noexcept nogil:
+    """Forget what is finished ahead, then go back to ``target``. The next holder undoes a step that a death cut short."""
+    memset(slot + G_ACKNOWLEDGED, 0, ACK_WINDOW // 8)
+    store64(slot + G_HELD_OFFSET, 0)
+    reach_point(AT_ACK_CLEARED)
+    while committed > target:
+        committed -= min(committed - target, <uint64_t>ACK_WINDOW)
+        store64(slot + G_COMMITTED, committed)
+        reach_point(AT_COMMIT_HALF_BACK)
+        store64(slot + G_ADVANCE_TO, committed)
+
+
+def commit_offset(Mapping shared not None, Py_ssize_t group_queue_at, Py_ssize_t queue_at, uint64_t epoch, uint64_t offset,
+                  int64_t timeout_ms):
+    cdef Position position
+    cdef int outcome = 0
+    cdef int failure
+    if not 0 < group_queue_at <= shared.size - GROUP_QUEUE_SLOT_SIZE or not 0 < queue_at <= shared.size - Q_WAITING_LANES - 8:
+        raise ValueError(f"no slots at {group_queue_at} and {queue_at}")
+    if offset > load64(shared.address + queue_at + Q_MAX_OFFSET):
+        raise OffsetOutOfRange(
+            f"offset {offset}: a group stands at 0 to {load64(shared.address + queue_at + Q_MAX_OFFSET)}, where the queue ends")
+    position.epoch = epoch
+    position.offset = offset
+    failure = under_mutex(shared.address + group_queue_at, commit_section, &position, timeout_ms * 1000000, &outcome)
+    if failure == ETIMEDOUT:
+        raise StoreBusy(
+            f"waited {timeout_ms} ms to commit an offset, held by thread {mutex_owner(shared.address + group_queue_at + G_MUTEX)}")
+    if failure:
+        raise OSError(failure, os.strerror(failure))
+    if outcome == 1:
+        reach_point(AT_ACK_FINISHED)
+    return outcome

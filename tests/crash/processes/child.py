@@ -25,7 +25,7 @@ from tests.crash.processes.scenarios.delays import (
     persist_timer,
     roll_timed,
 )
-from tests.crash.processes.scenarios.progress import acknowledge, begin, seek, skip, step_over, write_offsets
+from tests.crash.processes.scenarios.progress import acknowledge, begin, commit, seek, skip, step_over, write_offsets
 from tests.crash.processes.scenarios.transactions import check, decide
 from tests.crash.processes.scenarios.upkeep import clean, compact
 
@@ -40,6 +40,7 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         acknowledge,
         skip,
         seek,
+        commit,
         step_over,
         begin,
         index,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.planted.faults import append, client, delivery, groups, records, recovery, remoting, upkeep, waiting
+from tests.planted.faults import append, client, delivery, groups, records, recovery, remoting, serving, upkeep, waiting
 
 FAULTS = [
     *append.FAULTS,
@@ -14,4 +14,5 @@ FAULTS = [
     *delivery.FAULTS,
     *client.FAULTS,
     *remoting.FAULTS,
+    *serving.FAULTS,
 ]

@@ -53,6 +53,17 @@ def seek(order: Order, note: Note) -> None:
     note(order.target)
 
 
+def commit(order: Order, note: Note) -> None:
+    """Own the queue, and commit its end, then the target, as a client does; say so."""
+    store = open_store(order.root, housekeeping=False)
+    epoch = grant_of(store).epoch
+    slot = store.groups.find_or_add(GROUP, store.topics.slot(QUEUE), 0)
+    order.arm()
+    for offset in (store.topics.max_offset(QUEUE), order.target):
+        assert slot.commit(offset, epoch, store.config.lock_timeout_ms)
+        note(offset)
+
+
 def step_over(order: Order, note: Note) -> None:
     """Take from a queue whose messages below the target were removed, and say so."""
     store = open_store(order.root, housekeeping=False)

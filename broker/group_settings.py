@@ -1,0 +1,134 @@
+"""Group settings: what an administrator said about each group, in ``config/subscriptionGroup.json``.
+
+The file has RocketMQ's form. A group that a client comes with for the first time gets the defaults. They reach the file
+with the next change and at the end, because they can be made again. [SubscriptionGroupManager]
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+from rmqclient.remoting.bodies import DataVersion, GroupConfig, GroupTable
+from rmqclient.remoting.codes import ResponseCode
+from rmqclient.remoting.errors import AnswerError, BodyError
+from rmqclient.store.errors import StoreCorrupt
+from rmqclient.store.message_queue import is_name
+from rmqclient.store.settings import document
+
+FILE: Final = Path("config", "subscriptionGroup.json")
+_TABLE: Final = "subscriptionGroupTable"
+_MOST_GROUPS: Final = 16_384
+
+
+class GroupSettings:
+    """The settings of all groups. Methods may be called by any thread; those that change them wait for the disk."""
+
+    def __init__(self, root: Path, *, read_only: bool = False) -> None:
+        """Read the file. Raises StoreCorrupt when it is damaged without a good ``.bak``."""
+        self._path = root / FILE
+        self._is_read_only = read_only
+        self._lock = Lock()
+        self._is_changed = False
+        whole = document.read(self._path) or {}
+        self._groups = _read_groups(self._path, document.table(self._path, whole, _TABLE))
+        self._version = _read_version(self._path, document.table(self._path, whole, "dataVersion"))
+
+    def settings(self, group: str) -> GroupConfig:
+        """Return the settings of a group; the defaults of RocketMQ for one that nobody knows."""
+        return self._groups.get(group) or GroupConfig(group)
+
+    def find(self, group: str) -> GroupConfig | None:
+        """Return the settings of a group; None for one that nobody knows."""
+        return self._groups.get(group)
+
+    def auto_create(self, group: str) -> GroupConfig:
+        """Return the settings of a group that a client comes with, and know it from now on. Does not wait for the disk.
+
+        Raises AnswerError for a name that no group can have, and when there are too many groups.
+        """
+        found = self._groups.get(group)
+        if found is None:
+            self._check(group)
+            with self._lock:
+                found = self._groups.setdefault(group, GroupConfig(group))
+                self._count()
+        return found
+
+    def table(self) -> GroupTable:
+        """Return the settings of all groups."""
+        with self._lock:
+            return GroupTable(self._version, dict(self._groups))
+
+    def change(self, config: GroupConfig) -> None:
+        """Give a group these settings, and keep them on the disk. Raises AnswerError as :meth:`auto_create`."""
+        self._check(config.name)
+        with self._lock:
+            self._groups[config.name] = config
+            self._count()
+            self._write()
+
+    def delete(self, group: str) -> bool:
+        """Forget the settings of a group; return whether there were any."""
+        with self._lock:
+            if self._groups.pop(group, None) is None:
+                return False
+            self._count()
+            self._write()
+            return True
+
+    def close(self) -> None:
+        """Write what has not been written."""
+        with self._lock:
+            if self._is_changed and not self._is_read_only:
+                self._write()
+
+    def _check(self, group: str) -> None:
+        if not is_name(group) or "|" in group:
+            raise AnswerError(
+                ResponseCode.SYSTEM_ERROR, f"group {group[:130]!r}: a name has 1 to 127 of the characters %a-zA-Z0-9_-"
+            )
+        if len(self._groups) >= _MOST_GROUPS and group not in self._groups:
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, f"group {group}: there are {_MOST_GROUPS:,} groups already")
+
+    def _count(self) -> None:
+        self._version = DataVersion(self._version.counter + 1, time.time_ns() // 1_000_000)
+        self._is_changed = True
+
+    def _write(self) -> None:
+        if self._is_read_only:
+            raise AnswerError(ResponseCode.NO_PERMISSION, "this server is for reading only")
+        whole = document.read(self._path) or {}
+        kept = document.table(self._path, whole, _TABLE)
+        strange = {name: entry for name, entry in kept.items() if not is_name(name)}
+        ours = {name: {**_fields(kept.get(name)), **config.to_json()} for name, config in self._groups.items()}
+        whole[_TABLE] = {**strange, **ours}
+        whole["dataVersion"] = {**_fields(whole.get("dataVersion")), **self._version.to_json()}
+        document.write(self._path, document.render(whole))
+        self._is_changed = False
+
+
+def _read_groups(path: Path, table: Mapping[str, Any]) -> dict[str, GroupConfig]:
+    found = {}
+    for name, entry in table.items():
+        fields = document.fields(path, name, entry)
+        if is_name(name):
+            try:
+                found[name] = GroupConfig.of({"groupName": name, **fields})
+            except BodyError as error:
+                raise StoreCorrupt(path, 0, f"group {name}: {error}") from None
+    return found
+
+
+def _read_version(path: Path, fields: Mapping[str, Any]) -> DataVersion:
+    try:
+        return DataVersion.of(dict(fields))
+    except BodyError as error:
+        raise StoreCorrupt(path, 0, f"dataVersion: {error}") from None
+
+
+def _fields(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,73 @@
+"""Faults in what a server does with a store: messages of remote clients, records for pulls, commits."""
+
+from __future__ import annotations
+
+from tests.planted.fault import Fault
+
+SECTIONS = "store/kernel/groups/sections.pxi"
+INCOMING = "store/kernel/wire/incoming.pxi"
+FRAMES = "store/kernel/wire/frames.pxi"
+APPEND_RECEIVED = "tests/broker/kernel/test_append_received.py"
+RECORD_READER = "tests/broker/kernel/test_record_reader.py"
+COMMIT_OFFSET = "tests/broker/kernel/test_commit_offset.py"
+KILLED_COMMIT = "tests/crash/client/test_killed_commit.py"
+
+FAULTS = [
+    Fault(
+        name="a client that lost its lease still commits",
+        file=SECTIONS,
+        old="    if position.epoch != load64(slot + G_EPOCH):\n        return 0\n",
+        new="",
+        tests=COMMIT_OFFSET,
+        select="old_epoch",
+    ),
+    Fault(
+        name="a commit goes further in one step than the bitmap is long",
+        file=SECTIONS,
+        old="        committed += min(position.offset - committed, <uint64_t>ACK_WINDOW)\n",
+        new="        committed = position.offset\n",
+        tests=KILLED_COMMIT,
+        select="ack_advancing",
+    ),
+    Fault(
+        name="a commit back keeps what was finished ahead",
+        file=SECTIONS,
+        old="    memset(slot + G_ACKNOWLEDGED, 0, ACK_WINDOW // 8)\n",
+        new="",
+        tests=COMMIT_OFFSET,
+        select="commit_back",
+    ),
+    Fault(
+        name="a client makes a record that its queue has no entry for",
+        file=INCOMING,
+        old="    if sys_flag & SYS_FLAG_TRANSACTION != SYS_FLAG_COMMITTED:\n",
+        new="    if False:\n",
+        tests=APPEND_RECEIVED,
+        select="no_place_in_its_queue",
+    ),
+    Fault(
+        name="sizes in a batch are believed",
+        file=INCOMING,
+        old="        if size <= 0:\n            raise MessageRejected(WHAT_IS_WRONG(\n",
+        new="        if size < -1:\n            raise MessageRejected(WHAT_IS_WRONG(\n",
+        tests=APPEND_RECEIVED,
+        select="without_messages or cut_off",
+    ),
+    Fault(
+        name="a pull gets a record whose CRC is wrong",
+        file=FRAMES,
+        old="        if outcome == IS_RECORD and not self.reader.is_of_entry(",
+        new="        if outcome == BAD_CRC:\n            outcome = IS_RECORD\n"
+        "        if outcome == IS_RECORD and not self.reader.is_of_entry(",
+        tests=RECORD_READER,
+        select="damaged_record",
+    ),
+    Fault(
+        name="the CRC over a record with another store host stays",
+        file=FRAMES,
+        old="    cdef bint checked = has_our_crc(at, frame)\n",
+        new="    cdef bint checked = False\n",
+        tests=RECORD_READER,
+        select="address_that_it_knows",
+    ),
+]
