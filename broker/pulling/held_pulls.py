@@ -71,6 +71,12 @@ class HeldPulls:
             self._add(pull)
         return answer
 
+    def look_at(self, group: str, queue: MessageQueue) -> None:
+        """Look for the pulls of a group whose clients did not have the queue, and perhaps have it now."""
+        for pull in list(self._by_queue.get(queue, ())):
+            if pull.group == group and not pull.is_allowed:
+                asyncio.get_running_loop().call_soon(self._look, pull)
+
     def close(self) -> None:
         """End the thread that waits for messages. The pulls are left without an answer."""
         self._arrivals.close()

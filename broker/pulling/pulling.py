@@ -7,13 +7,15 @@ subscription. A client that may not have the queue now gets what an empty queue 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
+from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.pulling.held_pulls import HeldPulls
 from rmqclient.broker.pulling.late_heartbeats import LateHeartbeats
 from rmqclient.broker.pulling.pull import COMMITS, HAS_FILTER_CLASS, HAS_SUBSCRIPTION, MAY_WAIT, Pull
 from rmqclient.broker.pulling.queue_reader import MOST_BYTES, MOST_MESSAGES, Look, LookStatus, QueueReader
-from rmqclient.broker.pulling.rules import Groups, Leases, Subscriptions
+from rmqclient.broker.pulling.rules import Leases, Subscriptions
 from rmqclient.broker.pulling.selection import selection_of
 from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.topics.topics import Topics, unknown
@@ -22,7 +24,7 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore
-from rmqclient.store.errors import QueueError
+from rmqclient.store.errors import QueueError, UnknownTopic
 
 _WAITING_STATUSES: Final = (
     LookStatus.OFFSET_OVERFLOW_ONE,
@@ -35,7 +37,12 @@ class Pulling:
     """The room of pulls. Its methods are for the thread of the event loop, except for :meth:`close`."""
 
     def __init__(
-        self, store: MessageStore, topics: Topics, groups: Groups, subscriptions: Subscriptions, leases: Leases
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: GroupSettings,
+        subscriptions: Subscriptions,
+        leases: Leases,
     ) -> None:
         self._reader = QueueReader(store)
         self._topics = topics
@@ -43,6 +50,7 @@ class Pulling:
         self._subscriptions = subscriptions
         self._leases = leases
         self._held = HeldPulls(store, self)
+        leases.when_free(self._held.look_at)
         self._late = LateHeartbeats(self._is_late, self._pull_at_last)
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -133,12 +141,7 @@ class Pulling:
     def _checked_queue(self, request: Request, fields: Mapping[str, Any]) -> MessageQueue:
         """Return the queue of a pull. Raises AnswerError for a group, a topic or a queue that does not allow it."""
         group, topic, queue_id = fields["consumerGroup"], fields["topic"], fields["queueId"]
-        config = self._groups.config(group)
-        if config is None:
-            raise AnswerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group:.255}] does not exist"
-            )
-        if not config.may_consume:
+        if not self._groups.auto_create(group).may_consume:
             raise AnswerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
         known = self._topics.config(topic)
         if known is None:
@@ -188,16 +191,23 @@ class Pulling:
     # --- looking and committing
 
     def _look(self, pull: Pull) -> Look:
-        peer = pull.request.peer
-        pull.is_allowed = self._leases.may_pull(peer, pull.group, pull.queue)
-        if not pull.is_allowed:
-            return self._reader.nothing(pull.queue, pull.position)
-        return self._reader.look(pull.queue, pull.position, pull.most, pull.most_bytes, pull.selection, peer.local)
+        request = pull.request
+        try:
+            pull.is_allowed = self._leases.may_pull(request, pull.group, pull.queue)
+            if not pull.is_allowed:
+                return self._reader.nothing(pull.queue, pull.position)
+            pull.position = max(pull.position, self._leases.feed_from(request, pull.group, pull.queue))
+        except UnknownTopic:
+            pull.is_allowed = True  # its first message makes the queue, and may be the first that the group ever had
+        return self._reader.look(
+            pull.queue, pull.position, pull.most, pull.most_bytes, pull.selection, request.peer.local
+        )
 
     def _commit(self, pull: Pull, fields: Mapping[str, Any]) -> None:
         """Commit what the client has finished, also when the pull is held afterwards."""
         if fields["sysFlag"] & COMMITS and fields["commitOffset"] >= 0:
-            self._leases.commit(pull.request.peer, pull.group, pull.queue, fields["commitOffset"])
+            with suppress(UnknownTopic):
+                self._leases.commit(pull.request.peer, pull.group, pull.queue, fields["commitOffset"])
 
 
 def _has_nothing_yet(look: Look, pull: Pull) -> bool:

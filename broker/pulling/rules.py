@@ -1,19 +1,13 @@
-"""Rules: what a pull asks of groups and of their members. Other rooms of the broker answer."""
+"""Rules: what a pull asks about the members of its group. The room of groups answers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
-from rmqclient.broker.request import Peer
-from rmqclient.remoting.bodies import GroupConfig, Subscription
+from rmqclient.broker.request import Peer, Request
+from rmqclient.remoting.bodies import Subscription
 from rmqclient.store import MessageQueue
-
-
-class Groups(Protocol):
-    """The settings of consumer groups."""
-
-    def config(self, group: str) -> GroupConfig | None:
-        """Return the settings of a group, made if it is missing; None when groups are not made by themselves."""
 
 
 class Subscriptions(Protocol):
@@ -26,8 +20,14 @@ class Subscriptions(Protocol):
 class Leases(Protocol):
     """Which member of a group has which queue."""
 
-    def may_pull(self, peer: Peer, group: str, queue: MessageQueue) -> bool:
-        """Tell whether this client may be fed from this queue now."""
+    def may_pull(self, request: Request, group: str, queue: MessageQueue) -> bool:
+        """Tell whether the client of a pull may be fed from a queue now. Raises UnknownTopic, TableFull, StoreBusy."""
 
-    def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> bool:
-        """Set where the group goes on; False, and nothing is changed, when the client has lost the queue."""
+    def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
+        """Return the offset from which a pull that may be fed is answered: the one it asks for, or a later one."""
+
+    def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
+        """Set where the group goes on; return why not, or an empty text. Raises UnknownTopic, TableFull, StoreBusy."""
+
+    def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
+        """Call ``callback(group, queue)`` when a pull that might not be fed may be now."""

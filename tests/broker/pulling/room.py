@@ -1,4 +1,4 @@
-"""The room of pulls over a real store, with the simplest rules that groups and members can have."""
+"""The room of pulls over a real store, with the simplest rules that members can have."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.pulling.pulling import Pulling
-from rmqclient.broker.request import Request
+from rmqclient.broker.request import Peer, Request
 from rmqclient.broker.settings import Address, ServeSettings
 from rmqclient.broker.topics.topics import Topics
-from rmqclient.remoting.bodies import GroupConfig, Subscription
+from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, request
 from rmqclient.store import Message, MessageQueue, MessageStore, StoreConfig, open_store
-from tests.support.stores import TOPIC, appender_of, body_of
+from tests.support.stores import GROUP, TOPIC, appender_of, body_of
 
 PATIENCE_S = 20.0
 QUEUE = MessageQueue(TOPIC, 0)
@@ -51,36 +52,40 @@ class Client:
 
 
 class Rules:
-    """Groups, subscriptions and leases of a test."""
+    """Subscriptions and leases of a test."""
 
     def __init__(self) -> None:
-        self.groups: dict[str, GroupConfig | None] = {}
         self.subscriptions = {TOPIC: Subscription(TOPIC)}
         self.is_lease_held = True
         self.committed: list[int] = []
+        self.feeds_from = 0
+        self._listening: list[Callable[[str, MessageQueue], None]] = []
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
         del group
         return self.subscriptions.get(topic)
 
-    def may_pull(self, peer: object, group: str, queue: MessageQueue) -> bool:
-        del peer, group, queue
+    def may_pull(self, request: Request, group: str, queue: MessageQueue) -> bool:
+        del request, group, queue
         return self.is_lease_held
 
-    def commit(self, peer: object, group: str, queue: MessageQueue, offset: int) -> bool:
+    def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
+        del group, queue
+        return max(self.feeds_from, int(request.fields["queueOffset"]))
+
+    def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
         del peer, group, queue
         self.committed.append(offset)
-        return True
+        return ""
 
+    def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
+        self._listening.append(callback)
 
-class Groups:
-    """The settings of a test's groups: they are made by themselves."""
-
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-
-    def config(self, group: str) -> GroupConfig | None:
-        return self._rules.groups.setdefault(group, GroupConfig(group))
+    def free(self) -> None:
+        """Let the client have its queue."""
+        self.is_lease_held = True
+        for callback in self._listening:
+            callback(GROUP, QUEUE)
 
 
 class PullRoom:
@@ -89,8 +94,9 @@ class PullRoom:
     def __init__(self, store: MessageStore) -> None:
         self.store = store
         self.rules = Rules()
+        self.groups = GroupSettings(store.root)
         self.topics = Topics(store, ServeSettings(store.root))
-        self.room = Pulling(store, self.topics, Groups(self.rules), self.rules, self.rules)
+        self.room = Pulling(store, self.topics, self.groups, self.rules, self.rules)
         self.appender = appender_of(store)
         self._opaques = count(1)
 
@@ -107,7 +113,7 @@ class PullRoom:
     def ask(self, client: Client, offset: int = 0, **fields: object) -> Frame | None:
         """Send a pull; return the answer if it comes at once."""
         whole: dict[str, Any] = {
-            "consumerGroup": "billing",
+            "consumerGroup": GROUP,
             "topic": TOPIC,
             "queueId": 0,
             "queueOffset": offset,

@@ -166,9 +166,22 @@ def test_a_pull_waits_for_its_queue(room: PullRoom) -> None:
         client = Client()
         assert room.ask(client, 0, **WAITING) is None
         room.send("a")
-        room.rules.is_lease_held = True
+        room.rules.free()
         answer = await asyncio.wait_for(client.answers.get(), PATIENCE_S)
         assert len(decode_records(answer.body)) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_pull_asks_again_for_its_queue_by_itself(room: PullRoom) -> None:
+    room.send("a")
+    room.rules.is_lease_held = False
+
+    async def scenario() -> None:
+        client = Client()
+        assert room.ask(client, 0, **WAITING) is None
+        room.rules.is_lease_held = True
+        assert (await asyncio.wait_for(client.answers.get(), PATIENCE_S)).code == 0
 
     asyncio.run(scenario())
 

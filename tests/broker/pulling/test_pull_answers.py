@@ -105,7 +105,7 @@ def test_a_damaged_record_is_stepped_over(room: PullRoom) -> None:
 
 
 REFUSED = [
-    ({"consumerGroup": "unknown"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+    ({"consumerGroup": "no group", "topic": "none"}, ResponseCode.SYSTEM_ERROR),
     ({"consumerGroup": "paused", "topic": "none"}, ResponseCode.NO_PERMISSION),
     ({"topic": "none"}, ResponseCode.TOPIC_NOT_EXIST),
     ({"topic": "closed", "queueId": 77}, ResponseCode.NO_PERMISSION),
@@ -120,7 +120,7 @@ REFUSED = [
 def test_a_pull_that_is_not_allowed_is_refused_in_the_order_of_a_broker(
     room: PullRoom, fields: dict[str, object], code: int
 ) -> None:
-    room.rules.groups |= {"unknown": None, "paused": GroupConfig("paused", may_consume=False)}
+    room.groups.change(GroupConfig("paused", may_consume=False))
     room.topics.create("closed", TopicConfig(1, 1, perm=2))
     room.topics.create("unread", TopicConfig(1, 1))
     answer = room.pull_now(0, **fields)
@@ -141,3 +141,9 @@ def test_a_client_without_the_queue_gets_nothing_yet(room: PullRoom) -> None:
     room.send("a")
     room.rules.is_lease_held = False
     assert summary(room.pull_now(0)) == (19, "OFFSET_OVERFLOW_ONE", [0, 0, 1, 0])
+
+
+def test_a_member_is_not_fed_again_what_its_group_finished_before(room: PullRoom) -> None:
+    room.send("a", "b", "c")
+    room.rules.feeds_from = 2
+    assert numbers_in(room.pull_now(0)) == [2]
