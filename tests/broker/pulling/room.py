@@ -58,7 +58,7 @@ class Rules:
         self.subscriptions = {TOPIC: Subscription(TOPIC)}
         self.is_lease_held = True
         self.committed: list[int] = []
-        self.feeds_from = 0
+        self.feeds_from = -(10**6)
         self._listening: list[Callable[[str, MessageQueue], None]] = []
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
