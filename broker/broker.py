@@ -10,6 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from rmqclient.broker.administration.room import Administration
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.room import GroupsRoom
+from rmqclient.broker.pulling.message_queries import MessageQueries
+from rmqclient.broker.pulling.pulling import Pulling
+from rmqclient.broker.pulling.queue_queries import QueueQueries
 from rmqclient.broker.request import Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
@@ -36,11 +39,16 @@ class Broker:
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
         self.groups = GroupsRoom(store, self.topics, settings.broker_name)
         self._administration = Administration(store, self.topics, self.group_settings, settings)
+        clients, leases = self.groups.clients, self.groups.leases
+        self._pulling = Pulling(store, self.topics, self.group_settings, clients, leases)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
             self.groups,
             self._administration,
+            self._pulling,
+            MessageQueries(store),
+            QueueQueries(store, self.topics, clients),
         )
         self._handlers: Mapping[int, Handler] = {
             code: handler for room in rooms for code, handler in room.handlers().items()
@@ -66,6 +74,7 @@ class Broker:
     def close(self) -> None:
         """End the threads; returns when their requests have been answered."""
         self._pool.shutdown()
+        self._pulling.close()
         self._administration.close()
         self.groups.close()
         self.group_settings.close()

@@ -2,11 +2,15 @@
 
 ==================  ==================================================================
 ``pulling``         requests 11 and 361: checks, answers, and what is held
-``rules``           what a pull asks of groups and their members
+``rules``           what a pull asks about the members of its group
 ``pull``            one pull while it is under way
 ``selection``       tags and SQL92: which messages a pull wants
 ``queue_reader``    records of a queue, as they stand in the log
 ``held_pulls``      pulls that wait for a message
 ``arrivals``        a thread that sleeps until a message comes
+``late_heartbeats`` pulls that wait for a heartbeat
+``store_host``      the address of the broker in each record
+``message_queries`` requests 12 and 33: messages by key, by id, by place
+``queue_queries``   requests 29 to 32, 308, 321: begin, end, times, entries
 ==================  ==================================================================
 """

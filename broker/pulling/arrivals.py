@@ -36,8 +36,8 @@ class Arrivals:
     def arm(self, queue: MessageQueue) -> None:
         """Ask the next sender to a queue to ring. Look at the queue after this, not before."""
         if self._loop is None:
-            self._loop = asyncio.get_running_loop()
             self._thread.start()
+        self._loop = asyncio.get_running_loop()
         with suppress(UnknownTopic):  # made later: the next look arms it
             self._bell.arm(queue)
         self._wanted.set()

@@ -17,11 +17,9 @@ from typing import Final
 from rmqclient.broker.pulling.selection import Selection
 from rmqclient.broker.pulling.store_host import host_bytes
 from rmqclient.broker.settings import Address
-from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store import MessageQueue, MessageStore, ReadStatus, RecordReader
 from rmqclient.store.errors import StoreCorrupt, UnknownTopic
-from rmqclient.store.kernel._kernel import RecordReader
 from rmqclient.store.log.record import reason
-from rmqclient.store.wire import ReadStatus
 
 MOST_MESSAGES: Final = 32
 """Messages of one answer at most. [maxTransferCountOnMessageInMemory]"""
