@@ -37,7 +37,7 @@ class Broker:
         self.settings = settings
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
-        self.groups = GroupsRoom(store, self.topics, settings.broker_name)
+        self.groups = GroupsRoom(store, self.topics, self.group_settings, settings.broker_name)
         self._administration = Administration(store, self.topics, self.group_settings, settings)
         clients, leases = self.groups.clients, self.groups.leases
         self._pulling = Pulling(store, self.topics, self.group_settings, clients, leases)

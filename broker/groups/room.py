@@ -24,6 +24,7 @@ from rmqclient.broker.clients import heartbeats
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.clients.notices import tell_members_changed
+from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.allocation import Allocations
 from rmqclient.broker.groups.begins import Begins
 from rmqclient.broker.groups.leases import Leases
@@ -52,9 +53,10 @@ class GroupsRoom:
     ``broker_name`` is the one that clients know.
     """
 
-    def __init__(self, store: MessageStore, topics: Topics, broker_name: str) -> None:
+    def __init__(self, store: MessageStore, topics: Topics, settings: GroupSettings, broker_name: str) -> None:
         self._store = store
         self._topics = topics
+        self._settings = settings
         self._broker_name = broker_name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._seats = Seats(store, self._rang)
@@ -192,7 +194,8 @@ class GroupsRoom:
         topics = sorted(self.clients.subscriptions(group))
         counts = [len(self._read_queues(topic)) for topic in topics]
         state = (self.ids(group), *zip(topics, counts, strict=True))
-        if anyway or self._told.get(group, state) != state:
+        is_due = anyway or self._told.get(group, state) != state
+        if is_due and self._settings.settings(group).tells_changes:
             for consumer in consumers:
                 tell_members_changed(consumer)
         self._told[group] = state
@@ -209,6 +212,8 @@ class GroupsRoom:
         self._start()
         heartbeat = heartbeats.read(request.body)
         groups = [each.group for each in heartbeat.consumers]
+        for group in groups:
+            self._settings.auto_create(group)
         missing = [group for group in groups if self._topics.config(retry_topic(group)) is None]
         if not missing:
             return self._beat(request, heartbeat)
@@ -216,7 +221,7 @@ class GroupsRoom:
 
         def make() -> None:
             for group in missing:
-                self._topics.create_retry(group)
+                self._topics.create_retry(group, self._settings.settings(group).retry_queues)
 
         def made(error: BaseException | None) -> None:
             if error is not None:
