@@ -8,6 +8,7 @@
 ``queue_reader``    records of a queue, as they stand in the log
 ``held_pulls``      pulls that wait for a message
 ``arrivals``        a thread that sleeps until a message comes
+``far_pages``       records that come from the disk first
 ``late_heartbeats`` pulls that wait for a heartbeat
 ``store_host``      the address of the broker in each record
 ``message_queries`` requests 12 and 33: messages by key, by id, by place

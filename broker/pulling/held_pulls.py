@@ -19,9 +19,6 @@ from rmqclient.store import MessageQueue, MessageStore
 LONGEST_WAIT_S: Final = 120.0
 """A pull waits no longer than this, whatever its ``suspendTimeoutMillis`` is: no connection is idle for longer."""
 
-MOST_HELD: Final = 50_000
-"""Pulls of all clients that wait."""
-
 _AT_ONCE: Final = 64
 """Pulls that one turn of the loop looks at; other requests come between."""
 
@@ -45,7 +42,7 @@ class Looking(Protocol):
 class HeldPulls:
     """The pulls of all connections that wait. Except for :meth:`close`, methods are for the thread of the loop."""
 
-    def __init__(self, store: MessageStore, looking: Looking, most: int = MOST_HELD) -> None:
+    def __init__(self, store: MessageStore, looking: Looking, most: int) -> None:
         self._looking = looking
         self._most = most
         self._arrivals = Arrivals(store, self._look_at_all)
@@ -76,6 +73,11 @@ class HeldPulls:
         for pull in list(self._by_queue.get(queue, ())):
             if pull.group == group and not pull.is_allowed:
                 asyncio.get_running_loop().call_soon(self._look, pull)
+
+    def drain(self) -> None:
+        """Answer every pull as if its time were up."""
+        for pull in [pull for held in self._by_queue.values() for pull in held]:
+            self._time_is_up(pull)
 
     def close(self) -> None:
         """End the thread that waits for messages. The pulls are left without an answer."""

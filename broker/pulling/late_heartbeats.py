@@ -41,14 +41,22 @@ class LateHeartbeats:
             loop.call_later(_LOOK_S, self._look)
         self._until[request] = loop.time() + LONGEST_WAIT_S
 
+    def drain(self) -> None:
+        """Wait no longer."""
+        for request in list(self._until):
+            self._end(request)
+
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         is_crowded = len(self._until) > _MOST_WAITING
         for request, until in list(self._until.items()):
             if is_crowded or loop.time() >= until or not request.peer.is_open or not self._is_late(request):
-                del self._until[request]
-                answer = self._pull(request)
-                if answer is not None:
-                    request.answer(answer)
+                self._end(request)
         if self._until:
             loop.call_later(_LOOK_S, self._look)
+
+    def _end(self, request: Request) -> None:
+        del self._until[request]
+        answer = self._pull(request)
+        if answer is not None:
+            request.answer(answer)

@@ -6,11 +6,15 @@ subscription. A client that may not have the queue now gets what an empty queue 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
 
 from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.limits.counters import Counters, Refusal
+from rmqclient.broker.pulling.far_pages import FarPages
 from rmqclient.broker.pulling.held_pulls import HeldPulls
 from rmqclient.broker.pulling.late_heartbeats import LateHeartbeats
 from rmqclient.broker.pulling.pull import COMMITS, HAS_FILTER_CLASS, HAS_SUBSCRIPTION, MAY_WAIT, Pull
@@ -25,6 +29,8 @@ from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.errors import QueueError, UnknownTopic
+
+_FETCHING_THREADS: Final = 2
 
 _WAITING_STATUSES: Final = (
     LookStatus.OFFSET_OVERFLOW_ONE,
@@ -43,14 +49,20 @@ class Pulling:
         groups: GroupSettings,
         subscriptions: Subscriptions,
         leases: Leases,
+        *,
+        counters: Counters,
+        most_held: int,
     ) -> None:
         self._reader = QueueReader(store)
         self._topics = topics
         self._groups = groups
         self._subscriptions = subscriptions
         self._leases = leases
-        self._held = HeldPulls(store, self)
+        self._held = HeldPulls(store, self, most_held)
         leases.when_free(self._held.look_at)
+        self._counters = counters
+        self._far = FarPages(store)
+        self._fetching = ThreadPoolExecutor(_FETCHING_THREADS, "rmq-pages")
         self._late = LateHeartbeats(self._is_late, self._pull_at_last)
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -62,8 +74,14 @@ class Pulling:
         return {}
 
     def close(self) -> None:
-        """End the thread that waits for messages."""
+        """End the threads that wait for messages and for the disk."""
         self._held.close()
+        self._fetching.shutdown()
+
+    def drain(self) -> None:
+        """Answer what waits with what there is: nothing yet."""
+        self._late.drain()
+        self._held.drain()
 
     @property
     def held(self) -> int:
@@ -82,14 +100,33 @@ class Pulling:
     def _pull(self, request: Request, queue: MessageQueue) -> Frame | None:
         fields = request.fields
         pull = self._new_pull(request, fields, queue, self._subscription(fields))
+        if 0 <= pull.offset < self.end(queue) and self._far.are_missing(queue, pull.offset, pull.most):
+            fetching = asyncio.get_running_loop().run_in_executor(
+                self._fetching, self._far.fetch, queue, pull.offset, pull.most, pull.most_bytes
+            )
+            fetching.add_done_callback(lambda _: self._answer_fetched(pull))
+            return None
+        return self._answered(pull)
+
+    def _answer_fetched(self, pull: Pull) -> None:
+        """Answer a pull whose records were fetched from the disk."""
+        try:
+            answer = self._answered(pull)
+        except QueueError as error:
+            answer = _failure(pull.request, error)
+        if answer is not None:
+            pull.request.answer(answer)
+
+    def _answered(self, pull: Pull) -> Frame | None:
+        request = pull.request
         look = self._look(pull)
-        self._commit(pull, fields)
+        self._commit(pull)
         if pull.wait_s <= 0 or not _has_nothing_yet(look, pull):
             return pull.answer(look)
         if self._held.is_full:
-            return request.failure(
-                ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{self._held.count:,} pulls wait for messages: no other may"
-            )
+            text = f"{self._held.count:,} pulls wait for messages: no other may"
+            self._counters.refuse(Refusal.HELD_PULL, f"client {request.peer.remote}: {text}")
+            return request.failure(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{text}")
         return self._held.hold(pull)
 
     def _is_late(self, request: Request) -> bool:
@@ -203,8 +240,9 @@ class Pulling:
             pull.queue, pull.position, pull.most, pull.most_bytes, pull.selection, request.peer.local
         )
 
-    def _commit(self, pull: Pull, fields: Mapping[str, Any]) -> None:
+    def _commit(self, pull: Pull) -> None:
         """Commit what the client has finished, also when the pull is held afterwards."""
+        fields = pull.request.fields
         if fields["sysFlag"] & COMMITS and fields["commitOffset"] >= 0:
             with suppress(UnknownTopic):
                 self._leases.commit(pull.request.peer, pull.group, pull.queue, fields["commitOffset"])

@@ -39,7 +39,7 @@ class Selection:
 MOST_JUDGED = 256
 """Records whose properties one look reads at most."""
 
-MOST_COMPARED = 1_000_000
+MOST_COMPARED = 50_000
 """Comparisons of a tag's hash with an entry that one look makes at most."""
 
 ALL = Selection(TagSet(()), MOST_COMPARED)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.pulling.pulling import Pulling
 from rmqclient.broker.request import Peer, Request
 from rmqclient.broker.settings import Address, ServeSettings
@@ -96,7 +97,9 @@ class PullRoom:
         self.rules = Rules()
         self.groups = GroupSettings(store.root)
         self.topics = Topics(store, ServeSettings(store.root))
-        self.room = Pulling(store, self.topics, self.groups, self.rules, self.rules)
+        self.room = Pulling(
+            store, self.topics, self.groups, self.rules, self.rules, counters=Counters(), most_held=1_000
+        )
         self.appender = appender_of(store)
         self._opaques = count(1)
 

@@ -211,3 +211,17 @@ async def passed_over(room: PullRoom, position: int) -> None:
 
 def test_a_pull_waits_no_longer_than_a_connection_may_be_idle() -> None:
     assert held_pulls.LONGEST_WAIT_S <= 120
+
+
+def test_a_server_that_ends_answers_what_waits(room: PullRoom) -> None:
+    room.rules.subscriptions[TOPIC] = Subscription(TOPIC, version=1)
+
+    async def scenario() -> None:
+        waiting, late = Client(), Client()
+        assert room.ask(waiting, 0, **WAITING) is None
+        assert room.ask(late, 0, subVersion=2) is None
+        room.room.drain()
+        assert (waiting.answers.get_nowait().code, late.answers.get_nowait().code) == (19, 25)
+        assert room.room.held == 0
+
+    asyncio.run(scenario())
