@@ -34,9 +34,9 @@ def test_pages_that_the_host_has_dropped_are_missing_until_they_are_fetched(
 ) -> None:
     monkeypatch.setattr(far_pages, "NEAR_BYTES", -1)
     fill(tmp_path / "store")
-    if not dropped(tmp_path / "store"):
-        pytest.skip("this file system does not drop the pages of a file when it is asked to")
     with open_store(tmp_path / "store", housekeeping=False) as store:
+        if not dropped(tmp_path / "store"):
+            pytest.skip("this file system does not drop the pages of a file when it is asked to")
         far = FarPages(store)
         assert far.are_missing(QUEUE, 0, 4)
         far.fetch(QUEUE, 0, 4, 1 << 20)
