@@ -11,6 +11,7 @@ from rmqclient.broker.administration.room import Administration
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.limits.counters import Counters
+from rmqclient.broker.producers.producing import Producing
 from rmqclient.broker.request import Draining, Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
@@ -37,11 +38,17 @@ class Broker:
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
         self.groups = GroupsRoom(store, self.topics, self.group_settings, settings.broker_name)
-        self._administration = Administration(store, self.topics, self.group_settings, settings)
+        self.producing = Producing(
+            store, settings, self.topics, self.groups.clients, self.group_settings, self.answer_later
+        )
+        self._administration = Administration(
+            store, self.topics, self.group_settings, self.groups.clients, settings, self.answer_later
+        )
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
             self.groups,
+            self.producing,
             self._administration,
         )
         self._rooms = rooms
@@ -53,6 +60,10 @@ class Broker:
         }
         self._pool = ThreadPoolExecutor(_SLOW_THREADS, "rmq-serve")
 
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Use this loop for what the broker does by itself."""
+        self.producing.begin(loop)
+
     def answer(self, request: Request) -> Frame | None:
         """Return the answer to a request; None when it comes later, or never."""
         handler = self._handlers.get(request.code)
@@ -63,7 +74,7 @@ class Broker:
             return request.failure(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
             )
-        self._answer_later(slow, request)
+        self.answer_later(slow, request)
         return None
 
     def drain(self) -> None:
@@ -75,11 +86,13 @@ class Broker:
     def close(self) -> None:
         """End the threads; returns when their requests have been answered."""
         self._pool.shutdown()
+        self.producing.close()
         self._administration.close()
         self.groups.close()
         self.group_settings.close()
 
-    def _answer_later(self, handler: Handler, request: Request) -> None:
+    def answer_later(self, handler: Handler, request: Request) -> None:
+        """Answer a request by a thread of the pool."""
         loop = asyncio.get_running_loop()
 
         def run() -> None:
