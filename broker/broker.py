@@ -12,9 +12,9 @@ from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.producers.producing import Producing
-from rmqclient.broker.pulling.message_queries import MessageQueries
 from rmqclient.broker.pulling.pulling import Pulling
-from rmqclient.broker.pulling.queue_queries import QueueQueries
+from rmqclient.broker.queries.messages import MessageQueries
+from rmqclient.broker.queries.queues import QueueQueries
 from rmqclient.broker.request import Draining, Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings

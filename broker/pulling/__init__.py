@@ -1,4 +1,4 @@
-"""Pulling: what consumers read of queues, and what tools ask about stored messages.
+"""Pulling: what consumers read of queues, at once or when a message comes.
 
 ==================  ==================================================================
 ``pulling``         requests 11 and 361: checks, answers, and what is held
@@ -11,7 +11,5 @@
 ``far_pages``       records that come from the disk first
 ``late_heartbeats`` pulls that wait for a heartbeat
 ``store_host``      the address of the broker in each record
-``message_queries`` requests 12 and 33: messages by key, by id, by place
-``queue_queries``   requests 29 to 32, 308, 321: begin, end, times, entries
 ==================  ==================================================================
 """
