@@ -104,6 +104,7 @@ def test_a_producer_is_found_by_its_group_and_by_its_client(house: House) -> Non
         ({"clientID": "x" * 128}, "128 bytes"),
         ({"clientID": ""}, "0 bytes"),
         ({"consumerDataSet": [{"groupName": "../up"}]}, "illegal"),
+        ({"consumerDataSet": [{"groupName": "CID_RMQ_SYS_TRANS"}]}, "has no members"),
         ({"consumerDataSet": [{"groupName": f"g{number}"} for number in range(257)]}, "257 groups"),
         (
             {"consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [{"topic": "a/b"}]}]},
