@@ -6,7 +6,7 @@ to one member at a time. Each grant has an epoch of its own, and an acknowledgem
 inside the critical section that it would change.
 
 ==================  ==================================================================================
-a queue is free     when nobody owns it, its owner left or died, or its lease has run out
+a queue is free     when nobody owns it, its owner left or died, or its lease has run out, and no fence is around it
 a member is counted when its slot says so and its heartbeat is younger than the lease
 ==================  ==================================================================================
 
