@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,9 +45,9 @@ def kinds(client: Asking) -> list[Frame]:
     """Return a good request of each kind."""
     place = read(client, client.ask_frame(send_of(properties={**ONES, "TRAN_MSG": "true", "PGROUP": "makers"})))
     batch = (22 + 3).to_bytes(4, "big") + bytes(12) + (3).to_bytes(4, "big") + b"one" + bytes(2)
-    half = {"tranStateTableOffset": place.queue_offset, "commitLogOffset": place.commit_log_offset}
+    half: dict[str, Any] = {"tranStateTableOffset": place.queue_offset, "commitLogOffset": place.commit_log_offset}
     handle = RecallHandle("orders", "broker-a", 2**50, "A" * 32).text()
-    back = {"offset": place.commit_log_offset, "group": "billing", "delayLevel": 0, "maxReconsumeTimes": 3}
+    back: dict[str, Any] = {"offset": place.commit_log_offset, "group": "billing", "delayLevel": 0, "maxReconsumeTimes": 3}
     return [
         send_of(),
         send_of(code=RequestCode.SEND_MESSAGE),
