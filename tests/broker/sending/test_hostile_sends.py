@@ -47,7 +47,12 @@ def kinds(client: Asking) -> list[Frame]:
     batch = (22 + 3).to_bytes(4, "big") + bytes(12) + (3).to_bytes(4, "big") + b"one" + bytes(2)
     half: dict[str, Any] = {"tranStateTableOffset": place.queue_offset, "commitLogOffset": place.commit_log_offset}
     handle = RecallHandle("orders", "broker-a", 2**50, "A" * 32).text()
-    back: dict[str, Any] = {"offset": place.commit_log_offset, "group": "billing", "delayLevel": 0, "maxReconsumeTimes": 3}
+    back: dict[str, Any] = {
+        "offset": place.commit_log_offset,
+        "group": "billing",
+        "delayLevel": 0,
+        "maxReconsumeTimes": 3,
+    }
     return [
         send_of(),
         send_of(code=RequestCode.SEND_MESSAGE),
