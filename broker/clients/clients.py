@@ -139,7 +139,7 @@ class Clients:
         members = self._consumers.setdefault(data.group, {})
         known = members.get(consumer.peer)
         self._groups_of[consumer.peer].add(data.group)
-        self._subscriptions[data.group] = dict(consumer.subscriptions)
+        self._subscriptions[data.group] = _newest(self._subscriptions.get(data.group, {}), consumer.subscriptions)
         if known is None or not _is_same(known, consumer):
             if known is not None:
                 self._watching.left(known)
@@ -180,6 +180,17 @@ def _is_same(known: Consumer, told: Consumer) -> bool:
         told.consume_type,
         told.message_model,
     )
+
+
+def _newest(known: Mapping[str, Subscription], told: Mapping[str, Subscription]) -> dict[str, Subscription]:
+    """Return what a group wants of the topics that were told: of two versions the later. [updateSubscription]
+
+    Members tell their own versions again and again, and pulls are compared with the latest one of all.
+    """
+    return {
+        topic: max(subscription, known.get(topic, subscription), key=lambda each: each.version)
+        for topic, subscription in told.items()
+    }
 
 
 def _expressions(subscriptions: Mapping[str, Subscription]) -> dict[str, tuple[str, str]]:
