@@ -55,6 +55,7 @@ class Server:
     async def run(self, tell: Callable[[str], None]) -> None:
         """Serve until a signal comes, and drain until a second one does."""
         told, told_again = _signals()
+        self._broker.begin(asyncio.get_running_loop())
         if self._settings.die_with_parent:
             when_parent_ends(told.set)
         listener = Listener(self._opened, self._make, self._tls)

@@ -73,6 +73,9 @@ class ServeSettings:
     read_only: bool = False
     """Refuse whatever would write a message, a topic or a setting."""
 
+    sync: bool = False
+    """Answer a message when it is on the disk, as with a broker's ``flushDiskType=SYNC_FLUSH``."""
+
     drain_s: float = 5.0
     """How long a server that ends waits for answers that are under way."""
 

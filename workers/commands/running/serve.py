@@ -31,9 +31,15 @@ if TYPE_CHECKING:
 )
 @click.option("--ephemeral", is_flag=True, help="Use a new directory in place of ROOT, and remove it at the end.")
 @click.option("--die-with-parent", is_flag=True, help="End when the process that started this one has ended.")
+@click.option("--sync", is_flag=True, help="Answer a send when its message is on the disk.")
 @click.option("--advertise", metavar="HOST:PORT", help="Address in routes.  [default: by which a client came in]")
 def serve(
-    root: Path | None, listen: tuple[str, ...], ephemeral: bool, die_with_parent: bool, advertise: str | None
+    root: Path | None,
+    listen: tuple[str, ...],
+    ephemeral: bool,
+    die_with_parent: bool,
+    sync: bool,
+    advertise: str | None,
 ) -> None:
     """Answer RocketMQ's clients and tools over the store in ROOT, which is made if it does not exist.
 
@@ -50,6 +56,7 @@ def serve(
             directory,
             tuple(map(_address, listen)),
             advertise=None if advertise is None else _address(advertise),
+            sync=sync,
             die_with_parent=die_with_parent,
         )
         stack.enter_context(opening(directory, contextlib.nullcontext))
