@@ -14,7 +14,11 @@ _ALIKE = (
     (r"[\w.-]+@\d+(#\w+)*", "CLIENT"),
     (r"(\d{1,3}\.){3}\d{1,3}:\d+", "ADDRESS"),
     (r"\d+ms\b", "Nms"),
+    (r"__CRC32#=\d+, ", ""),  # which makes records longer
+    (r"(CommitLog Offset: +|storeSize=|commitLogOffset=|physicOffset=|physicSize=)\d+", r"\1N"),
     (r"\b\d+\.\d+\b", "N.N"),
+    (r"\b(true|false) +\d+$", r"\1 N"),  # how long a send took
+    (r"^(See|For more information).*http.*", ""),
     (r"\s+", " "),
 )
 """Patterns that are replaced, in this order. Of an exception only its own text stays."""
@@ -22,11 +26,12 @@ _ALIKE = (
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a line is printed on one server only: a pattern of commands, one of lines, and a sentence."""
+    """Why a line is printed on one server only: patterns of commands and lines, a sentence, and for which release."""
 
     command: str
     line: str
     sentence: str
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +67,13 @@ def lines(printed: str) -> list[str]:
     return found
 
 
-def reason_of(difference: Difference, reasons: tuple[Reason, ...]) -> Reason | None:
-    """Return the first reason that explains a difference; None without one."""
+def reason_of(difference: Difference, release: str, reasons: tuple[Reason, ...]) -> Reason | None:
+    """Return the first reason that explains a difference between our server and a release; None without one."""
     for reason in reasons:
-        if re.search(reason.command, difference.command) and re.search(reason.line, difference.line):
+        if (
+            reason.release in release
+            and re.search(reason.command, difference.command)
+            and re.search(reason.line, difference.line)
+        ):
             return reason
     return None

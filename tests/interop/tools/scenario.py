@@ -10,13 +10,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rmqclient import App, ReceivedMessage
+from rmqclient import App, Producer, ReceivedMessage
 from rmqclient.consuming.push_consumer import PushConsumer
 from tests.interop.rocketmq import BROKER_5_3_3
 from tests.interop.tools.tools import Tools
 
 TOPIC = "ToolsTopic"
 GROUP = "tools_group"
+PRODUCERS = "tools_producers"
 OTHER_GROUP = "tools_other_group"
 MESSAGES = 4
 """One for each queue: a real broker moves a group only if it has an offset in every queue."""
@@ -51,7 +52,9 @@ _ONLINE = (
     "consumerProgress",
     f"consumerConnection -g {GROUP}",
     f"consumerStatus -g {GROUP}",
-    "producerConnection -g CLIENT_INNER_PRODUCER -t TOPIC",
+    f"producerConnection -g {PRODUCERS} -t {TOPIC}",
+    f"producerConnection -g nobody -t {TOPIC}",
+    f"resetOffsetByTime -g {GROUP} -t {TOPIC} -s -1",
 )
 _OFFLINE = (
     f"resetOffsetByTime -g {GROUP} -t {TOPIC} -s 0",
@@ -89,7 +92,7 @@ _OFFLINE = (
 def printed_by(tools: Tools, release: str, name_server: str, broker: str) -> dict[str, str]:
     """Give all commands, and return what each printed; a number marks one that is given again."""
     found: dict[str, str] = {}
-    known = {"BROKER": broker, "TOPIC": TOPIC}
+    known = {"BROKER": broker}
 
     def give(command: str) -> None:
         words = [known.get(word, word) for word in command.split()]
@@ -123,7 +126,9 @@ def _consuming(name_server: str, count: int) -> Iterator[None]:
         del message
         taken.release()
 
-    consumer = PushConsumer(f"rocketmq://{name_server}", app.handlers)
+    url = f"rocketmq://{name_server}"
+    producer = Producer(url, group=PRODUCERS)
+    consumer = PushConsumer(url, app.handlers)
     consumer.start()
     try:
         for _ in range(count):
@@ -131,3 +136,4 @@ def _consuming(name_server: str, count: int) -> Iterator[None]:
         yield
     finally:
         consumer.close()
+        producer.close()

@@ -33,6 +33,7 @@ class Tools:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            cwd=home,  # consumerStatus writes files
             env={**os.environ, "HOME": str(home)},
         )
 
