@@ -84,5 +84,14 @@ class ServeSettings:
 
     tls: TlsSettings = TlsSettings()
 
+    acl_file: Path | None = None
+    """Access keys and what they may do; None lets everybody do everything."""
+
+    failures: tuple[str, ...] = ()
+    """Requests that fail, for tests: see :mod:`rmqclient.broker.life.failures`."""
+
+    can_fail: bool = False
+    """Whether requests may be told to fail; only for a store that is removed with its server."""
+
     die_with_parent: bool = False
     """End when the process that started the server has ended."""

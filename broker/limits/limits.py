@@ -20,7 +20,7 @@ class Limits:
     connections: int = 20_000
     """Connections of all clients; the process also needs a file descriptor for each."""
 
-    connections_per_address: int = 10_000
+    connections_per_address: int = 15_000
     """Connections from one address: many processes may stand behind one router."""
 
     frame_bytes: int = MAX_FRAME_BYTES
@@ -46,7 +46,7 @@ class Limits:
     """When more than this waits for all clients that do not read, the one that gets the next answer is cut off."""
 
     held_pulls: int = 50_000
-    """Pulls of all clients that wait for messages; one more is answered at once with nothing."""
+    """Pulls of all clients that wait for messages; one more gets SYSTEM_BUSY, after which clients wait for a while."""
 
     frame_s: float = 60.0
     """How long a client may take from the first byte of a frame to its last."""
