@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import MAX_FRAME_BYTES, Frame, encode
@@ -12,7 +12,7 @@ from rmqclient.remoting.table import response
 from rmqclient.store import MessageStore, layout
 from rmqclient.store.kernel._kernel import Appender, PlainSends
 
-TAIL: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+TAIL: Final[Mapping[str, Any]] = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 """Fields that every answer to a send has. [SendMessageProcessor]"""
 
 _OPAQUE: Final = 1_111_111_111
