@@ -8,7 +8,10 @@
 ``group_settings``  what an administrator said about each group
 ``request``         a request, its connection, and its answers
 ``settings``        what a server is told when it starts
+``clients/``        who is connected, as heartbeats tell, and what is told to them
+``groups/``         remote members of the store's groups: their queues, offsets and locks
 ``net/``            connections: frames in, answers out, requests to clients
+``administration/`` RocketMQ's tools: topics, groups, progress, statistics, settings
 ``topics/``         topics as clients see them; what a name server says
 ==================  ==================================================================
 """

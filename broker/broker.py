@@ -7,7 +7,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from rmqclient.broker.administration.room import Administration
 from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.request import Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
@@ -32,9 +34,13 @@ class Broker:
         self.settings = settings
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
+        self.groups = GroupsRoom(store, self.topics, self.group_settings, settings.broker_name)
+        self._administration = Administration(store, self.topics, self.group_settings, settings)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
+            self.groups,
+            self._administration,
         )
         self._handlers: Mapping[int, Handler] = {
             code: handler for room in rooms for code, handler in room.handlers().items()
@@ -60,6 +66,8 @@ class Broker:
     def close(self) -> None:
         """End the threads; returns when their requests have been answered."""
         self._pool.shutdown()
+        self._administration.close()
+        self.groups.close()
         self.group_settings.close()
 
     def _answer_later(self, handler: Handler, request: Request) -> None:

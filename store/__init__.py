@@ -35,6 +35,7 @@ from rmqclient.store.config import (
 from rmqclient.store.files import fork
 from rmqclient.store.kernel import _kernel
 from rmqclient.store.kernel._kernel import (
+    DELAYS,
     HALF_TOPIC,
     OPERATION_TOPIC,
     RESERVED_PROPERTIES,
@@ -77,6 +78,7 @@ from rmqclient.store.wire import (
 __all__ = [
     "ACK_WINDOW",
     "CRC_PROPERTY_SIZE",
+    "DELAYS",
     "HALF_TOPIC",
     "LONGEST_SLEEP_S",
     "MAX_PROPERTIES_BYTES",

@@ -18,7 +18,6 @@ member that finds a dead one frees its slot and wakes everybody.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,8 +35,8 @@ from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.running import RunningTable
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.slot_table import OwnedSlots, SlotTable
+from rmqclient.store.runtime.subscription import agree, fitted
 
-_SUBSCRIPTION_BYTES = 512
 _WATCHES_NS = 1_000_000_000
 """A member whose heartbeat is older may be stopped, and the one after it unwatched. Four beats by default."""
 
@@ -118,14 +117,14 @@ class MemberTable:
         self._by_topic: dict[tuple[str, str], tuple[Seat, ...]] = {}
 
     def join(self, group: str, topic: str, client_id: str, subscription: str) -> Member:
-        """Take a slot. ``subscription`` must be the same text for all members of the group on this topic.
+        """Take a slot. The subscriptions of all members of the group on this topic must agree.
 
-        Raises SubscriptionMismatch when a living member has another one, ClientIdInUse when one has the same client
-        id, InvalidName for a client id that is empty or longer than 127 bytes, TableFull when all 1,024 slots are in
-        use, and StoreBusy.
+        When two agree says :mod:`rmqclient.store.runtime.subscription`. Raises SubscriptionMismatch, ClientIdInUse when
+        a living member has the same client id, InvalidName for a client id that is empty or longer than 127 bytes,
+        TableFull when all 1,024 slots are in use, and StoreBusy.
         """
         check_client_id(client_id)
-        subscription = _fitted(subscription)
+        subscription = fitted(subscription)
         state = self._state
         with state.locked(state.table_mutex, self.lock_timeout_ms):  # nobody else joins meanwhile
             self._check(group, topic, client_id, subscription)
@@ -182,6 +181,12 @@ class MemberTable:
         if all(beats[seat.slot] >= oldest for seat in seats):
             return seats
         return tuple(seat for seat in seats if beats[seat.slot] >= oldest)
+
+    def of_group(self, group: str, lease_ms: int) -> tuple[Seat, ...]:
+        """Return the members of a group for all topics, as :meth:`counted`: by topic, then by client id."""
+        self._read_on()
+        topics = sorted(topic for name, topic in self._by_topic if name == group)
+        return tuple(seat for topic in topics for seat in self.counted(group, topic, lease_ms))
 
     def watch(self, slot: int) -> bool:
         """Check that the member after ``slot`` lives, and the ones after it up to one that watches the rest.
@@ -240,7 +245,7 @@ class MemberTable:
                     f"group {group!r}, topic {topic!r}: process {seat.pid} is a member as {client_id!r} already; give "
                     "each consumer its own client id, or no client id: the default has host, pid and a random part"
                 )
-            elif seat.subscription != subscription:
+            elif not agree(seat.subscription, subscription):
                 raise SubscriptionMismatch(
                     f"group {group!r}, topic {topic!r}: {client_id!r} subscribes to ({subscription}), but "
                     f"{seat.client_id!r} (pid {seat.pid}) subscribes to ({seat.subscription}): all members of a group "
@@ -379,12 +384,3 @@ def wake_members_of(state: SharedState, topic: str) -> None:
         if incarnation % 2 == 1 and slots.text(slot, "topic") == topic.encode():
             sleeping.add(slots.load(slot, "wake_slot"))
     state.wake_members(sleeping)
-
-
-def _fitted(subscription: str) -> str:
-    """Return a text that fits in a slot: a longer one is cut and ends with its digest, so that it still differs."""
-    content = subscription.encode()
-    if len(content) <= _SUBSCRIPTION_BYTES:
-        return subscription
-    ending = f" ... sha256 {hashlib.sha256(content).hexdigest()}"
-    return content[: _SUBSCRIPTION_BYTES - len(ending)].decode(errors="ignore") + ending

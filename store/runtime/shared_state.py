@@ -127,6 +127,7 @@ class SharedState:
     index_timestamp = _Word("index_timestamp")
 
     def __init__(self, mapping: Mapping) -> None:
+        mapping.read_no_further()  # of 18 MB, a store with few queues touches a dozen pages
         self.mapping = mapping
         self.words = Words(mapping)
         self._as_words = memoryview(mapping).cast("B").cast("Q")

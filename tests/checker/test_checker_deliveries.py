@@ -7,7 +7,16 @@ import pytest
 from tests.checker.history import Kind
 from tests.checker.plan import MAX_RETRIES, Mode
 from tests.checker.stories import poison_story
-from tests.checker.story import NEMESIS, OTHER_WORKER, WORKER, Story, good_story, message
+from tests.checker.story import (
+    LEASE_MS,
+    NEMESIS,
+    OTHER_PRODUCER,
+    OTHER_WORKER,
+    WORKER,
+    Story,
+    good_story,
+    message,
+)
 
 EACH_ORDER = pytest.mark.parametrize("mode", [Mode.ORDERED, Mode.KEYED])
 
@@ -69,6 +78,34 @@ def test_a_kill_repeats_no_more_than_was_in_flight() -> None:
     story.grant(OTHER_WORKER, 2, committed=3)
     story.handle(OTHER_WORKER, 3, 4, 5, epoch=2)
     assert story.found() == {"repeated more than was in flight": 1}, "there are two threads"
+
+
+def two_losses(story: Story) -> Story:
+    """Let the worker lose the queue twice, each time with a message of each thread in flight."""
+    story.kill(OTHER_PRODUCER)
+    for epoch, offsets in ((1, (0, 1)), (3, (2, 3))):
+        for thread, offset in enumerate(offsets):
+            story.begin(WORKER, offset, thread=thread)
+        story.wait(LEASE_MS + 100)
+        story.grant(OTHER_WORKER, epoch + 1, committed=offsets[0])
+        for offset in offsets:
+            story.end(WORKER, offset)
+            story.commit(WORKER, offset, epoch, refused=True)
+        story.handle(OTHER_WORKER, *offsets, epoch=epoch + 1)
+        story.write(OTHER_WORKER, Kind.RELEASE, subject=epoch + 1)
+        story.grant(WORKER, epoch + 2, committed=offsets[1] + 1)
+    story.handle(WORKER, 4, 5, epoch=5)
+    return story
+
+
+def test_each_lease_that_a_busy_machine_lets_run_out_repeats_what_was_in_flight() -> None:
+    assert two_losses(good_story()).found() == {}
+
+
+def test_a_stop_explains_no_more_than_was_in_flight() -> None:
+    story = good_story()
+    story.write(NEMESIS, Kind.STOP, subject=WORKER)
+    assert two_losses(story).found() == {"repeated more than was in flight": 1}, "it lost the queue twice in one stop"
 
 
 @EACH_ORDER

@@ -25,6 +25,8 @@ class RecordedFrame:
     request_code: int | None
     header: dict[str, Any]
     raw: bytes
+    time_s: float
+    """Unix time."""
     body: bytes | None
     """None if it is longer than 4 KiB: then it was not recorded, and ``raw`` has as many zeros instead."""
 
@@ -33,6 +35,27 @@ class RecordedFrame:
 def recorded_frames(bundle: str) -> tuple[RecordedFrame, ...]:
     """Return the frames of one bundle in the order of the recording, without those that were no frames."""
     return tuple(_frame_of(line) for line in _lines_of(bundle) if "header" in line and "error" not in line)
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The client closed a connection."""
+
+    session: str
+    connection: int
+
+
+@cache
+def recorded_sessions() -> dict[str, tuple[RecordedFrame | Closed, ...]]:
+    """Return what happened in each session, by its name: its frames, and the ends of connections by their clients."""
+    found: dict[str, list[RecordedFrame | Closed]] = {}
+    for line in (line for bundle in BUNDLES for line in _lines_of(bundle) if "error" not in line):
+        events = found.setdefault(line["session"], [])
+        if isinstance(line.get("header"), dict):
+            events.append(_frame_of(line))
+        elif line.get("event") == "close" and line["by"] == "c":
+            events.append(Closed(line["session"], line["conn"]))
+    return {session: tuple(events) for session, events in found.items()}
 
 
 @cache
@@ -59,5 +82,6 @@ def _frame_of(line: dict[str, Any]) -> RecordedFrame:
         request_code=line.get("req_code") if is_response else line["code"],
         header=line["header"],
         raw=raw if is_whole else raw + bytes(length),
+        time_s=line["t"],
         body=raw[len(raw) - length :] if is_whole else None,
     )

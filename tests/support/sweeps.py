@@ -1,19 +1,22 @@
 """Sweeps over every length, line or step, and what repeats itself by chance: how much of it a run takes.
 
-A sweep has two parts: a quick run takes every seventh case, the tests marked ``sweep`` take all others. Random rounds,
-images and examples are as many as a file says. ``RMQ_TEST_SHARE=0.25``, which `make test` sets, takes a quarter.
+A sweep has two parts: a quick run takes some cases, the tests marked ``sweep`` take all others. Random rounds, images
+and examples are as many as a file says. ``RMQ_TEST_SHARE=0.25``, which `make test` sets, takes a quarter.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from itertools import product
 from typing import Any
 
 import pytest
 
 APART = 7
+STEPS_APART = 19
 
 SHARE = float(os.environ.get("RMQ_TEST_SHARE", "1"))
 """The part of the random cases that this run takes, above 0."""
@@ -21,8 +24,8 @@ SHARE = float(os.environ.get("RMQ_TEST_SHARE", "1"))
 each_step = pytest.mark.parametrize(
     "steps",
     [
-        pytest.param(frozenset({0}), id="every seventh"),
-        pytest.param(frozenset(range(1, APART)), id="all others", marks=pytest.mark.sweep),
+        pytest.param(frozenset({0}), id="every nineteenth"),
+        pytest.param(frozenset(range(1, STEPS_APART)), id="all others", marks=pytest.mark.sweep),
     ],
 )
 """Gives a test the ``steps`` that it takes: it takes a number when :func:`is_taken` says so."""
@@ -30,7 +33,7 @@ each_step = pytest.mark.parametrize(
 
 def is_taken(number: int, steps: frozenset[int]) -> bool:
     """Return whether a length or a line belongs to this part of the sweep."""
-    return number % APART in steps
+    return number % STEPS_APART in steps
 
 
 def each_seventh(values: Iterable[object]) -> list[Any]:
@@ -39,6 +42,31 @@ def each_seventh(values: Iterable[object]) -> list[Any]:
         pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=() if taken else pytest.mark.sweep)
         for taken, value in ((number % APART == 0, value) for number, value in enumerate(values))
     ]
+
+
+def crossed(names: str, *axes: Sequence[object]) -> pytest.MarkDecorator:
+    """Give a test every combination of values, one axis for each name.
+
+    A quick run takes as many as the longest axis has values: each value of each axis, and the neighbours together.
+    """
+    taken = {tuple(number % len(axis) for axis in axes) for number in range(max(map(len, axes)))}
+    return pytest.mark.parametrize(
+        names.split(", "),
+        [
+            pytest.param(
+                *(axis[place] for axis, place in zip(axes, places, strict=True)),
+                marks=() if places in taken else pytest.mark.sweep,
+            )
+            for places in product(*(range(len(axis)) for axis in axes))
+        ],
+        ids=name_of,
+    )
+
+
+def name_of(value: object) -> str:
+    """Return what stands for a value in the name of a test: a crash point's name, a function's, the text of others."""
+    name = value.name.lower() if isinstance(value, Enum) else getattr(value, "__name__", value)
+    return str(name)
 
 
 def share_of(count: int) -> int:

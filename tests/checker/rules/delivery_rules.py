@@ -23,8 +23,8 @@ class Grants:
     """Who was granted which queue of a group, and when: looked up for single deliveries."""
 
     def __init__(self, evidence: Evidence, group: int) -> None:
-        mine = evidence.queues[evidence.queues["group"] == group]
-        self._grants: Records = mine[mine["kind"] == Kind.GRANT]
+        self._mine: Records = evidence.queues[evidence.queues["group"] == group]
+        self._grants: Records = self._mine[self._mine["kind"] == Kind.GRANT]
 
     @cached_property
     def _by_queue(self) -> dict[int, Records]:
@@ -34,6 +34,17 @@ class Grants:
         """Return the grants of one queue in the order of time."""
         none: Records = self._grants[:0]
         return self._by_queue.get(queue, none)
+
+    def lost_within(self, queue: int, epoch: int) -> tuple[int, int]:
+        """Return when, at the soonest and at the latest, an epoch of a queue was followed by another.
+
+        Whoever takes a queue notes the time before that, as of a renewal, and the grant after it.
+        """
+        later = self._mine[(self._mine["queue"] == queue) & (self._mine["subject"] > epoch)]
+        soonest, latest = (
+            int(later["at"][later["kind"] == kind].min(initial=NEVER)) for kind in (Kind.RENEW, Kind.GRANT)
+        )
+        return min(soonest, latest), latest
 
     def epoch(self, queue: int, process: int, at: int) -> int:
         """Return the epoch that a process had for a queue at a time, 0 for none."""
@@ -116,7 +127,7 @@ class _Judge:
         self._group = group
         self._grants = Grants(evidence, group)
         self._gone_at = killed_at(evidence, Kind.KILLED)
-        self._stops = evidence.faults[evidence.faults["kind"] == Kind.STOP]
+        self._stops = stops_of(evidence)
         self._has_faults = bool((evidence.faults["kind"] != Kind.JOIN).any())
         self._queues = evidence.plan.queues
 
@@ -163,12 +174,23 @@ class _Judge:
         return bool(deliveries.begun[before] <= self._gone_at[process] < NEVER)
 
     def _fault(self, number: int) -> tuple[int, ...]:
-        """Return the process, the topic, and which of the process's stops it was; 0 for its end."""
+        """Return the process, the topic, and what befell the process: its end as 0, a stop, or the loss of a queue.
+
+        What a process loses while it is stopped, it loses with the same messages in flight. Queues that it loses while
+        it runs, because a busy machine let their leases run out, it loses one after the other: its threads may have
+        gone on to the next message in between.
+        """
         deliveries = self._deliveries
-        process, asked = int(deliveries.process[number]), int(deliveries.asked[number])
-        stopped_at = self._stops["at"][self._stops["subject"] == process].astype(np.int64)
-        which = 0 if asked == NEVER else 1 + int(np.count_nonzero(stopped_at <= asked))
-        return process, int(deliveries.queue[number]) // self._queues, which
+        process, queue = int(deliveries.process[number]), int(deliveries.queue[number])
+        topic = queue // self._queues
+        if deliveries.asked[number] == NEVER:
+            return process, topic, 0
+        epoch = int(deliveries.epoch[number])
+        soonest, latest = self._grants.lost_within(queue, epoch)
+        for which, (stopped_at, resumed_at) in enumerate(self._stops.get(process, ()), 1):
+            if stopped_at <= soonest and latest <= resumed_at:
+                return process, topic, which
+        return process, topic, queue, epoch
 
     def _line(self, before: int, after: int) -> str:
         deliveries = self._deliveries
@@ -322,6 +344,18 @@ def killed_at(evidence: Evidence, kind: Kind = Kind.KILL) -> Integers:
     kills = evidence.faults[evidence.faults["kind"] == kind]
     killed[kills["subject"].astype(np.int64)] = kills["at"].astype(np.int64)
     return killed
+
+
+def stops_of(evidence: Evidence) -> dict[int, list[tuple[int, int]]]:
+    """Return by process from when to when it was stopped each time; ``NEVER`` for the end of one that did not go on."""
+    stops: dict[int, list[tuple[int, int]]] = {}
+    for fault in evidence.faults:
+        process, at = int(fault["subject"]), int(fault["at"])
+        if fault["kind"] == Kind.STOP:
+            stops.setdefault(process, []).append((at, NEVER))
+        elif fault["kind"] == Kind.RESUME:
+            stops[process][-1] = (stops[process][-1][0], at)
+    return stops
 
 
 def _stale(evidence: Evidence, group: int, deliveries: Deliveries) -> Flags:

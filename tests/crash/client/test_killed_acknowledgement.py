@@ -22,6 +22,7 @@ from tests.crash.processes.scenarios.progress import PATTERNS, WANTED
 from tests.support.oracle import reference
 from tests.support.oracle.views import acknowledged_bits, power_cut_image
 from tests.support.stores import GROUP, SMALL, SPAN, TOPIC, abandon, appender_of, body_of, grant_of
+from tests.support.sweeps import each_seventh, name_of
 
 IN_EVERY_ACKNOWLEDGEMENT = [CrashPoint.ACK_LOCKED, CrashPoint.ACK_MARKED, CrashPoint.ACK_FINISHED]
 WHEN_THE_OFFSET_MOVES = [CrashPoint.ACK_ADVANCING, CrashPoint.ACK_CLEARED]
@@ -64,7 +65,7 @@ PLACES = [
 ]
 
 CASES = [
-    pytest.param(*place, ending, id=f"{place[0]}-{place[1]}-{place[2].name.lower()}-{place[3]}-{ending.__name__}")
+    (*place, ending)
     for number, place in enumerate(PLACES)
     for ending in dict.fromkeys([hand_over, ENDINGS[number % len(ENDINGS)]])
 ]
@@ -83,7 +84,7 @@ def filled(store: MessageStore) -> MessageStore:
 @pytest.mark.crash
 @pytest.mark.guarantee("G6")
 @pytest.mark.guarantee("G7")
-@pytest.mark.parametrize(("pattern", "batch", "point", "survive", "ending"), CASES)
+@pytest.mark.parametrize(("pattern", "batch", "point", "survive", "ending"), each_seventh(CASES), ids=name_of)
 def test_an_acknowledged_message_is_not_delivered_again(
     filled: MessageStore,
     root: Path,
@@ -124,7 +125,7 @@ def test_an_acknowledged_message_is_not_delivered_again(
 
 
 SKIPS = [
-    pytest.param(pattern, point, survive, ending, id=f"{pattern}-{point.name.lower()}-{survive}-{ending.__name__}")
+    (pattern, point, survive, ending)
     for pattern in ("in order", "pairs swapped", "first one never")
     for point in [*IN_EVERY_ACKNOWLEDGEMENT, *WHEN_THE_OFFSET_MOVES]
     for survive in (0, 1, 6, 7)
@@ -137,7 +138,7 @@ SKIPS = [
 @pytest.mark.guarantee("G6")
 @pytest.mark.guarantee("G7")
 @pytest.mark.guarantee("G15")
-@pytest.mark.parametrize(("pattern", "point", "survive", "ending"), SKIPS)
+@pytest.mark.parametrize(("pattern", "point", "survive", "ending"), each_seventh(SKIPS), ids=name_of)
 def test_a_consumer_killed_while_it_skips_loses_no_message_that_its_tags_match(
     store: MessageStore,
     root: Path,

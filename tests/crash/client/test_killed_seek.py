@@ -20,6 +20,7 @@ from tests.crash.processes.order import Order
 from tests.support.oracle import reference
 from tests.support.oracle.views import acknowledged_bits
 from tests.support.stores import GROUP, QUEUE, SPAN, TOPIC, abandon, appender_of, body_of, grant_of
+from tests.support.sweeps import crossed
 
 COUNT = 3_001
 FINISHED_BELOW = 2_500
@@ -43,9 +44,7 @@ def consumed(store: MessageStore) -> MessageStore:
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G16")
-@pytest.mark.parametrize("point", SEEK_POINTS, ids=lambda point: point.name.lower())
-@pytest.mark.parametrize("target", [0, 2_400, 2_505, 3_001], ids=lambda target: f"to-{target}")
-@pytest.mark.parametrize("ending", [hand_over, reopen, close_and_open])
+@crossed("ending, target, point", [hand_over, reopen, close_and_open], [0, 2_400, 2_505, 3_001], SEEK_POINTS)
 def test_a_killed_seek_has_moved_nothing_or_is_completed(
     consumed: MessageStore,
     root: Path,

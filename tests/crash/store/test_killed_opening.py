@@ -23,7 +23,7 @@ from tests.crash.processes.order import Order
 from tests.support.oracle import reference
 from tests.support.oracle.views import acknowledged_bits, bodies, queued_records, stored_bodies
 from tests.support.stores import GROUP, SMALL, SPAN, TOPIC, abandon, appender_of, body_of, grant_of
-from tests.support.sweeps import each_step, is_taken
+from tests.support.sweeps import crossed, each_step, is_taken
 
 OPENING_OR_CLOSING = [
     CrashPoint.RECOVERY_PLANNED,
@@ -70,9 +70,7 @@ def used_store(root: Path) -> MessageStore:
 @pytest.mark.crash
 @pytest.mark.guarantee("G1")
 @pytest.mark.guarantee("G6")
-@pytest.mark.parametrize("survive", [0, 1, 10])
-@pytest.mark.parametrize("point", OPENING_OR_CLOSING, ids=lambda point: point.name.lower())
-@pytest.mark.parametrize("left", [close, abandon, die_while_appending])
+@crossed("left, point, survive", [close, abandon, die_while_appending], OPENING_OR_CLOSING, [0, 1, 10])
 def test_a_kill_during_opening_or_closing_loses_nothing(
     root: Path,
     nursery: Nursery,

@@ -20,6 +20,7 @@ from tests.crash.processes.order import Order
 from tests.support.oracle import reference
 from tests.support.oracle.views import bodies, power_cut_image, published_records, queued_records
 from tests.support.stores import SMALL, TOPIC, abandon, after_every_delay, appender_of, body_of
+from tests.support.sweeps import crossed
 
 MESSAGES = 70
 LARGE = 1_200
@@ -91,9 +92,7 @@ def kill(nursery: Nursery, root: Path, scenario: str, point: CrashPoint, survive
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G33")
-@pytest.mark.parametrize("point", APPEND, ids=lambda point: point.name.lower())
-@pytest.mark.parametrize("survive", [0, 65])
-@pytest.mark.parametrize("repaired", [go_on, reopen, reboot])
+@crossed("repaired, survive, point", [go_on, reopen, reboot], [0, 65], APPEND)
 def test_a_killed_delivery_leaves_one_copy_of_each_message(
     timed: MessageStore,
     root: Path,
@@ -113,9 +112,7 @@ def test_a_killed_delivery_leaves_one_copy_of_each_message(
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G34")
-@pytest.mark.parametrize("point", APPEND, ids=lambda point: point.name.lower())
-@pytest.mark.parametrize("survive", [0, 9])
-@pytest.mark.parametrize("repaired", [go_on, reopen, reboot])
+@crossed("repaired, survive, point", [go_on, reopen, reboot], [0, 9], APPEND)
 def test_a_killed_cancel_is_done_or_not(
     timed: MessageStore,
     root: Path,
@@ -144,9 +141,7 @@ def test_a_killed_cancel_is_done_or_not(
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G35")
-@pytest.mark.parametrize("point", APPEND, ids=lambda point: point.name.lower())
-@pytest.mark.parametrize("survive", [0, 40])
-@pytest.mark.parametrize("repaired", [go_on, reopen, reboot])
+@crossed("repaired, survive, point", [go_on, reopen, reboot], [0, 40], APPEND)
 def test_a_killed_roll_leaves_each_message_waiting_once(
     timed: MessageStore,
     root: Path,

@@ -32,6 +32,7 @@ from tests.support.stores import (
     first_halves,
     in_an_hour,
 )
+from tests.support.sweeps import crossed
 
 TRANSACTIONS = 14
 LARGE = 2_000
@@ -39,6 +40,9 @@ ONCE = (CrashPoint.BLANK_WRITTEN, CrashPoint.FILE_ALLOCATED, CrashPoint.OTHER_QU
 """Points that these tests do not reach often."""
 
 APPEND = [point for point in CrashPoint if point < CrashPoint.PROGRESS_ADVANCED]
+IN_A_DECISION = [*APPEND, CrashPoint.OTHER_QUEUE_PUBLISHED, CrashPoint.FILE_ALLOCATED]
+IN_A_CHECK = [*APPEND, CrashPoint.PROGRESS_ADVANCED, CrashPoint.HALF_PASSED, CrashPoint.FILE_ALLOCATED]
+
 COMMITTED = [body_of(number, LARGE) for number in range(0, TRANSACTIONS, 2)]
 ALL = [body_of(number, LARGE) for number in range(TRANSACTIONS)]
 
@@ -78,9 +82,7 @@ def seen(store: MessageStore) -> list[bytes]:
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G31")
-@pytest.mark.parametrize("point", [*APPEND, CrashPoint.OTHER_QUEUE_PUBLISHED, CrashPoint.FILE_ALLOCATED], ids=str)
-@pytest.mark.parametrize("survive", [0, 5])
-@pytest.mark.parametrize("repaired", [go_on, reopen, reboot])
+@crossed("repaired, survive, point", [go_on, reopen, reboot], [0, 5], IN_A_DECISION)
 def test_a_killed_decision_is_made_once_or_not_at_all(
     store: MessageStore,
     root: Path,
@@ -117,11 +119,7 @@ def test_a_killed_decision_is_made_once_or_not_at_all(
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G32")
-@pytest.mark.parametrize(
-    "point", [*APPEND, CrashPoint.PROGRESS_ADVANCED, CrashPoint.HALF_PASSED, CrashPoint.FILE_ALLOCATED], ids=str
-)
-@pytest.mark.parametrize("survive", [0, 17])
-@pytest.mark.parametrize("repaired", [go_on, reopen, reboot])
+@crossed("repaired, survive, point", [go_on, reopen, reboot], [0, 17], IN_A_CHECK)
 def test_a_killed_check_loses_none_and_asks_no_oftener(
     store: MessageStore,
     root: Path,

@@ -131,7 +131,7 @@ FAULTS = [
         "        store64_seq(section.other_slot + Q_MAX_OFFSET, section.other_queue_offset + 1)\n"
         "    write_entries(section)\n    reach_point(AT_ENTRIES_WRITTEN)\n",
         tests=KILLED_TRANSACTION,
-        select="killed_decision and go_on and 0-7",
+        select="killed_decision and go_on and 0-entry_half_written",
     ),
     Fault(
         name="the repair of an append forgets the progress of a group",
@@ -147,7 +147,7 @@ FAULTS = [
         old="        self.move_progress(staging, progress_at, half)\n",
         new="",
         tests=KILLED_TRANSACTION,
-        select="killed_check and go_on and 0-11",
+        select="killed_check and go_on and 0-append_finished",
     ),
     Fault(
         name="a committed message has no offset of its half message",

@@ -100,7 +100,7 @@ FAULTS = [
         old='        self.store("epoch", self.load("epoch") + 1)\n',
         new="",
         tests=KILLED_SEEK,
-        select="to-2400 and hand_over",
+        select="2400 and hand_over",
     ),
     Fault(
         name="a seek clears the acknowledgements before it says where to",
@@ -108,7 +108,7 @@ FAULTS = [
         old="        reach(CrashPoint.SEEK_FENCED)\n",
         new="        self._put_bits(0)\n        reach(CrashPoint.SEEK_FENCED)\n",
         tests=KILLED_SEEK,
-        select="to-2400 and seek_fenced",
+        select="2400 and seek_fenced",
     ),
     Fault(
         name="the slots of a new group are counted one by one",

@@ -43,7 +43,7 @@ FAULTS = [
         old="        slot.finish_seek()\n",
         new="        pass\n",
         tests=KILLED_SEEK,
-        select="to-2400 and reopen",
+        select="2400 and reopen",
     ),
     Fault(
         name="a file of offsets is written before its digest is announced",

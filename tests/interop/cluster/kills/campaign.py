@@ -24,7 +24,6 @@ from tests.interop.rocketmq import TOP
 APPLICATION = Path(__file__).with_name("load.py")
 _PRODUCERS = 2
 _PER_SECOND = 50.0
-"""Messages of each producer."""
 _WORKERS = 3
 _PEACE_S = 240.0
 """Within which everything is handled after the last death: a broker's lock of a queue ends after 60 s."""
@@ -38,6 +37,10 @@ class Campaign:
     scratch: Path
     random: random.Random
     environment: dict[str, str]
+    worker_places: tuple[str, ...]
+    """Where the workers consume from, in turn."""
+    per_second: float
+    """Messages of each producer."""
     workers: list[Workers] = field(default_factory=list)
     producers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
@@ -72,12 +75,14 @@ class Campaign:
         self.started += 1
         log = self.scratch / f"worker-{self.started}.log"
         options = ("--processes", "1", "--member-name", f"m{self.started}")
-        return start_workers(APPLICATION, self.place, log, *options, environment=self.environment)
+        place = self.worker_places[self.started % len(self.worker_places)]
+        return start_workers(APPLICATION, place, log, *options, environment=self.environment)
 
     def start_producer(self, number: int) -> subprocess.Popen[bytes]:
         """Start a producer, which sends at once."""
         module = "tests.interop.cluster.kills.producing"
-        command = [sys.executable, "-m", module, self.place, str(number), str(_PER_SECOND)]
+        place = self.worker_places[number % len(self.worker_places)]
+        command = [sys.executable, "-m", module, place, str(number), str(self.per_second)]
         with (self.scratch / f"producer-{number}.log").open("wb") as log:
             return subprocess.Popen(command, cwd=TOP, env={**os.environ, **self.environment}, stdout=log, stderr=log)
 
@@ -95,17 +100,23 @@ class Campaign:
 
 
 @contextmanager
-def campaign(place: str, scratch: Path, seed: int) -> Iterator[Campaign]:
-    """Make the topic, and run producers and workers over ``place`` until the block ends."""
+def campaign(
+    place: str, scratch: Path, seed: int, worker_places: tuple[str, ...] = (), per_second: float = _PER_SECOND
+) -> Iterator[Campaign]:
+    """Make the topic, and run producers and workers until the block ends.
+
+    They run over ``place``, or by turns over ``worker_places``, which are other doors to it.
+    """
     mark = f"{seed:x}-{now():x}"
     environment = {"LOAD_MARK": mark, "LOAD_PLACE": place, "LOAD_HISTORIES": str(scratch / "histories")}
     (scratch / "histories").mkdir(parents=True)
-    running = Campaign(place, scratch, random.Random(seed), environment)
+    doors = worker_places or (place,)
+    running = Campaign(place, scratch, random.Random(seed), environment, doors, per_second)
     with Producer(place) as producer:
         producer.create_topic(topic_of(running), load.QUEUES)
     with ExitStack() as stack:
         stack.callback(running.kill_all)
-        for _ in range(_WORKERS):
+        for _ in range(max(_WORKERS, 2 * len(worker_places))):
             running.workers.append(running.start_worker())
         for workers in running.workers:
             workers.ready(1)
@@ -120,9 +131,17 @@ def topic_of(running: Campaign) -> str:
     return f"Load-{running.environment['LOAD_MARK']}"
 
 
-def run(place: str, scratch: Path, seed: int, rounds: int, strike: Callable[[Campaign], None]) -> Evidence:
+def run(
+    place: str,
+    scratch: Path,
+    seed: int,
+    rounds: int,
+    strike: Callable[[Campaign], None],
+    worker_places: tuple[str, ...] = (),
+    per_second: float = _PER_SECOND,
+) -> Evidence:
     """Strike so many times, and return what was found out. Raises RuntimeError for a process that died by itself."""
-    with campaign(place, scratch, seed) as running:
+    with campaign(place, scratch, seed, worker_places, per_second) as running:
         for _ in range(rounds):
             running.rest()
             strike(running)

@@ -1,0 +1,16 @@
+"""Administration: what RocketMQ's tools ask a broker, and change in it. [AdminBrokerProcessor of 4.9.7]
+
+====================  ==================================================================================
+``room``              all of it, as one room
+``topic_commands``    topics: made, changed, deleted, listed, how many messages they have
+``group_commands``    groups: their settings, what they subscribe to
+``consumption``       how far groups are, which groups consume a topic, moving a group
+``progress``          the figures of that, out of the store
+``connections``       who is connected: consumers and producers, local ones too
+``relays``            questions to a consumer, handed on over its connection
+``rates``             messages per second, minute, hour and day
+``broker_info``       what the broker does; cleaning up
+``broker_settings``   how the broker was started
+``bodies``            lists and lines that only tools send or read
+====================  ==================================================================================
+"""

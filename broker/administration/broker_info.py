@@ -1,0 +1,159 @@
+"""Broker info: what the broker does at the moment, its statistics, and cleaning up.
+
+The keys are those of a broker of 4.9, and where 5.x spells them in another way, those too. What has no meaning here is
+left out: tools show such a figure as 0 or null.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from rmqclient.broker.administration.rates import Rates
+from rmqclient.broker.request import Handler, Request
+from rmqclient.remoting.bodies import BrokerStats, KVTable
+from rmqclient.remoting.codes import VERSION, RequestCode, ResponseCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.store import SCHEDULE_TOPIC, MessageStore
+from rmqclient.store.errors import QueueError
+
+VERSION_NAME = "V4_9_7"
+"""The release that :data:`rmqclient.remoting.codes.VERSION` is."""
+
+
+_NOTHING_WAITS = {
+    **{f"{pool}ThreadPoolQueueSize": "0" for pool in ("send", "pull", "query")},
+    **{f"{pool}ThreadPoolQueueHeadWaitTimeMills": "0" for pool in ("send", "pull", "query")},
+    "EndTransactionQueueSize": "0",
+}
+"""The loop answers a request when it comes, so none stands in a queue."""
+
+
+class BrokerInfo:
+    """Answers what tools ask about the broker as a whole."""
+
+    def __init__(self, store: MessageStore, rates: Rates, *, read_only: bool = False) -> None:
+        self._store = store
+        self._rates = rates
+        self._is_read_only = read_only
+        self._began_ms = time.time_ns() // 1_000_000
+        self._began = time.monotonic()
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code."""
+        return {RequestCode.CLEAN_UNUSED_TOPIC: _nothing_to_do}
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return what reads files."""
+        return {
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._tell,
+            RequestCode.VIEW_BROKER_STATS_DATA: self._stats,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._clean,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self._clean,
+        }
+
+    def _tell(self, request: Request) -> Frame:
+        return request.success(KVTable({**self._of_server(), **self._of_messages(), **self._of_log()}).encode())
+
+    def _of_server(self) -> dict[str, str]:
+        return {
+            "bootTimestamp": str(self._began_ms),
+            "brokerActive": "true",
+            "brokerVersion": str(int(VERSION)),
+            "brokerVersionDesc": VERSION_NAME,
+            "runtime": _span(int(time.monotonic() - self._began)),
+            "startAcceptSendRequestTimeStamp": "0",
+            **_NOTHING_WAITS,
+            "pageCacheLockTimeMills": "0",
+        }
+
+    def _of_messages(self) -> dict[str, str]:
+        puts, takes = self._rates.puts(), self._rates.takes()
+        put_days, take_days = self._rates.mornings()
+        put_tps, taken_tps = (_shown(each) for each in (self._rates.put_per_second(), self._rates.taken_per_second()))
+        return {
+            "msgPutTotalYesterdayMorning": str(put_days[0]),
+            "msgPutTotalTodayMorning": str(put_days[1]),
+            "msgPutTotalTodayNow": str(puts),
+            "msgGetTotalYesterdayMorning": str(take_days[0]),
+            "msgGetTotalTodayMorning": str(take_days[1]),
+            "msgGetTotalTodayNow": str(takes),
+            "putMessageTimesTotal": str(puts),
+            "putTps": put_tps,
+            "getFoundTps": taken_tps,
+            "getTotalTps": taken_tps,
+            "getTransferedTps": taken_tps,
+            "getTransferredTps": taken_tps,
+        }
+
+    def _of_log(self) -> dict[str, str]:
+        store = self._store
+        usage = store.disk.usage()
+        ratio = f"{usage.used_percent / 100:.2f}"
+        begin, end = store.state.min_offset, store.state.published_to
+        total = usage.free_bytes / (1 - usage.used_percent / 100) if usage.used_percent < 100 else 0
+        return {
+            "commitLogMinOffset": str(begin),
+            "commitLogMaxOffset": str(end),
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "commitLogDirCapacity": f"Total : {total / 2**30:.1f} GiB, Free : {usage.free_bytes / 2**30:.1f} GiB.",
+            "dispatchBehindBytes": "0",  # an append writes the queue itself
+            "dispatchMaxBuffer": "0",
+            "earliestMessageTimeStamp": str(self._earliest_ms(begin, end)),
+            "remainHowManyDataToFlush": f"{max(0, end - store.state.flushed_to)} B",
+            **self._of_delays(),
+        }
+
+    def _of_delays(self) -> dict[str, str]:
+        """How far the delivery of each delay level is, and how far its queue goes."""
+        topics = self._store.topics
+        queues = topics.queues(SCHEDULE_TOPIC) if SCHEDULE_TOPIC in topics else []
+        told = {}
+        for queue in queues:
+            level, end = queue.queue_id + 1, topics.max_offset(queue)
+            if end:
+                told[f"scheduleMessageOffset_{level}"] = f"{self._store.schedule.next_offset(level)},{end}"
+        return told
+
+    def _earliest_ms(self, begin: int, end: int) -> int:
+        try:
+            return int(self._store.read(begin).store_timestamp) if end > begin else -1
+        except QueueError:
+            return -1
+
+    def _stats(self, request: Request) -> Frame:
+        name, key = request.fields["statsName"], request.fields["statsKey"]
+        found: BrokerStats | None = None
+        if name == "TOPIC_PUT_NUMS":
+            found = self._rates.put(key)
+        elif name == "GROUP_GET_NUMS":
+            topic, _, group = key.partition("@")
+            found = self._rates.taken(topic, group)
+        if found is None:
+            return request.failure(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+        return request.success(found.encode())
+
+    def _clean(self, request: Request) -> Frame:
+        """Remove the files whose time has come, as the housekeeper does by itself."""
+        if self._is_read_only:
+            return request.failure(ResponseCode.NO_PERMISSION, "this server is for reading only")
+        while self._store.retention.clean(requested=True):
+            pass
+        return request.success()
+
+
+def _nothing_to_do(request: Request) -> Frame:
+    """Answer the cleaning of topics without files: a deleted topic leaves nothing that retention does not remove."""
+    return request.success()
+
+
+def _span(seconds: int) -> str:
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _shown(per_second: list[float]) -> str:
+    return " ".join(map(str, per_second))

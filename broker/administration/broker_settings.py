@@ -1,0 +1,78 @@
+"""Broker settings: how the server was started, in the names of a broker's settings. [BrokerConfig, MessageStoreConfig]
+
+Only what is true here is told. Nothing can be changed while the server runs. A broker takes any line without a word;
+this server refuses it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from rmqclient.broker.administration.bodies import keys_of_lines, lines
+from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.settings import ServeSettings
+from rmqclient.remoting.bodies import DataVersion
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.store import DELAYS, MessageStore
+
+
+class BrokerSettings:
+    """Tells the settings."""
+
+    def __init__(self, store: MessageStore, settings: ServeSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._version = DataVersion(0, time.time_ns() // 1_000_000).encode().decode()
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code."""
+        return {RequestCode.GET_BROKER_CONFIG: self._tell, RequestCode.UPDATE_BROKER_CONFIG: self._refuse}
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return what may take long: nothing."""
+        return {}
+
+    def _tell(self, request: Request) -> Frame:
+        root, config, settings = self._store.root, self._store.config, self._settings
+        host, port = request.peer.local
+        told: dict[str, object] = {
+            "autoCreateSubscriptionGroup": True,
+            "autoCreateTopicEnable": settings.auto_create_topics,
+            "brokerClusterName": settings.cluster_name,
+            "brokerIP1": host,
+            "brokerId": 0,
+            "brokerName": settings.broker_name,
+            "brokerPermission": 4 if settings.read_only else 6,
+            "brokerRole": "ASYNC_MASTER",
+            "defaultTopicQueueNums": 8,
+            "deleteWhen": ";".join(f"{hour:02}" for hour in config.retention.delete_hours),
+            "diskMaxUsedSpaceRatio": config.retention.disk_max_used_percent,
+            "enablePropertyFilter": True,
+            "fileReservedTime": config.retention.file_reserved_hours,
+            "flushDiskType": f"{config.durability.name}_FLUSH",
+            "listenPort": port,
+            "longPollingEnable": True,
+            "mappedFileSizeCommitLog": config.commit_log_file_bytes,
+            "mappedFileSizeConsumeQueue": config.consume_queue_file_bytes,
+            "maxHashSlotNum": config.index_slots,
+            "maxIndexNum": config.index_entries,
+            "maxMessageSize": config.max_body_bytes,
+            "messageDelayLevel": " ".join(DELAYS),
+            "messageIndexEnable": config.message_index,
+            "namesrvAddr": str(request.peer.local),
+            "storePathCommitLog": root / "commitlog",
+            "storePathRootDir": root,
+            "traceTopicEnable": True,
+            "transactionCheckInterval": config.transactions.check_interval_ms,
+            "transactionCheckMax": config.transactions.check_max,
+            "transactionTimeOut": config.transactions.timeout_ms,
+        }
+        return request.success(lines(told), version=self._version)
+
+    def _refuse(self, request: Request) -> Frame:
+        keys = ", ".join(keys_of_lines(request.body)[:5])[:200]
+        return request.failure(
+            ResponseCode.SYSTEM_ERROR, f"{keys}: the settings of this server are the options that it was started with"
+        )

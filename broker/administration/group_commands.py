@@ -1,0 +1,78 @@
+"""Group commands: what administrators say about groups. [SubscriptionGroupManager]
+
+A group of local workers is listed with RocketMQ's defaults, although nobody said anything about it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from rmqclient.broker.administration.bodies import entries
+from rmqclient.broker.administration.progress import Progress
+from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.request import Handler, Request
+from rmqclient.remoting.bodies import GroupConfig, GroupTable, TopicList
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import AnswerError
+from rmqclient.remoting.frame import Frame
+
+_log = logging.getLogger(__name__)
+
+
+class GroupCommands:
+    """Answers what tools ask about the settings of groups."""
+
+    def __init__(self, settings: GroupSettings, progress: Progress) -> None:
+        self._settings = settings
+        self._progress = progress
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code."""
+        return {}
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return what waits for the disk, or looks at all groups."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._update_many,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._table,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._config,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self._topics,
+        }
+
+    def _update(self, request: Request) -> Frame:
+        self._settings.change(GroupConfig.decode(request.body))
+        return request.success()
+
+    def _update_many(self, request: Request) -> Frame:
+        for entry in entries(request.body, "groupConfigList"):
+            self._settings.change(GroupConfig.of(entry))
+        return request.success()
+
+    def _table(self, request: Request) -> Frame:
+        said = self._settings.table()
+        consuming = {group: GroupConfig(group) for group in self._progress.groups()}
+        return request.success(GroupTable(said.version, {**consuming, **said.groups}).encode())
+
+    def _config(self, request: Request) -> Frame:
+        group = request.fields["group"]
+        found = self._settings.find(group)
+        if found is None and group in self._progress.groups():
+            found = GroupConfig(group)
+        if found is None:
+            raise AnswerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist: {group}")
+        return request.success(found.encode())
+
+    def _delete(self, request: Request) -> Frame:
+        """Forget what was said about a group. Its offsets stay: they belong to the store, and are no settings."""
+        fields = request.fields
+        group = fields["groupName"]
+        self._settings.delete(group)
+        if (fields.get("removeOffset") or fields.get("cleanOffset")) and self._progress.offsets(group):
+            _log.warning("group %s: its settings are deleted, and its offsets stay in the store", group)
+        return request.success()
+
+    def _topics(self, request: Request) -> Frame:
+        return request.success(TopicList(tuple(self._progress.offsets(request.fields["group"]))).encode())

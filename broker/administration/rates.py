@@ -1,0 +1,144 @@
+"""Rates: how many messages came and were finished, per second, minute, hour and day. [BrokerStatsManager]
+
+They are differences of offsets in shared memory, so what local processes send and finish counts, too. One thread notes
+the offsets every 10 s; sums of an hour are exact to ten minutes, those of a day to an hour.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Collection
+from threading import Event, Lock, Thread
+from typing import Final, NamedTuple
+
+from rmqclient.remoting.bodies import BrokerStats, StatsItem
+from rmqclient.store import MessageStore
+
+SAMPLE_S: Final = 10.0
+
+_WINDOWS: Final = ((SAMPLE_S, 6), (600.0, 6), (3_600.0, 24))
+"""Seconds between two samples and how many are looked back at: a minute, an hour, a day."""
+
+
+class Sample(NamedTuple):
+    """Offsets at one time: by queue slot and by slot of group and queue."""
+
+    at_s: float
+    """Monotonic seconds."""
+    ends: array[int]
+    committed: array[int]
+
+
+class Rates:
+    """Counts messages. Methods may be called by any thread."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._first = self._sample()
+        self._samples = [deque([self._first], count + 1) for _, count in _WINDOWS]
+        self._day = time.localtime().tm_yday
+        self._mornings = [(0, 0), (0, 0)]
+        self._ended = Event()
+        self._thread = Thread(target=self._run, name="rmq-serve-rates", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        self._thread.join()
+
+    def put(self, topic: str) -> BrokerStats | None:
+        """Return how many messages came to a topic; None when none did since the server began."""
+        queues = self._slots_of_topic(topic)
+        return self._stats(lambda sample: _sum(sample.ends, queues))
+
+    def taken(self, topic: str, group: str) -> BrokerStats | None:
+        """Return how many messages of a topic a group finished; None when it did not since the server began."""
+        slots = self._slots_of_group(group, topic)
+        return self._stats(lambda sample: _sum(sample.committed, slots))
+
+    def consume_tps(self, group: str, topic: str) -> float:
+        """Return how many messages of a topic a group finishes per second, over the last minute."""
+        found = self.taken(topic, group)
+        return found.minute.per_second if found else 0.0
+
+    def put_per_second(self) -> list[float]:
+        """Return how many messages come per second, over 10 s, a minute and ten minutes."""
+        return self._per_second(lambda sample: sum(sample.ends))
+
+    def taken_per_second(self) -> list[float]:
+        """Return how many messages all groups finish per second, over 10 s, a minute and ten minutes."""
+        return self._per_second(lambda sample: sum(sample.committed))
+
+    def mornings(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return messages that came until yesterday's midnight and until today's, and the same of finished ones.
+
+        They count from the server's begin, as :meth:`puts` and :meth:`takes` do.
+        """
+        with self._lock:
+            (put_before, taken_before), (put, taken) = self._mornings
+        return (put_before, put), (taken_before, taken)
+
+    def puts(self) -> int:
+        """Return how many messages came since the server began."""
+        return max(0, sum(self._sample().ends) - sum(self._first.ends))
+
+    def takes(self) -> int:
+        """Return how many messages groups finished since the server began."""
+        return max(0, sum(self._sample().committed) - sum(self._first.committed))
+
+    def _run(self) -> None:
+        while not self._ended.wait(SAMPLE_S):
+            self.note()
+
+    def note(self) -> None:
+        """Note the offsets as they are now."""
+        sample = self._sample()
+        with self._lock:
+            for (interval_s, _), samples in zip(_WINDOWS, self._samples, strict=True):
+                if sample.at_s - samples[-1].at_s >= interval_s - 1:
+                    samples.append(sample)
+            if (today := time.localtime().tm_yday) != self._day:
+                self._day = today
+                self._mornings = [self._mornings[1], (self.puts(), self.takes())]
+
+    def _sample(self) -> Sample:
+        groups = self._store.groups
+        ends, committed = self._store.topics.max_offsets(), groups.column("committed_offset")
+        return Sample(time.monotonic(), array("Q", ends), array("Q", committed))
+
+    def _stats(self, count: Callable[[Sample], int]) -> BrokerStats | None:
+        now = self._sample()
+        if count(now) == count(self._first):
+            return None
+        with self._lock:
+            oldest = [samples[0] for samples in self._samples]
+        return BrokerStats(*(_item(count(now) - count(each), now.at_s - each.at_s) for each in oldest))
+
+    def _per_second(self, count: Callable[[Sample], int]) -> list[float]:
+        now = self._sample()
+        with self._lock:
+            minute, hour = list(self._samples[0]), list(self._samples[1])
+        chosen = (minute[-1], minute[0], hour[-1])
+        return [_item(count(now) - count(each), now.at_s - each.at_s).per_second for each in chosen]
+
+    def _slots_of_topic(self, topic: str) -> list[int]:
+        topics = self._store.topics
+        return [topics.slot(queue) for queue in topics.queues(topic)] if topic in topics else []
+
+    def _slots_of_group(self, group: str, topic: str) -> list[int]:
+        queues = set(self._slots_of_topic(topic))
+        return [slot.number for slot in self._store.groups if slot.queue_slot in queues and slot.group == group]
+
+
+def _sum(values: array[int], slots: Collection[int]) -> int:
+    return sum(values[slot] for slot in slots if slot < len(values))
+
+
+def _item(count: int, seconds: float) -> StatsItem:
+    """A number over some time; a group that was moved back has finished nothing."""
+    count = max(0, count)
+    return StatsItem(count, round(count / max(seconds, 1.0), 3), 0.0)

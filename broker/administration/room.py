@@ -1,0 +1,45 @@
+"""Administration: everything that tools ask a broker, as one room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rmqclient.broker.administration.broker_info import BrokerInfo
+from rmqclient.broker.administration.broker_settings import BrokerSettings
+from rmqclient.broker.administration.group_commands import GroupCommands
+from rmqclient.broker.administration.progress import Progress
+from rmqclient.broker.administration.rates import Rates
+from rmqclient.broker.administration.topic_commands import TopicCommands
+from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.request import Handler, Room
+from rmqclient.broker.settings import ServeSettings
+from rmqclient.broker.topics.topics import Topics
+from rmqclient.store import MessageStore
+
+
+class Administration:
+    """Answers RocketMQ's tools."""
+
+    def __init__(
+        self, store: MessageStore, topics: Topics, group_settings: GroupSettings, settings: ServeSettings
+    ) -> None:
+        self._rates = Rates(store)
+        progress = Progress(store, topics, settings.broker_name)
+        self._rooms: tuple[Room, ...] = (
+            TopicCommands(store, topics, settings.broker_name),
+            GroupCommands(group_settings, progress),
+            BrokerInfo(store, self._rates, read_only=settings.read_only),
+            BrokerSettings(store, settings),
+        )
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code."""
+        return {code: handler for room in self._rooms for code, handler in room.handlers().items()}
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return what waits for the disk, or looks at all groups."""
+        return {code: handler for room in self._rooms for code, handler in room.slow_handlers().items()}
+
+    def close(self) -> None:
+        """End the thread that counts."""
+        self._rates.close()

@@ -1,0 +1,186 @@
+"""Clients: the producers and consumers that are connected, by group, as their heartbeats tell.
+
+A broker knows a member by its connection [ConsumerManager, ProducerManager]. A client leaves a group by request 35, by
+the end of its connection, and by 120 s of silence. Nothing here knows the store: :class:`Watching` hears of changes.
+
+A client id that two connections use is one id of two members. Both are kept, the earlier one first.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from rmqclient.broker.clients.consumer import Consumer, Producer
+from rmqclient.broker.request import Peer
+from rmqclient.remoting.bodies import ConsumerData, Heartbeat, Subscription
+
+_log = logging.getLogger(__name__)
+
+SILENCE_S = 120.0
+"""A client whose last heartbeat is older is gone. [ClientHousekeepingService, CHANNEL_EXPIRED_TIMEOUT]"""
+
+
+class Watching(Protocol):
+    """Hears who joins and leaves consumer groups."""
+
+    def joined(self, consumer: Consumer) -> None:
+        """A connection became a member of a group, or a member subscribes to other topics or messages than before."""
+
+    def left(self, consumer: Consumer) -> None:
+        """A member left its group; its connection may have ended."""
+
+
+class Clients:
+    """Who is connected. For the thread of the event loop."""
+
+    def __init__(self, watching: Watching) -> None:
+        self._watching = watching
+        self._producers: dict[str, dict[Peer, Producer]] = {}
+        self._consumers: dict[str, dict[Peer, Consumer]] = {}
+        self._groups_of: dict[Peer, set[str]] = {}
+        self._subscriptions: dict[str, dict[str, Subscription]] = {}
+
+    def beat(self, peer: Peer, heartbeat: Heartbeat, language: int, version: int) -> set[str]:
+        """Take a heartbeat in. Returns the groups to whose members request 40 is due.
+
+        These are the groups that the connection joined, and those that it gave other topics. A newer version of a
+        subscription alone is no change. [ConsumerGroupInfo.updateSubscription]
+        """
+        if peer not in self._groups_of:
+            self._groups_of[peer] = set()
+            peer.when_closed(lambda: self._close(peer))
+        now = time.monotonic()
+        for each in heartbeat.producers:
+            self._groups_of[peer].add(each.group)
+            producer = Producer(each.group, heartbeat.client_id, peer, language, version, now)
+            self._producers.setdefault(each.group, {})[peer] = producer
+        changed = set()
+        for data in heartbeat.consumers:
+            consumer = Consumer(
+                data.group, heartbeat.client_id, peer, language, version, data.consume_type, data.message_model,
+                data.consume_from, {each.topic: each for each in data.subscriptions}, now, now,
+            )  # fmt: skip
+            if self._take(consumer, data):
+                changed.add(data.group)
+        return changed
+
+    def leave(self, peer: Peer, producer_group: str | None, consumer_group: str | None) -> None:
+        """Take a connection out of a group or two; an empty name is none. [ClientManageProcessor.unregisterClient]"""
+        if producer_group:
+            self._drop_producer(producer_group, peer)
+        if consumer_group:
+            self._drop_consumer(consumer_group, peer)
+
+    def end_silent(self) -> None:
+        """Take out every client whose last heartbeat is older than 120 s."""
+        oldest = time.monotonic() - SILENCE_S
+        for group, producers in list(self._producers.items()):
+            for producer in [each for each in producers.values() if each.beat_at < oldest]:
+                self._drop_producer(group, producer.peer)
+        for consumer in [each for each in self.all_consumers() if each.beat_at < oldest]:
+            _log.warning("group %s: %s is silent for %.0f s, and is out", consumer.group, consumer.client_id, SILENCE_S)
+            self._drop_consumer(consumer.group, consumer.peer)
+
+    def producer_groups(self) -> list[str]:
+        """Return the producer groups that have a member, sorted."""
+        return sorted(self._producers)
+
+    def producers(self, group: str) -> list[Producer]:
+        """Return the members of a producer group, the earliest first."""
+        return list(self._producers.get(group, {}).values())
+
+    def producer_peers(self, group: str) -> list[Peer]:
+        """Return the connections of a producer group that are open."""
+        return [each.peer for each in self.producers(group) if each.peer.is_open]
+
+    def producer(self, client_id: str) -> Peer | None:
+        """Return the connection of a client that has a producer; of several with one id, the newest."""
+        found = None
+        for producers in self._producers.values():
+            for each in producers.values():
+                if each.client_id == client_id and each.peer.is_open:
+                    found = each.peer
+        return found
+
+    def consumer_groups(self) -> list[str]:
+        """Return the consumer groups that have a member, sorted."""
+        return sorted(self._consumers)
+
+    def consumers(self, group: str) -> list[Consumer]:
+        """Return the members of a consumer group, the earliest first."""
+        return list(self._consumers.get(group, {}).values())
+
+    def all_consumers(self) -> Iterator[Consumer]:
+        """Yield the members of all consumer groups."""
+        for members in list(self._consumers.values()):
+            yield from list(members.values())
+
+    def consumer(self, group: str, peer: Peer) -> Consumer | None:
+        """Return the member of a group that has a connection."""
+        return self._consumers.get(group, {}).get(peer)
+
+    def consumer_named(self, group: str, client_id: str) -> Consumer | None:
+        """Return the member of a group with a client id; of several, the earliest."""
+        return next((each for each in self.consumers(group) if each.client_id == client_id), None)
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """Return what a group wants of a topic: what the newest heartbeat says that named the topic."""
+        return self._subscriptions.get(group, {}).get(topic)
+
+    def subscriptions(self, group: str) -> dict[str, Subscription]:
+        """Return what a group wants, by topic."""
+        return dict(self._subscriptions.get(group, {}))
+
+    def _take(self, consumer: Consumer, data: ConsumerData) -> bool:
+        """Put a member in; True when the others are to be told."""
+        members = self._consumers.setdefault(data.group, {})
+        known = members.get(consumer.peer)
+        self._groups_of[consumer.peer].add(data.group)
+        self._subscriptions[data.group] = dict(consumer.subscriptions)
+        if known is None or not _is_same(known, consumer):
+            if known is not None:
+                self._watching.left(known)
+            members[consumer.peer] = consumer
+            self._watching.joined(consumer)
+            return True
+        known.beat_at = known.seen_at = consumer.beat_at
+        before, known.subscriptions = known.subscriptions, consumer.subscriptions
+        if _expressions(before) != _expressions(known.subscriptions):
+            self._watching.joined(known)
+        return before.keys() != known.subscriptions.keys()
+
+    def _close(self, peer: Peer) -> None:
+        for group in self._groups_of.pop(peer, set()):
+            self._drop_producer(group, peer)
+            self._drop_consumer(group, peer)
+
+    def _drop_producer(self, group: str, peer: Peer) -> None:
+        producers = self._producers.get(group, {})
+        if producers.pop(peer, None) is not None and not producers:
+            del self._producers[group]
+
+    def _drop_consumer(self, group: str, peer: Peer) -> None:
+        members = self._consumers.get(group, {})
+        consumer = members.pop(peer, None)
+        if consumer is None:
+            return
+        if not members:
+            del self._consumers[group]
+            self._subscriptions.pop(group, None)
+        self._watching.left(consumer)
+
+
+def _is_same(known: Consumer, told: Consumer) -> bool:
+    """Tell whether a heartbeat is of the same member, whatever it subscribes to."""
+    return (known.client_id, known.consume_type, known.message_model) == (
+        told.client_id,
+        told.consume_type,
+        told.message_model,
+    )
+
+
+def _expressions(subscriptions: Mapping[str, Subscription]) -> dict[str, tuple[str, str]]:
+    return {topic: (each.expression_type, each.expression) for topic, each in subscriptions.items()}

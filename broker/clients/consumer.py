@@ -1,0 +1,60 @@
+"""Consumer: one connection as a member of one consumer group. Producer: one connection in one producer group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rmqclient.broker.request import Peer
+from rmqclient.remoting.bodies import ConsumeFrom, ConsumeType, MessageModel, Subscription
+
+
+@dataclass(slots=True, eq=False)
+class Producer:
+    """A connection that sends for a producer group. Two of them are never equal."""
+
+    group: str
+    client_id: str
+    peer: Peer
+    language: int
+    """Number of a :class:`rmqclient.remoting.codes.Language`."""
+    version: int
+    """Ordinal of its RocketMQ version."""
+    beat_at: float
+    """Monotonic seconds of the last heartbeat."""
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    """A connection that is a member of a consumer group. Two of them are never equal."""
+
+    group: str
+    client_id: str
+    peer: Peer
+    language: int
+    """Number of a :class:`rmqclient.remoting.codes.Language`."""
+    version: int
+    """Ordinal of its RocketMQ version."""
+    consume_type: ConsumeType
+    message_model: MessageModel
+    consume_from: ConsumeFrom
+    subscriptions: Mapping[str, Subscription]
+    """By topic."""
+    beat_at: float
+    """Monotonic seconds of the last heartbeat."""
+    seen_at: float
+    """Monotonic seconds of the last request of this group, whichever it was."""
+    asked_members_at: float = 0.0
+    """Monotonic seconds at which it last asked who is in the group; it has rebalanced since."""
+    refused: set[str] = field(default_factory=set)
+    """Topics in which it is no member, because it wants other messages than the group."""
+
+    @property
+    def shares_queues(self) -> bool:
+        """Whether it is pushed messages of queues that nobody else of the group has meanwhile."""
+        return self.message_model is MessageModel.CLUSTERING and self.consume_type is not ConsumeType.CONSUME_ACTIVELY
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether it gets every message and keeps its offsets itself."""
+        return self.message_model is MessageModel.BROADCASTING

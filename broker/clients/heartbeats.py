@@ -1,0 +1,94 @@
+"""Heartbeats: what a client says about its producers and consumers, checked and within limits.
+
+What old and other clients leave out is filled in: the C++ client sends no tags and no type of expression, and names a
+group ``""`` when it means none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rmqclient.remoting.bodies import ConsumerData, Heartbeat, Subscription
+from rmqclient.remoting.codes import ResponseCode
+from rmqclient.remoting.errors import AnswerError
+from rmqclient.store import check_client_id, java_hash
+from rmqclient.store.message_queue import is_name
+
+MOST_GROUPS = 256
+"""Producer and consumer groups of one client."""
+MOST_SUBSCRIPTIONS = 256
+"""Topics of one consumer group."""
+MOST_EXPRESSION_CHARACTERS = 8_192
+
+_SEPARATOR = "||"
+_EVERYTHING = "*"
+_BLANKS = "".join(map(chr, range(0x21)))  # what Java's String.trim removes
+
+
+def read(body: bytes) -> Heartbeat:
+    """Read the body of request 34. Raises BodyError, and AnswerError for a name or a number beyond the limits."""
+    heartbeat = Heartbeat.decode(body)
+    check_client(heartbeat.client_id)
+    producers = tuple(each for each in heartbeat.producers if each.group)
+    consumers = tuple(_completed(each) for each in heartbeat.consumers if each.group)
+    groups = len(producers) + len(consumers)
+    if groups > MOST_GROUPS:
+        raise refusal(f"client {heartbeat.client_id!r} is in {groups} groups; at most {MOST_GROUPS}")
+    for producer in producers:
+        check_group(producer.group)
+    return replace(heartbeat, producers=producers, consumers=consumers)
+
+
+def check_client(client_id: str) -> str:
+    """Return a client id. Raises InvalidName unless it has 1 to 127 bytes and is printable."""
+    return check_client_id(client_id)
+
+
+def check_group(group: str) -> str:
+    """Return the name of a group. Raises AnswerError for one that no group can have."""
+    if not is_name(group):
+        raise refusal(f"the group name {group[:200]!r} is illegal: give 1 to 127 of %|a-zA-Z0-9_-")
+    return group
+
+
+def completed(subscription: Subscription) -> Subscription:
+    """Return a subscription with the tags, and their hashes, that its expression has. [FilterAPI]"""
+    if subscription.expression_type not in ("", "TAG"):
+        return subscription
+    tags = tags_of(subscription.expression)
+    codes = tuple(sorted({java_hash(tag) for tag in tags}))
+    return replace(subscription, expression_type="TAG", tags=tags, codes=codes)
+
+
+def tags_of(expression: str) -> tuple[str, ...]:
+    """Return the tags of an expression, sorted, once each; none for every message. [FilterAPI.buildSubscriptionData]"""
+    if expression.strip(_BLANKS) in ("", _EVERYTHING):
+        return ()
+    return tuple(sorted({tag.strip(_BLANKS) for tag in expression.split(_SEPARATOR)} - {""}))
+
+
+def _completed(data: ConsumerData) -> ConsumerData:
+    check_group(data.group)
+    if len(data.subscriptions) > MOST_SUBSCRIPTIONS:
+        count = len(data.subscriptions)
+        raise refusal(f"group {data.group!r} subscribes to {count} topics; at most {MOST_SUBSCRIPTIONS}")
+    for each in data.subscriptions:
+        check_subscription(data.group, each)
+    return replace(data, subscriptions=tuple(map(completed, data.subscriptions)))
+
+
+def check_subscription(group: str, subscription: Subscription) -> None:
+    """Raise AnswerError for a topic that no topic can have as its name, and for an expression that is too long."""
+    if not is_name(subscription.topic):
+        raise refusal(f"group {group!r}: the topic name {subscription.topic[:200]!r} is illegal")
+    size = len(subscription.expression)
+    if size > MOST_EXPRESSION_CHARACTERS:
+        raise refusal(
+            f"group {group!r}, topic {subscription.topic!r}: the expression has {size:,} characters; at most "
+            f"{MOST_EXPRESSION_CHARACTERS:,}"
+        )
+
+
+def refusal(text: str) -> AnswerError:
+    """Return the error for a request beyond a limit, or with a name that cannot be."""
+    return AnswerError(ResponseCode.SYSTEM_ERROR, text)

@@ -1,0 +1,67 @@
+"""Begins: where a group goes on in a queue, and where a new one begins.
+
+RocketMQ's broker answers 0 for a group without an offset when the first message of the queue is still in memory, so
+CONSUME_FROM_LAST_OFFSET begins at the oldest message of young queues, and else 22, so the client decides
+[ConsumerManageProcessor.queryConsumerOffset]. Here a new group of consumers that are pushed messages begins where it
+asks to, as local groups do (:mod:`rmqclient.consuming.start_position`):
+
+==========================  =======================================================================================
+first offset                the oldest message of each queue
+last offset                 the end of every queue as it was when the group's first member sent its first heartbeat
+a time                      the client asks for it: 22
+a queue of a retry topic,   its oldest message
+or one that came later
+==========================  =======================================================================================
+
+Any other client gets RocketMQ's answer, and a queue counts as young when it still has its first message.
+"""
+
+from __future__ import annotations
+
+from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.names import RETRY_PREFIX
+from rmqclient.remoting.bodies import ConsumeFrom
+from rmqclient.store import MessageQueue, MessageStore
+
+Ends = dict[MessageQueue, int]
+
+
+class Begins:
+    """Remembers where the queues ended when new groups came. For the thread of the event loop."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._ends: dict[str, dict[str, Ends]] = {}
+
+    def note(self, consumer: Consumer) -> None:
+        """Note where the queues end that a new group is about to consume."""
+        ends = self._ends.setdefault(consumer.group, {})
+        for topic in consumer.subscriptions:
+            if topic in self._store.topics and topic not in ends:
+                queues = self._store.topics.queues(topic)
+                ends[topic] = {queue: self._store.topics.max_offset(queue) for queue in queues}
+
+    def forget(self, group: str) -> None:
+        """Forget a group that has no remote member any more."""
+        self._ends.pop(group, None)
+
+    def offset(self, group: str, queue: MessageQueue, consumer: Consumer | None) -> int | None:
+        """Return where a group goes on, or is to begin, in a queue; None when the client is to decide.
+
+        ``consumer`` is the member that asks. A queue that does not exist is at 0.
+        """
+        topics = self._store.topics
+        try:
+            slot = self._store.groups.find(group, topics.slot(queue))
+            oldest = topics.min_offset(queue)
+        except LookupError:
+            return 0
+        if slot is not None:
+            return slot.committed_offset
+        if consumer is None or not consumer.shares_queues:
+            return oldest if oldest == 0 else None
+        if consumer.consume_from is ConsumeFrom.CONSUME_FROM_FIRST_OFFSET or queue.topic.startswith(RETRY_PREFIX):
+            return oldest
+        if consumer.consume_from is ConsumeFrom.CONSUME_FROM_TIMESTAMP:
+            return None
+        return self._ends.get(group, {}).get(queue.topic, {}).get(queue, oldest)

@@ -1,0 +1,79 @@
+"""Lease: one queue of a group in the hands of one remote member, and when that member has given it up.
+
+A client is asked to give a queue up by request 40, upon which it asks who is in the group, and drops the queue. It says
+so in one of these ways, whichever comes first:
+
+* An orderly consumer, and any client that has locked the queue, unlocks it (42). Its lock runs out 60 s after the last
+  renewal. Nothing else counts: a handler may run for long, and messages of the queue must not overtake it.
+* Any other client commits the queue's offset (15), after it has asked for the members again.
+* It has not pulled for 2 s. A pull that it sent before does not count.
+* It pulls on for 30 s, longer than two of its rebalances are apart: then it shares queues by another strategy.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.request import Request
+from rmqclient.store import MessageQueue, QueueGrant
+
+LOCK_S = 60.0
+"""How long a lock lasts without a renewal. [RebalanceLockManager.REBALANCE_LOCK_MAX_LIVE_TIME]"""
+QUIET_S = 2.0
+"""A member that was asked for a queue, and has not pulled for so long, does not pull it any more."""
+PATIENCE_S = 30.0
+"""A queue is taken from a member that was asked for it, and goes on pulling for so long."""
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A queue that a remote member has. Times are monotonic seconds; 0 means never."""
+
+    consumer: Consumer
+    queue: MessageQueue
+    grant: QueueGrant | None
+    """None for a lock of a queue that the group never had: the first pull says where it begins."""
+    locked_at: float = 0.0
+    pulled_at: float = 0.0
+    committed_at: float = 0.0
+    asked_at: float = 0.0
+    """When the member was asked to give the queue up."""
+    pull: Request | None = field(default=None, repr=False)
+    """The last pull, so that one that is held and looked at again does not count twice."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether nobody else has got the queue, by a seek or after the server stood still."""
+        return self.grant is None or self.grant.valid
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether the member holds the lock of the queue."""
+        return self.locked_at > 0.0 and time.monotonic() < self.locked_at + LOCK_S
+
+    @property
+    def is_called_in(self) -> bool:
+        """Whether the member was asked to give the queue up."""
+        return self.asked_at > 0.0
+
+    @property
+    def active_at(self) -> float:
+        """When the member last did anything with the queue."""
+        return max(self.locked_at, self.pulled_at, self.committed_at)
+
+    def note_pull(self, request: Request) -> None:
+        """Note that the member pulls; a pull that was noted is not noted again."""
+        if request is not self.pull:
+            self.pull = request
+            self.pulled_at = time.monotonic()
+
+    def is_given_up(self) -> bool:
+        """Tell whether the member, which was asked for the queue, has dropped it."""
+        now = time.monotonic()
+        if self.is_locked:
+            return False
+        if self.committed_at > max(self.asked_at, self.pulled_at) and self.consumer.asked_members_at > self.asked_at:
+            return True
+        return now > max(self.asked_at, self.pulled_at) + QUIET_S or now > self.asked_at + PATIENCE_S

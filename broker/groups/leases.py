@@ -1,0 +1,385 @@
+"""Leases: which member of a group has which queue, and how a queue moves from one to the next.
+
+A remote member that is fed from a queue has the lease of it, with an epoch, as a local member has; this process holds
+it for the member. So a queue never feeds a local and a remote member at once, nor two remote ones.
+
+===================================  ===================================================================================
+a member pulls or locks a queue      what it gets
+===================================  ===================================================================================
+that it has                          messages, until it is asked to give the queue up
+that is free                         the lease; one that the allocation gives to another member after 3 s only
+that somebody else has               nothing yet; the holder is asked for the queue if the allocation is not on its side
+===================================  ===================================================================================
+
+A queue moves in two steps. First its member is fed no more, and is told to look at the group. When it has given the
+queue up (:mod:`rmqclient.broker.groups.lease`), the lease is released and the next owner is told. Where clients share
+queues in another way than RocketMQ's default, the one that has a queue keeps it as long as it uses it.
+
+Pull consumers, which choose their queues themselves, take no lease, and get nothing of a queue that somebody has.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqclient.broker.clients.clients import Clients
+from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.clients.notices import tell_members_changed, tell_offsets
+from rmqclient.broker.groups.allocation import Allocations
+from rmqclient.broker.groups.lease import LOCK_S, Lease
+from rmqclient.broker.groups.seats import Seats
+from rmqclient.broker.groups.wants import Key, Want, Wants
+from rmqclient.broker.request import Peer, Request
+from rmqclient.store import MessageQueue, MessageStore
+
+_log = logging.getLogger(__name__)
+
+FENCE_S = 30.0
+"""An orderly client that lost its connection goes on with a queue for so long after it locked it. [ProcessQueue]"""
+
+_RESERVED_S = 3.0
+"""A free queue is kept for the member that is to have it for so long."""
+_UNUSED_S = 60.0
+"""A member that uses a queue that the allocation does not give it loses it when another one asks, after so long."""
+_SILENT_S = 45.0
+"""Of two connections with one client id, the later one gets the queues when the earlier one is silent for so long."""
+_MOVED_S = 30.0
+"""How long a member that a seek took a queue from has to go on at the new place."""
+
+
+class _Moved(NamedTuple):
+    """A member that a seek took a queue from."""
+
+    consumer: Consumer
+    offset: int
+    until: float
+
+
+class Leases:
+    """The leases of all remote members. For the thread of the event loop.
+
+    ``broker_name`` is the one that clients know.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        seats: Seats,
+        clients: Clients,
+        allocations: Allocations,
+        broker_name: str,
+    ) -> None:
+        self._store = store
+        self._seats = seats
+        self._clients = clients
+        self._broker_name = broker_name
+        self._leases: dict[Key, Lease] = {}
+        self._wants = Wants()
+        self._moved: dict[Key, _Moved] = {}
+        self._allocations = allocations
+        self._listening: list[Callable[[str, MessageQueue], None]] = []
+        self._logged: dict[tuple[str, str], float] = {}
+
+    def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
+        """Call ``callback(group, queue)`` when a pull that was refused may be asked about again."""
+        self._listening.append(callback)
+
+    def may_pull(self, request: Request, group: str, queue: MessageQueue) -> bool:
+        """Tell whether the client may be fed from a queue now; it takes the lease if it needs one and may have it.
+
+        ``request`` is a pull; one that is held may be asked about as often as needed. Raises UnknownTopic, TableFull.
+        """
+        consumer = self._clients.consumer(group, request.peer)
+        if consumer is not None and consumer.is_broadcast:
+            return True
+        slot = self._seats.slot(group, queue)
+        if slot is not None and slot.load("paused"):
+            return False
+        if consumer is not None and queue.topic in consumer.refused:
+            return False
+        if consumer is None or not consumer.shares_queues:
+            return (group, queue) not in self._leases and (slot is None or not self._seats.has_owner(slot))
+        consumer.seen_at = time.monotonic()
+        lease = self._lease(group, queue)
+        if lease is None or lease.consumer is not consumer:
+            return self._has_taken(consumer, queue, request.fields["queueOffset"])
+        lease.note_pull(request)
+        if lease.is_called_in:
+            return False
+        if lease.grant is None:
+            lease.grant = self._seats.take(consumer, queue, self._begin(queue, request.fields["queueOffset"]))
+        return lease.grant is not None
+
+    def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
+        """Return the offset from which a pull is answered: what it asks for, but no message that the group finished.
+
+        A member asks for the offset before the last owner has committed, and pulls after that.
+        """
+        asked = int(request.fields["queueOffset"])
+        lease = self._leases.get((group, queue))
+        if lease is None or lease.grant is None or lease.consumer.peer is not request.peer or lease.committed_at:
+            return asked
+        return max(asked, lease.grant.committed_offset)
+
+    def lock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue) -> bool:
+        """Lock a queue for a client, or renew its lock; False while somebody else has it. Raises UnknownTopic."""
+        consumer = self._clients.consumer(group, peer) or self._clients.consumer_named(group, client_id)
+        self._store.topics.slot(queue)
+        lease = self._lease(group, queue)
+        if lease is not None and lease.consumer.client_id == client_id and not lease.consumer.peer.is_open and consumer:
+            lease.consumer, lease.asked_at = consumer, 0.0  # the client is back, by another connection
+        if consumer is None or not consumer.shares_queues or consumer.client_id != client_id:
+            return False
+        if lease is None or lease.consumer is not consumer:
+            if not self._has_taken(consumer, queue, None):
+                return False
+            lease = self._leases[group, queue]
+        if lease.is_called_in:
+            return False
+        lease.locked_at = time.monotonic()
+        return True
+
+    def unlock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue) -> None:
+        """Free the lock of a client. Another client may do so for one whose connection has ended."""
+        lease = self._leases.get((group, queue))
+        if lease is None or lease.consumer.client_id != client_id or not lease.locked_at:
+            return
+        if (
+            lease.consumer.peer is peer
+            or not lease.consumer.peer.is_open
+            or self._clients.consumer(group, peer) is None
+        ):
+            self._release(lease)
+
+    def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
+        """Set where a group goes on in a queue. Returns why not, for a member that has lost the queue; else ``""``.
+
+        A client that is no member, such as an administrator's, may commit in the name of a remote member. When nobody
+        has the queue, a member may only move forwards. Raises UnknownTopic, TableFull, StoreBusy.
+        """
+        span = f"{self._store.topics.min_offset(queue)} to {self._store.topics.max_offset(queue)}"
+        if not 0 <= offset <= self._store.topics.max_offset(queue):
+            return self._refusal(group, "beyond the queue", f"{offset} of {queue} is outside of {span}")
+        consumer = self._clients.consumer(group, peer)
+        lease = self._lease(group, queue)
+        if lease is not None and lease.grant is not None:
+            if consumer is not None and lease.consumer is not consumer:
+                return self._refusal(group, "not the owner", f"{offset} of {queue}: {lease.consumer.client_id} has it")
+            return self._commit_leased(lease, offset)
+        if self._is_moved(group, queue, consumer, offset):
+            return self._refusal(group, "moved by a seek", f"{offset} of {queue}: the group was moved to another place")
+        return self._commit_free(consumer, group, queue, offset)
+
+    def leave(self, consumer: Consumer) -> None:
+        """Give back what a member has that left or lost its connection.
+
+        A locked queue of a connection that ended is kept for 30 s: its client may still run a message of it.
+        """
+        self._wants.forget(consumer)
+        for lease in self._of(consumer):
+            if not (lease.is_locked and not consumer.peer.is_open and not _is_dead(consumer)):
+                self._release(lease)
+
+    def has_any(self, consumer: Consumer, topic: str) -> bool:
+        """Tell whether a member has a queue of a topic."""
+        return any(lease.queue.topic == topic for lease in self._of(consumer))
+
+    def release_topic(self, consumer: Consumer, topic: str) -> None:
+        """Give back a member's queues of a topic that it subscribes to no more."""
+        for lease in self._of(consumer):
+            if lease.queue.topic == topic:
+                self._release(lease)
+
+    def members_changed(self) -> None:
+        """Forget the allocations that were computed from the members and queues as they were."""
+        self._allocations.forget()
+
+    def look(self) -> None:
+        """Move every queue on its way; call this a few times a second, and when anything may have changed."""
+        self._allocations.forget()
+        for key, lease in list(self._leases.items()):
+            if not lease.is_valid:
+                self._lose(key, lease)
+            elif not lease.consumer.peer.is_open and not self._is_fenced(lease):
+                self._release(lease)
+            else:
+                self._settle(key, lease)
+        self._wants.end_old()
+        for key in self._wants:
+            if key not in self._leases:
+                self._tell_wanting(key)
+        now = time.monotonic()
+        for key in [key for key, moved in self._moved.items() if moved.until < now]:
+            del self._moved[key]
+
+    # --- taking ----------------------------------------------------------------------------------
+
+    def _has_taken(self, consumer: Consumer, queue: MessageQueue, begin: int | None) -> bool:
+        """Take a queue for a member, or note that it wants it. ``begin`` is None for a lock."""
+        key = (consumer.group, queue)
+        want = self._wants.note(key, consumer, locks=begin is None)
+        held = self._leases.get(key)
+        if held is not None:
+            self._settle(key, held)
+        if key in self._leases or self._is_reserved(key, consumer, want):
+            return False
+        if begin is not None and self._is_moved(consumer.group, queue, consumer, begin):
+            return False
+        known = self._seats.slot(consumer.group, queue) is not None
+        has_place = known or begin is not None
+        grant = self._seats.take(consumer, queue, self._begin(queue, begin or 0)) if has_place else None
+        if grant is None and (has_place or queue.topic not in consumer.subscriptions):
+            return False
+        lease = self._leases[key] = Lease(consumer, queue, grant)
+        lease.pulled_at = time.monotonic()
+        self._moved.pop(key, None)
+        self._wants.drop(key, consumer)
+        return True
+
+    def _begin(self, queue: MessageQueue, offset: int) -> int:
+        topics = self._store.topics
+        return min(max(offset, topics.min_offset(queue)), topics.max_offset(queue))
+
+    def _is_reserved(self, key: Key, consumer: Consumer, want: Want) -> bool:
+        """Tell whether a free queue is kept for another member that is to have it."""
+        group, queue = key
+        shares = self._allocations.of(group, queue.topic)
+        heir, local = shares.remote.get(queue, consumer.client_id), shares.local.get(queue)
+        if heir == consumer.client_id and (local is None or local.client_id == heir):
+            return False
+        return time.monotonic() < want.since + _RESERVED_S
+
+    # --- moving ----------------------------------------------------------------------------------
+
+    def _settle(self, key: Key, lease: Lease) -> None:
+        """Ask for a queue that another member is to have; release it when its member has given it up."""
+        if lease.is_called_in:
+            if lease.is_given_up():
+                self._release(lease)
+        elif self._is_called_for(key, lease):
+            lease.asked_at = time.monotonic()
+            tell_members_changed(lease.consumer)
+
+    def _is_called_for(self, key: Key, lease: Lease) -> bool:
+        queue, owner, now = lease.queue, lease.consumer, time.monotonic()
+        wanting = [each for each in self._wants.of(key) if each is not owner]
+        same_id = [each for each in wanting if each.client_id == owner.client_id]
+        if same_id and owner.seen_at < now - _SILENT_S:
+            return True
+        shares = self._allocations.of(key[0], queue.topic)
+        heir, local = shares.remote.get(queue), shares.local.get(queue)
+        if heir == owner.client_id:
+            self._complain_of_same(owner, same_id)
+            return False
+        if local is not None or any(each.client_id == heir for each in wanting):
+            return True
+        return bool(wanting) and lease.active_at < now - _UNUSED_S and not lease.is_locked
+
+    def _release(self, lease: Lease) -> None:
+        key = (lease.consumer.group, lease.queue)
+        del self._leases[key]
+        if lease.grant is not None:
+            self._seats.release(lease.grant)
+        local = self._allocations.of(key[0], lease.queue.topic).local.get(lease.queue)
+        if local is not None:
+            self._seats.tell(local)
+        self._tell_wanting(key)
+
+    def _tell_wanting(self, key: Key) -> None:
+        """Let pulls of a free queue be looked at again, and let an orderly consumer try its lock again."""
+        for consumer, want in self._wants.of(key).items():
+            if want.locks and want.last < time.monotonic() - 0.2 and not self._is_reserved(key, consumer, want):
+                want.last = time.monotonic()
+                tell_members_changed(consumer)
+        for callback in self._listening:
+            callback(*key)
+
+    def _lose(self, key: Key, lease: Lease) -> None:
+        """Drop a lease whose epoch is old: of a seek, or of another member after the server stood still."""
+        del self._leases[key]
+        slot = self._seats.slot(*key)
+        if slot is None or lease.grant is None:
+            return
+        self._seats.release(lease.grant)
+        if slot.load("owner"):
+            _log.warning("group %s: %s has lost %s to another member", key[0], lease.consumer.client_id, key[1])
+        else:
+            offset = slot.committed_offset
+            self._moved[key] = _Moved(lease.consumer, offset, time.monotonic() + _MOVED_S)
+            wire = lease.queue._replace(broker_name=self._broker_name)
+            tell_offsets(lease.consumer, lease.queue.topic, {wire: offset})
+
+    def _is_moved(self, group: str, queue: MessageQueue, consumer: Consumer | None, offset: int) -> bool:
+        """Tell whether a member goes on at a place that the group was moved away from."""
+        moved = self._moved.get((group, queue))
+        return moved is not None and moved.consumer is consumer and offset != moved.offset
+
+    def _is_fenced(self, lease: Lease) -> bool:
+        return time.monotonic() < lease.locked_at + min(FENCE_S, LOCK_S) and not _is_dead(lease.consumer)
+
+    # --- committing ------------------------------------------------------------------------------
+
+    def _commit_leased(self, lease: Lease, offset: int) -> str:
+        group, queue = lease.consumer.group, lease.queue
+        slot = self._seats.slot(group, queue)
+        if slot is None or lease.grant is None:
+            return ""
+        if slot.commit(offset, lease.grant.epoch, self._store.config.lock_timeout_ms):
+            lease.committed_at = lease.consumer.seen_at = time.monotonic()
+            return ""
+        return self._refusal(group, "lost", f"{offset} of {queue}: {lease.consumer.client_id} has lost the queue")
+
+    def _commit_free(self, consumer: Consumer | None, group: str, queue: MessageQueue, offset: int) -> str:
+        slot = self._store.groups.find_or_add(group, self._store.topics.slot(queue), offset)
+        if self._seats.has_owner(slot):
+            return self._refusal(group, "a local owner", f"{offset} of {queue}: a local member has the queue")
+        with slot.locked(self._store.config.lock_timeout_ms):
+            is_back = offset < slot.committed_offset
+            if slot.load("owner") and self._seats.has_owner(slot):
+                return self._refusal(group, "a local owner", f"{offset} of {queue}: a local member has the queue")
+            if is_back and consumer is not None and consumer.shares_queues:
+                return self._refusal(group, "back", f"{offset} of {queue} is below {slot.committed_offset}")
+            if offset != slot.committed_offset:
+                slot.seek(offset)
+        return ""
+
+    def _refusal(self, group: str, kind: str, text: str) -> str:
+        """Log a refused commit, of each kind and group one a second; return the text for the client."""
+        now = time.monotonic()
+        if self._logged.get((group, kind), 0.0) < now - 1.0:
+            self._logged[group, kind] = now
+            _log.warning("group %s: a commit is refused: %s", group, text)
+        return f"group {group!r}: offset {text}"
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def _lease(self, group: str, queue: MessageQueue) -> Lease | None:
+        """Return the lease of a queue, unless its epoch is old."""
+        lease = self._leases.get((group, queue))
+        if lease is not None and not lease.is_valid:
+            self._lose((group, queue), lease)
+            return None
+        return lease
+
+    def _of(self, consumer: Consumer) -> Iterator[Lease]:
+        return iter([lease for lease in self._leases.values() if lease.consumer is consumer])
+
+    def _complain_of_same(self, owner: Consumer, others: list[Consumer]) -> None:
+        if others and (owner.group, owner.client_id) not in self._logged:
+            self._logged[owner.group, owner.client_id] = time.monotonic()
+            _log.warning(
+                "group %s: %s and %s have one client id, %s: only the first is given messages",
+                owner.group, owner.peer.remote, others[0].peer.remote, owner.client_id,
+            )  # fmt: skip
+
+
+def _is_dead(consumer: Consumer) -> bool:
+    """Tell whether the process of a client is known to have ended: its id names a process of this host that is gone."""
+    pid = consumer.client_id.partition("@")[2].partition("#")[0]
+    if consumer.peer.remote.host not in ("127.0.0.1", "::1") or not pid.isdecimal():
+        return False
+    return not Path(f"/proc/{pid}").exists()

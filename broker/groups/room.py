@@ -1,0 +1,309 @@
+"""Room: answers the requests of members of groups, and keeps the store's groups and the remote ones together.
+
+====  =====================================================================================================
+code  what it does
+====  =====================================================================================================
+34    a heartbeat: who the client is, which groups it is in, and what they want
+35    a client leaves a group
+38    the client ids of a group, local members included
+41    locks queues for an orderly consumer; 42 unlocks them
+46    checks a filter
+====  =====================================================================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from rmqclient.allocation.strategy import in_order_of_members
+from rmqclient.broker.clients import heartbeats
+from rmqclient.broker.clients.clients import Clients
+from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.clients.notices import tell_members_changed
+from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.groups.allocation import Allocations
+from rmqclient.broker.groups.begins import Begins
+from rmqclient.broker.groups.leases import Leases
+from rmqclient.broker.groups.offsets import OffsetsRoom
+from rmqclient.broker.groups.seats import Seats
+from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.topics.topic_names import retry_topic
+from rmqclient.broker.topics.topics import Topics
+from rmqclient.errors import FilterError, QueueError
+from rmqclient.filters import sql
+from rmqclient.remoting.bodies import ClientConfigCheck, ConsumerIds, Heartbeat, LockedQueues, LockRequest
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.store import MessageQueue, MessageStore
+
+_log = logging.getLogger(__name__)
+
+_SILENCE_EVERY_S = 10.0
+_MOST_LOCKED = 4_096
+"""Queues of one request to lock or unlock."""
+
+
+class GroupsRoom:
+    """Who is in which group, and who has which queue. Except for :meth:`close`, for the thread of the event loop.
+
+    ``broker_name`` is the one that clients know.
+    """
+
+    def __init__(self, store: MessageStore, topics: Topics, settings: GroupSettings, broker_name: str) -> None:
+        self._store = store
+        self._topics = topics
+        self._settings = settings
+        self._broker_name = broker_name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._seats = Seats(store, self._rang)
+        self._begins = Begins(store)
+        self.clients = Clients(self)
+        allocations = Allocations(self._seats, self.ids, self._read_queues, store.topics.queues)
+        self.leases = Leases(store, self._seats, self.clients, allocations, broker_name)
+        self._offsets = OffsetsRoom(store, self.clients, self.leases, self._begins)
+        self._topics_of: dict[Consumer, set[str]] = {}
+        self._unseated: set[Consumer] = set()
+        self._told: dict[str, tuple[object, ...]] = {}
+        self._logged: set[tuple[str, str, str]] = set()
+        self._looked_for_silence_at = time.monotonic()
+        self._pool = ThreadPoolExecutor(1, "rmq-serve-groups")
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code."""
+        return {
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._members,
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
+            **self._offsets.handlers(),
+        }
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code that may take long."""
+        return {RequestCode.CHECK_CLIENT_CONFIG: self._check, **self._offsets.slow_handlers()}
+
+    def close(self) -> None:
+        """Give every seat and queue back, when no request comes any more."""
+        self._loop = None
+        self._pool.shutdown()
+        self._seats.close()
+
+    def ids(self, group: str) -> tuple[str, ...]:
+        """Return the client ids of a group, local and remote, as Java sorts them."""
+        remote = {each.client_id for each in self.clients.consumers(group) if not each.refused}
+        return tuple(in_order_of_members([*remote, *self._seats.local_ids(group)]))
+
+    # --- what Clients tell -----------------------------------------------------------------------
+
+    def joined(self, consumer: Consumer) -> None:
+        """Give a member its seats, and take back those of topics that it subscribes to no more."""
+        self._begins.note(consumer)
+        if consumer.shares_queues:
+            for topic in self._topics_of.setdefault(consumer, set()) - consumer.subscriptions.keys():
+                self._topics_of[consumer].discard(topic)
+                self.leases.release_topic(consumer, topic)
+                self._seats.leave(consumer, topic)
+            self._seat(consumer)
+        self.leases.members_changed()
+
+    def left(self, consumer: Consumer) -> None:
+        """Take a member's queues and seats back; tell the others of its group."""
+        self._unseated.discard(consumer)
+        self.leases.leave(consumer)
+        self._leave_seats(consumer)
+        if not self.clients.consumers(consumer.group):
+            self._begins.forget(consumer.group)
+            self._told.pop(consumer.group, None)
+        self.leases.members_changed()
+        self._announce(consumer.group)
+
+    def _seat(self, consumer: Consumer) -> None:
+        """Sit down for every topic; one for which that fails is tried again at each look."""
+        self._unseated.discard(consumer)
+        for topic, subscription in consumer.subscriptions.items():
+            try:
+                sits = self._seats.sit(consumer, subscription)
+            except QueueError as error:
+                self._complain(consumer, topic, f"has no seat, and gets no messages: {error}")
+                sits = False
+            else:
+                if not sits:
+                    wants = f"{subscription.expression_type} {subscription.expression!r}"
+                    self._complain(consumer, topic, f"wants {wants}, and local members want others: it gets none")
+            if sits:
+                consumer.refused.discard(topic)
+                self._topics_of[consumer].add(topic)
+            else:
+                consumer.refused.add(topic)
+                self._unseated.add(consumer)
+                self._topics_of[consumer].discard(topic)
+                self.leases.release_topic(consumer, topic)
+                self._seats.leave(consumer, topic)
+
+    def _leave_seats(self, consumer: Consumer) -> None:
+        """Leave the seats of the topics of which no queue is kept for a client that may come back."""
+        topics = self._topics_of.get(consumer, set())
+        for topic in [each for each in topics if not self.leases.has_any(consumer, each)]:
+            topics.discard(topic)
+            self._seats.leave(consumer, topic)
+        if not topics:
+            self._topics_of.pop(consumer, None)
+
+    def _complain(self, consumer: Consumer, topic: str, text: str) -> None:
+        key = (consumer.group, topic, consumer.client_id)
+        if key not in self._logged:
+            if len(self._logged) >= 10_000:
+                self._logged.clear()
+            self._logged.add(key)
+            _log.error("group %s, topic %s: %s %s", consumer.group, topic, consumer.client_id, text)
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def _rang(self) -> None:
+        """Make the event loop look; called by the thread of the seats."""
+        loop = self._loop
+        if loop is not None:
+            try:
+                loop.call_soon_threadsafe(self.look)
+            except RuntimeError:  # the loop has ended
+                self._loop = None
+
+    def look(self) -> None:
+        """See what local members and the time have changed, and move queues on their way."""
+        for consumer in list(self._unseated):
+            self._seat(consumer)
+        for consumer in [each for each in self._topics_of if not each.peer.is_open]:
+            self._leave_seats(consumer)
+        self.leases.look()
+        for group in self.clients.consumer_groups():
+            self._announce(group)
+        if time.monotonic() > self._looked_for_silence_at + _SILENCE_EVERY_S:
+            self._looked_for_silence_at = time.monotonic()
+            self.clients.end_silent()
+
+    def _announce(self, group: str, *, anyway: bool = False) -> None:
+        """Send request 40 to all members of a group, if its members or the queues of its topics have changed."""
+        consumers = self.clients.consumers(group)
+        if not consumers:
+            return
+        topics = sorted(self.clients.subscriptions(group))
+        counts = [len(self._read_queues(topic)) for topic in topics]
+        state = (self.ids(group), *zip(topics, counts, strict=True))
+        is_due = anyway or self._told.get(group, state) != state
+        if is_due and self._settings.settings(group).tells_changes:
+            for consumer in consumers:
+                tell_members_changed(consumer)
+        self._told[group] = state
+
+    def _read_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that remote consumers see; none of a topic that is not there."""
+        config = self._topics.config(topic)
+        queues = self._topics.queues(topic)
+        return [queue for queue in queues if config is not None and queue.queue_id < config.read_queue_count]
+
+    # --- answering -------------------------------------------------------------------------------
+
+    def _heartbeat(self, request: Request) -> Frame | None:
+        self._start()
+        heartbeat = heartbeats.read(request.body)
+        groups = [each.group for each in heartbeat.consumers]
+        for group in groups:
+            self._settings.auto_create(group)
+        missing = [group for group in groups if self._topics.config(retry_topic(group)) is None]
+        if not missing:
+            return self._beat(request, heartbeat)
+        loop = asyncio.get_running_loop()
+
+        def make() -> None:
+            for group in missing:
+                self._topics.create_retry(group, self._settings.settings(group).retry_queues)
+
+        def made(error: BaseException | None) -> None:
+            if error is not None:
+                request.answer(request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}"))
+            elif request.peer.is_open:
+                request.answer(self._beat(request, heartbeat))
+
+        future = self._pool.submit(make)
+        future.add_done_callback(lambda done: loop.call_soon_threadsafe(made, done.exception()))
+        return None
+
+    def _beat(self, request: Request, heartbeat: Heartbeat) -> Frame:
+        frame = request.frame
+        for group in sorted(self.clients.beat(request.peer, heartbeat, frame.language, frame.version)):
+            self._announce(group, anyway=True)
+        return request.success()
+
+    def _start(self) -> None:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._seats.start()
+
+    def _unregister(self, request: Request) -> Frame:
+        fields = request.fields
+        self.clients.leave(request.peer, fields.get("producerGroup"), fields.get("consumerGroup"))
+        return request.success()
+
+    def _members(self, request: Request) -> Frame:
+        group = request.fields["consumerGroup"]
+        consumer = self.clients.consumer(group, request.peer)
+        if consumer is not None:
+            consumer.asked_members_at = consumer.seen_at = time.monotonic()
+        ids = self.ids(group)
+        if not ids:
+            return request.failure(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return request.success(ConsumerIds(ids).encode())
+
+    def _lock(self, request: Request) -> Frame:
+        wanted = _lock_request(request)
+        locked = []
+        for queue in wanted.queues:
+            local = MessageQueue(queue.topic, queue.queue_id)
+            is_known = queue.broker_name == self._broker_name and self._is_known(local)
+            if is_known and self.leases.lock(request.peer, wanted.group, wanted.client_id, local):
+                locked.append(queue)
+        return request.success(LockedQueues(tuple(locked)).encode())
+
+    def _unlock(self, request: Request) -> Frame:
+        wanted = _lock_request(request)
+        for queue in wanted.queues:
+            local = MessageQueue(queue.topic, queue.queue_id)
+            self.leases.unlock(request.peer, wanted.group, wanted.client_id, local)
+        return request.success()
+
+    def _is_known(self, queue: MessageQueue) -> bool:
+        try:
+            return self._store.topics.slot(queue) >= 0
+        except LookupError:
+            return False
+
+    def _check(self, request: Request) -> Frame:
+        """Check a filter. [ClientManageProcessor.checkClientConfig]"""
+        check = ClientConfigCheck.decode(request.body)
+        heartbeats.check_subscription(check.group, check.subscription)
+        kind = check.subscription.expression_type
+        if kind in ("", "TAG"):
+            return request.success()
+        if kind != "SQL92":
+            text = f"expressions of type {kind[:100]!r} are not known: give TAG or SQL92"
+            return request.failure(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text)
+        try:
+            sql(check.subscription.expression)
+        except FilterError as error:
+            return request.failure(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+        return request.success()
+
+
+def _lock_request(request: Request) -> LockRequest:
+    wanted = LockRequest.decode(request.body)
+    heartbeats.check_group(wanted.group)
+    heartbeats.check_client(wanted.client_id)
+    if len(wanted.queues) > _MOST_LOCKED:
+        text = f"{len(wanted.queues)} queues in one request; at most {_MOST_LOCKED}"
+        raise heartbeats.refusal(text)
+    return wanted

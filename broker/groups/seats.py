@@ -1,0 +1,193 @@
+"""Seats: remote members in the store's own table of members, held by the process that has their connections.
+
+A remote member that shares queues has a seat for each topic, under its client id, so local members count it when they
+share the queues, and ``rmq group`` shows it. One thread shows that the seats live and renews the leases of their
+queues, so an event loop that is busy for a moment loses neither. The kernel frees both when this process dies.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.groups.wanted import text_of
+from rmqclient.remoting.bodies import Subscription
+from rmqclient.store import HALF_TOPIC, Member, MessageQueue, MessageStore, QueueGrant, Seat, TagSet
+from rmqclient.store.errors import MembershipRefused, QueueError
+from rmqclient.store.runtime.group_table import GroupQueueSlot
+from rmqclient.store.runtime.subscription import agree
+
+_log = logging.getLogger(__name__)
+
+LEASE_MS = 10_000
+"""How long local members wait for a server that stands still, as they wait for each other. [ConsumerConfig.lease_ms]"""
+BEAT_S = 0.25
+"""Between two heartbeats of the seats. [ConsumerConfig.liveness_interval_ms]"""
+
+_LOCK_TIMEOUT_MS = 200
+"""A step of the event loop waits no longer for a mutex; what could not be done is tried again."""
+
+
+class Seats:
+    """The seats of all remote members, and their leases. Safe for threads; ``rang`` is called by a thread of its own.
+
+    ``rang`` hears whenever members, topics or owners of queues may have changed, and every quarter of a second.
+    """
+
+    def __init__(self, store: MessageStore, rang: Callable[[], None]) -> None:
+        self._store = store
+        self._rang = rang
+        self._table = store.members()
+        self._table.lock_timeout_ms = _LOCK_TIMEOUT_MS
+        self._lock = threading.Lock()
+        self._members: dict[tuple[str, str, str], Member] = {}
+        self._sitting: dict[tuple[str, str, str], list[Consumer]] = {}
+        self._grants: dict[int, QueueGrant] = {}
+        self._closing = threading.Event()
+        self._bell = self._table.bell
+        self._thread = threading.Thread(target=self._beat, name="rmq-serve-seats", daemon=True)
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Give every queue and every seat back, and end the thread."""
+        self._closing.set()
+        self._bell.ring()
+        if self._thread.is_alive():
+            self._thread.join()
+        for grant in self._grants.values():
+            grant.release()
+        self._grants.clear()
+        for member in self._members.values():
+            member.leave()
+        self._members.clear()
+
+    def sit(self, consumer: Consumer, subscription: Subscription) -> bool:
+        """Give a member its seat for a topic. False when living members want other messages of it, and it gets none.
+
+        Local members decide: they cannot change what they want. When all members are remote, the newest one decides, as
+        with a broker, and the seats of the others get its text. Raises TableFull, StoreBusy.
+        """
+        group, topic = consumer.group, subscription.topic
+        text, name = text_of(subscription), (consumer.group, subscription.topic, consumer.client_id)
+        with self._lock:
+            seats = self._table.counted(group, topic, LEASE_MS)
+            if not all(self._is_ours(seat) or agree(seat.subscription, text) for seat in seats):
+                return False
+            self._join_anew([seat for seat in seats if not agree(seat.subscription, text)], text)
+            if name not in self._members:
+                try:
+                    self._members[name] = self._table.join(*name, text)
+                except MembershipRefused:  # of a member that stands still, and counts no more
+                    return False
+            sitting = self._sitting.setdefault(name, [])
+            if consumer not in sitting:
+                sitting.append(consumer)
+            self._bell = self._table.bell
+            return True
+
+    def leave(self, consumer: Consumer, topic: str) -> None:
+        """Take a member's seat for a topic, if no other connection has its client id; its queues were released."""
+        name = (consumer.group, topic, consumer.client_id)
+        with self._lock:
+            sitting = self._sitting.get(name, [])
+            if consumer in sitting:
+                sitting.remove(consumer)
+            if not sitting:
+                self._sitting.pop(name, None)
+                member = self._members.pop(name, None)
+                if member is not None:
+                    member.leave()
+
+    def take(self, consumer: Consumer, queue: MessageQueue, begin: int) -> QueueGrant | None:
+        """Take the lease of a queue for a member that sits; None while somebody has it, or the mutex is busy.
+
+        A group that never had the queue begins at ``begin``. Raises UnknownTopic, TableFull.
+        """
+        member = self._members.get((consumer.group, queue.topic, consumer.client_id))
+        if member is None:
+            return None
+        slot = self._store.groups.find_or_add(consumer.group, self._store.topics.slot(queue), begin)
+        with self._lock:
+            epoch = member.take(slot, LEASE_MS)
+            if epoch is None:
+                return None
+            grant = self._store.grant(slot, epoch, TagSet(()))
+            self._grants[slot.number] = grant
+            return grant
+
+    def release(self, grant: QueueGrant) -> None:
+        """Give a queue back. Nothing happens when somebody else has it."""
+        if self._grants.get(grant.group_queue) is grant:
+            del self._grants[grant.group_queue]
+        grant.release()
+
+    def slot(self, group: str, queue: MessageQueue) -> GroupQueueSlot | None:
+        """Return the store's slot of a group for a queue; None when it never had it, or there is no such queue."""
+        try:
+            return self._store.groups.find(group, self._store.topics.slot(queue))
+        except LookupError:
+            return None
+
+    def has_owner(self, slot: GroupQueueSlot) -> bool:
+        """Tell whether a member has a queue, of this process or another."""
+        with self._lock:
+            return self._table.owner(slot) is not None
+
+    def counted(self, group: str, topic: str) -> tuple[Seat, ...]:
+        """Return the members that share the queues of a topic, as local members count them."""
+        with self._lock:
+            return self._table.counted(group, topic, LEASE_MS)
+
+    def local_ids(self, group: str) -> set[str]:
+        """Return the client ids of the local members of a group, for whichever topics."""
+        with self._lock:
+            seats = self._table.of_group(group, LEASE_MS)
+            return {seat.client_id for seat in seats if seat.topic != HALF_TOPIC and not self._is_ours(seat)}
+
+    def is_ours(self, seat: Seat) -> bool:
+        """Tell whether a seat is that of a remote member of this server."""
+        with self._lock:
+            return self._is_ours(seat)
+
+    def tell(self, *seats: Seat) -> None:
+        """Make local members look at once."""
+        self._table.tell(seats)
+
+    def _is_ours(self, seat: Seat) -> bool:
+        member = self._members.get((seat.group, seat.topic, seat.client_id))
+        return member is not None and (member.slot, member.incarnation) == (seat.slot, seat.incarnation)
+
+    def _join_anew(self, seats: Sequence[Seat], text: str) -> None:
+        """Give members of this server another text; nobody else is a member meanwhile."""
+        names = [(seat.group, seat.topic, seat.client_id) for seat in seats]
+        for name in names:
+            self._members.pop(name).leave()
+        for name in names:
+            self._members[name] = self._table.join(*name, text)
+
+    def _beat(self) -> None:
+        while not self._closing.is_set():
+            bell = self._bell
+            heard = bell.heard()
+            try:
+                self._show_life()
+            except (QueueError, OSError) as error:
+                _log.error("remote members cannot be shown to live, trying again: %s", error)
+            self._rang()
+            if not self._closing.is_set():
+                bell.wait(heard, BEAT_S)
+
+    def _show_life(self) -> None:
+        with self._lock:
+            for member in self._members.values():
+                member.beat()
+            if (first := next(iter(self._members.values()), None)) is not None:
+                self._table.watch(first.slot)
+        for number, grant in list(self._grants.items()):
+            if not grant.renew(LEASE_MS):  # the event loop finds out at the next look
+                self._grants.pop(number, None)

@@ -1,0 +1,155 @@
+"""Members: what heartbeats of all kinds of clients make of a group, and what the others are told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqclient.remoting.bodies import Subscription
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from tests.broker.groups.house import GROUP, TOPIC, House
+
+
+def test_members_are_listed_as_java_sorts_them_once_each(house: House) -> None:
+    second = house.member("10.0.0.2@7#1")
+    house.member("10.0.0.10@7#1")
+    assert second.members() == ("10.0.0.10@7#1", "10.0.0.2@7#1")
+
+
+def test_a_group_without_members_has_no_list(house: House) -> None:
+    answer = house.client("nobody").ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="empty")
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "no consumer for this group, empty")
+
+
+def test_the_answer_to_a_heartbeat_says_which_version_the_broker_is(house: House) -> None:
+    assert house.client("one").beat().version == 407
+
+
+def test_the_first_heartbeat_of_a_group_makes_its_retry_topic(house: House) -> None:
+    house.member("one")
+    config = house.broker.topics.config(f"%RETRY%{GROUP}")
+    assert config is not None
+    assert (config.read_queue_count, config.perm) == (1, 6)
+
+
+def test_everybody_is_told_of_a_new_member_and_of_one_that_leaves(house: House) -> None:
+    first = house.member("one")
+    assert first.notices == 1
+    second = house.member("two")
+    assert (first.notices, second.notices) == (2, 1)
+    second.leave()
+    assert (first.notices, first.members()) == (3, ("one",))
+
+
+def test_a_second_heartbeat_that_says_the_same_tells_nobody(house: House) -> None:
+    first = house.member("one")
+    second = house.member("two")
+    second.beat()
+    second.beat(Subscription(TOPIC, version=9))
+    assert first.notices == 2
+
+
+def test_a_member_that_takes_another_topic_is_told_of(house: House) -> None:
+    first = house.member("one")
+    first.beat(TOPIC, "parcels")
+    assert first.notices == 2
+
+
+def test_a_connection_that_ends_ends_the_membership(house: House) -> None:
+    first, second = house.member("one"), house.member("two")
+    second.close()
+    assert (first.members(), first.notices) == (("one",), 3)
+
+
+def test_a_cpp_client_sends_numbers_and_an_empty_group(house: House) -> None:
+    client = house.client("7-10.0.0.3@DEFAULT")
+    body = {
+        "clientID": client.client_id,
+        "consumerDataSet": [
+            {
+                "groupName": GROUP,
+                "consumeFromWhere": 4,
+                "consumeType": 1,
+                "messageModel": 1,
+                "subscriptionDataSet": [{"subString": "a || b", "subVersion": "1700000000000", "topic": TOPIC}],
+            },
+            {"groupName": ""},
+        ],
+        "producerDataSet": [{"groupName": ""}],
+    }
+    assert client.ask(RequestCode.HEART_BEAT, json.dumps(body).encode() + b"\n").code == 0
+    wanted = house.groups.clients.subscription(GROUP, TOPIC)
+    assert wanted is not None
+    assert (wanted.tags, wanted.codes, wanted.version) == (("a", "b"), (97, 98), 1_700_000_000_000)
+    assert house.groups.clients.consumer_groups() == [GROUP]
+    assert house.groups.clients.producer_groups() == []
+    client.ask(RequestCode.UNREGISTER_CLIENT, clientID=client.client_id, producerGroup="", consumerGroup="")
+    assert house.groups.clients.consumer_groups() == [GROUP]
+
+
+def test_a_producer_is_found_by_its_group_and_by_its_client(house: House) -> None:
+    client = house.client("sender")
+    body = {"clientID": "sender", "producerDataSet": [{"groupName": "P"}, {"groupName": "CLIENT_INNER_PRODUCER"}]}
+    client.ask(RequestCode.HEART_BEAT, json.dumps(body).encode())
+    clients = house.groups.clients
+    assert (clients.producer_peers("P"), clients.producer("sender")) == ([client], client)
+    client.close()
+    assert (clients.producer_peers("P"), clients.producer("sender"), clients.producer_groups()) == ([], None, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"clientID": "x" * 128}, "128 bytes"),
+        ({"clientID": ""}, "0 bytes"),
+        ({"consumerDataSet": [{"groupName": "../up"}]}, "illegal"),
+        ({"consumerDataSet": [{"groupName": f"g{number}"} for number in range(257)]}, "257 groups"),
+        (
+            {"consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [{"topic": "a/b"}]}]},
+            "topic name 'a/b' is illegal",
+        ),
+        (
+            {"consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [{"topic": "t", "subString": "x" * 9000}]}]},
+            "9,000 characters",
+        ),
+    ],
+)
+def test_a_heartbeat_beyond_the_limits_is_refused_and_makes_nothing(
+    house: House, change: dict[str, object], said: str
+) -> None:
+    client = house.client("one")
+    answer = client.ask(RequestCode.HEART_BEAT, json.dumps({"clientID": "one", **change}).encode())
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert said in (answer.remark or "")
+    assert house.groups.clients.consumer_groups() == []
+
+
+def test_two_connections_with_one_client_id_are_one_id_and_the_first_is_fed(house: House) -> None:
+    house.fill(4)
+    first, second = house.member("same"), house.member("same")
+    assert first.members() == ("same",)
+    assert (first.may_pull(0), second.may_pull(0)) == (True, False)
+    first.close()
+    assert second.members() == ("same",)
+    house.until(lambda: second.may_pull(0), "the connection that is left has the queue")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "code"),
+    [
+        ("TAG", "anything", ResponseCode.SUCCESS),
+        ("SQL92", "n > 5 AND region = 'eu'", ResponseCode.SUCCESS),
+        ("SQL92", "n > > 5", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ("GRAPHQL", "{n}", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    ],
+)
+def test_a_filter_is_checked_before_a_consumer_starts(
+    house: House, kind: str, expression: str, code: ResponseCode
+) -> None:
+    body = {
+        "clientId": "one",
+        "group": GROUP,
+        "subscriptionData": {"topic": TOPIC, "expressionType": kind, "subString": expression},
+    }
+    assert house.client("one").ask(RequestCode.CHECK_CLIENT_CONFIG, json.dumps(body).encode()).code == code

@@ -1,0 +1,94 @@
+"""Offsets: where a new group begins, and how far groups are, as clients and slaves ask for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqclient import Message, Producer
+from rmqclient.remoting.bodies import ConsumeFrom, DelayOffsets, OffsetTable
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.store import MessageQueue
+from tests.broker.groups.house import GROUP, TOPIC, House
+
+
+def test_a_group_of_the_first_offset_begins_at_the_oldest_message(house: House) -> None:
+    house.fill(8)
+    assert house.member("one").offset(0) == 0
+
+
+def test_a_group_of_the_last_offset_begins_where_the_queue_ended_when_its_first_member_came(house: House) -> None:
+    house.fill(8)
+    first = house.member("one", consume_from=ConsumeFrom.CONSUME_FROM_LAST_OFFSET)
+    house.fill(8)  # sent after the consumer has started: these belong to the group
+    assert [first.offset(queue_id) for queue_id in range(4)] == [2, 2, 2, 2]
+    second = house.member("two", consume_from=ConsumeFrom.CONSUME_FROM_LAST_OFFSET)
+    assert second.offset(3) == 2
+
+
+def test_a_group_of_the_last_offset_begins_at_the_first_message_of_a_queue_that_came_later(house: House) -> None:
+    first = house.member("one", consume_from=ConsumeFrom.CONSUME_FROM_LAST_OFFSET)
+    house.store.topics.add([MessageQueue(TOPIC, 4)])
+    assert first.offset(4) == 0
+
+
+def test_a_group_of_a_time_asks_for_the_time_itself(house: House) -> None:
+    answer = house.member("one", consume_from=ConsumeFrom.CONSUME_FROM_TIMESTAMP).ask(
+        RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=GROUP, topic=TOPIC, queueId=0
+    )
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+
+
+@pytest.mark.parametrize("begin", list(ConsumeFrom))
+def test_a_retry_topic_is_consumed_from_its_begin_whatever_was_asked(house: House, begin: ConsumeFrom) -> None:
+    member = house.member("one", consume_from=begin)
+    assert member.offset(0, f"%RETRY%{GROUP}") == 0
+
+
+def test_who_asks_only_makes_no_offset(house: House) -> None:
+    member = house.member("one")
+    member.offset(0)
+    house.client("mqadmin").offset(0)
+    assert house.committed(0) is None
+
+
+def test_a_group_begins_in_the_store_where_its_first_pull_is(house: House) -> None:
+    house.fill(8)
+    member = house.member("one", consume_from=ConsumeFrom.CONSUME_FROM_TIMESTAMP)
+    assert member.may_pull(0, 1)
+    assert (house.committed(0), member.offset(0)) == (1, 1)
+
+
+def test_a_stranger_is_answered_as_by_a_broker_whose_queues_are_young(house: House) -> None:
+    house.fill(8)
+    stranger = house.client("mqadmin")
+    assert (stranger.offset(0), stranger.offset(0, "unknown")) == (0, 0)
+
+
+def test_a_stranger_that_asks_for_an_old_queue_finds_nothing(house: House) -> None:
+    house.fill(8)
+    house.store.topics.raise_min_offset(MessageQueue(TOPIC, 0), 1)
+    assert house.client("mqadmin").offset(0) is None
+    zero = house.client("mqadmin").ask(
+        RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=GROUP, topic=TOPIC, queueId=0, setZeroIfNotFound=True
+    )
+    assert zero.fields["offset"] == "0"
+
+
+def test_a_queue_that_does_not_exist_cannot_be_committed(house: House) -> None:
+    assert house.client("mqadmin").commit(0, 0, "unknown") == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_slave_reads_the_offsets_of_all_groups(house: House) -> None:
+    house.fill(8)
+    house.client("mqadmin").commit(2, 1)
+    answer = house.client("slave").ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    assert OffsetTable.decode(answer.body).of_group(GROUP) == {TOPIC: {2: 1}}
+
+
+def test_a_slave_reads_how_far_the_delay_levels_are(house: House) -> None:
+    with Producer(house.root) as producer:
+        producer.send(Message(topic=TOPIC, body=b"late"), delay_level=1)
+    answer = house.client("slave").ask(RequestCode.GET_ALL_DELAY_OFFSET)
+    house.until(lambda: house.store.schedule.next_offset(1) == 1, "the message is delivered")
+    answer = house.client("slave").ask(RequestCode.GET_ALL_DELAY_OFFSET)
+    assert DelayOffsets.decode(answer.body).offsets[1] == 1

@@ -1,0 +1,83 @@
+"""Preparation: topics and messages that a broker had before a session, as far as the session shows them.
+
+A topic was there if the first question for its route was answered. A queue had as many messages as the first answer
+about it says: the offset of a message that was sent, or the end that a pull was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.frame import Frame, FrameReader
+from rmqclient.store import Message, open_store
+from tests.remoting.recordings import Closed, RecordedFrame
+
+_SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+_PULLS = {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
+_ENDS = {RequestCode.GET_MAX_OFFSET}
+_OF_A_BROKER = {"TBW102", "DefaultCluster", "broker-a", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
+
+
+def prepare(root: Path, events: Iterable[RecordedFrame | Closed]) -> None:
+    """Make the topics and the messages that were there, in a store that a server has open."""
+    topics, ends = shown_before(list(events))
+    with open_store(root) as store:
+        for topic, queue_count in topics.items():
+            store.topics.create(topic, queue_count)
+        appender = store.appender(store.topics.queues, lambda body: str(body).encode())
+        for (topic, queue_id), end in ends.items():
+            if topic in topics:
+                message = Message(topic, b"earlier")
+                key = next(key for key in map(str, range(10_000)) if appender.queue_of(message, key) == queue_id)
+                for _ in range(end):
+                    appender.append(message, key)
+
+
+def shown_before(events: list[RecordedFrame | Closed]) -> tuple[dict[str, int], dict[tuple[str, int], int]]:
+    """Return the topics that were there with their numbers of queues, and the ends of their queues."""
+    known: dict[str, bool] = {}
+    ends: dict[tuple[str, int], int] = {}
+    counts: dict[str, int] = {}
+    for request, answer in answered(events):
+        if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            known.setdefault(request.fields.get("topic", ""), answer.code == 0)
+        if answer.code == 0 and (topic := request.fields.get("b") or request.fields.get("topic")):
+            if request.code in _SENDS:
+                ends.setdefault((topic, int(answer.fields["queueId"])), int(answer.fields["queueOffset"]))
+            elif request.code in _PULLS:
+                ends.setdefault((topic, int(request.fields["queueId"])), int(answer.fields["maxOffset"]))
+            elif request.code in _ENDS:
+                ends.setdefault((topic, int(request.fields["queueId"])), int(answer.fields["offset"]))
+    for topic, queue_id in ends:
+        counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+    topics = {
+        topic: 1 if topic.startswith("%RETRY%") else max(4, counts.get(topic, 0))
+        for topic, was_there in known.items()
+        if was_there
+        and topic not in _OF_A_BROKER
+        and not topic.lower().startswith(("rmq_sys", "schedule_topic"))
+        and not topic.endswith("_REPLY_TOPIC")
+    }
+    return topics, ends
+
+
+def answered(events: list[RecordedFrame | Closed]) -> Iterator[tuple[Frame, Frame]]:
+    """Return the requests of clients with their answers, in the order of the answers."""
+    asked: dict[tuple[int, int], Frame] = {}
+    for event in events:
+        if isinstance(event, Closed):
+            continue
+        frame = frame_of(event)
+        key = event.connection, frame.opaque
+        if event.is_from_client and not frame.is_response:
+            asked[key] = frame
+        elif not event.is_from_client and frame.is_response and key in asked:
+            yield asked.pop(key), frame
+
+
+def frame_of(event: RecordedFrame) -> Frame:
+    """Return a recorded frame as an object."""
+    (frame,) = FrameReader().feed(event.raw)
+    return frame

@@ -1,0 +1,38 @@
+"""Every recorded session of real clients is answered as the real broker answered it, or there is a reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqclient.testing import serve
+from tests.broker.replay.connections import Connections
+from tests.broker.replay.preparation import prepare
+from tests.broker.replay.reasons import REASONS, Reason, reason_of
+from tests.broker.replay.replay import Replay, Replayed
+from tests.remoting.recordings import recorded_sessions
+
+SESSIONS = sorted(session for session in recorded_sessions() if not session.startswith("registration"))
+"""All but those of brokers that register with a name server: the server is both, and takes no other broker's word."""
+
+
+@pytest.mark.parametrize("session", SESSIONS)
+def test_a_session_is_answered_as_the_real_broker_answered_it(session: str) -> None:
+    replayed = replay(session)
+    unexplained = [str(difference) for difference in replayed.differences if reason_of(difference) is None]
+    assert replayed.equal + len(replayed.differences) > 0
+    assert not unexplained, "\n".join(unexplained)
+
+
+def replay(session: str) -> Replayed:
+    """Send what the clients of a session sent to a new server."""
+    events = recorded_sessions()[session]
+    with serve() as server:
+        prepare(server.root, events)
+        with Connections(server.address) as connections:
+            return Replay(session, events, connections).run()
+
+
+@pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.sentence[:60])
+def test_every_reason_is_a_sentence(reason: Reason) -> None:
+    assert reason.sentence[0].isupper()
+    assert reason.sentence.endswith(".")
