@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqclient.broker.quick.sends import TAIL, plain_sends
+from rmqclient.codecs import encode_body
 from rmqclient.remoting.codes import Language
 from rmqclient.remoting.errors import RemotingError
 from rmqclient.remoting.frame import ONEWAY, Frame, FrameReader, Serialization, encode
@@ -51,7 +52,7 @@ class Served:
     def __init__(self, root: Path) -> None:
         self.store = open_store(root, housekeeping=False)
         self.asked: list[str] = []
-        self.appender: Appender = self.store.appender(self.store.topics.queues, bytes, prepare=False)
+        self.appender: Appender = self.store.appender(self.store.topics.queues, encode_body, prepare=False)
         self.sends: PlainSends = plain_sends(self.store, self.appender, self.queues_of, "DefaultCluster")
 
     def queues_of(self, topic: str) -> int:
