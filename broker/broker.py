@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from rmqclient.broker.administration.room import Administration
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.room import GroupsRoom
-from rmqclient.broker.request import Handler, Request, Room
+from rmqclient.broker.limits.counters import Counters
+from rmqclient.broker.request import Draining, Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
 from rmqclient.broker.topics.name_server import NameServer
@@ -32,6 +33,7 @@ class Broker:
     def __init__(self, store: MessageStore, settings: ServeSettings) -> None:
         self.store = store
         self.settings = settings
+        self.counters = Counters()
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
         self.groups = GroupsRoom(store, self.topics, self.group_settings, settings.broker_name)
@@ -42,6 +44,7 @@ class Broker:
             self.groups,
             self._administration,
         )
+        self._rooms = rooms
         self._handlers: Mapping[int, Handler] = {
             code: handler for room in rooms for code, handler in room.handlers().items()
         }
@@ -62,6 +65,12 @@ class Broker:
             )
         self._answer_later(slow, request)
         return None
+
+    def drain(self) -> None:
+        """Answer what is held with nothing, because the server ends."""
+        for room in self._rooms:
+            if isinstance(room, Draining):
+                room.drain()
 
     def close(self) -> None:
         """End the threads; returns when their requests have been answered."""
