@@ -9,8 +9,7 @@ from typing import Any, Final
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import MAX_FRAME_BYTES, Frame, encode
 from rmqclient.remoting.table import response
-from rmqclient.store import MessageStore, layout
-from rmqclient.store.kernel._kernel import Appender, PlainSends
+from rmqclient.store import Appender, MessageStore, PlainSends, layout
 
 TAIL: Final[Mapping[str, Any]] = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 """Fields that every answer to a send has. [SendMessageProcessor]"""
