@@ -37,7 +37,9 @@ class Broker:
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
         self.groups = GroupsRoom(store, self.topics, self.group_settings, settings.broker_name)
-        self._administration = Administration(store, self.topics, self.group_settings, settings)
+        self._administration = Administration(
+            store, self.topics, self.group_settings, self.groups.clients, settings, self.answer_later
+        )
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
@@ -63,7 +65,7 @@ class Broker:
             return request.failure(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
             )
-        self._answer_later(slow, request)
+        self.answer_later(slow, request)
         return None
 
     def drain(self) -> None:
@@ -79,7 +81,8 @@ class Broker:
         self.groups.close()
         self.group_settings.close()
 
-    def _answer_later(self, handler: Handler, request: Request) -> None:
+    def answer_later(self, handler: Handler, request: Request) -> None:
+        """Answer a request by a thread of the pool."""
         loop = asyncio.get_running_loop()
 
         def run() -> None:
