@@ -1137,6 +1137,5 @@ class PlainSends:
         """Answer the plain sends that stand in ``data`` from ``at`` on, up to the first frame that is none.
 
         Returns their answers one behind the other, and where that frame begins. The hosts are those of the records, and
-        ``store_host`` is part of the message ids. Raises ValueError for a position outside of ``data`` and for hosts of
-        another size than 8 or 20 bytes, and what ``queues_of`` raises.
+        ``store_host`` is part of the message ids. Raises ValueError for a position outside of ``data``.
         """

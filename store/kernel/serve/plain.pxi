@@ -133,7 +133,10 @@ cdef class PlainSends:
         cdef Given given
         cdef bytes text
         cdef Route route
-        found = self.topic_of(&send.fields[F_TOPIC])
+        try:
+            found = self.topic_of(&send.fields[F_TOPIC])
+        except Exception:
+            return False
         if found is None or send.queue_id >= <int>found[1]:
             return False
         text = kept_properties(&send.fields[F_PROPERTIES])
@@ -151,7 +154,7 @@ cdef class PlainSends:
             result = stage_received(self.appender, staging, route, send.queue_id, send.body, send.body_size, &given,
                                     send.flag, &origin)
             self.appender.finish(staging, route, route.number_of(send.queue_id), result)
-        except (QueueError, ValueError):
+        except Exception:
             return False  # nothing was written: the same happens again where it is answered
         self.sent += 1
         self.bytes_sent += send.body_size

@@ -46,12 +46,12 @@ FAULTS = [
         select="no_place_in_its_queue",
     ),
     Fault(
-        name="sizes in a batch are believed",
+        name="properties in a batch that no client can read are stored",
         file=INCOMING,
-        old="        if size <= 0:\n            raise MessageRejected(WHAT_IS_WRONG(\n",
-        new="        if size < -1:\n            raise MessageRejected(WHAT_IS_WRONG(\n",
+        old="        check_text(given.text, given.size)\n",
+        new="",
         tests=APPEND_RECEIVED,
-        select="without_messages or cut_off",
+        select="not_utf_8",
     ),
     Fault(
         name="a pull gets a record whose CRC is wrong",
@@ -69,5 +69,21 @@ FAULTS = [
         new="    cdef bint checked = False\n",
         tests=RECORD_READER,
         select="address_that_it_knows",
+    ),
+    Fault(
+        name="a plain send may ask for a delay",
+        file="store/kernel/serve/plain.pxi",
+        old='_SPECIAL = [b"DELAY", b"TIMER_",',
+        new='_SPECIAL = [b"DELAYED", b"TIMER_",',
+        tests="tests/broker/kernel/test_plain_sends.py",
+        select="changes_what_happens",
+    ),
+    Fault(
+        name="topics of plain sends are remembered for good",
+        file="store/kernel/serve/plain.pxi",
+        old="        if changes != self.changes:\n",
+        new="        if False:\n",
+        tests="tests/broker/kernel/test_plain_sends.py",
+        select="asked_about_again",
     ),
 ]
