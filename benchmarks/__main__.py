@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import cluster, report, spark
+from benchmarks import cluster, report, serve, spark
 from benchmarks.consuming import consume, key_order, latency, rebalance, request, table, tag_filter
 from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         table,
         spark,
         cluster,
+        serve,
     )
 }
 RENDER = "render"

@@ -11,6 +11,8 @@ from rmqclient.broker.administration.room import Administration
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.limits.counters import Counters
+from rmqclient.broker.producers.producing import Producing
+from rmqclient.broker.quick.sends import QuickSends
 from rmqclient.broker.request import Draining, Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
@@ -37,6 +39,9 @@ class Broker:
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
         self.groups = GroupsRoom(store, self.topics, self.group_settings, settings.broker_name)
+        self.producing = Producing(
+            store, settings, self.topics, self.groups.clients, self.group_settings, self.answer_later
+        )
         self._administration = Administration(
             store, self.topics, self.group_settings, self.groups.clients, settings, self.answer_later
         )
@@ -44,6 +49,7 @@ class Broker:
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
             self.groups,
+            self.producing,
             self._administration,
         )
         self._rooms = rooms
@@ -54,6 +60,12 @@ class Broker:
             code: handler for room in rooms for code, handler in room.slow_handlers().items()
         }
         self._pool = ThreadPoolExecutor(_SLOW_THREADS, "rmq-serve")
+        self.quick = QuickSends(store, self.topics, settings)
+        """Answers requests from bytes to bytes, before they are read."""
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Use this loop for what the broker does by itself."""
+        self.producing.begin(loop)
 
     def answer(self, request: Request) -> Frame | None:
         """Return the answer to a request; None when it comes later, or never."""
@@ -77,6 +89,7 @@ class Broker:
     def close(self) -> None:
         """End the threads; returns when their requests have been answered."""
         self._pool.shutdown()
+        self.producing.close()
         self._administration.close()
         self.groups.close()
         self.group_settings.close()

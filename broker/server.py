@@ -7,20 +7,30 @@ bounded time, held pulls with nothing, and then the store is closed. Told a seco
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import logging
 import os
+import resource
 import signal
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from typing import Final
 
+from rmqclient.broker.access.guard import Guard
+from rmqclient.broker.access.read_only import ReadOnly
 from rmqclient.broker.broker import Broker
+from rmqclient.broker.life.failures import Failures
 from rmqclient.broker.life.parent import when_parent_ends
-from rmqclient.broker.net.connection import Answering, Connection
+from rmqclient.broker.net.connection import Connection, Quick
 from rmqclient.broker.net.listener import Listener
 from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.net.tls import Tls
-from rmqclient.broker.settings import Address, ServeSettings
+from rmqclient.broker.request import Handler
+from rmqclient.broker.settings import Address, ServeSettings, TlsMode
 from rmqclient.store import open_store
+
+_log = logging.getLogger(__name__)
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LOOK_S: Final = 0.01
@@ -29,32 +39,80 @@ _LOOK_S: Final = 0.01
 def serve(settings: ServeSettings, tell: Callable[[str], None]) -> None:
     """Answer requests until TERM or INT. ``tell`` gets one line of JSON when the server is ready.
 
-    Raises as :func:`rmqclient.store.open_store`, OSError for an address that cannot be listened on, and TlsUnusable.
+    Raises as :func:`rmqclient.store.open_store`, CannotListen, TlsUnusable, AccountsUnusable, and ValueError for
+    failures of another form.
     """
     tls = Tls(settings.tls)
     if tls.is_certified or tls.is_required:
         tls.context()
+    _warn_of_open_doors(settings)
+    _allow_files()
     with open_store(settings.root) as store:
         broker = Broker(store, settings)
         try:
-            asyncio.run(Server(broker, settings, tls).run(tell))
+            answering = _guarded(broker, settings)
+            asyncio.run(Server(broker, answering, settings, tls).run(tell))
         finally:
             broker.close()
+
+
+def _guarded(broker: Broker, settings: ServeSettings) -> Handler:
+    """Return what answers requests: the broker, behind what has to look at them first."""
+    answering: Handler = broker.answer
+    if settings.can_fail:
+        answering = Failures(answering, settings.failures).answer
+    if settings.read_only:
+        answering = ReadOnly(answering, broker.counters).answer
+    if settings.acl_file is not None:
+        guard = Guard(settings.acl_file, answering, broker.counters)
+        guard.open()
+        answering = guard.answer
+    return answering
+
+
+def _warn_of_open_doors(settings: ServeSettings) -> None:
+    """Say what other hosts can do, in one line."""
+    outside = [str(address) for address in settings.listen if not _is_loopback(address.host)]
+    dangers = []
+    if settings.acl_file is None:
+        dangers.append("whoever reaches it may read, write and delete everything (--acl)")
+    if settings.tls.mode is not TlsMode.ENFORCING:
+        dangers.append("messages may cross the network in the clear (--tls enforcing)")
+    if outside and dangers:
+        _log.warning("listening on %s: %s", ", ".join(outside), "; ".join(dangers))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _allow_files() -> None:
+    """Take as many file descriptors as the process may have: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Server:
     """The event loop's side of a server."""
 
-    def __init__(self, broker: Broker, settings: ServeSettings, tls: Tls) -> None:
+    def __init__(self, broker: Broker, answering: Handler, settings: ServeSettings, tls: Tls) -> None:
         self._broker = broker
         self._settings = settings
         self._tls = tls
         self._opened = Opened(settings.limits, broker.counters)
-        self._answering: Answering = broker.answer
+        self._answering = answering
+        is_guarded = answering != broker.answer  # what looks at every request must see every request
+        self._quick: Quick | None = None if is_guarded or not broker.quick.is_enabled else broker.quick.take
 
     async def run(self, tell: Callable[[str], None]) -> None:
         """Serve until a signal comes, and drain until a second one does."""
         told, told_again = _signals()
+        self._broker.begin(asyncio.get_running_loop())
         if self._settings.die_with_parent:
             when_parent_ends(told.set)
         listener = Listener(self._opened, self._make, self._tls)
@@ -69,7 +127,7 @@ class Server:
         self._opened.stop()
 
     def _make(self) -> Connection:
-        return Connection(self._answering, self._settings.advertise, self._opened)
+        return Connection(self._answering, self._settings.advertise, self._opened, self._quick)
 
     async def _drain(self, told_again: asyncio.Event) -> None:
         """Let answers leave for a bounded time, and end every connection."""

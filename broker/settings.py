@@ -73,6 +73,9 @@ class ServeSettings:
     read_only: bool = False
     """Refuse whatever would write a message, a topic or a setting."""
 
+    sync: bool = False
+    """Answer a message when it is on the disk, as with a broker's ``flushDiskType=SYNC_FLUSH``."""
+
     drain_s: float = 5.0
     """How long a server that ends waits for answers that are under way."""
 
@@ -80,6 +83,15 @@ class ServeSettings:
     """How much clients may take."""
 
     tls: TlsSettings = TlsSettings()
+
+    acl_file: Path | None = None
+    """Access keys and what they may do; None lets everybody do everything."""
+
+    failures: tuple[str, ...] = ()
+    """Requests that fail, for tests: see :mod:`rmqclient.broker.life.failures`."""
+
+    can_fail: bool = False
+    """Whether requests may be told to fail; only for a store that is removed with its server."""
 
     die_with_parent: bool = False
     """End when the process that started the server has ended."""

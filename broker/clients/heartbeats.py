@@ -79,14 +79,19 @@ def _completed(data: ConsumerData) -> ConsumerData:
 
 def check_subscription(group: str, subscription: Subscription) -> None:
     """Raise AnswerError for a topic that no topic can have as its name, and for an expression that is too long."""
-    if not is_name(subscription.topic):
-        raise refusal(f"group {group!r}: the topic name {subscription.topic[:200]!r} is illegal")
+    check_topic(group, subscription.topic)
     size = len(subscription.expression)
     if size > MOST_EXPRESSION_CHARACTERS:
         raise refusal(
             f"group {group!r}, topic {subscription.topic!r}: the expression has {size:,} characters; at most "
             f"{MOST_EXPRESSION_CHARACTERS:,}"
         )
+
+
+def check_topic(group: str, topic: str) -> None:
+    """Raise AnswerError for a name that no topic can have."""
+    if not is_name(topic):
+        raise refusal(f"group {group!r}: the topic name {topic[:200]!r} is illegal")
 
 
 def refusal(text: str) -> AnswerError:

@@ -2,5 +2,7 @@
 
 ==============  ====================================================================
 ``parent``      ending with the process that started the server
+``ephemeral``   a directory that is removed with its server, killed or not
+``failures``    for tests: requests that fail as often as they are told to
 ==============  ====================================================================
 """

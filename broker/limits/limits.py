@@ -20,7 +20,7 @@ class Limits:
     connections: int = 20_000
     """Connections of all clients; the process also needs a file descriptor for each."""
 
-    connections_per_address: int = 10_000
+    connections_per_address: int = 15_000
     """Connections from one address: many processes may stand behind one router."""
 
     frame_bytes: int = MAX_FRAME_BYTES

@@ -239,7 +239,11 @@ class Connection(asyncio.Protocol):
             self._refuse(frame, len(frame.body))
             return
         request = Request(frame, self)
-        answer = self._answering(request)
+        try:
+            answer = self._answering(request)
+        except Exception as error:  # noqa: BLE001 - whatever a request holds, it must not end the connection
+            _log.exception("request %d of %s failed", request.code, self.remote)
+            answer = request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
         if answer is None:
             self._flight.wait_for(request)
         elif not frame.is_oneway:

@@ -19,6 +19,7 @@ from rmqclient.broker.net.connection import Connection, address_of
 from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.net.tls import CLIENT_HELLO, Tls, TlsUnusable
 from rmqclient.broker.settings import Address
+from rmqclient.errors import QueueError
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +35,10 @@ _PAUSE_S: Final = 1.0
 Make = Callable[[], Connection]
 
 
+class CannotListen(QueueError):
+    """The address is taken, or is none of this host."""
+
+
 class Listener:
     """Listens on some addresses. Its methods are for the thread of the event loop."""
 
@@ -47,11 +52,11 @@ class Listener:
         self._greetings: set[asyncio.Task[None]] = set()
 
     def listen(self, address: Address) -> Address:
-        """Listen on one more address; return it with its real port. Raises OSError that names it."""
+        """Listen on one more address; return it with its real port. Raises CannotListen."""
         try:
             listening = _listening(address)
         except OSError as error:
-            raise OSError(error.errno, f"cannot listen on {address}: {error.strerror or error}") from error
+            raise CannotListen(f"cannot listen on {address}: {error.strerror or error}") from error
         self._sockets.append(listening)
         self._loop.add_reader(listening, self._accept, listening)
         return address_of(listening.getsockname())

@@ -182,11 +182,10 @@ class MemberTable:
             return seats
         return tuple(seat for seat in seats if beats[seat.slot] >= oldest)
 
-    def of_group(self, group: str, lease_ms: int) -> tuple[Seat, ...]:
-        """Return the members of a group for all topics, as :meth:`counted`: by topic, then by client id."""
+    def everybody(self, lease_ms: int) -> list[Seat]:
+        """Return the members of all groups for all topics, each as :meth:`counted`, in no order."""
         self._read_on()
-        topics = sorted(topic for name, topic in self._by_topic if name == group)
-        return tuple(seat for topic in topics for seat in self.counted(group, topic, lease_ms))
+        return [seat for group, topic in list(self._by_topic) for seat in self.counted(group, topic, lease_ms)]
 
     def watch(self, slot: int) -> bool:
         """Check that the member after ``slot`` lives, and the ones after it up to one that watches the rest.

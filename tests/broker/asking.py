@@ -16,7 +16,7 @@ from rmqclient.remoting.bodies import Heartbeat
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request
-from rmqclient.store import open_store
+from rmqclient.store import StoreConfig, open_store
 
 LONGEST_S = 20.0
 LOCAL = Address("127.0.0.1", 9876)
@@ -95,13 +95,13 @@ class Asking:
 
 
 @contextmanager
-def asking(root: Path, **settings: Any) -> Iterator[Asking]:
+def asking(root: Path, config: StoreConfig | None = None, **settings: Any) -> Iterator[Asking]:
     """Open the store in ``root``, and ask a broker over it."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        with open_store(root) as store:
+        with open_store(root, config) as store:
             broker = Broker(store, ServeSettings(root, **settings))
             try:
                 yield Asking(broker, loop)
