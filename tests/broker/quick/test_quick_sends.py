@@ -89,12 +89,13 @@ def last_record(store: MessageStore, frame: Frame) -> tuple[object, ...] | None:
     """Return what stands at the end of the queue that a frame names, but for times and ids that a store makes."""
     try:
         fields = request_fields(frame)
-        end = store.topics.max_offset(MessageQueue(fields["topic"], fields["queueId"]))
+        queue = MessageQueue(fields["topic"], fields["queueId"])
+        end = store.topics.max_offset(queue)
     except QueueError:
         return None
-    if end == 0:
+    if end == store.topics.min_offset(queue):
         return None
-    message = store.message_at(MessageQueue(fields["topic"], fields["queueId"]), end - 1)
+    message = store.message_at(queue, end - 1)
     kept = {
         name: value
         for name, value in message.properties.items()
