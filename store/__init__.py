@@ -50,6 +50,7 @@ from rmqclient.store.kernel._kernel import (
     PlainSends,
     QueueGrant,
     ReceivedMessage,
+    RecordReader,
     Running,
     SendResult,
     TagSet,
@@ -70,6 +71,7 @@ from rmqclient.store.runtime.running import Interrupted
 from rmqclient.store.runtime.worker_table import WorkerSlot, WorkerState, WorkerStatus, WorkerTable
 from rmqclient.store.wire import (
     OffsetId,
+    ReadStatus,
     decode_records,
     encode_batch,
     encode_properties,
@@ -109,7 +111,9 @@ __all__ = [
     "OffsetId",
     "PlainSends",
     "QueueGrant",
+    "ReadStatus",
     "ReceivedMessage",
+    "RecordReader",
     "RetentionConfig",
     "Running",
     "Seat",
