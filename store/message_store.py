@@ -97,31 +97,31 @@ class MessageStore:
         self._mappings = MappingCache(config.max_mapped_files)
         self.log_files, self.consume_queues = files_of(root, config, self._mappings)
         self.topics = TopicTable(root, state, lock, config.lock_timeout_ms)
-        self.parts = parts = Parts(root, config, state, lock, self.topics, self.log_files, self.consume_queues)
+        self._parts = parts = Parts(root, config, state, lock, self.topics, self.log_files, self.consume_queues)
         self.groups = GroupTable(state, config.lock_timeout_ms)
-        self.index_files = IndexFiles(root, config.index_slots, config.index_entries, self._mappings)
+        self._index_files = IndexFiles(root, config.index_slots, config.index_entries, self._mappings)
         self.disk = Disk(root, state, config)
         self.flusher = Flusher(parts)
-        self._index = IndexDispatch(state, lock, self.log_files, self.index_files, self.flusher.flush_index)
-        self.appenders = Appenders(parts, self.disk)
+        self._index = IndexDispatch(state, lock, self.log_files, self._index_files, self.flusher.flush_index)
+        self._appenders = Appenders(parts, self.disk)
         self.compaction = Compaction(parts)
-        self.grants = Grants(parts, self.compaction)
+        self._grants = Grants(parts, self.compaction)
         self._offsets = ConsumerOffsets(parts, self.groups)
         self._wire_waiting()
         self.retention = Retention(
-            parts, self.index_files, self.disk, self.compaction, before_removal=self.timer.roll_below
+            parts, self._index_files, self.disk, self.compaction, before_removal=self.timer.roll_below
         )
         self._releaser = Releaser(state, self._mappings)
         self.housekeeper = self._start_housekeeper() if housekeeping else None
 
     def _wire_waiting(self) -> None:
         """Make the parts that deliver waiting messages, and the one that sends a message once for a key."""
-        parts, oldest, appender = self.parts, self.compaction.oldest, self._appender_for_waiting
+        parts, oldest, appender = self._parts, self.compaction.oldest, self._appender_for_waiting
         wait_until_flushed = self.flusher.wait_until_flushed
         self.schedule = Schedule(parts, oldest, appender)
         self.timer = Timer(parts, oldest, appender, self.message_by_id, wait_until_flushed)
         self.transactions = Transactions(parts, self.groups, oldest, appender, wait_until_flushed)
-        self.once = Once(parts, self.index_files, settle=self.settle_appends, build_index=self.build_index)
+        self.once = Once(parts, self._index_files, settle=self.settle_appends, build_index=self.build_index)
 
     def __enter__(self) -> Self:
         return self
@@ -152,21 +152,21 @@ class MessageStore:
         would wait for these pages, too.
         """
         self.check_usable()
-        return self.appenders.appender(make_topic, encode_body, prepare=prepare)
+        return self._appenders.appender(make_topic, encode_body, prepare=prepare)
 
     def _appender_for_waiting(self) -> Appender:
         self.check_usable()
-        return self.appenders.for_waiting()
+        return self._appenders.for_waiting()
 
     def grant(self, slot: GroupQueueSlot, epoch: int, tags: TagSet) -> QueueGrant:
         """Return what takes and acknowledges the messages of one queue under one epoch."""
         self.check_usable()
-        return self.grants.grant(slot, epoch, tags)
+        return self._grants.grant(slot, epoch, tags)
 
     def record_reader(self, queue: MessageQueue) -> RecordReader:
         """Return what reads the records of one queue as they stand, for pulls. Raises StoreClosed, UnknownTopic."""
         self.check_usable()
-        return self.grants.record_reader(queue)
+        return self._grants.record_reader(queue)
 
     def members(self) -> MemberTable:
         """Return the members of all groups, for one consumer or for an onlooker. Raises StoreClosed."""
@@ -195,7 +195,7 @@ class MessageStore:
 
     def oldest(self, slot: int) -> int:
         """Return the queue offset of the oldest message that was not removed, by the slot of its queue."""
-        return self.grants.oldest(slot)
+        return self._grants.oldest(slot)
 
     def read(self, commit_log_offset: int) -> ReceivedMessage:
         """Return the message at an offset of the commit log. Raises MessageExpired, StoreCorrupt."""
@@ -251,7 +251,7 @@ class MessageStore:
         # Topics of waiting messages come last: a message that was delivered late is found where it was delivered to.
         topics = sorted(self.topics.topics(), key=QUEUES_OF_WAITING.__contains__) if topic is None else [topic]
         limit = self.config.max_opened_body_bytes
-        return query.by_unique_key(self.log_files, self.index_files, self._published(), topics, message_id, limit)
+        return query.by_unique_key(self.log_files, self._index_files, self._published(), topics, message_id, limit)
 
     def messages_by_key(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = query.END_OF_TIME, limit: int = 64
@@ -264,7 +264,7 @@ class MessageStore:
         self.check_usable()
         self.build_index()
         stored, opened_to = (begin_ms, end_ms), self.config.max_opened_body_bytes
-        found = query.by_key(self.log_files, self.index_files, self._published(), topic, key, stored, opened_to)
+        found = query.by_key(self.log_files, self._index_files, self._published(), topic, key, stored, opened_to)
         return list(islice(found, limit))
 
     def queue_offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -280,7 +280,7 @@ class MessageStore:
 
     def build_index(self) -> None:
         """Bring the index up to date. Raises StoreFull, StoreBusy, LimitReached, DiskFailed."""
-        with store_errors(f"{self.index_files.directory} cannot be written"):
+        with store_errors(f"{self._index_files.directory} cannot be written"):
             self._index.catch_up()
 
     def settle_appends(self) -> int:
@@ -289,7 +289,7 @@ class MessageStore:
         Every message that this process has appended stands below it. Raises StoreBusy, StoreCorrupt, LimitReached.
         """
         self.check_usable()
-        return self.appenders.settle()
+        return self._appenders.settle()
 
     def _limited(self, message: ReceivedMessage) -> ReceivedMessage:
         return message.limited_to(self.config.max_opened_body_bytes)
@@ -315,7 +315,7 @@ class MessageStore:
             return
         self._closed = True
         self.once.close()
-        self.appenders.close()
+        self._appenders.close()
         self.compaction.close()
         if self.housekeeper is not None:
             self.housekeeper.close()
@@ -358,9 +358,9 @@ class MessageStore:
             self._index.catch_up()
         except StoreFull as error:
             _log.warning("%s: the index is not up to date: %s", self.root, error)
-        newest = self.index_files.newest()
+        newest = self._index_files.newest()
         if newest is not None:
-            self.flusher.flush_index(self.index_files, newest)
+            self.flusher.flush_index(self._index_files, newest)
             self.state.index_timestamp = newest.header.end_timestamp
 
     def _start_housekeeper(self) -> Housekeeper:
@@ -384,7 +384,7 @@ class MessageStore:
             self.state,
             self.lock,
             tasks,
-            self.appenders.prepare_next_file,
+            self._appenders.prepare_next_file,
             {"schedule": self.schedule.run, "timer": self.timer.run},
             self.timer.wake,
         )

@@ -60,8 +60,8 @@ class Kept:
         """A housekeeper that starts now."""
         store = self.store
         return Retention(
-            replace(store.parts, config=self.config),
-            store.index_files,
+            replace(store._parts, config=self.config),
+            store._index_files,
             store.disk,
             store.compaction,
             clock=self.clock,
