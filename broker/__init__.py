@@ -8,6 +8,8 @@
 ``group_settings``  what an administrator said about each group
 ``request``         a request, its connection, and its answers
 ``settings``        what a server is told when it starts
+``producers/``      decisions, questions, replies, recalls: what producers ask beside sends
+``sending/``        what clients store
 ``clients/``        who is connected, as heartbeats tell, and what is told to them
 ``groups/``         remote members of the store's groups: their queues, offsets and locks
 ``net/``            connections: frames in, answers out, requests to clients

@@ -10,7 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from rmqclient.broker.administration.room import Administration
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.room import GroupsRoom
-from rmqclient.broker.request import Handler, Request, Room
+from rmqclient.broker.limits.counters import Counters
+from rmqclient.broker.producers.producing import Producing
+from rmqclient.broker.pulling.pulling import Pulling
+from rmqclient.broker.queries.messages import MessageQueries
+from rmqclient.broker.queries.queues import QueueQueries
+from rmqclient.broker.request import Draining, Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
 from rmqclient.broker.topics.name_server import NameServer
@@ -32,16 +37,37 @@ class Broker:
     def __init__(self, store: MessageStore, settings: ServeSettings) -> None:
         self.store = store
         self.settings = settings
+        self.counters = Counters()
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
         self.groups = GroupsRoom(store, self.topics, self.group_settings, settings.broker_name)
-        self._administration = Administration(store, self.topics, self.group_settings, settings)
+        self.producing = Producing(
+            store, settings, self.topics, self.groups.clients, self.group_settings, self.answer_later
+        )
+        self._administration = Administration(
+            store, self.topics, self.group_settings, self.groups.clients, settings, self.answer_later
+        )
+        clients, leases = self.groups.clients, self.groups.leases
+        self._pulling = Pulling(
+            store,
+            self.topics,
+            self.group_settings,
+            clients,
+            leases,
+            counters=self.counters,
+            most_held=settings.limits.held_pulls,
+        )
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
             self.groups,
+            self.producing,
             self._administration,
+            self._pulling,
+            MessageQueries(store),
+            QueueQueries(store, self.topics, clients),
         )
+        self._rooms = rooms
         self._handlers: Mapping[int, Handler] = {
             code: handler for room in rooms for code, handler in room.handlers().items()
         }
@@ -49,6 +75,10 @@ class Broker:
             code: handler for room in rooms for code, handler in room.slow_handlers().items()
         }
         self._pool = ThreadPoolExecutor(_SLOW_THREADS, "rmq-serve")
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Use this loop for what the broker does by itself."""
+        self.producing.begin(loop)
 
     def answer(self, request: Request) -> Frame | None:
         """Return the answer to a request; None when it comes later, or never."""
@@ -60,17 +90,26 @@ class Broker:
             return request.failure(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
             )
-        self._answer_later(slow, request)
+        self.answer_later(slow, request)
         return None
+
+    def drain(self) -> None:
+        """Answer what is held with nothing, because the server ends."""
+        for room in self._rooms:
+            if isinstance(room, Draining):
+                room.drain()
 
     def close(self) -> None:
         """End the threads; returns when their requests have been answered."""
         self._pool.shutdown()
+        self._pulling.close()
+        self.producing.close()
         self._administration.close()
         self.groups.close()
         self.group_settings.close()
 
-    def _answer_later(self, handler: Handler, request: Request) -> None:
+    def answer_later(self, handler: Handler, request: Request) -> None:
+        """Answer a request by a thread of the pool."""
         loop = asyncio.get_running_loop()
 
         def run() -> None:

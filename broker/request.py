@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rmqclient.broker.settings import Address
 from rmqclient.remoting.codes import ResponseCode
@@ -39,7 +39,7 @@ class Peer(Protocol):
 class Request:
     """One request, with its fields by their long names and as typed values."""
 
-    __slots__ = ("_fields", "frame", "peer")
+    __slots__ = ("__weakref__", "_fields", "frame", "peer")
 
     def __init__(self, frame: Frame, peer: Peer) -> None:
         self.frame = frame
@@ -89,3 +89,11 @@ class Room(Protocol):
 
     def slow_handlers(self) -> Mapping[int, Handler]:
         """Return what answers each request code that may take long; a thread of the pool runs these."""
+
+
+@runtime_checkable
+class Draining(Protocol):
+    """A room that holds requests until something comes, and can answer them before."""
+
+    def drain(self) -> None:
+        """Answer everything that is held with nothing. Runs on the thread of the event loop when the server ends."""

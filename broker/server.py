@@ -1,68 +1,169 @@
 """Server: opens the store, listens, and ends.
 
-A server that ends takes no more connections, answers what it has taken for a bounded time, and closes the store.
+A server that is told to end takes no more connections and reads no more requests. What it has read is answered for a
+bounded time, held pulls with nothing, and then the store is closed. Told a second time, it does not wait.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import logging
 import os
+import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from typing import Final
 
+from rmqclient.broker.access.guard import Guard
+from rmqclient.broker.access.read_only import ReadOnly
 from rmqclient.broker.broker import Broker
+from rmqclient.broker.life.failures import Failures
+from rmqclient.broker.life.parent import when_parent_ends
 from rmqclient.broker.net.connection import Connection
-from rmqclient.broker.settings import Address, ServeSettings
+from rmqclient.broker.net.listener import Listener
+from rmqclient.broker.net.opened import Opened
+from rmqclient.broker.net.tls import Tls
+from rmqclient.broker.request import Handler
+from rmqclient.broker.settings import Address, ServeSettings, TlsMode
 from rmqclient.store import open_store
+
+_log = logging.getLogger(__name__)
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_LOOK_S: Final = 0.01
 
 
 def serve(settings: ServeSettings, tell: Callable[[str], None]) -> None:
     """Answer requests until TERM or INT. ``tell`` gets one line of JSON when the server is ready.
 
-    Raises as :func:`rmqclient.store.open_store`, and OSError for an address that cannot be listened on.
+    Raises as :func:`rmqclient.store.open_store`, CannotListen, TlsUnusable, AccountsUnusable, and ValueError for
+    failures of another form.
     """
+    tls = Tls(settings.tls)
+    if tls.is_certified or tls.is_required:
+        tls.context()
+    _warn_of_open_doors(settings)
+    _allow_files()
     with open_store(settings.root) as store:
         broker = Broker(store, settings)
         try:
-            asyncio.run(_run(broker, settings, tell))
+            answering = _guarded(broker, settings)
+            asyncio.run(Server(broker, answering, settings, tls).run(tell))
         finally:
             broker.close()
 
 
-async def _run(broker: Broker, settings: ServeSettings, tell: Callable[[str], None]) -> None:
+def _guarded(broker: Broker, settings: ServeSettings) -> Handler:
+    """Return what answers requests: the broker, behind what has to look at them first."""
+    answering: Handler = broker.answer
+    if settings.can_fail:
+        answering = Failures(answering, settings.failures).answer
+    if settings.read_only:
+        answering = ReadOnly(answering, broker.counters).answer
+    if settings.acl_file is not None:
+        guard = Guard(settings.acl_file, answering, broker.counters)
+        guard.open()
+        answering = guard.answer
+    return answering
+
+
+def _warn_of_open_doors(settings: ServeSettings) -> None:
+    """Say what other hosts can do, in one line."""
+    outside = [str(address) for address in settings.listen if not _is_loopback(address.host)]
+    dangers = []
+    if settings.acl_file is None:
+        dangers.append("whoever reaches it may read, write and delete everything (--acl)")
+    if settings.tls.mode is not TlsMode.ENFORCING:
+        dangers.append("messages may cross the network in the clear (--tls enforcing)")
+    if outside and dangers:
+        _log.warning("listening on %s: %s", ", ".join(outside), "; ".join(dangers))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _allow_files() -> None:
+    """Take as many file descriptors as the process may have: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Server:
+    """The event loop's side of a server."""
+
+    def __init__(self, broker: Broker, answering: Handler, settings: ServeSettings, tls: Tls) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._tls = tls
+        self._opened = Opened(settings.limits, broker.counters)
+        self._answering = answering
+
+    async def run(self, tell: Callable[[str], None]) -> None:
+        """Serve until a signal comes, and drain until a second one does."""
+        told, told_again = _signals()
+        self._broker.begin(asyncio.get_running_loop())
+        if self._settings.die_with_parent:
+            when_parent_ends(told.set)
+        listener = Listener(self._opened, self._make, self._tls)
+        try:
+            addresses = [listener.listen(address) for address in self._settings.listen]
+            self._opened.start()
+            tell(ready_line(addresses))
+            await told.wait()
+        finally:
+            listener.close()
+        await self._drain(told_again)
+        self._opened.stop()
+
+    def _make(self) -> Connection:
+        return Connection(self._answering, self._settings.advertise, self._opened)
+
+    async def _drain(self, told_again: asyncio.Event) -> None:
+        """Let answers leave for a bounded time, and end every connection."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._settings.drain_s
+        connections = self._opened.connections()
+        for connection in connections:
+            connection.stop_reading()
+        self._broker.drain()
+        while loop.time() < until and not told_again.is_set():
+            if all(connection.is_idle for connection in connections):
+                break
+            await asyncio.sleep(_LOOK_S)
+        for connection in connections:
+            connection.end()
+        await asyncio.sleep(0)  # the loop closes the sockets in its next turn
+
+
+def ready_line(addresses: Sequence[Address]) -> str:
+    """Return what a server prints when it can be used: its addresses and its process."""
+    ready: dict[str, object] = {"name_server": str(addresses[0]), "pid": os.getpid()}
+    if len(addresses) > 1:
+        ready["listens"] = [str(address) for address in addresses]
+    return json.dumps(ready)
+
+
+def _signals() -> tuple[asyncio.Event, asyncio.Event]:
+    """Return what is set by the first signal to end, and by the second; a third ends the process as it stands."""
     loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
-    if settings.die_with_parent:
-        _when_the_parent_ends(loop, ended.set)
-    opened: set[Connection] = set()
-    servers = [
-        await loop.create_server(
-            lambda: Connection(broker.answer, settings.advertise, opened), address.host, address.port, backlog=1024
-        )
-        for address in settings.listen
-    ]
-    tell(ready_line(Address(*servers[0].sockets[0].getsockname()[:2])))
-    await ended.wait()
-    for server in servers:
-        server.close()
-    for connection in list(opened):
-        connection.close()
+    first, second = asyncio.Event(), asyncio.Event()
 
+    def told() -> None:
+        if first.is_set():
+            second.set()
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+        first.set()
 
-def _when_the_parent_ends(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """A process, not its thread that started this one, as PR_SET_PDEATHSIG would have it."""
-    descriptor = os.pidfd_open(os.getppid())  # stays open as long as this process lives
-
-    def ended() -> None:
-        loop.remove_reader(descriptor)
-        callback()
-
-    loop.add_reader(descriptor, ended)
-
-
-def ready_line(address: Address) -> str:
-    """Return what a server prints when it can be used: its address and its process."""
-    return json.dumps({"name_server": str(address), "pid": os.getpid()})
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, told)
+    return first, second

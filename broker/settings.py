@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
+
+from rmqclient.broker.limits.limits import Limits
 
 
 class Address(NamedTuple):
@@ -19,6 +22,36 @@ class Address(NamedTuple):
 
 DEFAULT_ADDRESS = Address("127.0.0.1", 9876)
 """Where a server listens unless it is told otherwise; the port is that of RocketMQ's name server."""
+
+
+class TlsMode(StrEnum):
+    """Which connections are taken; one port serves both kinds. [tls.server.mode]"""
+
+    DISABLED = "disabled"  #: plain ones only
+    PERMISSIVE = "permissive"  #: both, as the first byte says
+    ENFORCING = "enforcing"  #: those with TLS only
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """How TLS is spoken. Raises ValueError for a key without a certificate, and for files that are never read."""
+
+    mode: TlsMode = TlsMode.PERMISSIVE
+    cert_file: Path | None = None
+    """Certificate and what signs it, PEM; without one a certificate is made that nobody has signed."""
+
+    key_file: Path | None = None
+    """Its private key, PEM, without a password; None if it is in ``cert_file``."""
+
+    client_ca_file: Path | None = None
+    """Clients with TLS must show a certificate that one of these has signed."""
+
+    def __post_init__(self) -> None:
+        if self.key_file is not None and self.cert_file is None:
+            raise ValueError(f"key_file={self.key_file}: a key needs a certificate")
+        named = self.cert_file or self.client_ca_file
+        if self.mode is TlsMode.DISABLED and named is not None:
+            raise ValueError(f"{named} is never read while TLS is disabled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +73,25 @@ class ServeSettings:
     read_only: bool = False
     """Refuse whatever would write a message, a topic or a setting."""
 
+    sync: bool = False
+    """Answer a message when it is on the disk, as with a broker's ``flushDiskType=SYNC_FLUSH``."""
+
     drain_s: float = 5.0
     """How long a server that ends waits for answers that are under way."""
+
+    limits: Limits = field(default_factory=Limits)
+    """How much clients may take."""
+
+    tls: TlsSettings = TlsSettings()
+
+    acl_file: Path | None = None
+    """Access keys and what they may do; None lets everybody do everything."""
+
+    failures: tuple[str, ...] = ()
+    """Requests that fail, for tests: see :mod:`rmqclient.broker.life.failures`."""
+
+    can_fail: bool = False
+    """Whether requests may be told to fail; only for a store that is removed with its server."""
 
     die_with_parent: bool = False
     """End when the process that started the server has ended."""

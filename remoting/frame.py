@@ -120,12 +120,18 @@ def encode(frame: Frame) -> bytes:
 class FrameReader:
     """Makes frames of the bytes of one connection, however these are split.
 
-    It keeps the bytes of one unfinished frame, at most 16 MiB of them.
+    It keeps the bytes of one unfinished frame, at most ``longest`` of them. A frame of more bytes, or with a header of
+    more than ``longest_header`` bytes, is damage as soon as its length is read.
     """
 
-    def __init__(self) -> None:
+    __slots__ = ("_longest", "_longest_header", "_rest", "_skipped", "_wanted", "damage")
+
+    def __init__(self, longest: int = MAX_FRAME_BYTES, longest_header: int = _HEADER_LENGTH) -> None:
+        self._longest = longest
+        self._longest_header = longest_header
         self._rest = bytearray()
         self._wanted = 4
+        self._skipped = 0
         self.damage: FrameError | None = None
         """Why the connection cannot be read any further; None as long as it can."""
 
@@ -137,6 +143,8 @@ class FrameReader:
         """
         if self.damage is not None:
             raise self.damage
+        if self._skipped:
+            data = self._skip(data)
         if self._rest:
             self._rest += data
             if len(self._rest) < self._wanted:
@@ -150,6 +158,34 @@ class FrameReader:
             raise self.damage
         return frames
 
+    @property
+    def held(self) -> int:
+        """The bytes of an unfinished frame that are kept; 0 between two frames."""
+        return len(self._rest)
+
+    def drop(self) -> Frame | None:
+        """Give up the unfinished frame: forget its body, and skip what is still to come of it.
+
+        Returns the frame without its body; None if its header has not come yet, and then nothing is dropped. Raises
+        :class:`FrameError` for a header that cannot be read.
+        """
+        rest, at = bytes(self._rest), 8
+        if len(rest) < at:
+            return None
+        body = at + (_U32.unpack_from(rest, 4)[0] & _HEADER_LENGTH)
+        if body > len(rest):
+            return None
+        frame = _frame_of(rest, 4, body)
+        self._skipped, self._wanted = self._wanted - len(rest), 4
+        self._rest = bytearray()
+        return frame
+
+    def _skip(self, data: bytes) -> bytes:
+        """Return what follows the frame that was given up."""
+        skipped = min(self._skipped, len(data))
+        self._skipped -= skipped
+        return data[skipped:]
+
     def _frames_of(self, data: bytes) -> tuple[list[Frame], int]:
         """Return the complete frames at the start of ``data``, and how many bytes they take."""
         frames: list[Frame] = []
@@ -159,7 +195,12 @@ class FrameReader:
                 self._wanted = 4
                 if end - at < 4:
                     break
-                self._wanted = 4 + _length_of(data, at)
+                length = _length_of(data, at, self._longest)
+                self._wanted = 8  # no frame is shorter, and its header's length is looked at before more is kept
+                if end - at < 8:
+                    break
+                self._check_header(data, at + 4)
+                self._wanted = 4 + length
                 if end - at < self._wanted:
                     break
                 frames.append(_frame_of(data, at + 4, at + self._wanted))
@@ -168,16 +209,21 @@ class FrameReader:
             self.damage = error
         return frames, at
 
+    def _check_header(self, data: bytes, at: int) -> None:
+        length = _U32.unpack_from(data, at)[0] & _HEADER_LENGTH
+        if length > self._longest_header:
+            raise FrameError(f"a header of {length:,} bytes is announced: {self._longest_header:,} are allowed")
 
-def _length_of(data: bytes, at: int) -> int:
+
+def _length_of(data: bytes, at: int, longest: int) -> int:
     """Return the length of the frame at ``at`` without its length field. Raises FrameError if no frame has it."""
     (total,) = _I32.unpack_from(data, at)
     if data[at] in _TLS:
         raise FrameError("the peer speaks TLS where a frame is expected: only one side has TLS")
-    if not 4 <= total <= MAX_FRAME_BYTES - 4:
+    if not 4 <= total <= longest - 4:
         raise FrameError(
             f"a frame of {total:,} bytes is announced (first bytes {data[at : at + 8]!r}): "
-            f"the length is from 4 to {MAX_FRAME_BYTES - 4:,}"
+            f"the length is from 4 to {longest - 4:,}"
         )
     return int(total)
 
@@ -255,7 +301,10 @@ def _language(header: dict[str, Any]) -> int:
 
 def _text_of(value: object) -> str:
     """Return a value of JSON as Java's fastjson would turn it into a string."""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    try:
+        return value if isinstance(value, str) else orjson.dumps(value).decode()
+    except orjson.JSONEncodeError as error:  # it reads deeper objects than it writes
+        raise FrameError(f"a value of a header cannot be a text ({error}): {value!r:.80}") from error
 
 
 def _binary_header(frame: Frame) -> bytes:

@@ -24,6 +24,9 @@ RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 MAX_NAME_CHARACTERS = 127
 
+HANDOVER_SUFFIX = "%handover"
+"""Behind the name of a group under which its members lock queues that they do not handle in order."""
+
 MEMBER_SEPARATOR = "|"
 """Between a broadcast group and the member that keeps offsets of its own under this name."""
 

@@ -21,7 +21,7 @@ from rmqclient.spark.java import java_home
     [
         pytest.param(name, marks=pytest.mark.spark if name == "spark" else pytest.mark.sweep)
         for name in BENCHMARKS
-        if name != "cluster"  # it needs brokers: tests/interop/cluster has its smallest run
+        if name not in {"cluster", "serve"}  # they need RocketMQ: tests/interop/cluster has their smallest runs
     ],
 )
 def test_the_smallest_run_of_a_benchmark_is_written_read_and_rendered(name: str, tmp_path: Path) -> None:

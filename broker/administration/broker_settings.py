@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from rmqclient.broker.administration.bodies import keys_of_lines, lines
 from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.remoting.bodies import DataVersion
@@ -69,10 +68,25 @@ class BrokerSettings:
             "transactionCheckMax": config.transactions.check_max,
             "transactionTimeOut": config.transactions.timeout_ms,
         }
-        return request.success(lines(told), version=self._version)
+        return request.success(_lines(told), version=self._version)
 
     def _refuse(self, request: Request) -> Frame:
-        keys = ", ".join(keys_of_lines(request.body)[:5])[:200]
+        keys = ", ".join(_keys_of_lines(request.body)[:5])[:200]
         return request.failure(
             ResponseCode.SYSTEM_ERROR, f"{keys}: the settings of this server are the options that it was started with"
         )
+
+
+def _lines(settings: Mapping[str, object]) -> bytes:
+    """Return settings as the lines of a Java properties file, ``key=value``."""
+    return "".join(f"{key}={_text(value)}\n" for key, value in sorted(settings.items())).encode()
+
+
+def _keys_of_lines(body: bytes) -> list[str]:
+    """Return the keys that the lines of a Java properties file name."""
+    found = [line.strip() for line in body.decode(errors="replace").splitlines()]
+    return [line.partition("=")[0].strip() for line in found if line and not line.startswith("#")]
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

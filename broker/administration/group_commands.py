@@ -8,11 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from rmqclient.broker.administration.bodies import entries
 from rmqclient.broker.administration.progress import Progress
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.request import Handler, Request
-from rmqclient.remoting.bodies import GroupConfig, GroupTable, TopicList
+from rmqclient.remoting.bodies import GroupConfig, GroupTable, TopicList, fastjson
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
@@ -47,7 +46,7 @@ class GroupCommands:
         return request.success()
 
     def _update_many(self, request: Request) -> Frame:
-        for entry in entries(request.body, "groupConfigList"):
+        for entry in fastjson.read_list(request.body, "groupConfigList"):
             self._settings.change(GroupConfig.of(entry))
         return request.success()
 

@@ -6,10 +6,15 @@ from collections.abc import Mapping
 
 from rmqclient.broker.administration.broker_info import BrokerInfo
 from rmqclient.broker.administration.broker_settings import BrokerSettings
+from rmqclient.broker.administration.connections import Connections, LocalMembers
+from rmqclient.broker.administration.consumption import AnswerLater, Consumption
 from rmqclient.broker.administration.group_commands import GroupCommands
 from rmqclient.broker.administration.progress import Progress
 from rmqclient.broker.administration.rates import Rates
+from rmqclient.broker.administration.relays import Relays
+from rmqclient.broker.administration.resets import Resets
 from rmqclient.broker.administration.topic_commands import TopicCommands
+from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.request import Handler, Room
 from rmqclient.broker.settings import ServeSettings
@@ -21,14 +26,25 @@ class Administration:
     """Answers RocketMQ's tools."""
 
     def __init__(
-        self, store: MessageStore, topics: Topics, group_settings: GroupSettings, settings: ServeSettings
+        self,
+        store: MessageStore,
+        topics: Topics,
+        group_settings: GroupSettings,
+        clients: Clients,
+        settings: ServeSettings,
+        answer_later: AnswerLater,
     ) -> None:
-        self._rates = Rates(store)
-        progress = Progress(store, topics, settings.broker_name)
+        self._rates = rates = Rates(store)
+        name, read_only = settings.broker_name, settings.read_only
+        progress, local = Progress(store, topics, name), LocalMembers(store, clients)
         self._rooms: tuple[Room, ...] = (
-            TopicCommands(store, topics, settings.broker_name),
+            TopicCommands(store, topics, name),
             GroupCommands(group_settings, progress),
-            BrokerInfo(store, self._rates, read_only=settings.read_only),
+            Connections(clients, local),
+            Consumption(topics, group_settings, progress, rates, clients, local, answer_later),
+            Resets(store, topics, group_settings, progress, clients, local, name, answer_later, read_only=read_only),
+            Relays(store, clients, local, name),
+            BrokerInfo(store, rates, read_only=read_only),
             BrokerSettings(store, settings),
         )
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqclient.broker.administration.bodies import entries
 from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.topics.topic_names import check_name
 from rmqclient.broker.topics.topics import Topics, unknown
-from rmqclient.remoting.bodies import DataVersion, QueueRange, TopicConfig, TopicList, TopicStats, TopicTable
+from rmqclient.remoting.bodies import DataVersion, QueueRange, TopicConfig, TopicList, TopicStats, TopicTable, fastjson
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
@@ -60,7 +59,7 @@ class TopicCommands:
 
     def _update_many(self, request: Request) -> Frame:
         """Make several topics, as 5.x clients ask. Those before one that is refused are made."""
-        for entry in entries(request.body, "topicConfigList"):
+        for entry in fastjson.read_list(request.body, "topicConfigList"):
             self._apply(TopicConfig.of(entry))
         return request.success()
 

@@ -13,6 +13,7 @@ from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.store import check_client_id, java_hash
 from rmqclient.store.message_queue import is_name
+from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
 MOST_GROUPS = 256
 """Producer and consumer groups of one client."""
@@ -48,6 +49,8 @@ def check_group(group: str) -> str:
     """Return the name of a group. Raises AnswerError for one that no group can have."""
     if not is_name(group):
         raise refusal(f"the group name {group[:200]!r} is illegal: give 1 to 127 of %|a-zA-Z0-9_-")
+    if group == TRANSACTION_GROUP:
+        raise refusal(f"the group {group} says how far transactions are, and has no members")
     return group
 
 
@@ -79,14 +82,19 @@ def _completed(data: ConsumerData) -> ConsumerData:
 
 def check_subscription(group: str, subscription: Subscription) -> None:
     """Raise AnswerError for a topic that no topic can have as its name, and for an expression that is too long."""
-    if not is_name(subscription.topic):
-        raise refusal(f"group {group!r}: the topic name {subscription.topic[:200]!r} is illegal")
+    check_topic(group, subscription.topic)
     size = len(subscription.expression)
     if size > MOST_EXPRESSION_CHARACTERS:
         raise refusal(
             f"group {group!r}, topic {subscription.topic!r}: the expression has {size:,} characters; at most "
             f"{MOST_EXPRESSION_CHARACTERS:,}"
         )
+
+
+def check_topic(group: str, topic: str) -> None:
+    """Raise AnswerError for a name that no topic can have."""
+    if not is_name(topic):
+        raise refusal(f"group {group!r}: the topic name {topic[:200]!r} is illegal")
 
 
 def refusal(text: str) -> AnswerError:

@@ -5,6 +5,7 @@
 ``offsets``         answers the requests about offsets: 14, 15, 43, 45
 ``leases``          which member has which queue, and how a queue moves from one to the next
 ``lease``           one queue in the hands of one remote member
+``locks``           locks of clients that are no members
 ``wants``           which members ask for a queue in vain
 ``allocation``      who is to have which queue, as remote and as local members compute it
 ``begins``          where a new group begins

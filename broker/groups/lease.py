@@ -3,8 +3,9 @@
 A client is asked to give a queue up by request 40, upon which it asks who is in the group, and drops the queue. It says
 so in one of these ways, whichever comes first:
 
-* An orderly consumer, and any client that has locked the queue, unlocks it (42). Its lock runs out 60 s after the last
-  renewal. Nothing else counts: a handler may run for long, and messages of the queue must not overtake it.
+* An orderly consumer, and any client that has locked the queue, unlocks it (42). It may renew the lock for 30 s more,
+  and it runs out 60 s after the last renewal. Nothing else counts: a handler may run for long, and messages of the
+  queue must not overtake it.
 * Any other client commits the queue's offset (15), after it has asked for the members again.
 * It has not pulled for 2 s. A pull that it sent before does not count.
 * It pulls on for 30 s, longer than two of its rebalances are apart: then it shares queues by another strategy.
@@ -36,6 +37,8 @@ class Lease:
     grant: QueueGrant | None
     """None for a lock of a queue that the group never had: the first pull says where it begins."""
     locked_at: float = 0.0
+    is_ordered: bool = False
+    """Whether the member handles the queue in order, as far as its lock tells."""
     pulled_at: float = 0.0
     committed_at: float = 0.0
     asked_at: float = 0.0

@@ -30,7 +30,8 @@ from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.clients.notices import tell_members_changed, tell_offsets
 from rmqclient.broker.groups.allocation import Allocations
-from rmqclient.broker.groups.lease import LOCK_S, Lease
+from rmqclient.broker.groups.lease import LOCK_S, PATIENCE_S, Lease
+from rmqclient.broker.groups.locks import StrangersLocks
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.groups.wants import Key, Want, Wants
 from rmqclient.broker.request import Peer, Request
@@ -79,6 +80,7 @@ class Leases:
         self._broker_name = broker_name
         self._leases: dict[Key, Lease] = {}
         self._wants = Wants()
+        self._strangers = StrangersLocks()
         self._moved: dict[Key, _Moved] = {}
         self._allocations = allocations
         self._listening: list[Callable[[str, MessageQueue], None]] = []
@@ -125,34 +127,37 @@ class Leases:
             return asked
         return max(asked, lease.grant.committed_offset)
 
-    def lock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue) -> bool:
-        """Lock a queue for a client, or renew its lock; False while somebody else has it. Raises UnknownTopic."""
+    def lock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue, *, ordered: bool = True) -> bool:
+        """Lock a queue for a client, or renew its lock; False while somebody else has it.
+
+        ``ordered=False`` is for members of this library that lock what they handle side by side.
+        """
         consumer = self._clients.consumer(group, peer) or self._clients.consumer_named(group, client_id)
-        self._store.topics.slot(queue)
-        lease = self._lease(group, queue)
-        if lease is not None and lease.consumer.client_id == client_id and not lease.consumer.peer.is_open and consumer:
-            lease.consumer, lease.asked_at = consumer, 0.0  # the client is back, by another connection
+        key = (group, queue)
         if consumer is None or not consumer.shares_queues or consumer.client_id != client_id:
+            return key not in self._leases and self._strangers.lock(key, client_id)
+        if self._strangers.holder(key) not in (None, client_id):
             return False
+        lease = self._lease(group, queue)
+        if lease is not None and lease.consumer.client_id == client_id and not lease.consumer.peer.is_open:
+            lease.consumer, lease.asked_at = consumer, 0.0  # the client is back, by another connection
         if lease is None or lease.consumer is not consumer:
-            if not self._has_taken(consumer, queue, None):
+            if not self._exists(queue) or not self._has_taken(consumer, queue, None):
                 return False
-            lease = self._leases[group, queue]
-        if lease.is_called_in:
-            return False
-        lease.locked_at = time.monotonic()
+            lease = self._leases[key]
+        if lease.is_called_in and time.monotonic() > lease.asked_at + PATIENCE_S:
+            return False  # until then it has to end in order what it is at
+        lease.locked_at, lease.is_ordered = time.monotonic(), ordered
         return True
 
     def unlock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue) -> None:
         """Free the lock of a client. Another client may do so for one whose connection has ended."""
+        self._strangers.unlock((group, queue), client_id)
         lease = self._leases.get((group, queue))
         if lease is None or lease.consumer.client_id != client_id or not lease.locked_at:
             return
-        if (
-            lease.consumer.peer is peer
-            or not lease.consumer.peer.is_open
-            or self._clients.consumer(group, peer) is None
-        ):
+        is_other = self._clients.consumer(group, peer) not in (None, lease.consumer)
+        if not (is_other and lease.consumer.peer.is_open):
             self._release(lease)
 
     def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
@@ -163,25 +168,29 @@ class Leases:
         """
         span = f"{self._store.topics.min_offset(queue)} to {self._store.topics.max_offset(queue)}"
         if not 0 <= offset <= self._store.topics.max_offset(queue):
-            return self._refusal(group, "beyond the queue", f"{offset} of {queue} is outside of {span}")
+            return self._refusal(group, "beyond the queue", f"{offset} of {_named(queue)} is outside of {span}")
         consumer = self._clients.consumer(group, peer)
         lease = self._lease(group, queue)
         if lease is not None and lease.grant is not None:
             if consumer is not None and lease.consumer is not consumer:
-                return self._refusal(group, "not the owner", f"{offset} of {queue}: {lease.consumer.client_id} has it")
+                return self._refusal(
+                    group, "not the owner", f"{offset} of {_named(queue)}: {lease.consumer.client_id} has it"
+                )
             return self._commit_leased(lease, offset)
         if self._is_moved(group, queue, consumer, offset):
-            return self._refusal(group, "moved by a seek", f"{offset} of {queue}: the group was moved to another place")
+            return self._refusal(
+                group, "moved by a seek", f"{offset} of {_named(queue)}: the group was moved to another place"
+            )
         return self._commit_free(consumer, group, queue, offset)
 
     def leave(self, consumer: Consumer) -> None:
         """Give back what a member has that left or lost its connection.
 
-        A locked queue of a connection that ended is kept for 30 s: its client may still run a message of it.
+        A queue that was locked for its order is kept for 30 s after a connection has ended: a handler may still run.
         """
         self._wants.forget(consumer)
         for lease in self._of(consumer):
-            if not (lease.is_locked and not consumer.peer.is_open and not _is_dead(consumer)):
+            if consumer.peer.is_open or not self._is_fenced(lease):
                 self._release(lease)
 
     def has_any(self, consumer: Consumer, topic: str) -> bool:
@@ -209,6 +218,7 @@ class Leases:
             else:
                 self._settle(key, lease)
         self._wants.end_old()
+        self._strangers.end_old()
         for key in self._wants:
             if key not in self._leases:
                 self._tell_wanting(key)
@@ -239,6 +249,12 @@ class Leases:
         self._moved.pop(key, None)
         self._wants.drop(key, consumer)
         return True
+
+    def _exists(self, queue: MessageQueue) -> bool:
+        try:
+            return self._store.topics.slot(queue) >= 0
+        except LookupError:
+            return False
 
     def _begin(self, queue: MessageQueue, offset: int) -> int:
         topics = self._store.topics
@@ -306,7 +322,7 @@ class Leases:
             return
         self._seats.release(lease.grant)
         if slot.load("owner"):
-            _log.warning("group %s: %s has lost %s to another member", key[0], lease.consumer.client_id, key[1])
+            _log.warning("group %s: %s has lost %s to another member", key[0], lease.consumer.client_id, _named(key[1]))
         else:
             offset = slot.committed_offset
             self._moved[key] = _Moved(lease.consumer, offset, time.monotonic() + _MOVED_S)
@@ -319,7 +335,8 @@ class Leases:
         return moved is not None and moved.consumer is consumer and offset != moved.offset
 
     def _is_fenced(self, lease: Lease) -> bool:
-        return time.monotonic() < lease.locked_at + min(FENCE_S, LOCK_S) and not _is_dead(lease.consumer)
+        fenced_until = lease.locked_at + min(FENCE_S, LOCK_S) if lease.is_ordered and lease.locked_at else 0.0
+        return time.monotonic() < fenced_until and not _is_dead(lease.consumer)
 
     # --- committing ------------------------------------------------------------------------------
 
@@ -331,18 +348,22 @@ class Leases:
         if slot.commit(offset, lease.grant.epoch, self._store.config.lock_timeout_ms):
             lease.committed_at = lease.consumer.seen_at = time.monotonic()
             return ""
-        return self._refusal(group, "lost", f"{offset} of {queue}: {lease.consumer.client_id} has lost the queue")
+        return self._refusal(
+            group, "lost", f"{offset} of {_named(queue)}: {lease.consumer.client_id} has lost the queue"
+        )
 
     def _commit_free(self, consumer: Consumer | None, group: str, queue: MessageQueue, offset: int) -> str:
         slot = self._store.groups.find_or_add(group, self._store.topics.slot(queue), offset)
         if self._seats.has_owner(slot):
-            return self._refusal(group, "a local owner", f"{offset} of {queue}: a local member has the queue")
+            return self._refusal(group, "a local owner", f"{offset} of {_named(queue)}: a local member has the queue")
         with slot.locked(self._store.config.lock_timeout_ms):
             is_back = offset < slot.committed_offset
             if slot.load("owner") and self._seats.has_owner(slot):
-                return self._refusal(group, "a local owner", f"{offset} of {queue}: a local member has the queue")
+                return self._refusal(
+                    group, "a local owner", f"{offset} of {_named(queue)}: a local member has the queue"
+                )
             if is_back and consumer is not None and consumer.shares_queues:
-                return self._refusal(group, "back", f"{offset} of {queue} is below {slot.committed_offset}")
+                return self._refusal(group, "back", f"{offset} of {_named(queue)} is below {slot.committed_offset}")
             if offset != slot.committed_offset:
                 slot.seek(offset)
         return ""
@@ -375,6 +396,10 @@ class Leases:
                 "group %s: %s and %s have one client id, %s: only the first is given messages",
                 owner.group, owner.peer.remote, others[0].peer.remote, owner.client_id,
             )  # fmt: skip
+
+
+def _named(queue: MessageQueue) -> str:
+    return f"queue {queue.queue_id} of {queue.topic}"
 
 
 def _is_dead(consumer: Consumer) -> bool:

@@ -35,6 +35,7 @@ from rmqclient.broker.topics.topic_names import retry_topic
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.errors import FilterError, QueueError
 from rmqclient.filters import sql
+from rmqclient.names import HANDOVER_SUFFIX
 from rmqclient.remoting.bodies import ClientConfigCheck, ConsumerIds, Heartbeat, LockedQueues, LockRequest
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
@@ -69,6 +70,7 @@ class GroupsRoom:
         self._unseated: set[Consumer] = set()
         self._told: dict[str, tuple[object, ...]] = {}
         self._logged: set[tuple[str, str, str]] = set()
+        self._is_called = False  # whether the loop is going to look
         self._looked_for_silence_at = time.monotonic()
         self._pool = ThreadPoolExecutor(1, "rmq-serve-groups")
 
@@ -167,7 +169,8 @@ class GroupsRoom:
     def _rang(self) -> None:
         """Make the event loop look; called by the thread of the seats."""
         loop = self._loop
-        if loop is not None:
+        if loop is not None and not self._is_called:
+            self._is_called = True
             try:
                 loop.call_soon_threadsafe(self.look)
             except RuntimeError:  # the loop has ended
@@ -175,6 +178,8 @@ class GroupsRoom:
 
     def look(self) -> None:
         """See what local members and the time have changed, and move queues on their way."""
+        self._is_called = False
+        self._seats.forget_local_ids()
         for consumer in list(self._unseated):
             self._seat(consumer)
         for consumer in [each for each in self._topics_of if not each.peer.is_open]:
@@ -242,6 +247,7 @@ class GroupsRoom:
     def _start(self) -> None:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
+            self._is_called = False
             self._seats.start()
 
     def _unregister(self, request: Request) -> Frame:
@@ -261,26 +267,21 @@ class GroupsRoom:
 
     def _lock(self, request: Request) -> Frame:
         wanted = _lock_request(request)
-        locked = []
-        for queue in wanted.queues:
-            local = MessageQueue(queue.topic, queue.queue_id)
-            is_known = queue.broker_name == self._broker_name and self._is_known(local)
-            if is_known and self.leases.lock(request.peer, wanted.group, wanted.client_id, local):
-                locked.append(queue)
+        group = wanted.group.removesuffix(HANDOVER_SUFFIX)
+        locked = [
+            queue
+            for queue in wanted.queues
+            if queue.broker_name == self._broker_name
+            and self.leases.lock(request.peer, group, wanted.client_id, _local(queue), ordered=group == wanted.group)
+        ]
         return request.success(LockedQueues(tuple(locked)).encode())
 
     def _unlock(self, request: Request) -> Frame:
         wanted = _lock_request(request)
+        group = wanted.group.removesuffix(HANDOVER_SUFFIX)
         for queue in wanted.queues:
-            local = MessageQueue(queue.topic, queue.queue_id)
-            self.leases.unlock(request.peer, wanted.group, wanted.client_id, local)
+            self.leases.unlock(request.peer, group, wanted.client_id, _local(queue))
         return request.success()
-
-    def _is_known(self, queue: MessageQueue) -> bool:
-        try:
-            return self._store.topics.slot(queue) >= 0
-        except LookupError:
-            return False
 
     def _check(self, request: Request) -> Frame:
         """Check a filter. [ClientManageProcessor.checkClientConfig]"""
@@ -299,10 +300,16 @@ class GroupsRoom:
         return request.success()
 
 
+def _local(queue: MessageQueue) -> MessageQueue:
+    return MessageQueue(queue.topic, queue.queue_id)
+
+
 def _lock_request(request: Request) -> LockRequest:
     wanted = LockRequest.decode(request.body)
     heartbeats.check_group(wanted.group)
     heartbeats.check_client(wanted.client_id)
+    for queue in wanted.queues:
+        heartbeats.check_topic(wanted.group, queue.topic)
     if len(wanted.queues) > _MOST_LOCKED:
         text = f"{len(wanted.queues)} queues in one request; at most {_MOST_LOCKED}"
         raise heartbeats.refusal(text)

@@ -8,7 +8,9 @@ queues, so an event loop that is busy for a moment loses neither. The kernel fre
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from rmqclient.broker.clients.consumer import Consumer
@@ -26,6 +28,7 @@ LEASE_MS = 10_000
 BEAT_S = 0.25
 """Between two heartbeats of the seats. [ConsumerConfig.liveness_interval_ms]"""
 
+_LIST_S = 0.05
 _LOCK_TIMEOUT_MS = 200
 """A step of the event loop waits no longer for a mutex; what could not be done is tried again."""
 
@@ -45,13 +48,16 @@ class Seats:
         self._members: dict[tuple[str, str, str], Member] = {}
         self._sitting: dict[tuple[str, str, str], list[Consumer]] = {}
         self._grants: dict[int, QueueGrant] = {}
+        self._local_ids: dict[str, set[str]] = {}
+        self._listed_at = -math.inf
         self._closing = threading.Event()
         self._bell = self._table.bell
         self._thread = threading.Thread(target=self._beat, name="rmq-serve-seats", daemon=True)
 
     def start(self) -> None:
-        """Begin to beat."""
-        self._thread.start()
+        """Begin to beat; a second call does nothing."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def close(self) -> None:
         """Give every queue and every seat back, and end the thread."""
@@ -144,10 +150,22 @@ class Seats:
             return self._table.counted(group, topic, LEASE_MS)
 
     def local_ids(self, group: str) -> set[str]:
-        """Return the client ids of the local members of a group, for whichever topics."""
+        """Return the client ids of the local members of a group, for whichever topics; they may be 50 ms old."""
         with self._lock:
-            seats = self._table.of_group(group, LEASE_MS)
-            return {seat.client_id for seat in seats if seat.topic != HALF_TOPIC and not self._is_ours(seat)}
+            if time.monotonic() > self._listed_at + _LIST_S:
+                self._list_local_ids()
+            return self._local_ids.get(group, set())
+
+    def forget_local_ids(self) -> None:
+        """Let the next question about local members be answered from the table."""
+        self._listed_at = -math.inf
+
+    def _list_local_ids(self) -> None:
+        self._listed_at = time.monotonic()
+        self._local_ids = {}
+        for seat in self._table.everybody(LEASE_MS):
+            if seat.topic != HALF_TOPIC and not self._is_ours(seat):
+                self._local_ids.setdefault(seat.group, set()).add(seat.client_id)
 
     def is_ours(self, seat: Seat) -> bool:
         """Tell whether a seat is that of a remote member of this server."""
@@ -186,8 +204,7 @@ class Seats:
         with self._lock:
             for member in self._members.values():
                 member.beat()
-            if (first := next(iter(self._members.values()), None)) is not None:
-                self._table.watch(first.slot)
+            self._table.watch_behind({member.slot for member in self._members.values()})
         for number, grant in list(self._grants.items()):
             if not grant.renew(LEASE_MS):  # the event loop finds out at the next look
                 self._grants.pop(number, None)

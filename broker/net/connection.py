@@ -1,37 +1,72 @@
-"""Connection: the bytes of one client in, answers out, and requests of the broker to this client."""
+"""Connection: the bytes of one client in, answers out, and requests of the broker to this client.
+
+All answers to what one read brought leave in one write. A client that does not read its answers is not read from, and
+is cut off when too much waits for it. A client that asks more than its memory allows is told that the server is busy.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
+from rmqclient.broker.limits.counters import Refusal
+from rmqclient.broker.net.flight import OwnFlight
+from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.request import Request
 from rmqclient.broker.settings import Address
+from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import FrameError
-from rmqclient.remoting.frame import Frame, FrameReader, encode
-
-_log = logging.getLogger(__name__)
+from rmqclient.remoting.frame import RESPONSE, Frame, FrameReader, encode
 
 Answering = Callable[[Request], Frame | None]
 """Answers one request; None when the answer comes later, or never."""
+
+BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
+"""What a stock broker says when it has no room for a request. [NettyRemotingAbstract.processRequestCommand]"""
+
+_log = logging.getLogger(__name__)
 
 
 class Connection(asyncio.Protocol):
     """One client. All methods are for the thread of the event loop."""
 
-    def __init__(self, answering: Answering, advertise: Address | None, opened: set[Connection]) -> None:
+    __slots__ = (
+        "_advertise",
+        "_answering",
+        "_calls",
+        "_closed",
+        "_flight",
+        "_half_since",
+        "_is_paused",
+        "_is_quiet",
+        "_opened",
+        "_out",
+        "_quiet_since",
+        "_reader",
+        "_transport",
+        "_unsent",
+        "local",
+        "remote",
+    )
+
+    def __init__(self, answering: Answering, advertise: Address | None, opened: Opened) -> None:
+        limits = opened.limits
         self._answering = answering
         self._advertise = advertise
         self._opened = opened
-        self._reader = FrameReader()
+        self._reader = FrameReader(limits.frame_bytes, limits.header_bytes)
+        self._flight = OwnFlight(opened.flight, limits.flight_bytes_per_connection)
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
-        self._opaques = itertools.count(1)
-        self._calls: dict[int, tuple[asyncio.TimerHandle, Callable[[Frame | None], None]]] = {}
-        self._closed: list[Callable[[], None]] = []
+        self._calls: dict[int, tuple[asyncio.TimerHandle, Callable[[Frame | None], None]]] | None = None
+        self._closed: list[Callable[[], None]] | None = None
+        self._is_paused = False
+        self._is_quiet = False
+        self._quiet_since = 0.0
+        self._half_since: float | None = None
+        self._unsent = 0
         self.remote = Address("", 0)
         self.local = Address("", 0)
 
@@ -40,49 +75,91 @@ class Connection(asyncio.Protocol):
         """Whether the client can still be told anything."""
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a connection, open or not any more."""
+        return bool(self.remote.host)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every request has its answer, and every answer has left."""
+        sent = self._transport is None or not self._transport.get_write_buffer_size()
+        return sent and not self._out and not self._flight.requests
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Note both ends."""
         self._transport = cast("asyncio.Transport", transport)
-        self.remote = _address(transport.get_extra_info("peername"))
-        self.local = self._advertise or _address(transport.get_extra_info("sockname"))
-        self._opened.add(self)
+        self._transport.set_write_buffer_limits(high=self._opened.limits.unsent_bytes_paused)
+        self.remote = address_of(transport.get_extra_info("peername"))
+        self.local = self._advertise or address_of(transport.get_extra_info("sockname"))
+        self._opened.watched.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody who waits for this client."""
         del exc
         self._transport = None
-        self._opened.discard(self)
-        calls, self._calls = self._calls, {}
+        self._out.clear()
+        self._count_unsent(0)
+        self._flight.close()
+        self._opened.watched.discard(self)
+        self._opened.leave(self.remote)
+        calls, self._calls = self._calls or {}, None
         for timer, done in calls.values():
             timer.cancel()
-            done(None)
-        closed, self._closed = self._closed, []
+            _run(done, None)
+        closed, self._closed = self._closed or [], None
         for callback in closed:
-            callback()
+            _run(callback)
 
     def data_received(self, data: bytes) -> None:
         """Answer every request that ``data`` completes; all answers leave in one write."""
+        self._is_quiet = False
+        reader = self._reader
         try:
-            for frame in self._reader.feed(data):
+            frames = reader.feed(data)
+            if frames and self._half_since is not None:
+                self._flight.hold(0)  # the first frame is no half one any more, and is counted as a request
+            for frame in frames:
                 self._take(frame)
+            if reader.held or self._half_since is not None:
+                self._keep_half(is_another=bool(frames))
         except FrameError as error:
-            _log.warning("client %s: connection closed: %s", self.remote, error)
-            self.close()
-            return
+            reader.damage = reader.damage or error
         self._flush()
+        if reader.damage is not None:
+            self._opened.counters.refuse(Refusal.FRAME, f"client {self.remote} cut off: {reader.damage}")
+            self.close()
+
+    def pause_writing(self) -> None:
+        """Read nothing more from a client that does not read."""
+        self._is_paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read on."""
+        self._is_paused = False
+        self._is_quiet = False
+        self._count_unsent(0)
+        if self._transport is not None:
+            self._transport.resume_reading()
 
     def send(self, frame: Frame) -> None:
-        """Send a frame with what else is sent in this turn of the loop."""
-        if not self._out and self.is_open:
+        """Send a frame with what else is sent in this turn of the loop; nothing happens when the client has gone."""
+        if not self.is_open:
+            return
+        if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._out.append(encode(frame))
+        self._out.append(self._encoded(frame))
 
     def call(self, request: Frame, timeout_s: float, done: Callable[[Frame | None], None]) -> None:
         """Send a request to the client; ``done`` gets the answer, None after the time or the end of the connection."""
         if not self.is_open:
             done(None)
             return
-        request.opaque = next(self._opaques)
+        if self._calls is None:
+            self._calls = {}
+        request.opaque = self._opened.next_opaque()
         timer = asyncio.get_running_loop().call_later(timeout_s, self._ended, request.opaque, None)
         self._calls[request.opaque] = timer, done
         self.send(request)
@@ -91,8 +168,15 @@ class Connection(asyncio.Protocol):
         """Run ``callback`` when the connection ends, at once if it has ended."""
         if self._transport is None:
             callback()
+        elif self._closed is None:
+            self._closed = [callback]
         else:
             self._closed.append(callback)
+
+    def stop_reading(self) -> None:
+        """Take no more requests; those that were taken are answered."""
+        if self._transport is not None:
+            self._transport.pause_reading()
 
     def close(self) -> None:
         """Send what is left, and end the connection."""
@@ -100,26 +184,141 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def end(self) -> None:
+        """Give the system what it takes of what is left, and end the connection without waiting for the client."""
+        self._flush()
+        if self.is_idle and self._transport is not None:
+            self._transport.close()
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def look(self, now: float) -> None:
+        """End the connection if it was quiet for too long, or if a frame takes too long."""
+        limits = self._opened.limits
+        if self._half_since is not None and self._is_paused:
+            self._half_since = now  # its rest cannot come while nothing is read
+        if self._half_since is not None and now - self._half_since >= limits.frame_s:
+            self._cut_off(
+                Refusal.HALF_FRAME, f"{self._reader.held:,} bytes of a frame in {limits.frame_s:g} s, and not its end"
+            )
+            return
+        if self._is_paused and self._transport is not None:
+            before = self._unsent
+            self._check_unsent()
+            self._is_quiet &= self._unsent >= before
+        if not self._is_quiet:
+            self._is_quiet, self._quiet_since = True, now
+        elif now - self._quiet_since >= limits.idle_s:
+            if self._is_paused:
+                self._cut_off(Refusal.SLOW_READER, f"nothing read of {self._unsent:,} bytes in {limits.idle_s:g} s")
+            else:
+                self._cut_off(Refusal.IDLE, f"idle for {limits.idle_s:g} s")
+
     def _take(self, frame: Frame) -> None:
         if frame.is_response:
             self._ended(frame.opaque, frame)
             return
-        answer = self._answering(Request(frame, self))
-        if answer is not None and not frame.is_oneway:
-            self._out.append(encode(answer))
+        if not self._flight.has_room_for(len(frame.body)):
+            self._refuse(frame, len(frame.body))
+            return
+        request = Request(frame, self)
+        try:
+            answer = self._answering(request)
+        except Exception as error:  # noqa: BLE001 - whatever a request holds, it must not end the connection
+            _log.exception("request %d of %s failed", request.code, self.remote)
+            answer = request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
+        if answer is None:
+            self._flight.wait_for(request)
+        elif not frame.is_oneway:
+            self._out.append(self._encoded(answer))
+
+    def _refuse(self, frame: Frame, size: int) -> None:
+        """Answer that there is no room for a request."""
+        self._opened.counters.refuse(
+            Refusal.BUSY,
+            f"client {self.remote}: request {frame.code} of {size:,} bytes refused: {self._flight.bytes:,} bytes of "
+            f"this client and {self._opened.flight.bytes:,} of all wait; {self._opened.limits.flight_bytes:,} may",
+        )
+        if not frame.is_oneway and not frame.is_response:
+            busy = ResponseCode.SYSTEM_BUSY
+            answer = Frame(busy, {}, b"", frame.opaque, RESPONSE, BUSY, serialization=frame.serialization)
+            self._out.append(self._encoded(answer))
+
+    def _keep_half(self, *, is_another: bool) -> None:
+        """Note since when a frame has not come to its end, and give it up if there is no room for it."""
+        held = self._reader.held
+        self._flight.hold(held)
+        if not held:
+            self._half_since = None
+        elif is_another or self._half_since is None:
+            self._half_since = asyncio.get_running_loop().time()
+        if held and self._flight.is_over() and (given_up := self._reader.drop()) is not None:
+            self._flight.hold(0)
+            self._half_since = None
+            self._refuse(given_up, held)
+
+    def _encoded(self, frame: Frame) -> bytes:
+        try:
+            return encode(frame)
+        except FrameError as error:
+            self._opened.counters.refuse(Refusal.ANSWER, f"client {self.remote}: {error}")
+            failed = Frame(ResponseCode.SYSTEM_ERROR, {}, b"", frame.opaque, RESPONSE, str(error))
+            return encode(failed) if frame.is_response else b""
 
     def _ended(self, opaque: int, frame: Frame | None) -> None:
-        timer, done = self._calls.pop(opaque, (None, None))
+        timer, done = (self._calls or {}).pop(opaque, (None, None))
         if timer is not None and done is not None:
             timer.cancel()
-            done(frame)
+            _run(done, frame)
 
     def _flush(self) -> None:
-        out, self._out = self._out, []
-        if out and self._transport is not None:
-            self._transport.write(b"".join(out))
+        out = self._out
+        if not out:
+            return
+        if self._transport is not None:
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            if self._is_paused:
+                self._check_unsent()
+            else:
+                self._is_quiet = False
+        out.clear()
+
+    def _check_unsent(self) -> None:
+        """Cut the client off if too much waits for it, or for all."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        limits = self._opened.limits
+        self._count_unsent(self._transport.get_write_buffer_size())
+        if self._unsent > limits.unsent_bytes_per_connection:
+            allowed = f"{limits.unsent_bytes_per_connection:,} are allowed"
+            self._cut_off(Refusal.SLOW_READER, f"{self._unsent:,} bytes wait to be read: {allowed}")
+        elif self._opened.unsent_bytes > limits.unsent_bytes:
+            allowed = f"{self._opened.unsent_bytes:,} of all clients, {limits.unsent_bytes:,} are allowed"
+            self._cut_off(Refusal.SLOW_READER, f"{self._unsent:,} bytes wait to be read, {allowed}")
+
+    def _count_unsent(self, size: int) -> None:
+        self._opened.unsent_bytes += size - self._unsent
+        self._unsent = size
+
+    def _cut_off(self, kind: Refusal, why: str) -> None:
+        self._opened.counters.refuse(kind, f"client {self.remote} cut off: {why}")
+        self.abort()
 
 
-def _address(name: object) -> Address:
+def address_of(name: object) -> Address:
+    """Return the address in what a socket says of one of its ends."""
     host, port = cast("tuple[str, int]", name)[:2]
     return Address(host, port)
+
+
+def _run(callback: Callable[..., None], *arguments: object) -> None:
+    """Call what a room left here; its failure must not keep the others from being called."""
+    try:
+        callback(*arguments)
+    except Exception:  # noqa: BLE001 - a room's failure must not end the connection, nor those of others
+        _log.exception("what waited for a client failed")

@@ -48,6 +48,15 @@ def read(body: bytes) -> object:
     return _Resolver(value).resolved() if '"$ref"' in text else value
 
 
+def read_list(body: bytes, name: str) -> list[object]:
+    """Return the array that a body is, or that the object of a body has under a name. Raises BodyError."""
+    value = read(body)
+    found = value.get(name) if isinstance(value, dict) else value
+    if not isinstance(found, list):
+        raise BodyError(f"an array {name} is expected, not {found!r:.80}")
+    return found
+
+
 def write(value: object, *, as_fastjson: bool = False) -> bytes:
     """Return the body of a value, without blanks. Keys may be texts, whole numbers and message queues.
 

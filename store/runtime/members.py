@@ -19,7 +19,7 @@ member that finds a dead one frees its slot and wakes everybody.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -182,11 +182,10 @@ class MemberTable:
             return seats
         return tuple(seat for seat in seats if beats[seat.slot] >= oldest)
 
-    def of_group(self, group: str, lease_ms: int) -> tuple[Seat, ...]:
-        """Return the members of a group for all topics, as :meth:`counted`: by topic, then by client id."""
+    def everybody(self, lease_ms: int) -> list[Seat]:
+        """Return the members of all groups for all topics, each as :meth:`counted`, in no order."""
         self._read_on()
-        topics = sorted(topic for name, topic in self._by_topic if name == group)
-        return tuple(seat for topic in topics for seat in self.counted(group, topic, lease_ms))
+        return [seat for group, topic in list(self._by_topic) for seat in self.counted(group, topic, lease_ms)]
 
     def watch(self, slot: int) -> bool:
         """Check that the member after ``slot`` lives, and the ones after it up to one that watches the rest.
@@ -204,6 +203,15 @@ class MemberTable:
             if now - self._slots.load(other, "heartbeat") < _WATCHES_NS:
                 break
         return False
+
+    def watch_behind(self, own: Collection[int]) -> bool:
+        """Check, as :meth:`watch`, the members behind those of this process: ``own`` has their slots."""
+        self._read_on()
+        slots = sorted(self._seats)
+        last = [
+            slot for slot, behind in zip(slots, slots[1:] + slots[:1], strict=True) if slot in own and behind not in own
+        ]
+        return any(self.watch(slot) for slot in last)
 
     def all(self) -> list[MemberInfo]:
         """Return every member whose process runs, by slot."""

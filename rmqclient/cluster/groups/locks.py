@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.errors import NoPermission, QueueError
+from rmqclient.names import HANDOVER_SUFFIX
 from rmqclient.remoting.bodies import LockedQueues, LockRequest
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
@@ -30,7 +31,6 @@ VALID_S = 30.0
 """How long a client relies on a lock after its last renewal. [rocketmq.client.rebalance.lockMaxLiveTime]"""
 
 _TIMEOUT_S = 1.0
-_WITHOUT_ORDER = "%handover"
 
 
 class QueueLocks:
@@ -38,7 +38,7 @@ class QueueLocks:
 
     def __init__(self, client: ClusterClient, group: str, *, ordered: bool) -> None:
         self._client = client
-        self._group = group if ordered else group + _WITHOUT_ORDER
+        self._group = group if ordered else group + HANDOVER_SUFFIX
         self._ordered = ordered
 
     def lock(self, queue: MessageQueue) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_delayed_messages_are_told_by_level(client: Asking) -> None:
 
 
 def test_what_came_and_what_was_finished_is_counted_by_topic_and_group(client: Asking) -> None:
-    asked = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "orders"}
+    asked: dict[str, Any] = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "orders"}
     answer = client.ask(RequestCode.VIEW_BROKER_STATS_DATA, b"", version=407, **asked)
     assert (answer.code, answer.remark) == (1, "The stats <TOPIC_PUT_NUMS> <orders> not exist")
     _send(client, 4)

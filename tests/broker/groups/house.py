@@ -128,9 +128,9 @@ class Client:
         answer = self.ask(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=GROUP, topic=topic, queueId=queue_id)
         return int(answer.fields["offset"]) if answer.code == 0 else None
 
-    def lock(self, *queue_ids: int) -> set[int]:
+    def lock(self, *queue_ids: int, group: str = GROUP) -> set[int]:
         """Lock queues; return those that are locked now."""
-        answer = self.ask(RequestCode.LOCK_BATCH_MQ, _lock(self.client_id, queue_ids))
+        answer = self.ask(RequestCode.LOCK_BATCH_MQ, _lock(self.client_id, queue_ids, group))
         return {queue.queue_id for queue in LockedQueues.decode(answer.body).queues}
 
     def unlock(self, *queue_ids: int, client_id: str | None = None) -> None:
@@ -212,5 +212,5 @@ def house_of(root: Path) -> Iterator[House]:
             house.loop.close()
 
 
-def _lock(client_id: str, queue_ids: tuple[int, ...]) -> bytes:
-    return LockRequest(GROUP, client_id, tuple(MessageQueue(TOPIC, each, BROKER) for each in queue_ids)).encode()
+def _lock(client_id: str, queue_ids: tuple[int, ...], group: str = GROUP) -> bytes:
+    return LockRequest(group, client_id, tuple(MessageQueue(TOPIC, each, BROKER) for each in queue_ids)).encode()

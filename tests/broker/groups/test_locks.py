@@ -7,7 +7,7 @@ import pytest
 from rmqclient.broker.groups import lease as lease_of
 from rmqclient.broker.groups import leases as leases_of
 from rmqclient.store import MessageQueue
-from tests.broker.groups.house import TOPIC, House
+from tests.broker.groups.house import GROUP, TOPIC, House
 
 
 def test_a_member_locks_its_queues_and_renews_the_locks(house: House) -> None:
@@ -31,7 +31,7 @@ def test_a_queue_that_another_member_has_locked_is_locked_after_that_one_unlocks
     first.lock(0, 1, 2, 3)
     second = house.member("two")
     assert second.lock(2, 3) == set()
-    assert first.lock(0, 1, 2, 3) == {0, 1}  # it is to give these two up
+    assert first.lock(0, 1, 2, 3) == {0, 1, 2, 3}  # it has to end what it is at
     first.members()
     first.commit(3, 0)
     house.look()
@@ -100,8 +100,36 @@ def test_a_member_that_leaves_in_order_keeps_no_lock(house: House) -> None:
     assert second.lock(0) == {0}
 
 
-def test_a_stranger_and_an_unknown_queue_are_not_locked(house: House) -> None:
-    assert house.client("stranger").lock(0) == set()
+def test_a_queue_that_does_not_exist_is_not_locked_for_a_member(house: House) -> None:
     first = house.member("one")
     assert first.lock(0, 99) == {0}
     assert MessageQueue(TOPIC, 99) not in house.store.topics.queues(TOPIC)
+
+
+def test_a_member_that_does_not_give_a_lock_up_may_not_renew_it_for_ever(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases_of, "PATIENCE_S", 0.0)
+    first = house.member("one")
+    first.lock(0, 1, 2, 3)
+    second = house.member("two")
+    second.lock(2, 3)
+    assert first.lock(0, 1, 2, 3) == {0, 1}
+
+
+def test_members_of_this_library_lock_what_they_handle_side_by_side_under_another_name(house: House) -> None:
+    first, second = house.member("one"), house.member("two")
+    assert first.lock(0, group=f"{GROUP}%handover") == {0}
+    assert first.may_pull(0)
+    first.close()  # nothing is in order, so nobody waits
+    assert second.lock(0, group=f"{GROUP}%handover") == {0}
+
+
+def test_a_client_may_lock_a_queue_before_it_is_a_member(house: House) -> None:
+    beginner, member = house.client("one"), house.member("two")
+    assert beginner.lock(0) == {0}
+    assert member.lock(0) == set()
+    beginner.beat()
+    assert beginner.lock(0) == {0}
+    beginner.unlock(0)
+    assert house.client("three").lock(0) == {0}

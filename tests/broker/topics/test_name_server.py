@@ -27,7 +27,7 @@ def client(tmp_path: Path) -> Iterator[Asking]:
 def test_a_route_names_the_address_by_which_its_asker_came_in(client: Asking) -> None:
     client.broker.topics.create("orders", FOUR)
     for host, text in (("192.168.7.1", "192.168.7.1:9876"), ("::1", "[::1]:9876")):
-        answer = Asking(client.broker, Address(host, 9876)).ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+        answer = client.at(Address(host, 9876)).ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
         assert json.loads(answer.body) == {
             "brokerDatas": [{"brokerAddrs": {"0": text}, "brokerName": "broker-a", "cluster": "DefaultCluster"}],
             "filterServerTable": {},

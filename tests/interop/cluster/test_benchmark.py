@@ -1,11 +1,13 @@
-"""The benchmark beside RocketMQ's own clients runs. How fast anything was does not matter here."""
+"""The benchmarks beside RocketMQ's own clients and brokers run. How fast anything was does not matter here."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks import serve
 from benchmarks.cluster import BENCHMARK, JAVA, OURS, SINGLE
 from benchmarks.measure import Samples, Size
+from benchmarks.serve.servers import SERVE
 
 
 def test_the_smallest_run_measures_everybody(tmp_path: Path, report: list[str]) -> None:
@@ -15,3 +17,11 @@ def test_the_smallest_run_measures_everybody(tmp_path: Path, report: list[str]) 
     assert (OURS, SINGLE) in {(figure.name, figure.case) for figure in samples.figures}
     assert list(tmp_path.iterdir()) == []
     report.extend(f"benchmark of the cluster: {note}" for note in samples.notes[1:])
+
+
+def test_the_smallest_run_measures_the_server(tmp_path: Path) -> None:
+    samples = Samples()
+    serve.BENCHMARK.run(serve.BENCHMARK.parameters[Size.SMALLEST], tmp_path, samples)
+    found = {(figure.name, figure.case) for figure in samples.figures}
+    assert {(SERVE, case) for case in (serve.START, serve.SINGLE, serve.CONSUMED, serve.P99)} <= found
+    assert list(tmp_path.iterdir()) == []

@@ -14,8 +14,8 @@ FAULTS = [
     Fault(
         name="the length field of a frame is not counted",
         file="remoting/frame.py",
-        old="    if not 4 <= total <= MAX_FRAME_BYTES - 4:\n",
-        new="    if not 4 <= total <= MAX_FRAME_BYTES:\n",
+        old="    if not 4 <= total <= longest - 4:\n",
+        new="    if not 4 <= total <= longest:\n",
         tests=FRAME_TESTS,
         select="too_great",
     ),

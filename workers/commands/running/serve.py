@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,7 +15,9 @@ from rmqclient.workers.console.opening import opening
 from rmqclient.workers.exit_codes import EXPLAINED
 
 if TYPE_CHECKING:
-    from rmqclient.broker.settings import Address
+    from rmqclient.broker.settings import Address, ServeSettings
+
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(epilog=EXPLAINED)
@@ -29,31 +31,78 @@ if TYPE_CHECKING:
     show_default=True,
     help="Address of the name server and the broker; port 0 picks one; repeatable.",
 )
+@click.option("--advertise", metavar="HOST:PORT", help="Address in routes.  [default: by which a client came in]")
 @click.option("--ephemeral", is_flag=True, help="Use a new directory in place of ROOT, and remove it at the end.")
 @click.option("--die-with-parent", is_flag=True, help="End when the process that started this one has ended.")
-@click.option("--advertise", metavar="HOST:PORT", help="Address in routes.  [default: by which a client came in]")
-def serve(
-    root: Path | None, listen: tuple[str, ...], ephemeral: bool, die_with_parent: bool, advertise: str | None
-) -> None:
+@click.option("--sync", is_flag=True, help="Answer a send when its message is on the disk.")
+@click.option("--read-only", is_flag=True, help="Refuse whatever would write.")
+@click.option("--acl", "acl_file", type=_FILE, help="File of access keys, and what they may do.")
+@click.option("--make-key", metavar="NAME", help="Make an access key: print its secret, and its account for --acl.")
+@click.option(
+    "--tls",
+    "tls_mode",
+    type=click.Choice(["disabled", "permissive", "enforcing"]),
+    default="permissive",
+    show_default=True,
+    help="Take plain connections, both kinds, or those with TLS only.",
+)
+@click.option("--tls-cert", type=_FILE, help="Certificate (PEM).  [default: one that is made, and nobody has signed]")
+@click.option("--tls-key", type=_FILE, help="Its private key (PEM), unless it is in the same file.")
+@click.option("--tls-client-ca", type=_FILE, help="Clients with TLS show a certificate that these have signed (PEM).")
+@click.option("--fail", "failures", multiple=True, metavar="CODE:TIMES:ANSWER", help="For tests, with --ephemeral.")
+def serve(root: Path | None, make_key: str | None, **options: Any) -> None:
     """Answer RocketMQ's clients and tools over the store in ROOT, which is made if it does not exist.
 
-    Prints one line of JSON when it is ready. TERM and Ctrl-C let answers under way finish.
+    Prints one line of JSON when it is ready. TERM and Ctrl-C let answers under way finish; a second one does not wait.
     """
-    from rmqclient.broker.server import serve as run
-    from rmqclient.broker.settings import ServeSettings
+    if make_key is not None:
+        from rmqclient.broker.access.accounts import made_account
 
-    if ephemeral is (root is not None):
+        click.echo(json.dumps(made_account(make_key)))
+        return
+    is_ephemeral = options["ephemeral"]
+    if is_ephemeral is (root is not None):
         raise click.UsageError("either ROOT or --ephemeral: the directory of the store, or a new one for this run")
+    if options["failures"] and not is_ephemeral:
+        raise click.UsageError("--fail is for tests: it needs --ephemeral")
+    from rmqclient.broker.life.ephemeral import ephemeral_root
+    from rmqclient.broker.server import serve as run
+
     with contextlib.ExitStack() as stack:
-        directory = root or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rmq-"))) / "store"
-        settings = ServeSettings(
-            directory,
-            tuple(map(_address, listen)),
-            advertise=None if advertise is None else _address(advertise),
-            die_with_parent=die_with_parent,
-        )
+        directory = stack.enter_context(ephemeral_root()) / "store" if root is None else root
         stack.enter_context(opening(directory, contextlib.nullcontext))
-        run(settings, click.echo)
+        run(_settings(directory, **options), click.echo)
+
+
+def _settings(
+    root: Path,
+    *,
+    listen: tuple[str, ...],
+    advertise: str | None,
+    ephemeral: bool,
+    tls_mode: str,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+    **others: Any,
+) -> ServeSettings:
+    from rmqclient.broker.life.failures import read_failure
+    from rmqclient.broker.settings import ServeSettings, TlsMode, TlsSettings
+
+    try:
+        for text in others["failures"]:
+            read_failure(text)
+        tls = TlsSettings(TlsMode(tls_mode), tls_cert, tls_key, tls_client_ca)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    return ServeSettings(
+        root,
+        tuple(map(_address, listen)),
+        None if advertise is None else _address(advertise),
+        tls=tls,
+        can_fail=ephemeral,
+        **others,
+    )
 
 
 def _address(text: str) -> Address:

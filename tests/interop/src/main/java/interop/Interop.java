@@ -54,6 +54,9 @@ public final class Interop {
             case "load-send": // NAMESRV TOPIC SENDERS MESSAGES BODY_BYTES: how long that takes
                 Load.send(rest.get(0), rest.get(1), number(rest, 2), number(rest, 3), number(rest, 4));
                 break;
+            case "load-latency": // NAMESRV TOPIC RATE SECONDS BODY_BYTES: how long each takes at that rate
+                Load.latency(rest.get(0), rest.get(1), number(rest, 2), number(rest, 3), number(rest, 4));
+                break;
             case "load-batches": // NAMESRV TOPIC SIZE MESSAGES BODY_BYTES: how long that takes
                 Load.batches(rest.get(0), rest.get(1), number(rest, 2), number(rest, 3), number(rest, 4));
                 break;

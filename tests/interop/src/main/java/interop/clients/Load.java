@@ -2,11 +2,13 @@ package interop.clients;
 
 import interop.Lines;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -30,6 +32,33 @@ public final class Load {
         int sent = sendAll(producer, topic, senders, messages, bodyBytes);
         print(sent, begun, System.nanoTime());
         producer.shutdown();
+    }
+
+    /** Sends so many messages a second, one by one; prints how long they took from when each was due, in ns. */
+    public static void latency(String nameServer, String topic, int rate, int seconds, int bodyBytes) throws Exception {
+        DefaultMQProducer producer = producer(nameServer);
+        sendAt(producer, topic, rate, rate * seconds / WARM_UP, bodyBytes);
+        long[] took = sendAt(producer, topic, rate, rate * seconds, bodyBytes);
+        producer.shutdown();
+        Arrays.sort(took);
+        Lines.print("latency", "messages", took.length, "median_ns", took[took.length / 2],
+            "p99_ns", took[took.length * 99 / 100], "longest_ns", took[took.length - 1]);
+    }
+
+    private static long[] sendAt(DefaultMQProducer producer, String topic, int rate, int messages, int bodyBytes)
+        throws Exception {
+        long[] took = new long[messages];
+        byte[] body = new byte[bodyBytes];
+        long begun = System.nanoTime();
+        for (int count = 0; count < messages; count++) {
+            long due = begun + count * 1_000_000_000L / rate;
+            for (long left = due - System.nanoTime(); left > 0; left = due - System.nanoTime()) {
+                LockSupport.parkNanos(left);
+            }
+            producer.send(new Message(topic, "created", "order-" + count % 1024, body));
+            took[count] = System.nanoTime() - due;
+        }
+        return took;
     }
 
     /** Sends batches one after the other. */

@@ -1,0 +1,130 @@
+"""Guard: checks the signature and the permissions of each request before a handler sees it. [PlainPermissionManager]
+
+A denied request is answered as a broker of 4.9 does it: SYSTEM_ERROR, and a text that begins with the name of Java's
+exception, by which clients of RocketMQ and this library's own tell it apart.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rmqclient.broker.access.accounts import Account, Accounts, AccountsUnusable, is_readable_by_others, read_accounts
+from rmqclient.broker.access.codes import FOR_ADMINISTRATORS
+from rmqclient.broker.access.needs import Need, needs_of
+from rmqclient.broker.limits.counters import Counters, Refusal
+from rmqclient.broker.request import Handler, Request
+from rmqclient.remoting.codes import ResponseCode
+from rmqclient.remoting.errors import BodyError, HeaderError
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.signature import signature_of
+
+_log = logging.getLogger(__name__)
+
+_DENIED: Final = "org.apache.rocketmq.acl.common.AclException"
+_LOOK_S: Final = 5.0
+"""How often the file is looked at, as RocketMQ does it. [AclFileWatchService]"""
+
+
+class Denied(Exception):
+    """The request is not allowed; the text is for the client."""
+
+
+class Guard:
+    """Stands in front of the handlers. For the thread of the event loop."""
+
+    def __init__(
+        self, path: Path, handler: Handler, counters: Counters, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._path = path
+        self._handler = handler
+        self._counters = counters
+        self._clock = clock
+        self._look_at = 0.0
+        self._stamp: object = None
+        self._accounts = Accounts({}, lambda _: False)
+
+    def open(self) -> None:
+        """Read the file. Raises AccountsUnusable."""
+        self._accounts = read_accounts(self._path)
+        self._stamp = self._stamp_now()
+        self._look_at = self._clock() + _LOOK_S
+        if is_readable_by_others(self._path):
+            _log.warning("access keys %s can be read by every user of this host, who then can sign", self._path)
+
+    def answer(self, request: Request) -> Frame | None:
+        """Refuse what is not allowed."""
+        if self._clock() >= self._look_at:
+            self._read_again()
+        try:
+            self._check(request)
+        except Denied as denied:
+            return self._refuse(request, f"{_DENIED}: {denied}")
+        except (HeaderError, BodyError) as error:
+            return self._refuse(request, f"{_DENIED}: {error}")
+        return self._handler(request)
+
+    def _check(self, request: Request) -> None:
+        host = request.peer.remote.host
+        if self._accounts.is_white(host):
+            return
+        account = self._account_of(request)
+        if account.is_white(host):
+            return
+        fields = request.frame.fields
+        expected = signature_of(fields, request.body, account.signing_key)
+        if not hmac.compare_digest(expected.encode(), fields.get("Signature", "").encode()):
+            raise Denied(f"Check signature failed for accessKey={account.access_key}")
+        if request.code in FOR_ADMINISTRATORS and not account.is_admin:
+            raise Denied(
+                f"Need admin permission for request code={request.code}, but accessKey={account.access_key} is not"
+            )
+        if account.is_admin and not account.has_rules:
+            return
+        for need in needs_of(request):
+            _check_need(need, account)
+
+    def _account_of(self, request: Request) -> Account:
+        key = request.frame.fields.get("AccessKey")
+        if not key:
+            raise Denied("No accessKey is configured")
+        account = self._accounts.by_key.get(key)
+        if account is None:
+            raise Denied(f"No acl config for {key:.80}")
+        return account
+
+    def _refuse(self, request: Request, text: str) -> Frame:
+        self._counters.refuse(Refusal.ACCESS, f"client {request.peer.remote}: request {request.code} refused: {text}")
+        return request.failure(ResponseCode.SYSTEM_ERROR, text)
+
+    def _read_again(self) -> None:
+        self._look_at = self._clock() + _LOOK_S
+        if self._stamp_now() == self._stamp:
+            return
+        try:
+            self.open()
+            _log.info("access keys %s read again", self._path)
+        except AccountsUnusable as error:
+            self._stamp = self._stamp_now()
+            _log.warning("the access keys stay as they were: %s", error)
+
+    def _stamp_now(self) -> object:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _check_need(need: Need, account: Account) -> None:
+    rules, default = (
+        (account.groups, account.default_group) if need.is_group else (account.topics, account.default_topic)
+    )
+    owned = default if need.name is None else rules.get(need.name, default)
+    if not owned & need.permission:
+        kind = "group" if need.is_group else "topic"
+        raise Denied(f"No default permission for {kind}:{need.name or '(any)'}")

@@ -1,0 +1,113 @@
+"""Consumption: how far groups are, which groups consume a topic, and moving a group.
+
+What members are connected is noted on the thread of the event loop; a thread of the pool then looks at the store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from rmqclient.broker.administration.connections import LocalMembers, subscribed
+from rmqclient.broker.administration.progress import Progress
+from rmqclient.broker.administration.rates import Rates
+from rmqclient.broker.clients.clients import Clients
+from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.topics.topics import Topics, unknown
+from rmqclient.remoting.bodies import ConsumeStats, ConsumeStatsList, ConsumeTimeSpans, GroupList
+from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.frame import Frame
+
+AnswerLater = Callable[[Handler, Request], None]
+"""Runs a handler in a thread of the pool, and sends what it returns."""
+
+
+class Consumption:
+    """Answers how far groups are."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        settings: GroupSettings,
+        progress: Progress,
+        rates: Rates,
+        clients: Clients,
+        local: LocalMembers,
+        answer_later: AnswerLater,
+    ) -> None:
+        self._topics = topics
+        self._settings = settings
+        self._progress = progress
+        self._rates = rates
+        self._clients = clients
+        self._local = local
+        self._answer_later = answer_later
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code."""
+        return {
+            RequestCode.GET_CONSUME_STATS: self._group,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._consuming,
+        }
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return what looks at all groups."""
+        return {
+            RequestCode.GET_BROKER_CONSUME_STATS: self._all,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self._spans,
+        }
+
+    def _group(self, request: Request) -> None:
+        wanted = subscribed(self._clients, self._local, request.fields["consumerGroup"])
+        self._answer_later(lambda asked: self._stats(asked, wanted), request)
+
+    def _stats(self, request: Request, wanted: set[str]) -> Frame:
+        """How far a group is in one topic, or in all those with an offset that it still consumes, if anyone does."""
+        group, topic = request.fields["consumerGroup"], request.fields.get("topic")
+        offsets = self._progress.offsets(group)
+        if topic:
+            offsets = {topic: offsets.get(topic, {})}
+        elif wanted:
+            offsets = {name: offsets[name] for name in offsets if name in wanted}
+        rate = sum(self._rates.consume_tps(group, name) for name in offsets)
+        return request.success(
+            self._progress.stats(offsets, round(rate, 3), request.frame.version).encode(as_fastjson=True)
+        )
+
+    def _consuming(self, request: Request) -> None:
+        topic = request.fields["topic"]
+        online = {group for group in self._clients.consumer_groups() if self._clients.subscription(group, topic)}
+        online |= self._local.groups_of(topic)
+        self._answer_later(lambda asked: self._groups_of(asked, online), request)
+
+    def _groups_of(self, request: Request, online: set[str]) -> Frame:
+        groups = online.union(self._progress.groups_of(request.fields["topic"]))
+        return request.success(GroupList(tuple(sorted(groups))).encode())
+
+    def _all(self, request: Request) -> Frame:
+        """How far every group is in each topic; with ``isOrder`` only in topics that are ordered."""
+        only_ordered, version = request.fields["isOrder"], request.frame.version
+        stats: list[dict[str, tuple[ConsumeStats, ...]]] = []
+        for group in sorted({*self._progress.groups(), *self._settings.table().groups}):
+            found = [
+                self._progress.stats({topic: offsets}, self._rates.consume_tps(group, topic), version)
+                for topic, offsets in self._progress.offsets(group).items()
+                if not only_ordered or self._is_ordered(topic)
+            ]
+            stats.append({group: tuple(found)})
+        behind = self._progress.behind(one for entry in stats for ones in entry.values() for one in ones)
+        told = ConsumeStatsList(tuple(stats), str(request.peer.local), behind)
+        return request.success(told.encode(as_fastjson=True))
+
+    def _is_ordered(self, topic: str) -> bool:
+        config = self._topics.config(topic)
+        return config is not None and config.order
+
+    def _spans(self, request: Request) -> Frame:
+        topic, group = request.fields["topic"], request.fields["group"]
+        if self._topics.config(topic) is None:
+            raise unknown(topic)
+        offsets = self._progress.offsets(group).get(topic, {})
+        spans = self._progress.span(topic, offsets, time.time_ns() // 1_000_000)
+        return request.success(ConsumeTimeSpans(tuple(spans)).encode())

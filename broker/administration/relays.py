@@ -1,0 +1,175 @@
+"""Relays: questions to one consumer, handed on over its connection; its answer is handed back as it is.
+
+A local consumer has no connection. What the shared file knows of it is told in its name, and it takes no messages on
+demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from rmqclient.broker.administration.connections import LocalMembers
+from rmqclient.broker.clients.clients import Clients
+from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.request import Handler, Request
+from rmqclient.remoting.bodies import ConsumerStatus, ProcessQueueInfo, RunningInfo
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import AnswerError, BodyError
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import request as new_request
+from rmqclient.remoting.table import response
+from rmqclient.store import MemberInfo, MessageQueue, MessageStore, TagSet, parse_offset_id
+
+TIMEOUT_S: Final = 10.0
+"""How long a consumer may take to answer. [Broker2Client.callClient]"""
+
+_LEAST_VERSION: Final = 62
+"""The first version that answers these questions. [V3_1_8_SNAPSHOT]"""
+
+_MOST_RECORD_BYTES: Final = 16 << 20
+
+
+class Relays:
+    """Asks consumers. On the thread of the event loop."""
+
+    def __init__(self, store: MessageStore, clients: Clients, local: LocalMembers, broker_name: str) -> None:
+        self._store = store
+        self._clients = clients
+        self._local = local
+        self._broker_name = broker_name
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code."""
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._status,
+        }
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return what may take long: nothing. Nobody waits for a consumer's answer."""
+        return {}
+
+    def _running(self, request: Request) -> Frame | None:
+        fields = request.fields
+        group, client_id = fields["consumerGroup"], fields["clientId"]
+        local = [member for member in self._local.of_group(group) if member.client_id == client_id]
+        if local:
+            return request.success(self._running_info(request, group, local).encode(as_fastjson=True))
+        member = self._online(group, client_id)
+        self._hand_on(request, member, new_request(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields))
+        return None
+
+    def _consume(self, request: Request) -> Frame | None:
+        """Give a message to a consumer, whatever its place and whoever had it before."""
+        fields = request.fields
+        group, client_id = fields["consumerGroup"], fields.get("clientId", "")
+        if any(member.client_id == client_id for member in self._local.of_group(group)):
+            raise AnswerError(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> is a local one: it takes no message"
+            )
+        member = self._online(group, client_id)
+        record = self._record(fields.get("msgId", ""))
+        wanted = {**fields, "brokerName": self._broker_name}
+        self._hand_on(request, member, new_request(RequestCode.CONSUME_MESSAGE_DIRECTLY, record, **wanted))
+        return None
+
+    def _status(self, request: Request) -> Frame | None:
+        """Ask every member of a group, or one, how far it is in a topic."""
+        fields = request.fields
+        topic, group, wanted = fields["topic"], fields["group"], fields.get("clientAddr") or None
+        members = [each for each in self._clients.consumers(group) if wanted in (None, each.client_id)]
+        if not members:
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
+        gathered = _Gathered(request, len(members))
+        for member in members:
+            asked = new_request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, topic=topic, group=group)
+            member.peer.call(asked, TIMEOUT_S, partial(gathered.take, member.client_id))
+        return None
+
+    def _hand_on(self, request: Request, member: Consumer, asked: Frame) -> None:
+        who = f"consumer <{member.group}> <{member.client_id}>"
+
+        def done(answer: Frame | None) -> None:
+            if answer is None:
+                told = request.failure(ResponseCode.CONSUME_MSG_TIMEOUT, f"{who} Timeout: {TIMEOUT_S:.0f} s")
+            else:
+                told = response(request.frame, answer.code, answer.body, answer.remark)
+            request.answer(told)
+
+        member.peer.call(asked, TIMEOUT_S, done)
+
+    def _online(self, group: str, client_id: str) -> Consumer:
+        member = self._clients.consumer_named(group, client_id)
+        if member is None:
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        if member.version < _LEAST_VERSION:
+            raise AnswerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{member.version}> too low to finish, please upgrade it to "
+                "V3_1_8_SNAPSHOT",
+            )
+        return member
+
+    def _record(self, message_id: str) -> bytes:
+        """Return a stored message as it stands in the log, by its offset message id."""
+        try:
+            found = self._store.read(parse_offset_id(message_id).commit_log_offset)
+        except (LookupError, ValueError) as error:
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, f"message {message_id[:60]!r}: {error}") from None
+        reader = self._store.record_reader(MessageQueue(found.topic, found.queue_id))
+        record, *_ = reader.read(
+            found.queue_offset, TagSet(()), most_messages=1, most_bytes=_MOST_RECORD_BYTES, most_looked_at=1
+        )
+        return record
+
+    def _running_info(self, request: Request, group: str, members: list[MemberInfo]) -> RunningInfo:
+        """What the shared file knows of a local consumer: its queues, where they are, what they wait for."""
+        keys = {member.key for member in members}
+        queues = {}
+        for slot in self._store.groups:
+            if slot.group in {member.group for member in members} and (
+                (slot.load("owner"), slot.load("owner_incarnation")) in keys
+            ):
+                queue = self._store.topics.queue(slot.queue_slot)
+                end = self._store.topics.max_offset(queue)
+                queues[queue._replace(broker_name=self._broker_name)] = ProcessQueueInfo(
+                    commit_offset=slot.committed_offset,
+                    cached_min_offset=slot.committed_offset,
+                    cached_max_offset=end,
+                    cached_count=slot.acknowledged_bits().bit_count(),
+                    locked=True,
+                )
+        properties = {
+            "PROP_CLIENT_VERSION": "V4_9_7",
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CONSUMER_START_TIMESTAMP": "0",
+            "PROP_NAMESERVER_ADDR": str(request.peer.local),
+            "PROP_THREADPOOL_CORE_SIZE": "0",
+            "process": str(members[0].pid),
+        }
+        return RunningInfo(properties, tuple(self._local.subscriptions(group).values()), queues)
+
+
+class _Gathered:
+    """The answers of several members, sent when the last one is there; who does not answer is left out."""
+
+    def __init__(self, request: Request, count: int) -> None:
+        self._request = request
+        self._missing = count
+        self._offsets: dict[str, dict[MessageQueue, int]] = {}
+
+    def take(self, client_id: str, answer: Frame | None) -> None:
+        """Take the answer of one member."""
+        self._missing -= 1
+        if answer is not None and answer.code == ResponseCode.SUCCESS:
+            try:
+                self._offsets[client_id] = ConsumerStatus.decode(answer.body).offsets
+            except BodyError:
+                self._offsets[client_id] = {}
+        if not self._missing:
+            told = ConsumerStatus({}, self._offsets).encode(as_fastjson=True)
+            self._request.answer(self._request.success(told))

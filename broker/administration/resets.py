@@ -1,0 +1,142 @@
+"""Resets: moving a group in a topic to a time, to an offset, or to where another group is.
+
+The offsets in the store are moved, as 5.x does it by itself, so members need not be online. Whoever has a queue loses
+it: local members take it again at the new place, and remote ones are told by request 220. A broker of 4.9 only tells
+the members, and refuses when there are none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from rmqclient.broker.administration.connections import LocalMembers
+from rmqclient.broker.administration.consumption import AnswerLater
+from rmqclient.broker.administration.progress import Progress
+from rmqclient.broker.clients.clients import Clients
+from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.clients.notices import tell_offsets
+from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.topics.topics import Topics
+from rmqclient.local.backend import LocalBackend
+from rmqclient.names import group_and_member
+from rmqclient.remoting.bodies import ResetOffset
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import AnswerError
+from rmqclient.remoting.frame import Frame
+from rmqclient.store import MessageQueue, MessageStore
+
+_THE_END = -1
+"""The time that stands for the end of every queue."""
+
+
+class Resets:
+    """Moves groups."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        settings: GroupSettings,
+        progress: Progress,
+        clients: Clients,
+        local: LocalMembers,
+        broker_name: str,
+        answer_later: AnswerLater,
+        *,
+        read_only: bool,
+    ) -> None:
+        self._store = store
+        self._backend = LocalBackend(store, owns_store=False)
+        self._topics = topics
+        self._settings = settings
+        self._progress = progress
+        self._clients = clients
+        self._local = local
+        self._broker_name = broker_name
+        self._answer_later = answer_later
+        self._is_read_only = read_only
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code."""
+        return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset}
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return what waits for the disk."""
+        return {RequestCode.CLONE_GROUP_OFFSET: self._clone}
+
+    def _reset(self, request: Request) -> None:
+        group = request.fields["group"]
+        members = self._clients.consumers(group)
+        is_known = bool(members or self._local.of_group(group)) or self._settings.find(group) is not None
+        keeping = [member for member in members if member.is_broadcast]
+        loop = asyncio.get_running_loop()
+        self._answer_later(lambda asked: self._moved(asked, is_known, keeping, loop), request)
+
+    def _moved(
+        self, request: Request, is_known: bool, keeping: list[Consumer], loop: asyncio.AbstractEventLoop
+    ) -> Frame:
+        """Move a group; ``keeping`` are members that keep their offsets themselves, and are only told."""
+        topic, group = request.fields["topic"], request.fields["group"]
+        self._refuse_when_read_only()
+        if self._topics.config(topic) is None:
+            raise AnswerError(
+                ResponseCode.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
+            )
+        present = self._progress.offsets(group).get(topic, {})
+        if not is_known and not present:
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
+        targets = self._targets(request, present)
+        self._seek(group, targets)
+        told = {queue._replace(broker_name=self._broker_name): at for queue, at in targets.items()}
+        for member in keeping:
+            loop.call_soon_threadsafe(partial(tell_offsets, member, topic, told))
+        return request.success(ResetOffset(told).encode())
+
+    def _targets(self, request: Request, present: Mapping[int, int]) -> dict[MessageQueue, int]:
+        """Where each queue goes. Without force a group never goes forwards. [Broker2Client.resetOffset]"""
+        fields = request.fields
+        queue_id, offset = fields.get("queueId", -1), fields.get("offset", -1)
+        targets = {}
+        for queue in self._topics.open(fields["topic"]):
+            if queue_id not in (-1, queue.queue_id):
+                continue
+            low, high = self._store.topics.min_offset(queue), self._store.topics.max_offset(queue)
+            if offset >= 0:
+                at = min(max(offset, low), high)
+            elif fields["timestamp"] == _THE_END:
+                at = high
+            else:
+                at = self._store.queue_offset_by_time(queue, fields["timestamp"])
+            before = present.get(queue.queue_id, high)
+            targets[queue] = at if fields["isForce"] or at < before or queue.queue_id not in present else before
+        return targets
+
+    def _clone(self, request: Request) -> Frame:
+        """Move a group to where another one is, in one topic or in all."""
+        self._refuse_when_read_only()
+        fields = request.fields
+        for topic, offsets in self._progress.offsets(fields["srcGroup"]).items():
+            if fields.get("topic") in (None, "", topic) and not topic.startswith("%"):
+                self._settings.auto_create(fields["destGroup"])
+                self._seek(fields["destGroup"], {MessageQueue(topic, number): at for number, at in offsets.items()})
+        return request.success()
+
+    def _seek(self, group: str, targets: Mapping[MessageQueue, int]) -> None:
+        """Move a group, and every local member of it that keeps offsets of its own."""
+        names = sorted(self._names(group, targets)) or [group]
+        self._backend.seek({(name, queue): at for name in names for queue, at in targets.items()})
+
+    def _names(self, group: str, queues: Iterable[MessageQueue]) -> set[str]:
+        moved = set(queues)
+        return {
+            each.group
+            for each in self._backend.group_queues(group)
+            if group_and_member(each.group)[0] == group and each.queue in moved
+        }
+
+    def _refuse_when_read_only(self) -> None:
+        if self._is_read_only:
+            raise AnswerError(ResponseCode.NO_PERMISSION, "this server is for reading only")

@@ -1,0 +1,8 @@
+"""Life: how a server begins and ends beside the store that it opens.
+
+==============  ====================================================================
+``parent``      ending with the process that started the server
+``ephemeral``   a directory that is removed with its server, killed or not
+``failures``    for tests: requests that fail as often as they are told to
+==============  ====================================================================
+"""

@@ -1,0 +1,26 @@
+"""Parent: ending with the process that started the server, however that ends.
+
+A file descriptor of the parent becomes readable when the process ends. ``PR_SET_PDEATHSIG`` would end the server with
+the *thread* that started it, which in a test runner or a pool is long before the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+
+def when_parent_ends(callback: Callable[[], None]) -> None:
+    """Call back on the running loop when the parent process ends, at once if it has ended."""
+    loop = asyncio.get_running_loop()
+    parent = os.getppid()
+    descriptor = os.pidfd_open(parent)  # stays open as long as this process lives
+
+    def ended() -> None:
+        loop.remove_reader(descriptor)
+        callback()
+
+    loop.add_reader(descriptor, ended)
+    if os.getppid() != parent:  # it ended before it was watched, and the descriptor is of another process
+        loop.call_soon(callback)

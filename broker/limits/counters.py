@@ -1,0 +1,66 @@
+"""Counters: what a server refused, by kind, and one line in the log for it, at most one a second for each kind."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+_log = logging.getLogger(__name__)
+
+_QUIET_S: Final = 1.0
+
+
+class Refusal(enum.Enum):
+    """What is refused. The value is what the log and the counters call it."""
+
+    FRAME = "bytes that are no frame"
+    CONNECTION = "connections over the limit"
+    ADDRESS = "connections of one address over the limit"
+    TLS = "connections without or with TLS, or with another one"
+    SLOW_READER = "clients that do not read their answers"
+    HALF_FRAME = "clients that stopped within a frame"
+    IDLE = "idle connections"
+    BUSY = "requests over the bytes in flight"
+    ANSWER = "answers that cannot be sent"
+    HELD_PULL = "held pulls over the limit"
+    ACCESS = "requests without permission"
+    READ_ONLY = "requests that would write into a read-only server"
+
+
+_SILENT: Final = frozenset({Refusal.IDLE})
+"""What happens every day: it is counted, and logged only for those who debug."""
+
+
+class Counters:
+    """Counts refusals. Any thread may count."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(Refusal, 0)
+        self._logged: dict[Refusal, tuple[float, int]] = {}
+
+    def refuse(self, kind: Refusal, text: str) -> None:
+        """Count a refusal. ``text`` says who, what and which limit, and is logged unless this kind was just now."""
+        with self._lock:
+            self._counts[kind] += 1
+            now, count = self._clock(), self._counts[kind]
+            at, told = self._logged.get(kind, (now - _QUIET_S, 0))
+            if now - at < _QUIET_S:
+                return
+            self._logged[kind] = now, count
+        level = logging.DEBUG if kind in _SILENT else logging.WARNING
+        more = f" (and {count - told - 1:,} more {kind.value} before)" if count - told > 1 else ""
+        _log.log(level, "%s%s", text, more)
+
+    def count(self, kind: Refusal) -> int:
+        """Return how often this was refused since the start."""
+        return self._counts[kind]
+
+    def table(self) -> dict[str, int]:
+        """Return all counts by the lower-case names of their kinds."""
+        return {kind.name.lower(): count for kind, count in self._counts.items()}

@@ -1,0 +1,66 @@
+"""Limits of a server: how much its clients may take of it. The unit of a number is in its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from rmqclient.remoting.frame import MAX_FRAME_BYTES
+
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What clients may take. Raises ValueError for a number below 1, or a frame longer than the protocol allows.
+
+    RocketMQ's name of a setting is in brackets, where it has one.
+    """
+
+    connections: int = 20_000
+    """Connections of all clients; the process also needs a file descriptor for each."""
+
+    connections_per_address: int = 15_000
+    """Connections from one address: many processes may stand behind one router."""
+
+    frame_bytes: int = MAX_FRAME_BYTES
+    """The longest frame of a client. A longer one is refused when its length has been read. [frameMaxLength]"""
+
+    header_bytes: int = 1 * _MIB
+    """The longest header in a frame; every object of it costs more memory than its letters."""
+
+    flight_bytes: int = 256 * _MIB
+    """Memory of the requests of all clients that wait for their answers, and of half-sent frames. More gets
+    SYSTEM_BUSY."""
+
+    flight_bytes_per_connection: int = 64 * _MIB
+    """The same, of one client."""
+
+    unsent_bytes_paused: int = 1 * _MIB
+    """When more than this waits for a client that does not read, nothing is read from it."""
+
+    unsent_bytes_per_connection: int = 64 * _MIB
+    """When more than this waits for a client, the client is cut off."""
+
+    unsent_bytes: int = 512 * _MIB
+    """When more than this waits for all clients that do not read, the one that gets the next answer is cut off."""
+
+    held_pulls: int = 50_000
+    """Pulls of all clients that wait for messages; one more gets SYSTEM_BUSY, after which clients wait for a while."""
+
+    frame_s: float = 60.0
+    """How long a client may take from the first byte of a frame to its last."""
+
+    handshake_s: float = 10.0
+    """How long a client may take to agree about TLS."""
+
+    idle_s: float = 120.0
+    """A connection on which neither side has sent for so long is closed. [serverChannelMaxIdleTimeSeconds]"""
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if value <= 0:
+                raise ValueError(f"{setting.name}={value}: must be more than 0")
+        if self.frame_bytes > MAX_FRAME_BYTES:
+            raise ValueError(f"frame_bytes={self.frame_bytes}: the protocol allows {MAX_FRAME_BYTES} at most")

@@ -1,0 +1,62 @@
+"""Recalls: a message that waits for its time is taken back, request 370. [RecallMessageProcessor of 5.3.3]
+
+A broker of RocketMQ answers success whether the message still waits or not. Here the answer tells.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.sending.appends import Appends
+from rmqclient.broker.sending.waits import RecallHandle
+from rmqclient.broker.settings import ServeSettings
+from rmqclient.broker.topics.topics import Topics
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import AnswerError
+from rmqclient.remoting.frame import Frame
+
+
+class Recalls:
+    """Cancels messages of the timer."""
+
+    def __init__(self, settings: ServeSettings, topics: Topics, appends: Appends) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._appends = appends
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return nothing: finding the message brings the index up to date first."""
+        return {}
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code that may take long."""
+        return {RequestCode.RECALL_MESSAGE: self._recall}
+
+    def _recall(self, request: Request) -> Frame:
+        topic: str = request.fields["topic"]
+        if self._settings.read_only:
+            raise AnswerError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "recall failed, broker service not available",
+            )
+        if self._topics.config(topic) is None:
+            raise AnswerError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
+        try:
+            handle = RecallHandle.of(request.fields["recallHandle"])
+        except ValueError as error:
+            raise AnswerError(ResponseCode.ILLEGAL_OPERATION, str(error)) from None
+        if handle.topic != topic:
+            raise _illegal("topic not match")
+        if handle.broker_name != self._settings.broker_name:
+            raise _illegal("broker service not available")
+        if handle.due_ms <= time.time_ns() // 1_000_000:
+            raise _illegal("timestamp invalid")
+        if not self._appends.cancel(handle.message_id):
+            raise _illegal(f"message {handle.message_id} does not wait for its time")
+        return request.success(msgId=handle.message_id)
+
+
+def _illegal(what: str) -> AnswerError:
+    return AnswerError(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {what}")

@@ -1,0 +1,86 @@
+"""Transactions: producers decide about half messages by request 37. [EndTransactionProcessor of 4.9.7]
+
+The store decides each transaction once (:mod:`rmqclient.store.waiting.transaction`): a decision that comes again is
+answered as the first one, and the opposite one is refused. A broker of RocketMQ would commit a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from rmqclient.broker.producers.questions import Questions
+from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.sending.flushes import Flushes
+from rmqclient.broker.sending.records import record_at
+from rmqclient.broker.settings import ServeSettings
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import AnswerError
+from rmqclient.remoting.frame import Frame
+from rmqclient.store import HALF_TOPIC, MessageStore, ReceivedMessage, parse_offset_id
+from rmqclient.store.errors import TransactionDecided
+from rmqclient.store.waiting.half_messages import group_of
+
+_COMMIT: Final = 0x8
+_ROLLBACK: Final = 0xC
+"""[MessageSysFlag.TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE]"""
+
+
+class Transactions:
+    """Carries out the decisions of producers."""
+
+    def __init__(self, store: MessageStore, settings: ServeSettings, flushes: Flushes, questions: Questions) -> None:
+        self._store = store
+        self._settings = settings
+        self._flushes = flushes
+        self._questions = questions
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return nothing: a decision waits for a round of checks that is at work."""
+        return {}
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code that may take long."""
+        return {
+            RequestCode.END_TRANSACTION: self._end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self._ask_again,
+        }
+
+    def _end(self, request: Request) -> Frame | None:
+        decision: int = request.fields["commitOrRollback"]
+        if decision not in (_COMMIT, _ROLLBACK):
+            return None  # the producer does not know yet: it is asked later
+        if self._settings.read_only:
+            raise AnswerError(ResponseCode.NO_PERMISSION, "this server is for reading only")
+        half = self._half(request)
+        try:
+            end = self._store.transactions.decide(half, commit=decision == _COMMIT).commit_log_end
+        except TransactionDecided as error:
+            if error.committed != (decision == _COMMIT):
+                raise AnswerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+            end = self._store.state.published_to
+        return self._flushes.when_flushed(request, request.success(), end)
+
+    def _half(self, request: Request) -> ReceivedMessage:
+        """Return the half message of a decision, after the checks of a broker. Raises AnswerError."""
+        fields = request.fields
+        half = record_at(self._store, fields["commitLogOffset"])
+        if half is None or half.topic != HALF_TOPIC:
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if group_of(half) != fields["producerGroup"]:
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if half.queue_offset != fields["tranStateTableOffset"]:
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        return half
+
+    def _ask_again(self, request: Request) -> Frame:
+        """Ask the producers about a half message now. [AdminBrokerProcessor.resumeCheckHalfMessage]"""
+        try:
+            offset = parse_offset_id(request.fields.get("msgId", "")).commit_log_offset
+        except ValueError as error:
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        half = record_at(self._store, offset)
+        if half is None or half.topic != HALF_TOPIC:
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, f"no half message has the id {request.fields['msgId']}")
+        self._questions.ask(half)
+        return request.success()

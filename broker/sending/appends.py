@@ -1,0 +1,106 @@
+"""Appends: the only place that stores what came over the network.
+
+An append waits a second at most for the lock that all processes of the store share, and the event loop waits with it.
+That happens when a process is stopped in the middle of an append. From then on appends fail at once until that process
+has let go, so that the clients' other requests are answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rmqclient.broker.sending.hosts import packed
+from rmqclient.broker.sending.incoming import Incoming, text_of
+from rmqclient.broker.sending.waits import NO_WAIT, Wait
+from rmqclient.codecs import encode_body
+from rmqclient.store import (
+    MessageQueue,
+    MessageStore,
+    ReceivedMessage,
+    SendResult,
+    append_received,
+    append_received_batch,
+)
+from rmqclient.store.errors import PageCacheBusy, StoreBusy
+
+
+class Appends:
+    """Appends to one store; for any thread. Errors are those of an append."""
+
+    def __init__(self, store: MessageStore, open_topic: Callable[[str], list[MessageQueue]]) -> None:
+        self._store = store
+        self._state = store.state
+        self._appender = store.appender(open_topic, encode_body)
+        self._stuck: tuple[int, int] | None = None
+        """The thread that kept the lock too long, and the end of the log then; None while appends get on."""
+
+    def append(self, message: Incoming, wait: Wait = NO_WAIT, *, is_half: bool = False) -> SendResult:
+        """Append a message to its queue, to where it waits, or as the half message of a transaction."""
+        with self._noticing():
+            return append_received(
+                self._appender,
+                message.topic,
+                message.queue_id,
+                message.body,
+                text_of(message.properties),
+                flag=message.flag,
+                sys_flag=message.sys_flag,
+                born_timestamp=message.born_ms,
+                born_host=packed(message.born_host),
+                store_host=packed(message.store_host),
+                reconsume_times=message.reconsume_times,
+                delay_level=wait.level,
+                due_ms=wait.due_ms,
+                half=is_half,
+            )
+
+    def append_batch(self, batch: Incoming) -> Sequence[SendResult]:
+        """Append all messages in the body of a batch or none. Each gets the properties of the batch, but not its id."""
+        with self._noticing():
+            return append_received_batch(
+                self._appender,
+                batch.topic,
+                batch.queue_id,
+                batch.body,
+                text_of(batch.properties),
+                sys_flag=batch.sys_flag,
+                born_timestamp=batch.born_ms,
+                born_host=packed(batch.born_host),
+                store_host=packed(batch.store_host),
+                reconsume_times=batch.reconsume_times,
+            )
+
+    def append_copy(
+        self, message: ReceivedMessage, topic: str, queue_id: int, properties: dict[str, str], delay_level: int = 0
+    ) -> SendResult:
+        """Append a stored message again, elsewhere, as one that was tried once more."""
+        with self._noticing():
+            return self._appender.append_copy(
+                message,
+                topic,
+                queue_id,
+                properties,
+                reconsume_times=message.reconsume_times + 1,
+                delay_level=delay_level,
+            )
+
+    def cancel(self, message_id: str) -> bool:
+        """Cancel a message that waits for its time; False when it does not wait."""
+        return self._store.timer.cancel(message_id, self._appender)
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """Note who keeps the lock when an append was too long without it; refuse at once while nothing has changed."""
+        if self._stuck is not None:
+            if self._stuck == self._holder():
+                raise PageCacheBusy(f"thread {self._stuck[0]} still keeps the append lock; nothing was written")
+            self._stuck = None
+        try:
+            yield
+        except StoreBusy:
+            self._stuck = self._holder()
+            raise
+
+    def _holder(self) -> tuple[int, int]:
+        return self._state.append_mutex.owner, self._state.published_to

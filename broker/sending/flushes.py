@@ -1,0 +1,103 @@
+"""Flushes: answers that wait for the disk. One thread waits for all of them, so those that wait share a flush."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import NamedTuple
+
+from rmqclient.broker.request import Request
+from rmqclient.broker.sending.outcomes import explained
+from rmqclient.errors import QueueError
+from rmqclient.remoting.codes import ResponseCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.store import Durability, MessageStore
+from rmqclient.store.errors import NotFlushed
+
+_log = logging.getLogger(__name__)
+
+
+class _Parked(NamedTuple):
+    request: Request
+    answer: Frame
+    end: int
+
+
+class Flushes:
+    """Sends answers when the log is on the disk up to where their messages end; at once if nobody asks for that.
+
+    A flush that takes too long changes the code of the answers to FLUSH_DISK_TIMEOUT: their messages are stored. The
+    first answer that waits starts the thread.
+    """
+
+    def __init__(self, store: MessageStore, *, sync: bool) -> None:
+        self._flusher = store.flusher
+        self._is_sync = sync or store.config.durability is Durability.SYNC
+        self._changed = threading.Condition()
+        self._parked: list[_Parked] = []
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+
+    def use(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Send answers from the thread of this loop."""
+        self._loop = loop
+
+    def when_flushed(self, request: Request, answer: Frame, end: int) -> Frame | None:
+        """Return the answer if it need not wait; else None, and it is sent later. For any thread."""
+        if not self._is_sync or request.frame.is_oneway:
+            return answer
+        with self._changed:
+            if self._is_closed:
+                return answer
+            self._parked.append(_Parked(request, answer, end))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="rmq-serve-flushes", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        return None
+
+    def close(self) -> None:
+        """Let the answers that wait go out, and end the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while parked := self._next():
+            failure = self._failure(max(each.end for each in parked))
+            if failure is not None:
+                _note(parked, failure)
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(_answer, list(parked))
+            parked.clear()  # while it sleeps, this thread has no request: a connection counts those that it waits for
+
+    def _next(self) -> list[_Parked]:
+        """Return all that wait now, at least one; none when this was closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._parked or self._is_closed)
+            parked, self._parked = self._parked, []
+            return parked
+
+    def _failure(self, end: int) -> QueueError | None:
+        try:
+            self._flusher.wait_until_flushed(end)
+        except QueueError as error:
+            return error
+        return None
+
+
+def _note(parked: list[_Parked], failure: QueueError) -> None:
+    _log.error("%d messages are stored and not yet on the disk: %s", len(parked), failure)
+    code, remark = explained(failure)
+    for each in parked:
+        each.answer.code = int(ResponseCode.FLUSH_DISK_TIMEOUT) if isinstance(failure, NotFlushed) else int(code)
+        each.answer.remark = remark
+
+
+def _answer(parked: list[_Parked]) -> None:
+    for each in parked:
+        each.request.answer(each.answer)

@@ -1,0 +1,78 @@
+"""Incoming: a message as a request brings it, before it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rmqclient.broker.request import Request
+from rmqclient.broker.settings import Address
+
+HALF: Final = 0x4
+"""Bit of the system flag: a message of an undecided transaction. [MessageSysFlag.TRANSACTION_PREPARED_TYPE]"""
+
+_KEPT_FLAGS: Final = 0x703
+"""How a body is compressed, and several tags. The other bits say what the store does with a record, and a client must
+not say it: hosts, transactions, inner batches. [MessageSysFlag]"""
+_OWN: Final = ("__CRC32#", "INNER_NUM", "INNER_BASE", "TIMER_DEL_UNIQKEY", "TIMER_QUEUE_OFFSET", "TIMER_ROLL_TIMES")
+"""Properties that only the store writes."""
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A message, and the two ends of the connection that it came by."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: dict[str, str]
+    flag: int
+    sys_flag: int
+    """Only the bits that a client may set."""
+    born_ms: int
+    born_host: Address
+    store_host: Address
+    reconsume_times: int = 0
+
+    @classmethod
+    def of(cls, request: Request) -> Incoming:
+        """Return the message of a request 310, 10, 320, 324 or 325. Raises HeaderError."""
+        fields = request.fields
+        return cls(
+            fields["topic"],
+            fields["queueId"],
+            request.body,
+            properties_of(fields.get("properties", "")),
+            fields["flag"],
+            fields["sysFlag"] & _KEPT_FLAGS,
+            fields["bornTimestamp"],
+            request.peer.remote,
+            request.peer.local,
+            max(0, fields.get("reconsumeTimes", 0)),
+        )
+
+    @property
+    def is_half(self) -> bool:
+        """Whether this begins a transaction. [TRAN_MSG]"""
+        return self.properties.get("TRAN_MSG", "").lower() == "true"
+
+
+def properties_of(text: str) -> dict[str, str]:
+    """Return the properties in a text, as brokers read them; the last one of a name counts.
+
+    Names and values that are empty count as absent, and what only the store writes is left out.
+    """
+    found = {}
+    for pair in text.split("\x02"):
+        name, _, value = pair.partition("\x01")
+        if name and value:
+            found[name] = value
+    if not found.keys().isdisjoint(_OWN):
+        found = {name: value for name, value in found.items() if name not in _OWN}
+    return found
+
+
+def text_of(properties: Mapping[str, str]) -> str:
+    """Return properties as a text. [MessageDecoder.messageProperties2String]"""
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])

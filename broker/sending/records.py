@@ -1,0 +1,24 @@
+"""Records: stored messages by their place in the log, as clients name them."""
+
+from __future__ import annotations
+
+from rmqclient.store import MessageQueue, MessageStore, ReceivedMessage
+from rmqclient.store.errors import MessageExpired, StoreCorrupt, UnknownTopic
+
+
+def record_at(store: MessageStore, commit_log_offset: int) -> ReceivedMessage | None:
+    """Return the message at an offset of the log; None if no message begins there, or it was removed or is damaged.
+
+    The offset is a client's word, and a body can hold bytes that look like a record. So only what the message's own
+    queue has there counts.
+    """
+    if not store.state.min_offset <= commit_log_offset < store.state.published_to:
+        return None
+    try:
+        found = store.read(commit_log_offset)
+        queue = MessageQueue(found.topic, found.queue_id)
+        store.topics.slot(queue)
+        entry = store.consume_queues[queue].entry_or_none(found.queue_offset)
+    except (MessageExpired, StoreCorrupt, UnknownTopic, FileNotFoundError):
+        return None
+    return found if entry is not None and entry.commit_log_offset == commit_log_offset else None

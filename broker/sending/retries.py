@@ -1,0 +1,129 @@
+"""Retries: messages that members of a group could not finish, and their way to the group's dead letters.
+
+A remote member gives a message back by request 36, or sends it to the retry topic when that fails. A local member
+stores the copy itself (:mod:`rmqclient.failures.retry`). All write the same properties and count the same attempts, so
+they share the group's retry topic and its dead letters. [AbstractSendMessageProcessor.consumerSendMsgBack]
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Final
+
+from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.sending.appends import Appends
+from rmqclient.broker.sending.flushes import Flushes
+from rmqclient.broker.sending.hosts import offset_id
+from rmqclient.broker.sending.incoming import Incoming
+from rmqclient.broker.sending.records import record_at
+from rmqclient.broker.sending.waits import NO_WAIT, Wait
+from rmqclient.broker.topics.topic_names import dead_letter_topic, retry_topic
+from rmqclient.broker.topics.topics import Topics
+from rmqclient.failures.retry import FIRST_LEVEL, origin_topic
+from rmqclient.remoting.bodies import GroupConfig
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import AnswerError
+from rmqclient.remoting.frame import Frame
+from rmqclient.store import MessageStore, ReceivedMessage
+from rmqclient.store.message_queue import is_name
+
+_FIRST_WITH_MOST: Final = 121
+"""Version of the first clients that say how often a message is tried. [V3_4_9]"""
+_WRITABLE: Final = 2
+
+
+class Retries:
+    """Gives failed messages their next attempt, or makes dead letters of them."""
+
+    def __init__(
+        self, store: MessageStore, topics: Topics, groups: GroupSettings, appends: Appends, flushes: Flushes
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._appends = appends
+        self._flushes = flushes
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code."""
+        return {}
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return what may wait for the disk, such as for a topic that is made."""
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back}
+
+    def settle(self, request: Request, message: Incoming, group: str, wait: Wait) -> Wait:
+        """Let a message that was sent to a group's retry topic be a dead letter if it was tried often enough.
+
+        Returns how long it waits. Raises AnswerError for a group that may not be.
+        """
+        most = self._most(request, self._settings(group))
+        if message.reconsume_times < most:
+            return wait
+        message.topic = self._dead_letters(group)
+        message.queue_id = 0
+        message.properties["DELAY"] = "0"
+        _say_origin(message.properties, message.properties.get("RETRY_TOPIC"))
+        return NO_WAIT
+
+    def _send_back(self, request: Request) -> Frame | None:
+        fields = request.fields
+        group: str = fields["group"]
+        settings = self._settings(group)
+        if settings.retry_queues <= 0:
+            return request.success()
+        config = self._topics.create_retry(group, settings.retry_queues)
+        topic = retry_topic(group)
+        if not config.perm & _WRITABLE:
+            raise AnswerError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
+        message = record_at(self._store, fields["offset"])
+        if message is None:
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {fields['offset']}")
+        properties = _properties(message, request)
+        level: int = fields["delayLevel"]
+        if level < 0 or message.reconsume_times >= self._most(request, settings):
+            topic, queue_id, level = self._dead_letters(group), 0, 0
+            properties["DELAY"] = "0"
+            _say_origin(properties, origin_topic(message))
+        else:
+            queue_id = random.randrange(max(1, config.write_queue_count))
+            level = level or FIRST_LEVEL + message.reconsume_times
+        result = self._appends.append_copy(message, topic, queue_id, properties, level)
+        return self._flushes.when_flushed(request, request.success(), result.commit_log_end)
+
+    def _settings(self, group: str) -> GroupConfig:
+        if not is_name(group):
+            raise AnswerError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group[:130]!r}"
+            )
+        return self._groups.auto_create(group)
+
+    @staticmethod
+    def _most(request: Request, settings: GroupConfig) -> int:
+        """Return how often a message is tried again: what the client says, or the group's settings."""
+        given: int | None = request.fields.get("maxReconsumeTimes")
+        is_asked = given is not None and request.frame.version >= _FIRST_WITH_MOST
+        return given if is_asked and given is not None else settings.most_retries
+
+    def _dead_letters(self, group: str) -> str:
+        topic = dead_letter_topic(group)
+        self._topics.create_missing(topic)
+        return topic
+
+
+def _properties(message: ReceivedMessage, request: Request) -> dict[str, str]:
+    """Return the properties of the copy of a message that was given back."""
+    found = {**message.properties, "RETRY_TOPIC": origin_topic(message), "WAIT": "false"}
+    if not found.get("ORIGIN_MESSAGE_ID"):
+        found["ORIGIN_MESSAGE_ID"] = offset_id(request.peer.local, message.commit_log_offset)
+    return found
+
+
+def _say_origin(properties: dict[str, str], topic: str | None) -> None:
+    """Say in a dead letter where it failed first. [DLQ_ORIGIN_TOPIC, RocketMQ 5]"""
+    if topic:
+        properties["DLQ_ORIGIN_TOPIC"] = topic
+    if properties.get("ORIGIN_MESSAGE_ID"):
+        properties["DLQ_ORIGIN_MESSAGE_ID"] = properties["ORIGIN_MESSAGE_ID"]

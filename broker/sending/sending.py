@@ -1,0 +1,124 @@
+"""Sending: requests 310, 10 and 320. [SendMessageProcessor of 4.9.7]
+
+A request is answered in one turn of the event loop: checks, one append, the answer. Only the first message of a topic
+goes to a thread, because a topic that is made is on the disk before its message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.sending.appends import Appends
+from rmqclient.broker.sending.flushes import Flushes
+from rmqclient.broker.sending.incoming import Incoming
+from rmqclient.broker.sending.outcomes import refused, stored
+from rmqclient.broker.sending.retries import Retries
+from rmqclient.broker.sending.topic_checks import TopicChecks, group_of_retries
+from rmqclient.broker.sending.waits import RecallHandle, Wait, wait_of
+from rmqclient.broker.settings import ServeSettings
+from rmqclient.errors import QueueError
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import AnswerError
+from rmqclient.remoting.frame import Frame
+
+
+class Sending:
+    """Stores messages and says where they are. ``later`` lets a thread of the pool answer a request.
+
+    ``expect_reply`` is told of requests before they are stored. A batch has ``most_bytes`` at most.
+    """
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        checks: TopicChecks,
+        retries: Retries,
+        appends: Appends,
+        flushes: Flushes,
+        most_bytes: int,
+        expect_reply: Callable[[Incoming], None],
+        later: Callable[[Handler, Request], None],
+    ) -> None:
+        self._settings = settings
+        self._checks = checks
+        self._retries = retries
+        self._appends = appends
+        self._flushes = flushes
+        self._most_bytes = most_bytes
+        self._expect_reply = expect_reply
+        self._later = later
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return what answers each request code."""
+        return {
+            RequestCode.SEND_MESSAGE: self._send,
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._send,
+        }
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return nothing: the first message of a topic is given to a thread by itself."""
+        return {}
+
+    def _send(self, request: Request) -> Frame | None:
+        if self._checks.is_open(request.fields["topic"]):
+            return self._store(request)
+        self._later(self._store, request)
+        return None
+
+    def _store(self, request: Request) -> Frame | None:
+        try:
+            queue_id = self._checks.queue_id(request)
+            message = Incoming.of(request)
+            message.queue_id = queue_id
+            message.properties["CLUSTER"] = self._settings.cluster_name
+            if request.code == RequestCode.SEND_BATCH_MESSAGE or request.fields.get("batch"):
+                return self._store_batch(request, message)
+            return self._store_one(request, message)
+        except QueueError as error:
+            return refused(request, error)
+
+    def _store_one(self, request: Request, message: Incoming) -> Frame | None:
+        queue_id, properties = message.queue_id, message.properties
+        wait = wait_of(properties)
+        group = group_of_retries(message.topic)
+        if group is not None:
+            wait = self._retries.settle(request, message, group, wait)
+        is_half = message.is_half and not (message.reconsume_times and wait.level)
+        is_patient = _waits_for_flush(properties, is_kept=is_half or wait.level > 0)
+        if "REPLY_TO_CLIENT" in properties:
+            self._expect_reply(message)
+        result = self._appends.append(message, wait, is_half=is_half)
+        assert result.offset_message_id is not None
+        answer = stored(
+            request, result.offset_message_id, queue_id, result.queue_offset, self._recall_handle(message, wait)
+        )
+        return self._flushes.when_flushed(request, answer, result.commit_log_end) if is_patient else answer
+
+    def _store_batch(self, request: Request, batch: Incoming) -> Frame | None:
+        if group_of_retries(batch.topic) is not None:
+            raise AnswerError(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {batch.topic}")
+        if len(batch.body) > self._most_bytes:
+            raise AnswerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is illegal: a batch of {len(batch.body)} bytes, and {self._most_bytes} are the most",
+            )
+        is_patient = _waits_for_flush(batch.properties, is_kept=True)
+        results = self._appends.append_batch(batch)
+        ids = ",".join([result.offset_message_id or "" for result in results])
+        answer = stored(request, ids, batch.queue_id, results[0].queue_offset)
+        return self._flushes.when_flushed(request, answer, results[-1].commit_log_end) if is_patient else answer
+
+    def _recall_handle(self, message: Incoming, wait: Wait) -> str | None:
+        """Return what recalls a message that waits for its time; None for others. [attachRecallHandle]"""
+        unique_key = message.properties.get("UNIQ_KEY")
+        if not wait.due_ms or not unique_key:
+            return None
+        return RecallHandle(message.topic, self._settings.broker_name, wait.due_ms, unique_key).text()
+
+
+def _waits_for_flush(properties: dict[str, str], *, is_kept: bool) -> bool:
+    """Return whether the client waits for the disk; the property that says so is stored only with some messages."""
+    wait = properties.get("WAIT") if is_kept else properties.pop("WAIT", None)
+    return wait is None or wait.lower() == "true"

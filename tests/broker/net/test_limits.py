@@ -1,0 +1,181 @@
+"""Limits: a client that takes too much is refused or cut off, and costs no memory that the limits do not allow."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from rmqclient.broker.limits.counters import Counters, Refusal
+from rmqclient.broker.limits.limits import Limits
+from rmqclient.broker.request import Request
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.frame import Frame, encode
+from tests.broker.net.loopback import PATIENCE_S, caller, echo, loopback
+
+ASK = RequestCode.GET_BROKER_CLUSTER_INFO
+MIB = 1 << 20
+
+
+def test_one_connection_more_than_allowed_is_refused_until_another_one_ends() -> None:
+    with loopback(echo, Limits(connections=2)) as server, caller(server.address) as first:
+        with caller(server.address) as second:
+            first.ask(Frame(ASK))
+            second.ask(Frame(ASK))
+            with caller(server.address) as third:
+                assert third.receive() is None
+            assert server.refused(Refusal.CONNECTION) == 1
+        server.until(lambda: server.opened.count == 1)
+        with caller(server.address) as fourth:
+            assert fourth.ask(Frame(ASK, body=b"in")).body == b"in"
+
+
+def test_one_address_takes_only_its_part_of_the_connections() -> None:
+    with loopback(echo, Limits(connections_per_address=1)) as server, caller(server.address) as first:
+        first.ask(Frame(ASK))
+        with caller(server.address) as second:
+            assert second.receive() is None
+        assert server.refused(Refusal.ADDRESS) == 1
+        # Then a client of another address still comes in
+        with socket.create_connection(server.address, PATIENCE_S, ("127.0.0.2", 0)) as elsewhere:
+            elsewhere.sendall(encode(Frame(ASK)))
+            assert elsewhere.recv(4)
+
+
+def test_requests_that_wait_are_counted_and_too_many_get_system_busy() -> None:
+    held: list[Request] = []
+
+    def hold(request: Request) -> None:
+        held.append(request)
+
+    limits = Limits(flight_bytes=10 * MIB)
+    with loopback(hold, limits) as server, caller(server.address) as client:
+        # Given a client whose requests wait until nothing more fits
+        client.send(*(Frame(ASK, body=bytes(3 * MIB), opaque=number) for number in range(3)))
+        # Then one more is refused as a stock broker refuses it
+        client.send(Frame(ASK, body=bytes(3 * MIB), opaque=3))
+        busy = client.receive()
+        assert busy is not None
+        assert (busy.opaque, busy.code) == (3, ResponseCode.SYSTEM_BUSY)
+        assert busy.remark == "[REJECTREQUEST]system busy, start flow control for a while"
+        # And one of another client, too, because the limit is that of all
+        with caller(server.address) as other:
+            assert other.ask(Frame(ASK, body=bytes(3 * MIB))).code == ResponseCode.SYSTEM_BUSY
+        # When the room lets go of what it held
+        server.on_loop(held.clear)
+        # Then there is room again
+        client.send(Frame(ASK, body=bytes(3 * MIB), opaque=4))
+        server.until(lambda: [request.frame.opaque for request in held] == [4])
+        server.on_loop(held.clear)
+        client.sock.close()
+        server.until(lambda: server.opened.count == 0)
+        assert server.opened.flight.bytes == 0
+        assert server.refused(Refusal.BUSY) == 2
+
+
+def test_a_half_sent_frame_without_room_is_refused_and_its_bytes_are_dropped_as_they_come() -> None:
+    limits = Limits(flight_bytes=MIB)
+    with loopback(echo, limits) as server, caller(server.address) as client:
+        client.send(Frame(ASK, body=bytes(8 * MIB), opaque=1), Frame(ASK, body=b"next", opaque=2))
+        busy, answer = client.receive(), client.receive()
+        assert busy is not None
+        assert answer is not None
+        assert (busy.opaque, busy.code) == (1, ResponseCode.SYSTEM_BUSY)
+        assert (answer.opaque, answer.body) == (2, b"next")
+        assert server.opened.flight.bytes < MIB
+    assert server.refused(Refusal.BUSY) == 1
+
+
+def test_a_sender_that_stops_within_a_frame_is_cut_off() -> None:
+    with loopback(echo, Limits(frame_s=0.1)) as server, caller(server.address) as client:
+        client.ask(Frame(ASK))
+        client.sock.sendall(encode(Frame(ASK, body=b"never ends"))[:-1])
+        assert client.receive() is None
+        assert server.refused(Refusal.HALF_FRAME) == 1
+
+
+def test_a_sender_that_trickles_is_cut_off() -> None:
+    with loopback(echo, Limits(frame_s=0.1)) as server, caller(server.address) as client:
+        client.ask(Frame(ASK))
+        ended = threading.Event()
+        server.on_loop(lambda: server.made[0].when_closed(ended.set))
+        client.sock.sendall(encode(Frame(ASK, body=bytes(MIB)))[:100])
+        while not ended.wait(0.01):
+            client.sock.sendall(b"x")
+        assert server.refused(Refusal.HALF_FRAME) == 1
+
+
+def test_a_client_that_does_not_read_is_not_read_from_and_others_go_on() -> None:
+    asked: list[int] = []
+
+    def answering(request: Request) -> Frame:
+        asked.append(request.frame.opaque)
+        return request.success(bytes(MIB))
+
+    with loopback(answering, Limits(unsent_bytes_paused=MIB)) as server, caller(server.address) as client:
+        # Given a client that asks and asks, and never reads
+        client.sock.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            while True:
+                client.sock.sendall(encode(Frame(ASK, body=bytes(100_000))))
+        # Then the server has taken only some of its requests, and answers others
+        taken = len(asked)
+        with caller(server.address) as other:
+            assert len(other.ask(Frame(ASK)).body) == MIB
+        assert server.opened.unsent_bytes < 64 * MIB
+        assert taken < 64
+        # When it reads, then it gets every answer to what was taken
+        client.sock.settimeout(PATIENCE_S)
+        for _ in range(taken):
+            assert client.receive() is not None
+
+
+def test_a_client_for_which_too_much_waits_is_cut_off() -> None:
+    with loopback(echo, Limits(unsent_bytes_per_connection=4 * MIB)) as server, caller(server.address) as client:
+        client.ask(Frame(ASK))
+        ended = threading.Event()
+        server.on_loop(lambda: server.made[0].when_closed(ended.set))
+        # When the server itself has more and more for a client that does not read
+        while not ended.wait(0.001):
+            server.on_loop(lambda: server.made[0].send(Frame(0, flag=1, body=bytes(MIB))))
+        assert server.refused(Refusal.SLOW_READER) == 1
+        server.until(lambda: server.opened.count == 0)
+        assert server.opened.unsent_bytes == 0
+
+
+def test_a_client_that_stops_reading_for_too_long_is_cut_off() -> None:
+    with loopback(echo, Limits(idle_s=0.2)) as server, caller(server.address) as client:
+        client.ask(Frame(ASK))
+        ended = threading.Event()
+        server.on_loop(lambda: server.made[0].when_closed(ended.set))
+        server.on_loop(lambda: server.made[0].send(Frame(0, flag=1, body=bytes(15 * MIB))))
+        assert ended.wait(PATIENCE_S)
+        assert server.refused(Refusal.SLOW_READER) == 1
+
+
+def test_the_log_has_at_most_one_line_a_second_for_each_kind(caplog: pytest.LogCaptureFixture) -> None:
+    now = 100.0
+    counters = Counters(lambda: now)
+    for number in range(50):
+        counters.refuse(Refusal.BUSY, f"busy {number}")
+    counters.refuse(Refusal.FRAME, "no frame")
+    now += 1.5
+    counters.refuse(Refusal.BUSY, "busy again")
+    assert [record.getMessage() for record in caplog.records] == [
+        "busy 0",
+        "no frame",
+        "busy again (and 49 more requests over the bytes in flight before)",
+    ]
+    assert counters.table()["busy"] == 51
+
+
+@pytest.mark.parametrize("setting", ["connections", "idle_s", "flight_bytes"])
+def test_a_limit_of_nothing_is_refused(setting: str) -> None:
+    with pytest.raises(ValueError, match=setting):
+        Limits(**{setting: 0})
+
+
+def test_no_limit_allows_longer_frames_than_the_protocol() -> None:
+    with pytest.raises(ValueError, match="protocol"):
+        Limits(frame_bytes=1 << 30)
