@@ -99,17 +99,17 @@ class MessageStore:
         self.topics = TopicTable(root, state, lock, config.lock_timeout_ms)
         self._parts = parts = Parts(root, config, state, lock, self.topics, self.log_files, self.consume_queues)
         self.groups = GroupTable(state, config.lock_timeout_ms)
-        self._index_files = IndexFiles(root, config.index_slots, config.index_entries, self._mappings)
+        self.index_files = IndexFiles(root, config.index_slots, config.index_entries, self._mappings)
         self.disk = Disk(root, state, config)
         self.flusher = Flusher(parts)
-        self._index = IndexDispatch(state, lock, self.log_files, self._index_files, self.flusher.flush_index)
+        self._index = IndexDispatch(state, lock, self.log_files, self.index_files, self.flusher.flush_index)
         self._appenders = Appenders(parts, self.disk)
         self.compaction = Compaction(parts)
         self._grants = Grants(parts, self.compaction)
         self._offsets = ConsumerOffsets(parts, self.groups)
         self._wire_waiting()
         self.retention = Retention(
-            parts, self._index_files, self.disk, self.compaction, before_removal=self.timer.roll_below
+            parts, self.index_files, self.disk, self.compaction, before_removal=self.timer.roll_below
         )
         self._releaser = Releaser(state, self._mappings)
         self.housekeeper = self._start_housekeeper() if housekeeping else None
@@ -121,7 +121,7 @@ class MessageStore:
         self.schedule = Schedule(parts, oldest, appender)
         self.timer = Timer(parts, oldest, appender, self.message_by_id, wait_until_flushed)
         self.transactions = Transactions(parts, self.groups, oldest, appender, wait_until_flushed)
-        self.once = Once(parts, self._index_files, settle=self.settle_appends, build_index=self.build_index)
+        self.once = Once(parts, self.index_files, settle=self.settle_appends, build_index=self.build_index)
 
     def __enter__(self) -> Self:
         return self
@@ -251,7 +251,7 @@ class MessageStore:
         # Topics of waiting messages come last: a message that was delivered late is found where it was delivered to.
         topics = sorted(self.topics.topics(), key=QUEUES_OF_WAITING.__contains__) if topic is None else [topic]
         limit = self.config.max_opened_body_bytes
-        return query.by_unique_key(self.log_files, self._index_files, self._published(), topics, message_id, limit)
+        return query.by_unique_key(self.log_files, self.index_files, self._published(), topics, message_id, limit)
 
     def messages_by_key(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = query.END_OF_TIME, limit: int = 64
@@ -264,7 +264,7 @@ class MessageStore:
         self.check_usable()
         self.build_index()
         stored, opened_to = (begin_ms, end_ms), self.config.max_opened_body_bytes
-        found = query.by_key(self.log_files, self._index_files, self._published(), topic, key, stored, opened_to)
+        found = query.by_key(self.log_files, self.index_files, self._published(), topic, key, stored, opened_to)
         return list(islice(found, limit))
 
     def queue_offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -280,7 +280,7 @@ class MessageStore:
 
     def build_index(self) -> None:
         """Bring the index up to date. Raises StoreFull, StoreBusy, LimitReached, DiskFailed."""
-        with store_errors(f"{self._index_files.directory} cannot be written"):
+        with store_errors(f"{self.index_files.directory} cannot be written"):
             self._index.catch_up()
 
     def settle_appends(self) -> int:
@@ -358,9 +358,9 @@ class MessageStore:
             self._index.catch_up()
         except StoreFull as error:
             _log.warning("%s: the index is not up to date: %s", self.root, error)
-        newest = self._index_files.newest()
+        newest = self.index_files.newest()
         if newest is not None:
-            self.flusher.flush_index(self._index_files, newest)
+            self.flusher.flush_index(self.index_files, newest)
             self.state.index_timestamp = newest.header.end_timestamp
 
     def _start_housekeeper(self) -> Housekeeper:

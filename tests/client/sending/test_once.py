@@ -130,7 +130,7 @@ def test_a_clock_that_is_set_shortens_no_window(store: MessageStore, producer: P
     clock = _SetClock()
     once = Once(
         replace(store._parts, config=replace(store.config, lock_timeout_ms=1_000)),
-        store._index_files,
+        store.index_files,
         settle=store.settle_appends,
         build_index=store.build_index,
         clock=clock,

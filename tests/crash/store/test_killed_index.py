@@ -51,7 +51,7 @@ def test_a_slot_that_points_to_an_entry_that_does_not_count_yet_leads_on_to_thos
     said = nursery.kill_at_its_point(order_for(root, CrashPoint.INDEX_SLOT_WRITTEN, survive))
     sent = published_records(store)[1:]
     for number in range(len(said)):
-        found = store._index_files.candidates(TOPIC, keys_of(number)[0], 0, END_OF_TIME)
+        found = store.index_files.candidates(TOPIC, keys_of(number)[0], 0, END_OF_TIME)
         assert sent[number].commit_log_offset in found
 
 

@@ -61,7 +61,7 @@ def test_whoever_has_the_store_open_goes_on_and_finishes_the_removal(
     entries = store.consume_queues[QUEUE].files
     assert entries.bases()[0] <= low * 20
     assert entries.bases()[0] + entries.file_bytes > low * 20
-    assert all(store._index_files.open(path).header.end_offset >= began for path in store._index_files.paths()[:-1])
+    assert all(store.index_files.open(path).header.end_offset >= began for path in store.index_files.paths()[:-1])
     appender_of(store).append(Message(TOPIC, b"after"))
     assert verify(root) == []
     assert reference.check_store(root) == []

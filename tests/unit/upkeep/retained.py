@@ -61,7 +61,7 @@ class Kept:
         store = self.store
         return Retention(
             replace(store._parts, config=self.config),
-            store._index_files,
+            store.index_files,
             store.disk,
             store.compaction,
             clock=self.clock,

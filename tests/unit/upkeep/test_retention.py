@@ -180,13 +180,13 @@ def test_index_files_go_when_all_they_point_to_has_gone(tmp_path: Path) -> None:
         ids = [appender.append(Message(TOPIC, bytes(BODY_BYTES), keys=["k"])).message_id for _ in range(150)]
         store.flusher.flush_thorough()
         store.build_index()
-        before = store._index_files.paths()
+        before = store.index_files.paths()
         assert len(before) == 8, "39 entries a file, two for each message"
         force(store)
 
         # Then those stay that point to a message which is there, and queries find just these
         low = store.topics.min_offset(QUEUE)
-        assert store._index_files.paths() == before[low * 2 // 39 :]
+        assert store.index_files.paths() == before[low * 2 // 39 :]
         assert len(store.messages_by_key(TOPIC, "k", limit=1_000)) == 150 - low
         assert store.message_by_id(ids[low - 1]) is None
         found = store.message_by_id(ids[low])
@@ -201,7 +201,7 @@ def test_index_files_go_when_all_they_point_to_has_gone(tmp_path: Path) -> None:
 def test_a_damaged_index_file_stops_no_removal(store: MessageStore) -> None:
     fill(store, 3)
     store.build_index()
-    short = store._index_files.paths()[0].with_name("20000101000000000")
+    short = store.index_files.paths()[0].with_name("20000101000000000")
     short.write_bytes(b"short")
     assert len(force(store)) == 2
     assert store.topics.min_offset(QUEUE) == 2 * A_FILE
