@@ -39,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 WORKERS ?= 3
 INTEROP := tests/interop
-ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3 suite-4.9.7
+ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3 suite-4.9.7 spring-2.3.1
 
 .PHONY: install demo demo-spark demo-cluster test test-all interop lint torture bench clean help no-kernel java rocketmq
 

@@ -14,6 +14,7 @@ from benchmarks.consuming import consume, key_order, latency, rebalance, request
 from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
 from benchmarks.sending import append, compression, once, sync
+from benchmarks.serving import reads, wakeups
 from benchmarks.starting import scale, start
 
 BENCHMARKS: dict[str, Benchmark[Any]] = {
@@ -32,6 +33,8 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         rebalance,
         tag_filter,
         table,
+        reads,
+        wakeups,
         spark,
         cluster,
         serve,

@@ -12,6 +12,9 @@ from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.producers.producing import Producing
+from rmqclient.broker.pulling.pulling import Pulling
+from rmqclient.broker.queries.messages import MessageQueries
+from rmqclient.broker.queries.queues import QueueQueries
 from rmqclient.broker.request import Draining, Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
@@ -44,12 +47,25 @@ class Broker:
         self._administration = Administration(
             store, self.topics, self.group_settings, self.groups.clients, settings, self.answer_later
         )
+        clients, leases = self.groups.clients, self.groups.leases
+        self._pulling = Pulling(
+            store,
+            self.topics,
+            self.group_settings,
+            clients,
+            leases,
+            counters=self.counters,
+            most_held=settings.limits.held_pulls,
+        )
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings),
             KvSettings(settings.root, read_only=settings.read_only),
             self.groups,
             self.producing,
             self._administration,
+            self._pulling,
+            MessageQueries(store),
+            QueueQueries(store, self.topics, clients),
         )
         self._rooms = rooms
         self._handlers: Mapping[int, Handler] = {
@@ -84,8 +100,9 @@ class Broker:
                 room.drain()
 
     def close(self) -> None:
-        """End the threads; returns when their requests have been answered."""
-        self._pool.shutdown()
+        """End the threads; returns when the requests that they have begun are done."""
+        self._pool.shutdown(cancel_futures=True)
+        self._pulling.close()
         self.producing.close()
         self._administration.close()
         self.groups.close()
@@ -96,6 +113,8 @@ class Broker:
         loop = asyncio.get_running_loop()
 
         def run() -> None:
+            if not request.peer.is_open and not request.frame.is_oneway:
+                return  # who asks and hangs up again and again must not keep others waiting
             answer = _answer(handler, request)
             if answer is not None:
                 loop.call_soon_threadsafe(request.answer, answer)

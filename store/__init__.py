@@ -49,6 +49,7 @@ from rmqclient.store.kernel._kernel import (
     Message,
     QueueGrant,
     ReceivedMessage,
+    RecordReader,
     Running,
     SendResult,
     TagSet,
@@ -69,6 +70,7 @@ from rmqclient.store.runtime.running import Interrupted
 from rmqclient.store.runtime.worker_table import WorkerSlot, WorkerState, WorkerStatus, WorkerTable
 from rmqclient.store.wire import (
     OffsetId,
+    ReadStatus,
     decode_records,
     encode_batch,
     encode_properties,
@@ -107,7 +109,9 @@ __all__ = [
     "MessageStore",
     "OffsetId",
     "QueueGrant",
+    "ReadStatus",
     "ReceivedMessage",
+    "RecordReader",
     "RetentionConfig",
     "Running",
     "Seat",

@@ -127,7 +127,7 @@ class Clients:
         return next((each for each in self.consumers(group) if each.client_id == client_id), None)
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """Return what a group wants of a topic: what the newest heartbeat says that named the topic."""
+        """Return what a group wants of a topic: of its members' subscriptions the one with the highest version."""
         return self._subscriptions.get(group, {}).get(topic)
 
     def subscriptions(self, group: str) -> dict[str, Subscription]:
@@ -139,7 +139,7 @@ class Clients:
         members = self._consumers.setdefault(data.group, {})
         known = members.get(consumer.peer)
         self._groups_of[consumer.peer].add(data.group)
-        self._subscriptions[data.group] = dict(consumer.subscriptions)
+        self._subscriptions[data.group] = _newer(self._subscriptions.get(data.group, {}), consumer.subscriptions)
         if known is None or not _is_same(known, consumer):
             if known is not None:
                 self._watching.left(known)
@@ -171,6 +171,17 @@ class Clients:
             del self._consumers[group]
             self._subscriptions.pop(group, None)
         self._watching.left(consumer)
+
+
+def _newer(known: Mapping[str, Subscription], told: Mapping[str, Subscription]) -> dict[str, Subscription]:
+    """Return what a heartbeat tells, each topic as the heartbeat with the highest version told it.
+
+    Each member has versions of its own, and checks its pulls by them. [ConsumerGroupInfo.updateSubscription]
+    """
+    return {
+        topic: known[topic] if topic in known and known[topic].version > each.version else each
+        for topic, each in told.items()
+    }
 
 
 def _is_same(known: Consumer, told: Consumer) -> bool:

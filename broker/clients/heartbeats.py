@@ -13,6 +13,7 @@ from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.store import check_client_id, java_hash
 from rmqclient.store.message_queue import is_name
+from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
 MOST_GROUPS = 256
 """Producer and consumer groups of one client."""
@@ -48,6 +49,8 @@ def check_group(group: str) -> str:
     """Return the name of a group. Raises AnswerError for one that no group can have."""
     if not is_name(group):
         raise refusal(f"the group name {group[:200]!r} is illegal: give 1 to 127 of %|a-zA-Z0-9_-")
+    if group == TRANSACTION_GROUP:
+        raise refusal(f"the group {group} says how far transactions are, and has no members")
     return group
 
 

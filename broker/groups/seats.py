@@ -204,8 +204,7 @@ class Seats:
         with self._lock:
             for member in self._members.values():
                 member.beat()
-            if (first := next(iter(self._members.values()), None)) is not None:
-                self._table.watch(first.slot)
+            self._table.watch_behind({member.slot for member in self._members.values()})
         for number, grant in list(self._grants.items()):
             if not grant.renew(LEASE_MS):  # the event loop finds out at the next look
                 self._grants.pop(number, None)

@@ -46,7 +46,7 @@ class Limits:
     """When more than this waits for all clients that do not read, the one that gets the next answer is cut off."""
 
     held_pulls: int = 50_000
-    """Pulls of all clients that wait for messages; one more is answered at once with nothing."""
+    """Pulls of all clients that wait for messages; one more gets SYSTEM_BUSY, after which clients wait for a while."""
 
     frame_s: float = 60.0
     """How long a client may take from the first byte of a frame to its last."""

@@ -56,6 +56,13 @@ class ColdReads:
             done += file.read_into(position + done, buffer[done:count])
         return count
 
+    def is_cached(self, path: str, size: int, position: int) -> bool:
+        """Tell whether a byte can be read without waiting for the disk. Where the file system cannot say: yes.
+
+        Raises FileNotFoundError, and StoreCorrupt when the file does not have ``size`` bytes.
+        """
+        return self._file(path, size).is_cached(position)
+
     def data_begin(self, path: str, size: int, position: int) -> int:
         """Return the first byte at or above ``position`` that may not be zero, ``size`` when all that follow are.
 
@@ -115,6 +122,16 @@ class _File:
     def __del__(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
+
+    def is_cached(self, position: int) -> bool:
+        """Tell whether a byte is in memory."""
+        try:
+            os.preadv(self._descriptor, [bytearray(1)], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system that cannot say, and a byte that cannot be read: the read itself will tell
+            return True
+        return True
 
     def read(self, position: int, count: int) -> bytes:
         """Return at least one byte, if ``count`` is not 0."""

@@ -161,6 +161,13 @@ class FileQueue:
         """
         return self._mappings.cold.read_into(self._name(base), self.file_bytes, position, buffer)
 
+    def is_cached(self, base: int, position: int) -> bool:
+        """Tell whether a byte of the file at ``base`` can be read without waiting for the disk. Raises as :meth:`read`.
+
+        Where the file system cannot say: yes.
+        """
+        return self._mappings.cold.is_cached(self._name(base), self.file_bytes, position)
+
     def data_begin(self, base: int, position: int) -> int:
         """Return the position at or above ``position`` in the file at ``base`` before which nothing was ever written.
 

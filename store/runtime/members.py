@@ -19,7 +19,7 @@ member that finds a dead one frees its slot and wakes everybody.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -203,6 +203,15 @@ class MemberTable:
             if now - self._slots.load(other, "heartbeat") < _WATCHES_NS:
                 break
         return False
+
+    def watch_behind(self, own: Collection[int]) -> bool:
+        """Check, as :meth:`watch`, the members behind those of this process: ``own`` has their slots."""
+        self._read_on()
+        slots = sorted(self._seats)
+        last = [
+            slot for slot, behind in zip(slots, slots[1:] + slots[:1], strict=True) if slot in own and behind not in own
+        ]
+        return any(self.watch(slot) for slot in last)
 
     def all(self) -> list[MemberInfo]:
         """Return every member whose process runs, by slot."""

@@ -20,7 +20,9 @@ def agree(one: str, other: str) -> bool:
     """Tell whether two members may be in one group."""
     if one == other:
         return True
-    return (one.endswith(REMOTE) or other.endswith(REMOTE)) and _messages(one) == _messages(other)
+    remote, local = (one, other) if one.endswith(REMOTE) else (other, one)
+    messages = remote.removesuffix(REMOTE)
+    return messages != remote and local.startswith(messages) and bool(_SHARING.fullmatch(local, len(messages)))
 
 
 def fitted(subscription: str) -> str:
@@ -30,14 +32,3 @@ def fitted(subscription: str) -> str:
         return subscription
     ending = f" ... sha256 {hashlib.sha256(content).hexdigest()}"
     return content[: _BYTES - len(ending)].decode(errors="ignore") + ending
-
-
-def _messages(text: str) -> str:
-    """Return the part of a text that says which messages are wanted."""
-    if text.endswith(REMOTE):
-        return text.removesuffix(REMOTE)
-    begins = [found.start() for found in re.finditer(r"; (ordered by \w+|broadcast|allocation )", text)]
-    for begin in begins:
-        if _SHARING.fullmatch(text, begin):
-            return text[:begin]
-    return text

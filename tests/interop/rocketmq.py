@@ -34,6 +34,9 @@ BROKER_5_3_3 = "broker-5.3.3"
 SUITE_4_9_7 = "suite-4.9.7"
 """RocketMQ's own integration tests, with a class of ours that gives them the address of any server."""
 
+SPRING = "spring-2.3.1"
+"""RocketMQ's starter for Spring, with its client of 5.3."""
+
 _OPENED = (
     # RocketMQ unmaps its files by hand, which Java 17 allows only when told to
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",

@@ -104,6 +104,7 @@ def test_a_producer_is_found_by_its_group_and_by_its_client(house: House) -> Non
         ({"clientID": "x" * 128}, "128 bytes"),
         ({"clientID": ""}, "0 bytes"),
         ({"consumerDataSet": [{"groupName": "../up"}]}, "illegal"),
+        ({"consumerDataSet": [{"groupName": "CID_RMQ_SYS_TRANS"}]}, "has no members"),
         ({"consumerDataSet": [{"groupName": f"g{number}"} for number in range(257)]}, "257 groups"),
         (
             {"consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [{"topic": "a/b"}]}]},
@@ -153,3 +154,16 @@ def test_a_filter_is_checked_before_a_consumer_starts(
         "subscriptionData": {"topic": TOPIC, "expressionType": kind, "subString": expression},
     }
     assert house.client("one").ask(RequestCode.CHECK_CLIENT_CONFIG, json.dumps(body).encode()).code == code
+
+
+def test_a_group_has_the_subscription_with_the_highest_version_of_any_member(house: House) -> None:
+    first, second = house.member("one"), house.member("two")
+    first.beat(Subscription(TOPIC, version=9))
+    second.beat(Subscription(TOPIC, version=7))
+    wanted = house.groups.clients.subscription(GROUP, TOPIC)
+    assert wanted is not None
+    assert wanted.version == 9
+    second.beat(Subscription(TOPIC, version=12))
+    wanted = house.groups.clients.subscription(GROUP, TOPIC)
+    assert wanted is not None
+    assert wanted.version == 12

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,11 +16,14 @@ from rmqclient import App, ReceivedMessage
 from rmqclient.admin import Admin
 from rmqclient.allocation import averaged
 from rmqclient.allocation.strategy import in_order_of_members, in_order_of_queues
+from rmqclient.broker.groups.seats import LEASE_MS
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import SubscriptionMismatch
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.codes import ResponseCode
-from rmqclient.store import MessageQueue
+from rmqclient.store import MessageQueue, open_store
+from rmqclient.store.files.file_lock import MEMBER_BYTES
+from rmqclient.store.runtime.subscription import REMOTE
 from tests.broker.groups.house import GROUP, TOPIC, Client, House
 
 ALL = {0, 1, 2, 3}
@@ -192,6 +196,18 @@ def test_a_topic_that_gets_more_queues_is_told_of(house: House) -> None:
     assert config is not None
     house.broker.topics.create(TOPIC, replace(config, read_queue_count=6, write_queue_count=6))
     house.until(lambda: remote.notices > heard, "the member is told")
+
+
+def test_a_local_worker_that_dies_behind_the_seat_of_a_remote_member_is_noticed(house: House) -> None:
+    remote = house.member("a-remote")
+    with open_store(house.root) as other:
+        dead = other.members().join(GROUP, TOPIC, "b-local", f"tags *{REMOTE}")
+        house.until(lambda: remote.members() == ("a-remote", "b-local"), "the worker is a member")
+        begun = time.monotonic()
+        other.lock.unlock(MEMBER_BYTES + dead.slot)  # what the kernel does at a death
+        house.until(lambda: remote.members() == ("a-remote",), "the dead one is no member")
+    assert time.monotonic() - begun < 0.5 * LEASE_MS / 1000
+    house.until(lambda: fed(remote) == ALL, "the remote member has every queue")
 
 
 def _ignore(message: ReceivedMessage) -> None:

@@ -32,12 +32,50 @@ class Reason:
         )
 
 
+BROKER_5 = r"5\.3\.3$"
+"""Sessions with a broker of 5.3.3, whatever the client was."""
+
 REASONS = (
     Reason(
         "The server is a broker of 4.9: it does not tell of acting masters, which only 5.x has.",
         codes=(105, 106),
         what="body",
         recorded="enableActingMaster",
+    ),
+    Reason(
+        "A broker of 5.x repeats the unique key of each message as transactionId; one of 4.9 does not.",
+        codes=(10, 310, 320),
+        what="fields",
+        sessions=BROKER_5,
+        recorded="transactionId",
+    ),
+    Reason(
+        "A broker of 4.9 answers heartbeats without fields: a client then sends its whole heartbeat each time.",
+        codes=(34,),
+        what="fields",
+        sessions=BROKER_5,
+        recorded="IS_SUPPORT_HEART_BEAT_V2",
+    ),
+    Reason(
+        "A broker of 4.9 does not tell the system flags of group and topic, which nobody sets.",
+        codes=(11, 361),
+        what="fields",
+        sessions=BROKER_5,
+        recorded="groupSysFlag",
+    ),
+    Reason(
+        "A topic that was deleted at the broker has no route from then on: one process is broker and name server.",
+        codes=(105,),
+        what="code",
+        sessions="go-admin",
+        live="^17$",
+    ),
+    Reason(
+        "The recorded broker was told to be busy; the server has no such switch unless it is busy.",
+        codes=(310,),
+        what="code",
+        sessions="broker-busy",
+        recorded="^2$",
     ),
     Reason(
         "One port is the name server and the broker: a question that only the one answers is answered everywhere.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from dataclasses import dataclass, field
 
 from rmqclient.remoting.codes import RequestCode, ResponseCode
@@ -18,6 +19,9 @@ ANSWER_S = 30.0
 
 REQUEST_S = 15.0
 """For a request of the server: it asks about a transaction after some seconds."""
+
+LONGEST_DELAY_S = 12.0
+"""Of a message of delay level 3, and some more."""
 
 SHORT_MS = 300
 """For a pull that found nothing in the recording, where it was held for 15 or 20 s."""
@@ -48,6 +52,7 @@ class Replay:
         self._asked: dict[tuple[int, int], Frame] = {}
         self._pushed: dict[tuple[int, int], Frame] = {}
         self._empty = _pulls_that_found_nothing(events)
+        self._delayed_s: tuple[float, float] | None = None
         self._result = Replayed()
 
     def run(self) -> Replayed:
@@ -59,6 +64,7 @@ class Replay:
             frame = frame_of(event)
             key = event.connection, frame.opaque
             if event.is_from_client:
+                self._keep_pace(frame, event.time_s)
                 self._send(key, frame, index)
             elif frame.is_response:
                 self._compare_answer(key, frame, event.body)
@@ -75,6 +81,17 @@ class Replay:
         self._asked[key] = frame
         suspend_ms = SHORT_MS if index in self._empty else None
         self._connections.send(key[0], encode(self._translation.request(frame, suspend_ms)))
+
+    def _keep_pace(self, frame: Frame, recorded_s: float) -> None:
+        """Be no faster than the recording while a message is delayed: what follows may be about that message."""
+        if self._delayed_s is not None:
+            recorded_then_s, then_s = self._delayed_s
+            time.sleep(min(max(0.0, recorded_s - recorded_then_s - (time.monotonic() - then_s)), LONGEST_DELAY_S))
+        properties = frame.fields.get("i") or frame.fields.get("properties") or ""
+        if frame.code == RequestCode.CONSUMER_SEND_MSG_BACK or f"DELAY{chr(1)}" in properties:
+            self._delayed_s = recorded_s, time.monotonic()
+        elif self._delayed_s is not None and recorded_s - self._delayed_s[0] > LONGEST_DELAY_S:
+            self._delayed_s = None
 
     def _compare_answer(self, key: tuple[int, int], recorded: Frame, body: bytes | None) -> None:
         if key not in self._asked:

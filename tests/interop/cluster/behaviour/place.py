@@ -14,6 +14,8 @@ from rmqclient.errors import UnknownTopic
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3
 
 STORE = "store"
+SERVE = "serve"
+"""``rmq serve`` over a directory, by its URL."""
 CLUSTERS = (BROKER_4_9_7, BROKER_5_3_3)
 LONG_S = 45.0
 """More than anything here takes; only a test that fails waits that long."""
@@ -26,7 +28,7 @@ class Place:
     """A directory or a cluster, with names for topics and groups that no other test has."""
 
     kind: str
-    """``store``, or the release of the brokers."""
+    """``store``, ``serve``, or the release of the brokers."""
     address: str
     """What an application is given: the path of a directory, or a URL."""
     mark: str

@@ -22,8 +22,7 @@ from rmqclient import (
 )
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.handler import Start
-from tests.interop.cluster.behaviour.place import LONG_S, Place, eventually, nothing_more
-from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3
+from tests.interop.cluster.behaviour.place import CLUSTERS, LONG_S, SERVE, Place, eventually, nothing_more
 
 SOON = (1, 1)
 """Delay levels of a second."""
@@ -123,8 +122,7 @@ def test_delays_of_the_policy_are_kept(place: Place) -> None:
     place.send(topic, b"x")
     with place.running(app):
         eventually(lambda: len(times) == 2, "the second attempt")
-    place.differs(BROKER_4_9_7, because="a retry delay becomes the next longer delay level")
-    place.differs(BROKER_5_3_3, because="a retry delay becomes the next longer delay level")
+    place.differs(SERVE, *CLUSTERS, because="a retry delay becomes the next longer delay level")
     assert times[1] - times[0] > 1.9
 
 

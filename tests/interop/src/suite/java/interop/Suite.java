@@ -69,7 +69,7 @@ public final class Suite extends RunListener {
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("kind", kind);
         line.put("class", test == null ? "" : test.getClassName());
-        line.put("test", test == null ? "" : test.getMethodName());
+        line.put("test", test == null || test.getMethodName() == null ? "" : test.getMethodName());
         line.put("ms", milliseconds);
         line.put("trace", trace);
         RESULTS.println(JSON.toJSONString(line));

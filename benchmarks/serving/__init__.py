@@ -1,0 +1,1 @@
+"""Benchmarks of the server: `rmq serve` in a process of its own, clients on loopback."""

@@ -1,0 +1,62 @@
+"""Far pages: records that the host has to fetch from its disk first, while the event loop goes on.
+
+A consumer that is far behind reads pages that the kernel of the host may have dropped. Touching them on the loop would
+hold up all other clients for as long as the disk takes. So their pull waits until a thread has read them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store.errors import StoreCorrupt
+from rmqclient.store.log.consume_queue import ENTRY, Entry
+
+NEAR_BYTES: Final = 64 * 1024 * 1024
+"""So much at the end of the log is taken to be in memory: it was just written."""
+
+
+class FarPages:
+    """Looks for pages that are not in memory, and fetches them."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def are_missing(self, queue: MessageQueue, offset: int, most: int) -> bool:
+        """Tell whether reading so many messages from ``offset`` on would wait for the disk. Does not wait for it."""
+        files = self._store.consume_queues[queue].files
+        position = offset * ENTRY.size
+        base = files.base_of(position)
+        try:
+            if not files.is_cached(base, position - base):
+                return True
+            return any(not self._is_cached(entry) for entry in self._entries(queue, offset, most))
+        except (FileNotFoundError, StoreCorrupt):  # the look itself says what is wrong
+            return False
+
+    def fetch(self, queue: MessageQueue, offset: int, most: int, most_bytes: int) -> None:
+        """Read these messages, so that they are in memory afterwards. For any thread."""
+        files = self._store.log_files
+        try:
+            for entry in self._entries(queue, offset, most):
+                base = files.base_of(entry.commit_log_offset)
+                files.read(base, entry.commit_log_offset - base, min(entry.size, most_bytes))
+                most_bytes -= entry.size
+                if most_bytes <= 0:
+                    return
+        except (FileNotFoundError, StoreCorrupt):
+            return
+
+    def _entries(self, queue: MessageQueue, offset: int, most: int) -> list[Entry]:
+        entries = self._store.consume_queues[queue]
+        end = min(offset + most, entries.first_entry_of(offset) + entries.entries_per_file)
+        found = entries.entries(offset, min(end, self._store.topics.max_offset(queue)))
+        return [entry for entry in found if entry.commit_log_offset >= 0 and entry.size > 0]
+
+    def _is_cached(self, entry: Entry) -> bool:
+        if entry.commit_log_offset > self._store.state.published_to - NEAR_BYTES:
+            return True
+        files = self._store.log_files
+        base = files.base_of(entry.commit_log_offset)
+        first = entry.commit_log_offset - base
+        return files.is_cached(base, first) and files.is_cached(base, first + entry.size - 1)

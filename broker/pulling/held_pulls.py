@@ -1,0 +1,162 @@
+"""Held pulls: pulls at the end of their queues, which are answered when a message comes that they want, or in time.
+
+RocketMQ's broker looks every five seconds which of them are too old (PullRequestHoldService); here each has a timer.
+A message that a pull does not want moves the pull on and leaves it waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import Final, Protocol
+
+from rmqclient.broker.pulling.arrivals import Arrivals
+from rmqclient.broker.pulling.pull import Pull
+from rmqclient.broker.request import Peer
+from rmqclient.remoting.frame import Frame
+from rmqclient.store import MessageQueue, MessageStore
+
+LONGEST_WAIT_S: Final = 120.0
+"""A pull waits no longer than this, whatever its ``suspendTimeoutMillis`` is: no connection is idle for longer."""
+
+_AT_ONCE: Final = 64
+"""Pulls that one turn of the loop looks at; other requests come between."""
+
+_ASK_AGAIN_S: Final = 0.2
+"""After this a pull asks again whether its client has the queue now."""
+
+
+class Looking(Protocol):
+    """Looks at the queue of a pull."""
+
+    def look_again(self, pull: Pull) -> Frame | None:
+        """Return the answer to a pull that waits; None, and the pull is moved on, when it has to wait longer."""
+
+    def give_up(self, pull: Pull) -> Frame:
+        """Return the answer to a pull whose time is up."""
+
+    def end(self, queue: MessageQueue) -> int:
+        """Return the queue offset that the next message of a queue will get; 0 for a queue that is not there."""
+
+
+class HeldPulls:
+    """The pulls of all connections that wait. Except for :meth:`close`, methods are for the thread of the loop."""
+
+    def __init__(self, store: MessageStore, looking: Looking, most: int) -> None:
+        self._looking = looking
+        self._most = most
+        self._arrivals = Arrivals(store, self._look_at_all)
+        self._by_queue: dict[MessageQueue, dict[Pull, asyncio.TimerHandle]] = {}
+        self._by_peer: dict[Peer, set[Pull]] = {}
+        self._not_allowed: set[Pull] = set()
+        self._due: dict[Pull, None] = {}
+        self._asks = False
+        self.count = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no other pull may wait."""
+        return self.count >= self._most
+
+    def hold(self, pull: Pull) -> Frame | None:
+        """Keep a pull, unless something has come since it looked: then return its answer."""
+        self._arrivals.arm(pull.queue)
+        answer = None
+        if pull.is_allowed and self._looking.end(pull.queue) > pull.position:
+            answer = self._looking.look_again(pull)
+        if answer is None:
+            self._add(pull)
+        return answer
+
+    def look_at(self, group: str, queue: MessageQueue) -> None:
+        """Look for the pulls of a group whose clients did not have the queue, and perhaps have it now."""
+        for pull in list(self._by_queue.get(queue, ())):
+            if pull.group == group and not pull.is_allowed:
+                asyncio.get_running_loop().call_soon(self._look, pull)
+
+    def drain(self) -> None:
+        """Answer every pull as if its time were up."""
+        for pull in [pull for held in self._by_queue.values() for pull in held]:
+            self._time_is_up(pull)
+
+    def close(self) -> None:
+        """End the thread that waits for messages. The pulls are left without an answer."""
+        self._arrivals.close()
+
+    def _add(self, pull: Pull) -> None:
+        peer, loop = pull.request.peer, asyncio.get_running_loop()
+        timer = loop.call_later(min(pull.wait_s, LONGEST_WAIT_S), self._time_is_up, pull)
+        self._by_queue.setdefault(pull.queue, {})[pull] = timer
+        self.count += 1
+        if peer not in self._by_peer:
+            self._by_peer[peer] = set()
+            peer.when_closed(lambda: self._forget(peer))
+        self._by_peer[peer].add(pull)
+        if not pull.is_allowed:
+            self._ask_later(pull)
+
+    def _remove(self, pull: Pull) -> bool:
+        """Take a pull out; False if it is not here any more."""
+        held = self._by_queue.get(pull.queue, {})
+        timer = held.pop(pull, None)
+        if timer is None:
+            return False
+        timer.cancel()
+        self.count -= 1
+        if not held:
+            del self._by_queue[pull.queue]
+            if not self._by_queue:
+                self._arrivals.rest()
+        self._by_peer.get(pull.request.peer, set()).discard(pull)
+        self._not_allowed.discard(pull)
+        return True
+
+    def _forget(self, peer: Peer) -> None:
+        """Drop the pulls of a connection that has ended."""
+        for pull in list(self._by_peer.pop(peer, ())):
+            self._remove(pull)
+
+    def _answer(self, pull: Pull, answer: Frame) -> None:
+        if self._remove(pull):
+            pull.request.answer(answer)
+
+    def _time_is_up(self, pull: Pull) -> None:
+        self._answer(pull, self._looking.give_up(pull))
+
+    def _look_at_all(self) -> None:
+        """Find the pulls whose queues have grown, and begin to look for them."""
+        was_idle = not self._due
+        for queue, held in self._by_queue.items():
+            self._arrivals.arm(queue)
+            end = self._looking.end(queue)
+            self._due.update((pull, None) for pull in held if pull.is_allowed and pull.position < end)
+        if was_idle:
+            self._look_at_some()
+
+    def _look_at_some(self) -> None:
+        for pull in list(islice(self._due, _AT_ONCE)):
+            del self._due[pull]
+            self._look(pull)
+        if self._due:
+            asyncio.get_running_loop().call_soon(self._look_at_some)
+
+    def _look(self, pull: Pull) -> None:
+        if pull in self._by_queue.get(pull.queue, {}):
+            answer = self._looking.look_again(pull)
+            if answer is not None:
+                self._answer(pull, answer)
+            elif not pull.is_allowed:
+                self._ask_later(pull)
+
+    def _ask_later(self, pull: Pull) -> None:
+        self._not_allowed.add(pull)
+        if not self._asks:
+            self._asks = True
+            asyncio.get_running_loop().call_later(_ASK_AGAIN_S, self._ask_again)
+
+    def _ask_again(self) -> None:
+        """Look for the pulls whose clients did not have their queues."""
+        self._asks = False
+        asking, self._not_allowed = self._not_allowed, set()
+        for pull in asking:
+            self._look(pull)

@@ -1,0 +1,62 @@
+"""Late heartbeats: pulls whose subscription is newer than the one that the broker knows.
+
+A consumer that changes its subscription, or whose queues change, pulls with the new version at once, while its
+heartbeat with that version is still on its way. RocketMQ's broker answers 25, and the client waits for a second; some
+clients get 25 for as long as their heartbeats are skipped. Here such a pull waits for the heartbeat, for a second at
+most, and is answered 25 only then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from rmqclient.broker.request import Request
+from rmqclient.remoting.frame import Frame
+
+LONGEST_WAIT_S: Final = 1.0
+"""After this a pull is answered with SUBSCRIPTION_NOT_LATEST."""
+
+_LOOK_S: Final = 0.02
+_MOST_WAITING: Final = 10_000
+"""When more pulls wait, none is waited for any longer."""
+
+
+class LateHeartbeats:
+    """The pulls that wait for a heartbeat. Its methods are for the thread of the event loop.
+
+    ``is_late`` tells whether the heartbeat of a pull has still not come. ``pull`` answers a pull that waits no longer.
+    """
+
+    def __init__(self, is_late: Callable[[Request], bool], pull: Callable[[Request], Frame | None]) -> None:
+        self._is_late = is_late
+        self._pull = pull
+        self._until: dict[Request, float] = {}
+
+    def wait(self, request: Request) -> None:
+        """Answer a pull when its heartbeat has come, or when its time is up."""
+        loop = asyncio.get_running_loop()
+        if not self._until:
+            loop.call_later(_LOOK_S, self._look)
+        self._until[request] = loop.time() + LONGEST_WAIT_S
+
+    def drain(self) -> None:
+        """Wait no longer."""
+        for request in list(self._until):
+            self._end(request)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        is_crowded = len(self._until) > _MOST_WAITING
+        for request, until in list(self._until.items()):
+            if is_crowded or loop.time() >= until or not request.peer.is_open or not self._is_late(request):
+                self._end(request)
+        if self._until:
+            loop.call_later(_LOOK_S, self._look)
+
+    def _end(self, request: Request) -> None:
+        del self._until[request]
+        answer = self._pull(request)
+        if answer is not None:
+            request.answer(answer)

@@ -1,0 +1,261 @@
+"""Pulling: requests 11 and 361. What is checked, what is answered, what is held.
+
+The checks come in the order of RocketMQ's broker (PullMessageProcessor): group, topic, its permission, the queue, the
+subscription. A client that may not have the queue now gets what an empty queue gets: nothing yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final
+
+from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.limits.counters import Counters, Refusal
+from rmqclient.broker.pulling.far_pages import FarPages
+from rmqclient.broker.pulling.held_pulls import HeldPulls
+from rmqclient.broker.pulling.late_heartbeats import LateHeartbeats
+from rmqclient.broker.pulling.pull import COMMITS, HAS_FILTER_CLASS, HAS_SUBSCRIPTION, MAY_WAIT, Pull
+from rmqclient.broker.pulling.queue_reader import MOST_BYTES, MOST_MESSAGES, Look, LookStatus, QueueReader
+from rmqclient.broker.pulling.rules import Leases, Subscriptions
+from rmqclient.broker.pulling.selection import selection_of
+from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.topics.topics import Topics, unknown
+from rmqclient.remoting.bodies import READABLE, Subscription
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import AnswerError
+from rmqclient.remoting.frame import Frame
+from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store.errors import QueueError, UnknownTopic
+
+_FETCHING_THREADS: Final = 2
+
+_WAITING_STATUSES: Final = (
+    LookStatus.OFFSET_OVERFLOW_ONE,
+    LookStatus.NO_MESSAGE_IN_QUEUE,
+    LookStatus.NO_MATCHED_LOGIC_QUEUE,
+)
+
+
+class Pulling:
+    """The room of pulls. Its methods are for the thread of the event loop, except for :meth:`close`."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: GroupSettings,
+        subscriptions: Subscriptions,
+        leases: Leases,
+        *,
+        counters: Counters,
+        most_held: int,
+    ) -> None:
+        self._reader = QueueReader(store)
+        self._topics = topics
+        self._groups = groups
+        self._subscriptions = subscriptions
+        self._leases = leases
+        self._held = HeldPulls(store, self, most_held)
+        leases.when_free(self._held.look_at)
+        self._counters = counters
+        self._far = FarPages(store)
+        self._fetching = ThreadPoolExecutor(_FETCHING_THREADS, "rmq-pages")
+        self._late = LateHeartbeats(self._is_late, self._pull_at_last)
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return what answers pulls."""
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return nothing: a pull takes no longer than one look."""
+        return {}
+
+    def close(self) -> None:
+        """End the threads that wait for messages and for the disk."""
+        self._held.close()
+        self._fetching.shutdown()
+
+    def drain(self) -> None:
+        """Answer what waits with what there is: nothing yet."""
+        self._late.drain()
+        self._held.drain()
+
+    @property
+    def held(self) -> int:
+        """How many pulls wait for messages."""
+        return self._held.count
+
+    def pull(self, request: Request) -> Frame | None:
+        """Answer a pull; None when the answer comes with a heartbeat, with the next message, or when its time is up."""
+        fields = request.fields
+        queue = self._checked_queue(request, fields)
+        if self._is_late(request):
+            self._late.wait(request)
+            return None
+        return self._pull(request, queue)
+
+    def _pull(self, request: Request, queue: MessageQueue) -> Frame | None:
+        fields = request.fields
+        pull = self._new_pull(request, fields, queue, self._subscription(fields))
+        if 0 <= pull.offset < self.end(queue) and self._far.are_missing(queue, pull.offset, pull.most):
+            fetching = asyncio.get_running_loop().run_in_executor(
+                self._fetching, self._far.fetch, queue, pull.offset, pull.most, pull.most_bytes
+            )
+            fetching.add_done_callback(lambda _: self._answer_fetched(pull))
+            return None
+        return self._answered(pull)
+
+    def _answer_fetched(self, pull: Pull) -> None:
+        """Answer a pull whose records were fetched from the disk."""
+        try:
+            answer = self._answered(pull)
+        except QueueError as error:
+            answer = _failure(pull.request, error)
+        if answer is not None:
+            pull.request.answer(answer)
+
+    def _answered(self, pull: Pull) -> Frame | None:
+        request = pull.request
+        look = self._look(pull)
+        self._commit(pull)
+        if pull.wait_s <= 0 or not _has_nothing_yet(look, pull):
+            return pull.answer(look)
+        if self._held.is_full:
+            text = f"{self._held.count:,} pulls wait for messages: no other may"
+            self._counters.refuse(Refusal.HELD_PULL, f"client {request.peer.remote}: {text}")
+            return request.failure(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{text}")
+        return self._held.hold(pull)
+
+    def _is_late(self, request: Request) -> bool:
+        """Whether a pull knows a newer subscription of its group than the heartbeats have told."""
+        fields = request.fields
+        if fields["sysFlag"] & HAS_SUBSCRIPTION:
+            return False
+        found = self._subscriptions.subscription(fields["consumerGroup"], fields["topic"])
+        return found is not None and found.version < fields["subVersion"]
+
+    def _pull_at_last(self, request: Request) -> Frame | None:
+        """Answer a pull that waits for no heartbeat any longer."""
+        try:
+            queue = self._checked_queue(request, request.fields)
+            if self._is_late(request):
+                raise AnswerError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+            return self._pull(request, queue)
+        except QueueError as error:
+            return _failure(request, error)
+
+    # --- what a pull that waits asks
+
+    def look_again(self, pull: Pull) -> Frame | None:
+        """Return the answer to a pull that waits; None, and the pull is moved on, when it has to wait longer."""
+        try:
+            look = self._look(pull)
+        except QueueError as error:
+            return _failure(pull.request, error)
+        if _has_nothing_yet(look, pull):
+            return None
+        if look.status is LookStatus.NO_MATCHED_MESSAGE and look.next_offset >= look.max_offset:
+            pull.position = look.next_offset
+            return None
+        return pull.answer(look)
+
+    def give_up(self, pull: Pull) -> Frame:
+        """Return the answer to a pull whose time is up: the messages that it passed over do not come again."""
+        look = self._reader.nothing(pull.queue, pull.position)
+        if pull.position > pull.offset:
+            return pull.answer(Look(LookStatus.NO_MATCHED_MESSAGE, look.next_offset, look.min_offset, look.max_offset))
+        return pull.answer(look)
+
+    def end(self, queue: MessageQueue) -> int:
+        """Return the queue offset that the next message of a queue will get; 0 for a queue that is not there."""
+        return self._reader.end(queue)
+
+    # --- checks, in the broker's order
+
+    def _checked_queue(self, request: Request, fields: Mapping[str, Any]) -> MessageQueue:
+        """Return the queue of a pull. Raises AnswerError for a group, a topic or a queue that does not allow it."""
+        group, topic, queue_id = fields["consumerGroup"], fields["topic"], fields["queueId"]
+        if not self._groups.auto_create(group).may_consume:
+            raise AnswerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        known = self._topics.config(topic)
+        if known is None:
+            raise unknown(topic)
+        if not known.perm & READABLE:
+            raise AnswerError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
+        if not 0 <= queue_id < known.read_queue_count:
+            raise AnswerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{known.read_queue_count}] "
+                f"consumer:[{request.peer.remote}]",
+            )
+        return MessageQueue(topic, queue_id)
+
+    def _subscription(self, fields: Mapping[str, Any]) -> Subscription:
+        """Return what a pull wants: its own words, or those of its group's heartbeats. Raises AnswerError."""
+        group, topic, flags = fields["consumerGroup"], fields["topic"], fields["sysFlag"]
+        if flags & HAS_FILTER_CLASS:
+            raise AnswerError(
+                ResponseCode.SYSTEM_ERROR,
+                "a filter class is code of the consumer: this broker filters by TAG and SQL92",
+            )
+        if flags & HAS_SUBSCRIPTION:
+            kind = fields.get("expressionType") or "TAG"
+            return Subscription(topic, fields.get("subscription") or "*", fields["subVersion"], kind)
+        found = self._subscriptions.subscription(group, topic)
+        if found is None:
+            raise AnswerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+        return found
+
+    def _new_pull(
+        self, request: Request, fields: Mapping[str, Any], queue: MessageQueue, subscription: Subscription
+    ) -> Pull:
+        flags = fields["sysFlag"]
+        return Pull(
+            request=request,
+            group=fields["consumerGroup"],
+            queue=queue,
+            offset=fields["queueOffset"],
+            position=fields["queueOffset"],
+            most=max(1, min(fields["maxMsgNums"], MOST_MESSAGES)),
+            most_bytes=max(1, min(fields.get("maxMsgBytes", MOST_BYTES), MOST_BYTES)),
+            selection=selection_of(subscription),
+            wait_s=max(0, fields["suspendTimeoutMillis"]) / 1000 if flags & MAY_WAIT else 0.0,
+        )
+
+    # --- looking and committing
+
+    def _look(self, pull: Pull) -> Look:
+        request = pull.request
+        try:
+            pull.is_allowed = self._leases.may_pull(request, pull.group, pull.queue)
+            if not pull.is_allowed:
+                return self._reader.nothing(pull.queue, pull.position)
+            pull.position = max(pull.position, self._leases.feed_from(request, pull.group, pull.queue))
+        except UnknownTopic:
+            pull.is_allowed = True  # its first message makes the queue, and may be the first that the group ever had
+        return self._reader.look(
+            pull.queue, pull.position, pull.most, pull.most_bytes, pull.selection, request.peer.local
+        )
+
+    def _commit(self, pull: Pull) -> None:
+        """Commit what the client has finished, also when the pull is held afterwards."""
+        fields = pull.request.fields
+        if fields["sysFlag"] & COMMITS and fields["commitOffset"] >= 0:
+            with suppress(UnknownTopic):
+                self._leases.commit(pull.request.peer, pull.group, pull.queue, fields["commitOffset"])
+
+
+def _has_nothing_yet(look: Look, pull: Pull) -> bool:
+    """Whether a pull that may wait waits: at the end of its queue, and at the begin of an empty one."""
+    if look.status is LookStatus.OFFSET_OVERFLOW_ONE:
+        return True
+    return look.status in _WAITING_STATUSES and pull.position == 0
+
+
+def _failure(request: Request, error: QueueError) -> Frame:
+    if isinstance(error, AnswerError):
+        return request.failure(error.code, error.remark or str(error))
+    return request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")

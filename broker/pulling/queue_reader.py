@@ -1,0 +1,139 @@
+"""Queue reader: records of a queue as they stand in the log, for the answer to one pull.
+
+The records go out as they are, but for their store host (:mod:`rmqclient.broker.pulling.store_host`). A damaged record
+is logged and stepped over. A record that retention has removed moves the pull on to the oldest one.
+
+A batch that a local producer compressed into one record goes out as one message: the messages in it have one queue
+offset, and clients keep what they have pulled by its queue offset.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from rmqclient.broker.pulling.selection import Selection
+from rmqclient.broker.pulling.store_host import host_bytes
+from rmqclient.broker.settings import Address
+from rmqclient.store import MessageQueue, MessageStore, ReadStatus, RecordReader
+from rmqclient.store.errors import StoreCorrupt, UnknownTopic
+from rmqclient.store.log.record import reason
+
+MOST_MESSAGES: Final = 32
+"""Messages of one answer at most. [maxTransferCountOnMessageInMemory]"""
+
+MOST_BYTES: Final = 256 * 1024
+"""Bytes of the records of one answer at most, but always one record. [maxTransferBytesOnMessageInMemory]"""
+
+_log = logging.getLogger(__name__)
+
+
+class LookStatus(enum.Enum):
+    """What became of a look at a queue; RocketMQ's names, which stand in the remarks of answers. [GetMessageStatus]"""
+
+    FOUND = enum.auto()
+    NO_MATCHED_MESSAGE = enum.auto()
+    MESSAGE_WAS_REMOVING = enum.auto()
+    OFFSET_OVERFLOW_ONE = enum.auto()
+    OFFSET_OVERFLOW_BADLY = enum.auto()
+    OFFSET_TOO_SMALL = enum.auto()
+    NO_MESSAGE_IN_QUEUE = enum.auto()
+    NO_MATCHED_LOGIC_QUEUE = enum.auto()
+
+
+_STATUSES: Final = {
+    ReadStatus.FOUND: LookStatus.FOUND,
+    ReadStatus.NONE_WANTED: LookStatus.NO_MATCHED_MESSAGE,
+    ReadStatus.AT_END: LookStatus.OFFSET_OVERFLOW_ONE,
+    ReadStatus.BEYOND_END: LookStatus.OFFSET_OVERFLOW_BADLY,
+    ReadStatus.REMOVED: LookStatus.MESSAGE_WAS_REMOVING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at a queue found. ``next_offset`` is where to go on; ``body`` holds the records."""
+
+    status: LookStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    body: bytes = b""
+
+
+class QueueReader:
+    """Reads the queues of a store, for one thread."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._readers: dict[MessageQueue, RecordReader] = {}
+
+    def end(self, queue: MessageQueue) -> int:
+        """Return the queue offset that the next message will get; 0 for a queue that is not there."""
+        reader = self._reader(queue)
+        return 0 if reader is None else reader.max_offset
+
+    def nothing(self, queue: MessageQueue, offset: int) -> Look:
+        """Return that there is nothing for the client at an offset now, whatever stands there."""
+        reader = self._reader(queue)
+        if reader is None:
+            return Look(LookStatus.NO_MATCHED_LOGIC_QUEUE, offset, 0, 0)
+        high = reader.max_offset
+        status = LookStatus.OFFSET_OVERFLOW_ONE if high else LookStatus.NO_MESSAGE_IN_QUEUE
+        return Look(status, offset, self._store.topics.min_offset(queue), high)
+
+    def look(
+        self, queue: MessageQueue, offset: int, most: int, most_bytes: int, wanted: Selection, host: Address
+    ) -> Look:
+        """Return the records from ``offset`` on that are wanted, as far as one answer goes. Raises LimitReached."""
+        reader = self._reader(queue)
+        if reader is None:
+            return Look(LookStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        low, high = self._store.topics.min_offset(queue), reader.max_offset
+        if high == 0:
+            return Look(LookStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        if offset < low:
+            return Look(LookStatus.OFFSET_TOO_SMALL, low, low, high)
+        try:
+            body, following, _, status = reader.read(
+                offset,
+                wanted.tag_set,
+                most_messages=most,
+                most_bytes=most_bytes,
+                most_looked_at=wanted.most_looked_at,
+                store_host=host_bytes(host),
+            )
+        except StoreCorrupt as error:
+            return self._behind_lost_entries(queue, offset, low, high, error)
+        if reader.damaged:
+            self._report(reader)
+        return Look(_STATUSES[ReadStatus(status)], following, low, max(high, following), body)
+
+    def _reader(self, queue: MessageQueue) -> RecordReader | None:
+        reader = self._readers.get(queue)
+        if reader is None:
+            try:
+                reader = self._readers[queue] = self._store.record_reader(queue)
+            except UnknownTopic:
+                return None
+        return reader
+
+    def _behind_lost_entries(self, queue: MessageQueue, offset: int, low: int, high: int, error: StoreCorrupt) -> Look:
+        """Step over the rest of a consume queue file that cannot be read."""
+        entries = self._store.consume_queues[queue]
+        following = min(high, entries.first_entry_of(offset) + entries.entries_per_file)
+        _log.error("messages %d to %d of %s were stepped over: %s", offset, following - 1, queue, error)
+        return Look(LookStatus.NO_MATCHED_MESSAGE, following, low, high)
+
+    def _report(self, reader: RecordReader) -> None:
+        for offset, at, found in reader.damaged:
+            _log.error(
+                "message %d of %s, at %d of the log, is damaged; it was stepped over: %s",
+                offset,
+                reader.queue,
+                at,
+                reason(found),
+            )
+        reader.damaged.clear()

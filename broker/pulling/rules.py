@@ -1,0 +1,33 @@
+"""Rules: what a pull asks about the members of its group. The room of groups answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from rmqclient.broker.request import Peer, Request
+from rmqclient.remoting.bodies import Subscription
+from rmqclient.store import MessageQueue
+
+
+class Subscriptions(Protocol):
+    """What the members of groups subscribe to, by their heartbeats."""
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """Return what a group wants of a topic; None for a group without members, and for another topic."""
+
+
+class Leases(Protocol):
+    """Which member of a group has which queue."""
+
+    def may_pull(self, request: Request, group: str, queue: MessageQueue) -> bool:
+        """Tell whether the client of a pull may be fed from a queue now. Raises UnknownTopic, TableFull, StoreBusy."""
+
+    def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
+        """Return the offset from which a pull that may be fed is answered: the one it asks for, or a later one."""
+
+    def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
+        """Set where the group goes on; return why not, or an empty text. Raises UnknownTopic, TableFull, StoreBusy."""
+
+    def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
+        """Call ``callback(group, queue)`` when a pull that might not be fed may be now."""

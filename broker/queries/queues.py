@@ -1,0 +1,143 @@
+"""Queue queries: where queues begin and end, where a time stands in them, and their entries.
+
+Requests 29 to 32, 308 and 321. A queue that does not exist is no error: it begins and ends at 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rmqclient.broker.pulling.rules import Subscriptions
+from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.topics.topics import Topics
+from rmqclient.local.backend import LocalBackend
+from rmqclient.remoting.bodies import CorrectionOffsets, QueueEntries, QueueEntry, Subscription
+from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.store import MessageQueue, MessageStore, java_hash
+from rmqclient.store.errors import MessageExpired, StoreCorrupt
+
+_MOST_ENTRIES: Final = 1_024
+"""Entries of one answer to 321 at most."""
+
+_NEVER: Final = 2**63 - 1
+
+
+class QueueQueries:
+    """The room of queries about queues. :meth:`slow_handlers` run in any thread."""
+
+    def __init__(self, store: MessageStore, topics: Topics, subscriptions: Subscriptions) -> None:
+        self._store = store
+        self._topics = topics
+        self._subscriptions = subscriptions
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return what is answered from memory."""
+        return {RequestCode.GET_MAX_OFFSET: self.max_offset, RequestCode.GET_MIN_OFFSET: self.min_offset}
+
+    def slow_handlers(self) -> Mapping[int, Handler]:
+        """Return what reads the disk."""
+        return {
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.offset_by_time,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.correction_offsets,
+            RequestCode.QUERY_CONSUME_QUEUE: self.entries,
+        }
+
+    def max_offset(self, request: Request) -> Frame:
+        """Answer 30: the offset that the next message will get."""
+        return request.success(offset=self._span(request.fields).stop)
+
+    def min_offset(self, request: Request) -> Frame:
+        """Answer 31: the offset of the oldest message."""
+        return request.success(offset=self._span(request.fields).start)
+
+    def offset_by_time(self, request: Request) -> Frame:
+        """Answer 29: the first message stored at a time or later, the end of the queue without one.
+
+        RocketMQ 4.9 answers the nearest message, which may be an earlier one, and the last one for a time behind all.
+        This is the lower boundary of RocketMQ 5; with ``boundaryType`` upper: the last one stored at the time or
+        before.
+        """
+        fields = request.fields
+        queue, span = self._queue(fields), self._span(fields)
+        if not span:
+            return request.success(offset=span.start)
+        if fields.get("boundaryType", "").lower() == "upper":
+            following = self._store.queue_offset_by_time(queue, min(fields["timestamp"], _NEVER - 1) + 1)
+            return request.success(offset=max(following - 1, span.start))
+        return request.success(offset=self._store.queue_offset_by_time(queue, fields["timestamp"]))
+
+    def earliest_time(self, request: Request) -> Frame:
+        """Answer 32: when the oldest message was stored, in ms since 1970; -1 for an empty queue."""
+        queue = self._queue(request.fields)
+        for offset in self._span(request.fields)[:_MOST_ENTRIES]:
+            try:
+                return request.success(timestamp=self._store.message_at(queue, offset).store_timestamp)
+            except (MessageExpired, StoreCorrupt):  # the next one is the oldest that can be read
+                continue
+        return request.success(timestamp=-1)
+
+    def correction_offsets(self, request: Request) -> Frame:
+        """Answer 308: how far the slowest group of a topic is in each queue, without some groups.
+
+        Where the slowest one is ahead of ``compareGroup``, the answer is the greatest number.
+        [ConsumerOffsetManager.queryMinOffsetInAllGroup]
+        """
+        fields = request.fields
+        topic, left_out = fields["topic"], (fields.get("filterGroups") or "").split(",")
+        slowest: dict[int, int] = {}
+        compared: dict[int, int] = {}
+        for each in LocalBackend(self._store, owns_store=False).group_queues():
+            if each.queue.topic == topic:
+                number, offset = each.queue.queue_id, each.committed_offset
+                if each.group not in left_out and offset >= self._store.topics.min_offset(each.queue):
+                    slowest[number] = min(offset, slowest.get(number, offset))
+                if each.group == fields["compareGroup"]:
+                    compared[number] = offset
+        found = {
+            number: _NEVER if number in compared and offset > compared[number] else offset
+            for number, offset in slowest.items()
+        }
+        return request.success(CorrectionOffsets(found).encode())
+
+    def entries(self, request: Request) -> Frame:
+        """Answer 321: entries of a consume queue, and whether the subscription of a group passes them by their tags."""
+        fields = request.fields
+        queue, index = self._queue(fields), fields.get("index", 0)
+        known = self._span(fields)
+        if index not in known:
+            return request.success(remark=f"Index {index} of {queue.queue_id}@{queue.topic} is not exist!")
+        entries = self._store.consume_queues[queue]
+        stop = min(known.stop, index + max(0, min(fields.get("count", 0), _MOST_ENTRIES)))
+        stop = min(stop, entries.first_entry_of(index) + entries.entries_per_file)
+        subscription = self._subscriptions.subscription(fields.get("consumerGroup") or "", queue.topic)
+        codes = _codes(subscription)
+        found = [
+            QueueEntry(
+                commit_log_offset=entry.commit_log_offset,
+                size=entry.size,
+                tags_code=entry.tags_code,
+                passes=subscription is not None and (not codes or entry.tags_code in codes),
+            )
+            for entry in entries.entries(index, stop)
+        ]
+        return request.success(QueueEntries(tuple(found), known.start, known.stop, subscription).encode())
+
+    def _queue(self, fields: Mapping[str, Any]) -> MessageQueue:
+        return MessageQueue(fields.get("topic") or "", fields.get("queueId", 0))
+
+    def _span(self, fields: Mapping[str, Any]) -> range:
+        """Return the offsets of a queue; none for one that does not exist."""
+        queue, topics = self._queue(fields), self._store.topics
+        if queue not in self._topics.queues(queue.topic):
+            return range(0)
+        return range(topics.min_offset(queue), topics.max_offset(queue))
+
+
+def _codes(subscription: Subscription | None) -> set[int]:
+    """Return the hashes of the tags that a subscription wants; none for all, and for another kind of filter."""
+    if subscription is None or subscription.expression_type not in ("", "TAG") or subscription.expression in ("", "*"):
+        return set()
+    return {java_hash(tag.strip()) for tag in subscription.expression.split("||")}

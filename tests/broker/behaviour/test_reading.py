@@ -1,0 +1,5 @@
+"""The tests of tests/interop/cluster/behaviour/test_reading.py, on a server."""
+
+from __future__ import annotations
+
+from tests.interop.cluster.behaviour.test_reading import *  # noqa: F403 - every test of that file

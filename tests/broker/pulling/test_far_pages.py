@@ -1,0 +1,65 @@
+"""Pulls of messages that are on the disk only."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+from rmqclient.broker.pulling import far_pages
+from rmqclient.broker.pulling.far_pages import FarPages
+from rmqclient.store import decode_records, open_store
+from tests.broker.pulling.room import QUEUE, Client, pull_room
+
+
+def test_a_pull_waits_for_the_disk_and_the_loop_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pull_room(tmp_path / "store") as room:
+        room.send("a", "b")
+        monkeypatch.setattr(room.room._far, "are_missing", lambda *_: True)
+
+        async def scenario() -> None:
+            client = Client()
+            assert room.ask(client, 0) is None
+            answer = await asyncio.wait_for(client.answers.get(), 20)
+            assert [message.queue_offset for message in decode_records(answer.body)] == [0, 1]
+
+        asyncio.run(scenario())
+
+
+def test_pages_that_the_host_has_dropped_are_missing_until_they_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(far_pages, "NEAR_BYTES", -1)
+    fill(tmp_path / "store")
+    with open_store(tmp_path / "store", housekeeping=False) as store:
+        if not dropped(tmp_path / "store"):
+            pytest.skip("this file system does not drop the pages of a file when it is asked to")
+        far = FarPages(store)
+        assert far.are_missing(QUEUE, 0, 4)
+        far.fetch(QUEUE, 0, 4, 1 << 20)
+        assert not far.are_missing(QUEUE, 0, 4)
+
+
+def fill(root: Path) -> None:
+    with pull_room(root) as room:
+        room.send(*["a"] * 4, size=9_000)
+    del room
+    gc.collect()  # the host keeps pages that are mapped
+
+
+def dropped(root: Path) -> bool:
+    """Ask the host to forget the log; return whether it did."""
+    (path,) = (root / "commitlog").iterdir()
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fdatasync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.preadv(descriptor, [bytearray(1)], 20_000, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,227 @@
+"""Pulls that wait: for a message of any process, for their time, for their queue."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqclient.broker.pulling import held_pulls
+from rmqclient.remoting.bodies import Subscription
+from rmqclient.store import decode_records
+from tests.broker.pulling.room import PATIENCE_S, Client, PullRoom, pull_room
+from tests.support.stores import TOPIC
+
+WAITING: dict[str, Any] = {"sysFlag": 2}
+
+PRODUCER = """
+import sys
+from rmqclient import Message, Producer
+with Producer(sys.argv[1]) as producer:
+    print("ready", flush=True)
+    for line in sys.stdin:
+        producer.send(Message("orders", b"from afar", tags=line.strip() or None))
+"""
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[PullRoom]:
+    with pull_room(tmp_path / "store") as opened:
+        yield opened
+
+
+@contextmanager
+def another_process(room: PullRoom) -> Iterator[subprocess.Popen[str]]:
+    """A local producer that sends a message with the tag of each line that it is given."""
+    command = [sys.executable, "-c", PRODUCER, str(room.store.root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+
+
+def tell(process: subprocess.Popen[str], tag: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{tag}\n")
+    process.stdin.flush()
+
+
+def test_a_message_of_another_process_ends_the_wait(room: PullRoom) -> None:
+    async def scenario() -> None:
+        client = Client()
+        assert room.ask(client, 0, **WAITING) is None
+        with another_process(room) as producer:
+            tell(producer, "a")
+            answer = await asyncio.wait_for(client.answers.get(), PATIENCE_S)
+            producer.communicate()
+        assert (answer.code, [each.body for each in decode_records(answer.body)]) == (0, [b"from afar"])
+        assert room.room.held == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_message_that_is_not_wanted_leaves_the_pull_waiting_behind_it(room: PullRoom) -> None:
+    room.rules.subscriptions[TOPIC] = Subscription(TOPIC, "b")
+
+    async def scenario() -> None:
+        client = Client()
+        assert room.ask(client, 0, **WAITING) is None
+        room.send("a")
+        await passed_over(room, 1)
+        assert client.answers.empty()
+        room.send("a", "b")
+        answer = await asyncio.wait_for(client.answers.get(), PATIENCE_S)
+        assert [each.tags for each in decode_records(answer.body)] == ["b"]
+
+    asyncio.run(scenario())
+
+
+def test_a_pull_whose_time_is_up_is_told_so_and_goes_on_behind_what_it_passed_over(room: PullRoom) -> None:
+    room.rules.subscriptions[TOPIC] = Subscription(TOPIC, "b")
+
+    async def scenario() -> None:
+        nothing = await room.pull(0, suspendTimeoutMillis=1, **WAITING)
+        assert (nothing.code, nothing.fields["nextBeginOffset"]) == (19, "0")
+        client = Client()
+        assert room.ask(client, 0, suspendTimeoutMillis=300, **WAITING) is None
+        room.send("a")
+        passed = await asyncio.wait_for(client.answers.get(), PATIENCE_S)
+        assert (passed.code, passed.fields["nextBeginOffset"], passed.body) == (20, "1", b"")
+
+    asyncio.run(scenario())
+
+
+def test_without_the_flag_nothing_waits(room: PullRoom) -> None:
+    assert room.pull_now(0).code == 19
+    assert room.room.held == 0
+
+
+def test_answers_come_in_the_order_of_the_messages_and_not_of_the_pulls(room: PullRoom) -> None:
+    async def scenario() -> None:
+        client = Client()
+        room.rules.subscriptions[TOPIC] = Subscription(TOPIC, "late")
+        first = room.ask(client, 0, sysFlag=2)
+        second = room.ask(client, 0, sysFlag=6, subscription="early")
+        assert (first, second) == (None, None)
+        room.send("early")
+        early = await asyncio.wait_for(client.answers.get(), PATIENCE_S)
+        room.send("late")
+        late = await asyncio.wait_for(client.answers.get(), PATIENCE_S)
+        assert (early.opaque, late.opaque) == (2, 1)
+
+    asyncio.run(scenario())
+
+
+def test_the_pulls_of_a_closed_connection_are_dropped(room: PullRoom) -> None:
+    async def scenario() -> None:
+        gone, there = Client(), Client()
+        for client in (gone, gone, there):
+            assert room.ask(client, 0, **WAITING) is None
+        gone.close()
+        assert room.room.held == 1
+        room.send("a")
+        assert (await asyncio.wait_for(there.answers.get(), PATIENCE_S)).code == 0
+        assert gone.answers.empty()
+
+    asyncio.run(scenario())
+
+
+def test_one_message_ends_the_wait_of_many(room: PullRoom) -> None:
+    async def scenario() -> None:
+        clients = [Client() for _ in range(300)]
+        for client in clients:
+            assert room.ask(client, 0, **WAITING) is None
+        room.send("a")
+        answers = [await asyncio.wait_for(client.answers.get(), PATIENCE_S) for client in clients]
+        assert {answer.code for answer in answers} == {0}
+
+    asyncio.run(scenario())
+
+
+def test_no_more_pulls_wait_than_allowed(room: PullRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room.room._held, "_most", 2)
+
+    async def scenario() -> None:
+        client = Client()
+        asked = [room.ask(client, 0, **WAITING) for _ in range(3)]
+        assert asked[:2] == [None, None]
+        assert asked[2] is not None
+        assert asked[2].code == 2
+        assert "2 pulls wait" in (asked[2].remark or "")
+
+    asyncio.run(scenario())
+
+
+def test_a_pull_waits_for_its_queue(room: PullRoom) -> None:
+    room.send("a")
+    room.rules.is_lease_held = False
+
+    async def scenario() -> None:
+        client = Client()
+        assert room.ask(client, 0, **WAITING) is None
+        room.send("a")
+        room.rules.free()
+        answer = await asyncio.wait_for(client.answers.get(), PATIENCE_S)
+        assert len(decode_records(answer.body)) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_pull_asks_again_for_its_queue_by_itself(room: PullRoom) -> None:
+    room.send("a")
+    room.rules.is_lease_held = False
+
+    async def scenario() -> None:
+        client = Client()
+        assert room.ask(client, 0, **WAITING) is None
+        room.rules.is_lease_held = True
+        assert (await asyncio.wait_for(client.answers.get(), PATIENCE_S)).code == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_pull_that_loses_its_queue_while_it_waits_is_not_fed(room: PullRoom) -> None:
+    async def scenario() -> None:
+        client = Client()
+        assert room.ask(client, 0, suspendTimeoutMillis=500, **WAITING) is None
+        room.rules.is_lease_held = False
+        room.send("a")
+        answer = await asyncio.wait_for(client.answers.get(), PATIENCE_S)
+        assert (answer.code, answer.fields["nextBeginOffset"]) == (19, "0")
+
+    asyncio.run(scenario())
+
+
+async def passed_over(room: PullRoom, position: int) -> None:
+    """Wait until every held pull stands at ``position``."""
+
+    async def look() -> None:
+        held = room.room._held._by_queue
+        while any(pull.position != position for pulls in held.values() for pull in pulls):
+            await asyncio.sleep(0)
+
+    await asyncio.wait_for(look(), PATIENCE_S)
+
+
+def test_a_pull_waits_no_longer_than_a_connection_may_be_idle() -> None:
+    assert held_pulls.LONGEST_WAIT_S <= 120
+
+
+def test_a_server_that_ends_answers_what_waits(room: PullRoom) -> None:
+    room.rules.subscriptions[TOPIC] = Subscription(TOPIC, version=1)
+
+    async def scenario() -> None:
+        waiting, late = Client(), Client()
+        assert room.ask(waiting, 0, **WAITING) is None
+        assert room.ask(late, 0, subVersion=2) is None
+        room.room.drain()
+        assert (waiting.answers.get_nowait().code, late.answers.get_nowait().code) == (19, 25)
+        assert room.room.held == 0
+
+    asyncio.run(scenario())
