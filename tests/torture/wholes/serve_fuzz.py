@@ -73,7 +73,7 @@ def _connection(
     server: Server, requests: Requests, rng: random.Random, most: int, counts: Counter[str], result: Result
 ) -> None:
     """Send one batch, to its end or to the first frame that is none, and read what comes back."""
-    batch = []
+    batch: list[bytes] = []
     is_whole = True
     while len(batch) < most and is_whole:
         mutated = requests.one(rng)
