@@ -10,6 +10,8 @@ FRAMES = "store/kernel/wire/frames.pxi"
 APPEND_RECEIVED = "tests/broker/kernel/test_append_received.py"
 RECORD_READER = "tests/broker/kernel/test_record_reader.py"
 COMMIT_OFFSET = "tests/broker/kernel/test_commit_offset.py"
+RETRIES = "tests/broker/sending/test_retries.py"
+TRANSACTIONS = "tests/broker/producers/test_transactions.py"
 KILLED_COMMIT = "tests/crash/client/test_killed_commit.py"
 
 FAULTS = [
@@ -85,5 +87,37 @@ FAULTS = [
         new="        if False:\n",
         tests="tests/broker/kernel/test_plain_sends.py",
         select="asked_about_again",
+    ),
+    Fault(
+        name="bytes in a body count as a record that a client names",
+        file="broker/sending/records.py",
+        old="    return found if entry is not None and entry.commit_log_offset == commit_log_offset else None\n",
+        new="    return found\n",
+        tests=RETRIES,
+        select="look_like_a_record",
+    ),
+    Fault(
+        name="a message is tried once more than its group wants",
+        file="broker/sending/retries.py",
+        old="        if level < 0 or message.reconsume_times >= self._most(request, settings):\n",
+        new="        if level < 0 or message.reconsume_times > self._most(request, settings):\n",
+        tests=RETRIES,
+        select="tried_often_enough",
+    ),
+    Fault(
+        name="a half message is stored like any other",
+        file="broker/sending/plain_sends.py",
+        old="DELAY|TIMER_|TRAN_MSG|",
+        new="DELAY|TIMER_|",
+        tests=TRANSACTIONS,
+        select="half_message_waits",
+    ),
+    Fault(
+        name="any message can be committed",
+        file="broker/producers/transactions.py",
+        old='        if half is None or half.topic != HALF_TOPIC:\n            raise AnswerError(ResponseCode.SYSTEM_ERROR, "Find',
+        new='        if half is None:\n            raise AnswerError(ResponseCode.SYSTEM_ERROR, "Find',
+        tests=TRANSACTIONS,
+        select="only_the_half_message",
     ),
 ]
