@@ -118,6 +118,13 @@ REASONS = (
         live="^0$",
     ),
     Reason(
+        "A message for no certain queue goes to a random one.",
+        codes=(11,),
+        sessions="^probe",
+        what="messages",
+        recorded="b'x'",
+    ),
+    Reason(
         "The broker of this recording was kept busy on purpose.",
         codes=(310,),
         sessions="^broker-busy$",
