@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from rmqclient.store import StoreConfig, TransactionConfig, open_store
 from rmqclient.testing import serve
 from tests.broker.replay.connections import Connections
 from tests.broker.replay.preparation import prepare
@@ -14,19 +17,24 @@ from tests.remoting.recordings import recorded_sessions
 SESSIONS = sorted(session for session in recorded_sessions() if not session.startswith("registration"))
 """All but those of brokers that register with a name server: the server is both, and takes no other broker's word."""
 
+ASKING_SOON = StoreConfig(transactions=TransactionConfig(timeout_ms=1_000, check_interval_ms=2_000))
+
 
 @pytest.mark.parametrize("session", SESSIONS)
-def test_a_session_is_answered_as_the_real_broker_answered_it(session: str) -> None:
-    replayed = replay(session)
+def test_a_session_is_answered_as_the_real_broker_answered_it(session: str, tmp_path: Path) -> None:
+    replayed = replay(session, tmp_path / "store")
     unexplained = [str(difference) for difference in replayed.differences if reason_of(difference) is None]
     assert replayed.equal + len(replayed.differences) > 0
     assert not unexplained, "\n".join(unexplained)
 
 
-def replay(session: str) -> Replayed:
-    """Send what the clients of a session sent to a new server."""
+def replay(session: str, root: Path) -> Replayed:
+    """Send what the clients of a session sent to a new server.
+
+    The housekeeper, this process, asks about transactions as soon as the recorded brokers did.
+    """
     events = recorded_sessions()[session]
-    with serve() as server:
+    with open_store(root, ASKING_SOON), serve(root) as server:
         prepare(server.root, events)
         with Connections(server.address) as connections:
             return Replay(session, events, connections).run()
