@@ -37,6 +37,57 @@ BROKER_5 = r"5\.3\.3$"
 
 REASONS = (
     Reason(
+        "Lite pulls of 5.x clients are answered as pulls; a broker of 4.9 does not know them.",
+        codes=(361,),
+        what="code",
+        recorded="^3$",
+    ),
+    Reason(
+        "A pull with a newer subscription waits for its heartbeat, and is answered by what it then finds.",
+        codes=(11, 361),
+        what="code",
+        recorded="^25$",
+    ),
+    Reason(
+        "A filter that cannot be read is refused; a broker sends everything.",
+        codes=(11, 361),
+        what="code",
+        sessions="^probe",
+        recorded="^0$",
+        live="^23$",
+    ),
+    Reason(
+        "Every port answers pulls; a broker does not answer them at its second port.",
+        codes=(11,),
+        what="code",
+        sessions="^probe",
+        recorded="^3$",
+    ),
+    Reason(
+        "The probe sent a message to no queue in particular, which is a random one.",
+        codes=(11,),
+        sessions="^probe",
+        recorded=r"^19$|b'x'",
+    ),
+    Reason(
+        "The messages that were there before the recording began are not known; others stand in for them.",
+        codes=(11, 361),
+        what="messages",
+        live="b'earlier'",
+    ),
+    Reason(
+        "Of messages that were there before the recording began, the keys are not known.",
+        codes=(12,),
+        what="messages",
+        sessions="^java-pull$|^mqadmin-messages",
+    ),
+    Reason(
+        "The delayed message had come when the recorded client asked, and the replay asks at once.",
+        codes=(11,),
+        what="code",
+        sessions="^cpp-pull$",
+    ),
+    Reason(
         "The server is a broker of 4.9: it does not tell of acting masters, which only 5.x has.",
         codes=(105, 106),
         what="body",
@@ -116,6 +167,13 @@ REASONS = (
         what="code",
         recorded="^1$",
         live="^0$",
+    ),
+    Reason(
+        "A message for no certain queue goes to a random one.",
+        codes=(11,),
+        sessions="^probe",
+        what="messages",
+        recorded="b'x'",
     ),
     Reason(
         "The broker of this recording was kept busy on purpose.",
