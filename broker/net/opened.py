@@ -14,6 +14,9 @@ from rmqclient.broker.settings import Address
 _LOOKS: Final = 8
 """How many looks come within the shortest time that a limit has."""
 
+_READ_BYTES: Final = 256 * 1024
+"""What one read takes at most."""
+
 
 class Watched(Protocol):
     """A connection, or what becomes one."""
@@ -46,6 +49,8 @@ class Opened:
         self.flight = Flight(limits.flight_bytes)
         self.unsent_bytes = 0
         """What waits for clients that do not read fast enough."""
+        self.buffer = memoryview(bytearray(_READ_BYTES))
+        """Where every connection reads to."""
         self.watched: set[Watched] = set()
         self.count = 0
         """How many clients are connected."""
