@@ -13,7 +13,7 @@ from rmqclient.broker.pulling.selection import MOST_JUDGED
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import decode_records
-from tests.broker.pulling.room import PullRoom, pull_room
+from tests.broker.pulling.room import PATIENCE_S, Client, PullRoom, pull_room
 from tests.support.stores import TOPIC
 
 
@@ -112,6 +112,24 @@ def test_a_pull_whose_heartbeat_does_not_come_is_told_so(room: PullRoom) -> None
     room.rules.subscriptions[TOPIC] = Subscription(TOPIC, "a", version=1)
     answer = asyncio.run(room.pull(0, subVersion=2))
     assert answer.code == 25
+
+
+def test_a_client_that_goes_while_its_heartbeat_is_awaited_keeps_nobody_waiting(room: PullRoom) -> None:
+    room.rules.subscriptions[TOPIC] = Subscription(TOPIC, version=1)
+
+    async def scenario() -> None:
+        gone, other = Client(), Client()
+        assert room.ask(gone, 0, subVersion=2) is None
+        assert room.ask(other, 0, subVersion=2) is None
+        gone.close()
+        room.rules.subscriptions[TOPIC] = Subscription(TOPIC, version=2)
+        await asyncio.sleep(0)
+        room.send("a")
+        assert found(await asyncio.wait_for(other.answers.get(), PATIENCE_S)) == (0, [0], 1)
+        assert gone.answers.empty()
+        assert room.room.held == 0
+
+    asyncio.run(scenario())
 
 
 def test_a_pull_with_its_own_subscription_needs_no_heartbeat(room: PullRoom) -> None:
