@@ -123,9 +123,11 @@ def test_a_client_that_goes_while_its_heartbeat_is_awaited_keeps_nobody_waiting(
         assert room.ask(other, 0, subVersion=2) is None
         gone.close()
         room.rules.subscriptions[TOPIC] = Subscription(TOPIC, version=2)
-        await asyncio.sleep(0)
-        room.send("a")
-        assert found(await asyncio.wait_for(other.answers.get(), PATIENCE_S)) == (0, [0], 1)
+        async with asyncio.timeout(PATIENCE_S):
+            while not room.room.held:
+                await asyncio.sleep(0.01)
+            room.send("a")
+            assert found(await other.answers.get()) == (0, [0], 1)
         assert gone.answers.empty()
         assert room.room.held == 0
 
