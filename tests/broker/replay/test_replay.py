@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from rmqclient.store import open_store
 from rmqclient.testing import serve
 from tests.broker.replay.connections import Connections
-from tests.broker.replay.preparation import prepare
+from tests.broker.replay.preparation import CONFIG, prepare
 from tests.broker.replay.reasons import REASONS, Reason, reason_of
 from tests.broker.replay.replay import Replay, Replayed
 from tests.remoting.recordings import recorded_sessions
@@ -16,19 +19,19 @@ SESSIONS = sorted(session for session in recorded_sessions() if not session.star
 
 
 @pytest.mark.parametrize("session", SESSIONS)
-def test_a_session_is_answered_as_the_real_broker_answered_it(session: str) -> None:
-    replayed = replay(session)
+def test_a_session_is_answered_as_the_real_broker_answered_it(session: str, tmp_path: Path) -> None:
+    replayed = replay(session, tmp_path / "store")
     unexplained = [str(difference) for difference in replayed.differences if reason_of(difference) is None]
     assert replayed.equal + len(replayed.differences) > 0
     assert not unexplained, "\n".join(unexplained)
 
 
-def replay(session: str) -> Replayed:
+def replay(session: str, root: Path) -> Replayed:
     """Send what the clients of a session sent to a new server."""
     events = recorded_sessions()[session]
-    with serve() as server:
-        prepare(server.root, events)
-        with Connections(server.address) as connections:
+    with open_store(root, CONFIG) as store:
+        prepare(store, events)
+        with serve(root) as server, Connections(server.address) as connections:
             return Replay(session, events, connections).run()
 
 
