@@ -22,7 +22,7 @@ from rmqclient.broker.access.read_only import ReadOnly
 from rmqclient.broker.broker import Broker
 from rmqclient.broker.life.failures import Failures
 from rmqclient.broker.life.parent import when_parent_ends
-from rmqclient.broker.net.connection import Connection
+from rmqclient.broker.net.connection import Connection, Quick
 from rmqclient.broker.net.listener import Listener
 from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.net.tls import Tls
@@ -51,9 +51,10 @@ def serve(settings: ServeSettings, tell: Callable[[str], None]) -> None:
         broker = Broker(store, settings)
         try:
             answering = _guarded(broker, settings)
-            asyncio.run(Server(broker, answering, settings, tls).run(tell))
-        finally:
+        except BaseException:
             broker.close()
+            raise
+        asyncio.run(Server(broker, answering, settings, tls).run(tell))
 
 
 def _guarded(broker: Broker, settings: ServeSettings) -> Handler:
@@ -106,11 +107,19 @@ class Server:
         self._tls = tls
         self._opened = Opened(settings.limits, broker.counters)
         self._answering = answering
+        is_guarded = answering != broker.answer  # what looks at every request must see every request
+        self._quick: Quick | None = None if is_guarded or not broker.quick.is_enabled else broker.quick.take
 
     async def run(self, tell: Callable[[str], None]) -> None:
-        """Serve until a signal comes, and drain until a second one does."""
+        """Serve until a signal comes, and drain until a second one does; the broker is closed at the end."""
+        try:
+            await self._serve(tell)
+        finally:
+            self._opened.stop()
+            await asyncio.to_thread(self._broker.close)  # its threads hand their last answers to this loop
+
+    async def _serve(self, tell: Callable[[str], None]) -> None:
         told, told_again = _signals()
-        self._broker.begin(asyncio.get_running_loop())
         if self._settings.die_with_parent:
             when_parent_ends(told.set)
         listener = Listener(self._opened, self._make, self._tls)
@@ -122,10 +131,9 @@ class Server:
         finally:
             listener.close()
         await self._drain(told_again)
-        self._opened.stop()
 
     def _make(self) -> Connection:
-        return Connection(self._answering, self._settings.advertise, self._opened)
+        return Connection(self._answering, self._settings.advertise, self._opened, self._quick)
 
     async def _drain(self, told_again: asyncio.Event) -> None:
         """Let answers leave for a bounded time, and end every connection."""

@@ -306,7 +306,9 @@ GROUP_QUEUE_SLOT = Layout(
     ),
     Field("held_attempts", "Q", "delivery attempts of that message so far, and above 32 bits its number in its batch"),
     Field("seek_to", "Q", "queue_offset + 1 to which the group is being moved, 0 for none"),
-    Field("_pad1", "32s", ""),
+    Field("fenced_until", "Q", "ns on CLOCK_BOOTTIME, 0 for none; nobody but fenced_for takes the queue before"),
+    Field("fenced_for", "Q", "digest of the owner's client id"),
+    Field("_pad1", "16s", ""),
     order=NATIVE,
 )
 

@@ -71,7 +71,9 @@ class Consumption:
         elif wanted:
             offsets = {name: offsets[name] for name in offsets if name in wanted}
         rate = sum(self._rates.consume_tps(group, name) for name in offsets)
-        return request.success(self._progress.stats(offsets, round(rate, 3)).encode(as_fastjson=True))
+        return request.success(
+            self._progress.stats(offsets, round(rate, 3), request.frame.version).encode(as_fastjson=True)
+        )
 
     def _consuming(self, request: Request) -> None:
         topic = request.fields["topic"]
@@ -85,11 +87,11 @@ class Consumption:
 
     def _all(self, request: Request) -> Frame:
         """How far every group is in each topic; with ``isOrder`` only in topics that are ordered."""
-        only_ordered = request.fields["isOrder"]
+        only_ordered, version = request.fields["isOrder"], request.frame.version
         stats: list[dict[str, tuple[ConsumeStats, ...]]] = []
         for group in sorted({*self._progress.groups(), *self._settings.table().groups}):
             found = [
-                self._progress.stats({topic: offsets}, self._rates.consume_tps(group, topic))
+                self._progress.stats({topic: offsets}, self._rates.consume_tps(group, topic), version)
                 for topic, offsets in self._progress.offsets(group).items()
                 if not only_ordered or self._is_ordered(topic)
             ]

@@ -14,6 +14,9 @@ from rmqclient.remoting.bodies import ConsumeStats, QueueProgress, QueueTimeSpan
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.errors import MessageExpired, StoreCorrupt, UnknownTopic
 
+_FIRST_OF_5 = 413
+"""Version of 5.0.0. [MQVersion]"""
+
 
 class Progress:
     """Reads how far groups are. For threads: it looks at every queue that any group ever had."""
@@ -39,17 +42,19 @@ class Progress:
         """Return the groups that have an offset in a topic, sorted."""
         return sorted({group for group, queue, _ in self._committed() if queue.topic == topic})
 
-    def stats(self, topics: Mapping[str, Mapping[int, int]], rate: float) -> ConsumeStats:
+    def stats(self, topics: Mapping[str, Mapping[int, int]], rate: float, version: int) -> ConsumeStats:
         """Return how far a group is with these offsets; ``rate`` is in messages per second.
 
-        Every queue that consumers see is there; without an offset the group is at 0 in it.
+        Every queue that consumers see is there; without an offset the group is at 0 in it. A tool of 5.x, by its
+        ``version``, subtracts the offset from how far the group has pulled, so it is told that these are the same.
         """
         queues: dict[MessageQueue, QueueProgress] = {}
         for topic, offsets in topics.items():
             for queue in self.readable(topic):
                 at = offsets.get(queue.queue_id, 0)
                 told = queue._replace(broker_name=self._broker_name)
-                queues[told] = QueueProgress(self._max_offset(queue), at, self.stored_at(queue, at - 1))
+                pulled = at if version >= _FIRST_OF_5 else None
+                queues[told] = QueueProgress(self._max_offset(queue), at, self.stored_at(queue, at - 1), pulled)
         return ConsumeStats(queues, rate)
 
     def readable(self, topic: str) -> list[MessageQueue]:

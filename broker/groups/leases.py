@@ -114,6 +114,7 @@ class Leases:
             return False
         if lease.grant is None:
             lease.grant = self._seats.take(consumer, queue, self._begin(queue, request.fields["queueOffset"]))
+            self._fence(lease)
         return lease.grant is not None
 
     def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
@@ -148,6 +149,7 @@ class Leases:
         if lease.is_called_in and time.monotonic() > lease.asked_at + PATIENCE_S:
             return False  # until then it has to end in order what it is at
         lease.locked_at, lease.is_ordered = time.monotonic(), ordered
+        self._fence(lease)
         return True
 
     def unlock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue) -> None:
@@ -268,6 +270,13 @@ class Leases:
         if heir == consumer.client_id and (local is None or local.client_id == heir):
             return False
         return time.monotonic() < want.since + _RESERVED_S
+
+    def _fence(self, lease: Lease) -> None:
+        """Keep an ordered queue for a client that trusts its lock, in case that this process dies."""
+        slot = self._seats.slot(lease.consumer.group, lease.queue)
+        if lease.is_ordered and lease.grant is not None and slot is not None:
+            fence_ms = round(FENCE_S * 1000)
+            slot.fence(lease.consumer.client_id, lease.grant.epoch, fence_ms, self._store.config.lock_timeout_ms)
 
     # --- moving ----------------------------------------------------------------------------------
 

@@ -47,6 +47,7 @@ class HeldPulls:
         self._most = most
         self._arrivals = Arrivals(store, self._look_at_all)
         self._by_queue: dict[MessageQueue, dict[Pull, asyncio.TimerHandle]] = {}
+        self._ends: dict[MessageQueue, int] = {}
         self._by_peer: dict[Peer, set[Pull]] = {}
         self._not_allowed: set[Pull] = set()
         self._due: dict[Pull, None] = {}
@@ -105,6 +106,7 @@ class HeldPulls:
         self.count -= 1
         if not held:
             del self._by_queue[pull.queue]
+            self._ends.pop(pull.queue, None)
             if not self._by_queue:
                 self._arrivals.rest()
         self._by_peer.get(pull.request.peer, set()).discard(pull)
@@ -129,7 +131,9 @@ class HeldPulls:
         for queue, held in self._by_queue.items():
             self._arrivals.arm(queue)
             end = self._looking.end(queue)
-            self._due.update((pull, None) for pull in held if pull.is_allowed and pull.position < end)
+            if self._ends.get(queue) != end:  # else every pull has been looked at since
+                self._ends[queue] = end
+                self._due.update((pull, None) for pull in held if pull.is_allowed and pull.position < end)
         if was_idle:
             self._look_at_some()
 

@@ -2,6 +2,7 @@
 
 ==================  ==================================================================
 ``sending``         requests 310, 10 and 320: checks, storing, the answer
+``plain_sends``     the same for the plain messages, which are nearly all
 ``topic_checks``    whether a message may go to a topic and a queue, in a broker's order
 ``incoming``        a message as a request brings it
 ``batches``         the messages in the body of a batch

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from rmqclient.broker.sending.hosts import packed
 from rmqclient.broker.sending.incoming import Incoming, text_of
 from rmqclient.broker.sending.waits import NO_WAIT, Wait
+from rmqclient.broker.settings import Address
 from rmqclient.codecs import encode_body
 from rmqclient.store import (
     MessageQueue,
@@ -55,6 +56,38 @@ class Appends:
                 half=is_half,
             )
 
+    def append_plain(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: str,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: Address,
+        store_host: Address,
+    ) -> SendResult:
+        """Append a message that does not wait, with its properties as a text."""
+        if self._stuck is not None:
+            self._refuse_while_stuck(self._stuck)
+        try:
+            return append_received(
+                self._appender,
+                topic,
+                queue_id,
+                body,
+                properties,
+                flag=flag,
+                sys_flag=sys_flag,
+                born_timestamp=born_ms,
+                born_host=packed(born_host),
+                store_host=packed(store_host),
+            )
+        except StoreBusy:
+            self._stuck = self._holder()
+            raise
+
     def append_batch(self, batch: Incoming) -> Sequence[SendResult]:
         """Append all messages in the body of a batch or none. Each gets the properties of the batch, but not its id."""
         with self._noticing():
@@ -93,14 +126,17 @@ class Appends:
     def _noticing(self) -> Iterator[None]:
         """Note who keeps the lock when an append was too long without it; refuse at once while nothing has changed."""
         if self._stuck is not None:
-            if self._stuck == self._holder():
-                raise PageCacheBusy(f"thread {self._stuck[0]} still keeps the append lock; nothing was written")
-            self._stuck = None
+            self._refuse_while_stuck(self._stuck)
         try:
             yield
         except StoreBusy:
             self._stuck = self._holder()
             raise
+
+    def _refuse_while_stuck(self, before: tuple[int, int]) -> None:
+        if before == self._holder():
+            raise PageCacheBusy(f"thread {before[0]} still keeps the append lock; nothing was written")
+        self._stuck = None
 
     def _holder(self) -> tuple[int, int]:
         return self._state.append_mutex.owner, self._state.published_to

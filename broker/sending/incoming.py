@@ -12,7 +12,7 @@ from rmqclient.broker.settings import Address
 HALF: Final = 0x4
 """Bit of the system flag: a message of an undecided transaction. [MessageSysFlag.TRANSACTION_PREPARED_TYPE]"""
 
-_KEPT_FLAGS: Final = 0x703
+KEPT_FLAGS: Final = 0x703
 """How a body is compressed, and several tags. The other bits say what the store does with a record, and a client must
 not say it: hosts, transactions, inner batches. [MessageSysFlag]"""
 _OWN: Final = ("__CRC32#", "INNER_NUM", "INNER_BASE", "TIMER_DEL_UNIQKEY", "TIMER_QUEUE_OFFSET", "TIMER_ROLL_TIMES")
@@ -45,7 +45,7 @@ class Incoming:
             request.body,
             properties_of(fields.get("properties", "")),
             fields["flag"],
-            fields["sysFlag"] & _KEPT_FLAGS,
+            fields["sysFlag"] & KEPT_FLAGS,
             fields["bornTimestamp"],
             request.peer.remote,
             request.peer.local,

@@ -25,8 +25,8 @@ from rmqclient.store.errors import (
     UnknownTopic,
 )
 
-_REGION: Final = "DefaultRegion"
-_IS_TRACED: Final = "true"
+REGION: Final = "DefaultRegion"
+IS_TRACED: Final = "true"
 _CODES: Final[dict[type[QueueError], tuple[ResponseCode, str]]] = {
     MessageRejected: (
         ResponseCode.MESSAGE_ILLEGAL,
@@ -59,15 +59,15 @@ def stored(
         queueOffset=queue_offset,
         transactionId=transaction_id,
         recallHandle=recall_handle,
-        MSG_REGION=_REGION,
-        TRACE_ON=_IS_TRACED,
+        MSG_REGION=REGION,
+        TRACE_ON=IS_TRACED,
     )
 
 
 def refused(request: Request, error: QueueError) -> Frame:
     """Return the answer to a message that is not stored."""
     code, remark = explained(error)
-    return request.failure(code, remark, MSG_REGION=_REGION, TRACE_ON=_IS_TRACED)
+    return request.failure(code, remark, MSG_REGION=REGION, TRACE_ON=IS_TRACED)
 
 
 def explained(error: QueueError) -> tuple[int, str]:

@@ -13,6 +13,7 @@ from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.flushes import Flushes
 from rmqclient.broker.sending.incoming import Incoming
 from rmqclient.broker.sending.outcomes import refused, stored
+from rmqclient.broker.sending.plain_sends import PlainSends
 from rmqclient.broker.sending.retries import Retries
 from rmqclient.broker.sending.topic_checks import TopicChecks, group_of_retries
 from rmqclient.broker.sending.waits import RecallHandle, Wait, wait_of
@@ -45,6 +46,7 @@ class Sending:
         self._retries = retries
         self._appends = appends
         self._flushes = flushes
+        self._plain = PlainSends(checks, appends, flushes, settings.cluster_name)
         self._most_bytes = most_bytes
         self._expect_reply = expect_reply
         self._later = later
@@ -62,6 +64,11 @@ class Sending:
         return {}
 
     def _send(self, request: Request) -> Frame | None:
+        try:
+            if (plain := self._plain.answer(request)) is not None:
+                return plain[0]
+        except QueueError as error:
+            return refused(request, error)
         if self._checks.is_open(request.fields["topic"]):
             return self._store(request)
         self._later(self._store, request)

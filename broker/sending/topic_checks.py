@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Final
 
 from rmqclient.broker.request import Request
@@ -28,10 +29,31 @@ class TopicChecks:
     def __init__(self, topics: Topics, settings: ServeSettings) -> None:
         self._topics = topics
         self._settings = settings
+        self._settled: dict[str, int] = {}
+        self._settled_for: Mapping[str, TopicConfig] | None = None
 
     def is_open(self, topic: str) -> bool:
         """Whether the store has queues of a topic, so that no check has to make them, which waits for the disk."""
         return bool(self._topics.queues(topic))
+
+    def settled_queues(self, topic: str) -> int:
+        """Return how many queues of a topic take messages if nothing else has to be asked about it; else 0.
+
+        That is a topic of an application, and there. The answer is kept until some process changes a topic.
+        """
+        configs = self._topics.made()
+        if configs is not self._settled_for:
+            self._settled, self._settled_for = {}, configs
+        found = self._settled.get(topic)
+        if found is None:
+            found = self._settled[topic] = self._queues_of(topic) if topic in configs else 0
+        return found
+
+    def _queues_of(self, topic: str) -> int:
+        config = self._topics.config(topic)
+        if config is None or self._settings.read_only or topic in _FORBIDDEN or topic.startswith(RETRY_PREFIX):
+            return 0
+        return min(len(self._topics.queues(topic)), max(config.write_queue_count, config.read_queue_count))
 
     def queue_id(self, request: Request) -> int:
         """Return the queue that a message is for, of a topic that is made if it may be. Raises AnswerError.

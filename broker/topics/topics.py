@@ -42,6 +42,10 @@ class Topics:
             return None
         return found or self.system.configs.get(topic)
 
+    def made(self) -> Mapping[str, TopicConfig]:
+        """Return the settings of the topics that were made, by name: the same object until some process changes one."""
+        return self._table.configs()
+
     def configs(self) -> Mapping[str, TopicConfig]:
         """Return the settings of all topics by name, those of the system included."""
         found = {**self.system.configs, **self._table.configs()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 
@@ -21,3 +22,8 @@ def check_client_id(client_id: str) -> str:
     if not 1 <= size <= _MOST_BYTES or not client_id.isprintable():
         raise InvalidName(f"client id {client_id[:200]!r} has {size} bytes: give 1 to {_MOST_BYTES}, all printable")
     return client_id
+
+
+def digest_of(client_id: str) -> int:
+    """Return 64 bits that stand for a client id where there is no room for it."""
+    return int.from_bytes(hashlib.blake2b(client_id.encode(), digest_size=8).digest(), "little")

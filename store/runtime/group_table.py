@@ -20,11 +20,13 @@ from threading import Lock
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import TableFull
-from rmqclient.store.kernel._kernel import RobustMutex, commit_offset
+from rmqclient.store.kernel._kernel import RobustMutex, boottime, commit_offset
+from rmqclient.store.runtime.client_id import digest_of
 from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, queue_slot_at
 
 _AT = layout.GROUP_QUEUE_SLOT.at
 _SEEK_UNFINISHED = 2  # commit_offset
+_MOST_FENCE_NS = 60_000_000_000
 
 
 class GroupQueueSlot:
@@ -121,6 +123,25 @@ class GroupQueueSlot:
                 return outcome == 1
             with self.locked(timeout_ms):
                 self.finish_seek()
+
+    def fence(self, client_id: str, epoch: int, fence_ms: int, timeout_ms: int) -> bool:
+        """Let nobody else have the queue for so long, even when the owner's process dies. False when the epoch is old.
+
+        This is for a server that holds the lease of an ordered queue for a client, which may run a message when the
+        server has died. Only a member with this client id may go on at once. A release and a seek end the fence. At
+        most 60 s. Raises StoreBusy.
+        """
+        with self.locked(timeout_ms):
+            if self.load("epoch") != epoch:
+                return False
+            self.store("fenced_for", digest_of(client_id))
+            self.store("fenced_until", boottime() + min(fence_ms * 1_000_000, _MOST_FENCE_NS))
+            return True
+
+    def is_fenced_from(self, client_id: str) -> bool:
+        """Tell whether a member may not take the queue yet, although its owner may be dead."""
+        left_ns = self.load("fenced_until") - boottime()
+        return 0 < left_ns <= _MOST_FENCE_NS and self.load("fenced_for") != digest_of(client_id)
 
     def finish_seek(self) -> None:
         """Complete a seek whose process died, if there is one. The caller holds the mutex. Can be repeated."""

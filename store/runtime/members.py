@@ -6,7 +6,7 @@ to one member at a time. Each grant has an epoch of its own, and an acknowledgem
 inside the critical section that it would change.
 
 ==================  ==================================================================================
-a queue is free     when nobody owns it, its owner left or died, or its lease has run out
+a queue is free     when nobody owns it, its owner left or died, or its lease has run out, and no fence is around it
 a member is counted when its slot says so and its heartbeat is younger than the lease
 ==================  ==================================================================================
 
@@ -359,6 +359,7 @@ class Member:
             slot.store("owner", 0)
             slot.store("epoch", epoch)
             slot.finish_seek()
+            slot.store("fenced_until", 0)
             slot.store("lease_until", boottime() + lease_ms * 1_000_000)
             slot.store("owner_incarnation", self.incarnation)
             slot.store("owner", self.slot + 1)
@@ -374,7 +375,11 @@ class Member:
 
     def _is_free(self, slot: GroupQueueSlot) -> bool:
         owner = slot.load("owner")
-        if owner == 0 or slot.load("lease_until") < boottime():
+        if owner == 0:
+            return True
+        if slot.is_fenced_from(self.client_id):
+            return False
+        if slot.load("lease_until") < boottime():
             return True
         if (owner - 1, slot.load("owner_incarnation")) == (self.slot, self.incarnation):
             return False

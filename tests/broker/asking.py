@@ -94,6 +94,10 @@ class Asking:
         return self.broker.answer(Request(frame, peer))
 
 
+async def _begin(broker: Broker) -> None:
+    broker.begin(asyncio.get_running_loop())
+
+
 @contextmanager
 def asking(root: Path, config: StoreConfig | None = None, **settings: Any) -> Iterator[Asking]:
     """Open the store in ``root``, and ask a broker over it."""
@@ -104,6 +108,7 @@ def asking(root: Path, config: StoreConfig | None = None, **settings: Any) -> It
         with open_store(root, config) as store:
             broker = Broker(store, ServeSettings(root, **settings))
             try:
+                asyncio.run_coroutine_threadsafe(_begin(broker), loop).result(LONGEST_S)
                 yield Asking(broker, loop)
             finally:
                 broker.close()

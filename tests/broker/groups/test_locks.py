@@ -6,8 +6,10 @@ import pytest
 
 from rmqclient.broker.groups import lease as lease_of
 from rmqclient.broker.groups import leases as leases_of
-from rmqclient.store import MessageQueue
-from tests.broker.groups.house import GROUP, TOPIC, House
+from rmqclient.store import MessageQueue, open_store
+from rmqclient.store.files.file_lock import MEMBER_BYTES
+from rmqclient.store.runtime.subscription import REMOTE
+from tests.broker.groups.house import GROUP, TOPIC, Client, House
 
 
 def test_a_member_locks_its_queues_and_renews_the_locks(house: House) -> None:
@@ -133,3 +135,32 @@ def test_a_client_may_lock_a_queue_before_it_is_a_member(house: House) -> None:
     assert beginner.lock(0) == {0}
     beginner.unlock(0)
     assert house.client("three").lock(0) == {0}
+
+
+def test_an_ordered_queue_is_kept_for_its_client_when_the_server_dies(house: House) -> None:
+    house.member("one").lock(0, 1)
+    house.member("two").lock(3)
+    client = next(each for each in house.groups.clients.consumers(GROUP) if each.client_id == "one").peer
+    assert isinstance(client, Client)
+    assert client.may_pull(0)
+    with open_store(house.root) as other:
+        for seat in other.members().all():
+            house.store.lock.unlock(MEMBER_BYTES + seat.slot)  # what the kernel does at a death
+        worker = other.members().join(GROUP, TOPIC, "local", f"tags *{REMOTE}")
+        again = other.members().join(GROUP, TOPIC, "one", f"tags *{REMOTE}")
+        slot = worker.queue_slot(MessageQueue(TOPIC, 0))
+        assert worker.take(slot, 10_000) is None
+        assert again.take(slot, 10_000) is not None
+        again.leave()
+        worker.leave()
+
+
+def test_a_released_queue_is_fenced_no_more(house: House) -> None:
+    first = house.member("one")
+    first.lock(0)
+    assert first.may_pull(0)
+    first.unlock(0)
+    with open_store(house.root) as other:
+        worker = other.members().join(GROUP, TOPIC, "local", f"tags *{REMOTE}")
+        assert worker.take(worker.queue_slot(MessageQueue(TOPIC, 0)), 10_000) is not None
+        worker.leave()

@@ -50,6 +50,13 @@ def test_a_second_heartbeat_that_says_the_same_tells_nobody(house: House) -> Non
     assert first.notices == 2
 
 
+def test_of_what_members_tell_the_newest_version_counts(house: House) -> None:
+    first, second = house.member("one"), house.member("two")
+    first.beat(Subscription(TOPIC, version=9))
+    second.beat(Subscription(TOPIC, version=7))
+    assert house.broker.groups.clients.subscription(GROUP, TOPIC) == Subscription(TOPIC, version=9)
+
+
 def test_a_member_that_takes_another_topic_is_told_of(house: House) -> None:
     first = house.member("one")
     first.beat(TOPIC, "parcels")

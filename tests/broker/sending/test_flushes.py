@@ -13,7 +13,7 @@ from rmqclient.remoting.frame import ONEWAY
 from rmqclient.remoting.table import request
 from rmqclient.store import MessageStore, open_store, parse_offset_id
 from rmqclient.testing import Server, serve
-from tests.broker.sending.connected import stored
+from tests.broker.producers.connected import stored
 from tests.broker.sending.sends import ONES, send_of
 from tests.support.cluster.caller import connected
 

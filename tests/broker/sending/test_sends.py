@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -194,3 +195,44 @@ def test_properties_are_read_as_a_broker_reads_them(client: Asking) -> None:
 def test_properties_of_any_language_are_kept(client: Asking) -> None:
     found = read(client, client.ask_frame(send_of(properties=text({"città": "Zürich 東京"}))))
     assert found.properties["città"] == "Zürich 東京"
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+@pytest.mark.parametrize(
+    "properties",
+    [
+        "",
+        text(ONES),
+        text(ONES) + "\x02",
+        text({**ONES, "WAIT": "false"}),
+        "WAIT\x01true",
+        "XWAIT\x01true",
+        "KEYS\x01k",
+    ],
+)
+def test_plain_messages_take_a_shorter_way_to_the_same_end(client: Asking, code: RequestCode, properties: str) -> None:
+    client.ask_frame(send_of())
+    plain, whole = (send_of(properties=properties, code=code, flag=7, sysFlag=0x301) for _ in range(2))
+    name = "j" if code == RequestCode.SEND_MESSAGE_V2 else "reconsumeTimes"
+    whole.fields[name] = "00"  # a number like 0, and unusual
+    answers = [client.ask_frame(plain), client.ask_frame(whole)]
+    assert answers[0].fields.keys() == answers[1].fields.keys()
+    one, two = (read(client, answer) for answer in answers)
+    assert (one.sys_flag, one.flag, one.born_timestamp) == (two.sys_flag, two.flag, two.born_timestamp)
+    assert one.record()[48:56] == two.record()[48:56]
+    assert one.tags_code == two.tags_code
+    differing = {"UNIQ_KEY"} if "UNIQ_KEY" not in properties else set()
+    assert all(one.properties[each] == two.properties[each] for each in one.properties.keys() - differing)
+    assert one.properties.keys() == two.properties.keys()
+
+
+@pytest.mark.parametrize("field", list("abcdefgh"))
+def test_every_field_that_a_message_needs_is_missed(client: Asking, field: str) -> None:
+    client.ask_frame(send_of())
+    frame = send_of()
+    del frame.fields[field]
+    assert client.ask_frame(frame).code == 1
+    for wrong in ("", "x", "1.5", str(2**63)):
+        if field in "defgh":
+            assert client.ask_frame(dataclasses.replace(frame, fields={**frame.fields, field: wrong})).code == 1
+    assert len(messages(client, "orders")) == 1

@@ -21,7 +21,7 @@ from rmqclient.store import (
     parse_offset_id,
 )
 from rmqclient.testing import Server, serve
-from tests.broker.sending.connected import producer, stored
+from tests.broker.producers.connected import producer, stored
 from tests.broker.sending.sends import ONES, UNIQ_KEY, send_of
 from tests.support.cluster.caller import Caller
 

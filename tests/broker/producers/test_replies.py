@@ -15,7 +15,7 @@ from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request_fields, response
 from rmqclient.store import open_store
 from rmqclient.testing import Server, serve
-from tests.broker.sending.connected import producer, stored
+from tests.broker.producers.connected import producer, stored
 from tests.broker.sending.sends import ONES, send_of
 from tests.client.conftest import consuming
 from tests.support.cluster.caller import Caller, connected

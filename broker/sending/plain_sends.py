@@ -1,0 +1,120 @@
+"""Plain sends: messages that wait for nothing, belong to no transaction, and go to a topic that is there.
+
+Nearly all messages are such ones. They are told apart by one look at their properties, and stored without the steps
+that others need. Whatever is unusual is left to :class:`rmqclient.broker.sending.sending.Sending`, which also says what
+is wrong with it. The record and the answer are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from rmqclient.broker.request import Request
+from rmqclient.broker.sending.appends import Appends
+from rmqclient.broker.sending.flushes import Flushes
+from rmqclient.broker.sending.incoming import KEPT_FLAGS
+from rmqclient.broker.sending.outcomes import IS_TRACED, REGION
+from rmqclient.broker.sending.topic_checks import TopicChecks
+from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.frame import RESPONSE, Frame
+
+_UNUSUAL: Final = re.compile(
+    "(?:^|\x02)"
+    "(?:DELAY|TIMER_|TRAN_MSG|REPLY_TO_CLIENT|INNER_|__CRC32#|UNIQ_KEY\x01(?:\x02|$)|WAIT\x01(?!true(?:\x02|$)))"
+)
+"""Properties that ask for more than being stored."""
+_WAIT: Final = re.compile("(?:^|(?<=\x02))WAIT\x01true(?:\x02|$)")
+_INT32: Final = range(-(2**31), 2**31)
+_INT64: Final = range(-(2**63), 2**63)
+
+
+class _Names(NamedTuple):
+    """How a request calls its fields."""
+
+    group: str
+    topic: str
+    default_topic: str
+    default_queues: str
+    queue_id: str
+    sys_flag: str
+    born_ms: str
+    flag: str
+    properties: str
+    reconsume_times: str
+    batch: str
+
+
+_NAMES: Final[dict[int, _Names]] = {
+    RequestCode.SEND_MESSAGE_V2: _Names("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "m"),
+    RequestCode.SEND_MESSAGE: _Names(
+        "producerGroup",
+        "topic",
+        "defaultTopic",
+        "defaultTopicQueueNums",
+        "queueId",
+        "sysFlag",
+        "bornTimestamp",
+        "flag",
+        "properties",
+        "reconsumeTimes",
+        "batch",
+    ),
+}
+
+
+class PlainSends:
+    """Stores plain messages."""
+
+    def __init__(self, checks: TopicChecks, appends: Appends, flushes: Flushes, cluster: str) -> None:
+        self._checks = checks
+        self._appends = appends
+        self._flushes = flushes
+        self._cluster = f"CLUSTER\x01{cluster}\x02"
+
+    def answer(self, request: Request) -> tuple[Frame | None] | None:
+        """Store a plain message and return its answer, or None in place of one that waits for the disk.
+
+        Returns None, with nothing done, for any other message. Raises as an append.
+        """
+        frame = request.frame
+        fields = frame.fields
+        names = _NAMES.get(frame.code)
+        if names is None or fields.get(names.reconsume_times, "0") != "0" or fields.get(names.batch) == "true":
+            return None
+        try:
+            topic, text, born_ms = fields[names.topic], fields[names.properties], int(fields[names.born_ms])
+            queue_id, flag, sys_flag = int(fields[names.queue_id]), int(fields[names.flag]), int(fields[names.sys_flag])
+            _, _, queues = fields[names.group], fields[names.default_topic], int(fields[names.default_queues])
+        except (KeyError, ValueError):
+            return None
+        if queues not in _INT32 or flag not in _INT32 or sys_flag not in _INT32:
+            return None
+        if born_ms not in _INT64 or _UNUSUAL.search(text):
+            return None
+        if not 0 <= queue_id < self._checks.settled_queues(topic):
+            return None
+        end, answer = self._store(request, topic, queue_id, text, flag, sys_flag, born_ms)
+        return (self._flushes.when_flushed(request, answer, end),)
+
+    def _store(
+        self, request: Request, topic: str, queue_id: int, text: str, flag: int, sys_flag: int, born_ms: int
+    ) -> tuple[int, Frame]:
+        """Append the message; return where the log then ends, and the answer."""
+        frame, peer = request.frame, request.peer
+        text = _WAIT.sub("", text)
+        if text and text[-1] != "\x02":
+            text += "\x02"
+        text += self._cluster
+        result = self._appends.append_plain(
+            topic, queue_id, frame.body, text, flag, sys_flag & KEPT_FLAGS, born_ms, peer.remote, peer.local
+        )
+        stored = {
+            "msgId": result.offset_message_id or "",
+            "queueId": str(queue_id),
+            "queueOffset": str(result.queue_offset),
+            "MSG_REGION": REGION,
+            "TRACE_ON": IS_TRACED,
+        }
+        answer = Frame(0, stored, b"", frame.opaque, RESPONSE, serialization=frame.serialization)
+        return result.commit_log_end, answer

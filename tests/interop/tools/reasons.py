@@ -1,0 +1,67 @@
+"""Reasons: lines that ``mqadmin`` prints on one server only, and why."""
+
+from __future__ import annotations
+
+from tests.interop.tools.comparison import Reason
+
+_5 = "5.3"
+
+REASONS: tuple[Reason, ...] = (
+    Reason(
+        "^(topicList|statsAll)",
+        "BenchmarkTest|TRACE_TOPIC|TRANS_|rmq_sys_|SCHEDULE|wheel|SYNC_BROKER|REVIVE|CID_|CheckPoint",
+        "Which topics of the system are there before they are used differs between 4.9, 5.x and this server.",
+    ),
+    Reason(
+        "^(topicList|statsAll|consumerProgress)",
+        "TOOLS_CONSUMER|ToolsTopic ToolsTopic",
+        "5.x makes a retry topic for the group that the tools pull as.",
+        _5,
+    ),
+    Reason("^(wipe|add)WritePerm", "OK, \\d+", "The topics of the system that are there count."),
+    Reason(
+        "^(brokerStatus|getBrokerConfig|getNamesrvConfig|clusterList)",
+        "",
+        "Figures and settings are those of the server; the tests of its room look at them.",
+    ),
+    Reason(
+        "^updateBrokerConfig",
+        "",
+        "The settings of this server are options, and it says so; a broker takes any line without a word.",
+    ),
+    Reason(
+        "^resetOffsetByTime .* #[23]|^resetOffsetByTime .* 0$",
+        "",
+        "4.9 moves no group without members, so its tool does that itself; this server moves it, as 5.x.",
+        "4.9",
+    ),
+    Reason(
+        "^brokerConsumeStats",
+        "tools_other_group",
+        "A broker does not tell of a group that has only offsets, and no settings.",
+    ),
+    Reason(
+        "^consumerProgress -g",
+        "%RETRY%tools_group",
+        "Here a group has an offset in its retry topic from the first pull on.",
+    ),
+    Reason(
+        "^consumerProgress -g .* #",
+        "Inflight|N/A",
+        "5.x remembers how far a group pulled before it was moved; here nothing is in flight then.",
+        _5,
+    ),
+    Reason("^statsAll", "ToolsTopic", "A broker counts by the minute; this server tells what came until now."),
+    Reason(
+        "^(cloneGroupOffset|statsAll|topicList)",
+        "tools_other_group|not exist",
+        "5.x wants the group to be made first; 4.9 and this server do not.",
+        _5,
+    ),
+    Reason(
+        "^(queryMsg|printMsg|consumeMessage)",
+        "(?i)properties[:=]",
+        "5.x keeps the region, the trace switch and WAIT with each message; 4.9 and this server do not.",
+        _5,
+    ),
+)
