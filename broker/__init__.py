@@ -12,6 +12,9 @@
 ``sending/``        what clients store
 ``clients/``        who is connected, as heartbeats tell, and what is told to them
 ``groups/``         remote members of the store's groups: their queues, offsets and locks
+``access/``         who may do what
+``life/``           how a server begins and ends
+``limits/``         how much clients may take, and what was refused
 ``net/``            connections: frames in, answers out, requests to clients
 ``administration/`` RocketMQ's tools: topics, groups, progress, statistics, settings
 ``topics/``         topics as clients see them; what a name server says

@@ -100,8 +100,8 @@ class Broker:
                 room.drain()
 
     def close(self) -> None:
-        """End the threads; returns when their requests have been answered."""
-        self._pool.shutdown()
+        """End the threads; returns when the requests that they have begun are done."""
+        self._pool.shutdown(cancel_futures=True)
         self._pulling.close()
         self.producing.close()
         self._administration.close()
@@ -113,6 +113,8 @@ class Broker:
         loop = asyncio.get_running_loop()
 
         def run() -> None:
+            if not request.peer.is_open and not request.frame.is_oneway:
+                return  # who asks and hangs up again and again must not keep others waiting
             answer = _answer(handler, request)
             if answer is not None:
                 loop.call_soon_threadsafe(request.answer, answer)

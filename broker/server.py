@@ -51,9 +51,10 @@ def serve(settings: ServeSettings, tell: Callable[[str], None]) -> None:
         broker = Broker(store, settings)
         try:
             answering = _guarded(broker, settings)
-            asyncio.run(Server(broker, answering, settings, tls).run(tell))
-        finally:
+        except BaseException:
             broker.close()
+            raise
+        asyncio.run(Server(broker, answering, settings, tls).run(tell))
 
 
 def _guarded(broker: Broker, settings: ServeSettings) -> Handler:
@@ -108,9 +109,15 @@ class Server:
         self._answering = answering
 
     async def run(self, tell: Callable[[str], None]) -> None:
-        """Serve until a signal comes, and drain until a second one does."""
+        """Serve until a signal comes, and drain until a second one does; the broker is closed at the end."""
+        try:
+            await self._serve(tell)
+        finally:
+            self._opened.stop()
+            await asyncio.to_thread(self._broker.close)  # its threads hand their last answers to this loop
+
+    async def _serve(self, tell: Callable[[str], None]) -> None:
         told, told_again = _signals()
-        self._broker.begin(asyncio.get_running_loop())
         if self._settings.die_with_parent:
             when_parent_ends(told.set)
         listener = Listener(self._opened, self._make, self._tls)
@@ -122,7 +129,6 @@ class Server:
         finally:
             listener.close()
         await self._drain(told_again)
-        self._opened.stop()
 
     def _make(self) -> Connection:
         return Connection(self._answering, self._settings.advertise, self._opened)

@@ -83,6 +83,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether every request has its answer, and every answer has left."""
+        self._flight.settle()
         sent = self._transport is None or not self._transport.get_write_buffer_size()
         return sent and not self._out and not self._flight.requests
 
@@ -100,7 +101,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._out.clear()
         self._count_unsent(0)
-        self._flight.close()
+        self._flight.hold(0)
         self._opened.watched.discard(self)
         self._opened.leave(self.remote)
         calls, self._calls = self._calls or {}, None

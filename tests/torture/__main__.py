@@ -28,7 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run the rigs at full size and write down their figures.")
     parser.add_argument("names", nargs="*", metavar="RIG", help=f"of {', '.join(RIGS)}; all without a name")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--rounds", type=int, help="instead of each rig's own number")
+    parser.add_argument("--rounds", "--frames", type=int, help="instead of each rig's own number")
     parser.add_argument("--scratch", type=Path, help="work inside this directory  [default: a temporary one]")
     parser.add_argument("--no-record", action="store_true", help="print the figures, and leave the page alone")
     options = parser.parse_args()

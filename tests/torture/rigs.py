@@ -5,7 +5,17 @@ from __future__ import annotations
 from tests.torture.damage import disk_full, failed_flush, failures, flips, fuzz, recovery
 from tests.torture.kills import compaction, delays, interleavings, kills, once, poison, transactions
 from tests.torture.result import Rig
-from tests.torture.wholes import archives, checker, cluster, images, power, serve_group, serve_kills, spark_restarts
+from tests.torture.wholes import (
+    archives,
+    checker,
+    cluster,
+    images,
+    power,
+    serve_fuzz,
+    serve_group,
+    serve_kills,
+    spark_restarts,
+)
 
 RIGS: dict[str, Rig] = {
     rig.name: rig
@@ -29,6 +39,7 @@ RIGS: dict[str, Rig] = {
         archives.RIG,
         spark_restarts.RIG,
         cluster.RIG,
+        serve_fuzz.RIG,
         serve_group.RIG,
         serve_kills.RIG,
     )
