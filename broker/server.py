@@ -120,6 +120,7 @@ class Server:
 
     async def _serve(self, tell: Callable[[str], None]) -> None:
         told, told_again = _signals()
+        self._broker.begin(asyncio.get_running_loop())
         if self._settings.die_with_parent:
             when_parent_ends(told.set)
         listener = Listener(self._opened, self._make, self._tls)

@@ -40,7 +40,8 @@ class QuickSends:
         self._sends = plain_sends(
             store, self._appender, self.queues_of, settings.cluster_name, settings.limits.frame_bytes
         )
-        self.is_enabled = not settings.read_only and store.config.durability is not Durability.SYNC
+        is_sync = settings.sync or store.config.durability is Durability.SYNC
+        self.is_enabled = not settings.read_only and not is_sync
 
     @property
     def is_enabled(self) -> bool:
