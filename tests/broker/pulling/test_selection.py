@@ -13,7 +13,7 @@ from rmqclient.broker.pulling.selection import MOST_JUDGED
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import decode_records
-from tests.broker.pulling.room import PATIENCE_S, PullRoom, pull_room
+from tests.broker.pulling.room import PATIENCE_S, Client, PullRoom, pull_room
 from tests.support.stores import TOPIC
 
 
@@ -113,6 +113,18 @@ def test_a_pull_whose_heartbeat_does_not_come_is_told_so(room: PullRoom) -> None
     room.rules.subscriptions[TOPIC] = Subscription(TOPIC, "a", version=1)
     answer = asyncio.run(room.pull(0, subVersion=2))
     assert answer.code == 25
+
+
+def test_a_pull_of_a_client_that_has_gone_is_not_held(room: PullRoom) -> None:
+    room.send("a")
+
+    async def scenario() -> None:
+        gone = Client()
+        gone.close()
+        assert room.ask(gone, 1, sysFlag=2, suspendTimeoutMillis=15_000) is None
+        assert room.room.held == 0
+
+    asyncio.run(scenario())
 
 
 def test_a_pull_with_its_own_subscription_needs_no_heartbeat(room: PullRoom) -> None:
