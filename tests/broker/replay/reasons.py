@@ -361,6 +361,12 @@ REASONS = (
         sessions="^probe-5",
         recorded="^(29|3|1|17|19)$",
     ),
+    Reason(
+        "The repliers of this recording had been a group before the session, which the store of the replay has not.",
+        codes=(105, 11),
+        what="code",
+        sessions=r"^java-request-reply.*5\.3\.3$",
+    ),
 )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqclient import Producer
 from rmqclient.testing import Server, serve
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, SPRING, TARGET, TOP, why_not
 
@@ -96,5 +97,7 @@ def test_node(server: Server, tmp_path: Path) -> None:
     for name in ("package.json", "package-lock.json"):
         shutil.copy(CLIENTS / "node" / name, tmp_path)
     subprocess.run(["npm", "ci", "--silent", "--no-audit", "--no-fund"], cwd=tmp_path, timeout=BUILD_S, check=True)
+    with Producer(server.url) as producer:
+        producer.create_topic("orders-node", 4)
     (tmp_path / "orders.js").write_text(program("Node", "javascript"), encoding="utf-8")
     assert "received from Node" in printed(["node", "orders.js", server.address], tmp_path)
