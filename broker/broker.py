@@ -15,6 +15,7 @@ from rmqclient.broker.producers.producing import Producing
 from rmqclient.broker.pulling.pulling import Pulling
 from rmqclient.broker.queries.messages import MessageQueries
 from rmqclient.broker.queries.queues import QueueQueries
+from rmqclient.broker.quick.sends import QuickSends
 from rmqclient.broker.request import Draining, Handler, Request, Room
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
@@ -75,6 +76,8 @@ class Broker:
             code: handler for room in rooms for code, handler in room.slow_handlers().items()
         }
         self._pool = ThreadPoolExecutor(_SLOW_THREADS, "rmq-serve")
+        self.quick = QuickSends(store, self.topics, settings)
+        """Answers requests from bytes to bytes, before they are read."""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use this loop for what the broker does by itself."""

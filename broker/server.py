@@ -22,7 +22,7 @@ from rmqclient.broker.access.read_only import ReadOnly
 from rmqclient.broker.broker import Broker
 from rmqclient.broker.life.failures import Failures
 from rmqclient.broker.life.parent import when_parent_ends
-from rmqclient.broker.net.connection import Connection
+from rmqclient.broker.net.connection import Connection, Quick
 from rmqclient.broker.net.listener import Listener
 from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.net.tls import Tls, keep_buffers_small
@@ -108,6 +108,8 @@ class Server:
         self._tls = tls
         self._opened = Opened(settings.limits, broker.counters)
         self._answering = answering
+        is_guarded = answering != broker.answer  # what looks at every request must see every request
+        self._quick: Quick | None = None if is_guarded or not broker.quick.is_enabled else broker.quick.take
 
     async def run(self, tell: Callable[[str], None]) -> None:
         """Serve until a signal comes, and drain until a second one does; the broker is closed at the end."""
@@ -119,6 +121,7 @@ class Server:
 
     async def _serve(self, tell: Callable[[str], None]) -> None:
         told, told_again = _signals()
+        self._broker.begin(asyncio.get_running_loop())
         if self._settings.die_with_parent:
             when_parent_ends(told.set)
         listener = Listener(self._opened, self._make, self._tls)
@@ -132,7 +135,7 @@ class Server:
         await self._drain(told_again)
 
     def _make(self) -> Connection:
-        return Connection(self._answering, self._settings.advertise, self._opened)
+        return Connection(self._answering, self._settings.advertise, self._opened, self._quick)
 
     async def _drain(self, told_again: asyncio.Event) -> None:
         """Let answers leave for a bounded time, and end every connection."""

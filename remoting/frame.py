@@ -34,6 +34,7 @@ likes, so a reader takes each frame as it says it is.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import Struct
@@ -122,11 +123,20 @@ class FrameReader:
 
     It keeps the bytes of one unfinished frame, at most ``longest`` of them. A frame of more bytes, or with a header of
     more than ``longest_header`` bytes, is damage as soon as its length is read.
+
+    ``skip_taken`` may take whole frames at the start of some bytes by itself, from a position on; it returns where the
+    first frame stands that it left.
     """
 
-    __slots__ = ("_longest", "_longest_header", "_rest", "_skipped", "_wanted", "damage")
+    __slots__ = ("_longest", "_longest_header", "_rest", "_skipped", "_wanted", "damage", "skip_taken")
 
-    def __init__(self, longest: int = MAX_FRAME_BYTES, longest_header: int = _HEADER_LENGTH) -> None:
+    def __init__(
+        self,
+        longest: int = MAX_FRAME_BYTES,
+        longest_header: int = _HEADER_LENGTH,
+        skip_taken: Callable[[bytes, int], int] | None = None,
+    ) -> None:
+        self.skip_taken = skip_taken
         self._longest = longest
         self._longest_header = longest_header
         self._rest = bytearray()
@@ -190,8 +200,11 @@ class FrameReader:
         """Return the complete frames at the start of ``data``, and how many bytes they take."""
         frames: list[Frame] = []
         at, end = 0, len(data)
+        skip_taken = self.skip_taken
         try:
             while True:
+                if skip_taken is not None:
+                    at = skip_taken(data, at)
                 self._wanted = 4
                 if end - at < 4:
                     break

@@ -1,4 +1,4 @@
-"""Names of topics, groups, schedules, members and functions.
+"""Names of topics, groups, schedules, members and functions, and how many queues a topic may have.
 
 A topic or a group has 1 to 127 of the characters ``%``, ``a-z``, ``A-Z``, ``0-9``, ``_`` and ``-``.
 
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from rmqclient.store.errors import InvalidName
+from rmqclient.store.errors import InvalidName, TableFull
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
@@ -66,6 +66,15 @@ def check_topic(topic: str, *, reserved: bool = False) -> str:
             "messages that a handler could not finish; send to another topic"
         )
     return topic
+
+
+def check_queue_count(queue_count: int) -> int:
+    """Return ``queue_count`` when a topic may have so many queues. Raises ValueError, TableFull."""
+    if queue_count < 1:
+        raise ValueError(f"queue_count={queue_count}: a topic has at least one queue")
+    if queue_count > 1_024:
+        raise TableFull(f"queue_count={queue_count}: a topic has at most 1,024 queues")
+    return queue_count
 
 
 def check_group(group: str) -> str:

@@ -97,15 +97,15 @@ class MessageStore:
         self._mappings = MappingCache(config.max_mapped_files)
         self.log_files, self.consume_queues = files_of(root, config, self._mappings)
         self.topics = TopicTable(root, state, lock, config.lock_timeout_ms)
-        self.parts = parts = Parts(root, config, state, lock, self.topics, self.log_files, self.consume_queues)
+        self._parts = parts = Parts(root, config, state, lock, self.topics, self.log_files, self.consume_queues)
         self.groups = GroupTable(state, config.lock_timeout_ms)
         self.index_files = IndexFiles(root, config.index_slots, config.index_entries, self._mappings)
         self.disk = Disk(root, state, config)
         self.flusher = Flusher(parts)
         self._index = IndexDispatch(state, lock, self.log_files, self.index_files, self.flusher.flush_index)
-        self.appenders = Appenders(parts, self.disk)
+        self._appenders = Appenders(parts, self.disk)
         self.compaction = Compaction(parts)
-        self.grants = Grants(parts, self.compaction)
+        self._grants = Grants(parts, self.compaction)
         self._offsets = ConsumerOffsets(parts, self.groups)
         self._wire_waiting()
         self.retention = Retention(
@@ -116,7 +116,7 @@ class MessageStore:
 
     def _wire_waiting(self) -> None:
         """Make the parts that deliver waiting messages, and the one that sends a message once for a key."""
-        parts, oldest, appender = self.parts, self.compaction.oldest, self._appender_for_waiting
+        parts, oldest, appender = self._parts, self.compaction.oldest, self._appender_for_waiting
         wait_until_flushed = self.flusher.wait_until_flushed
         self.schedule = Schedule(parts, oldest, appender)
         self.timer = Timer(parts, oldest, appender, self.message_by_id, wait_until_flushed)
@@ -152,21 +152,21 @@ class MessageStore:
         would wait for these pages, too.
         """
         self.check_usable()
-        return self.appenders.appender(make_topic, encode_body, prepare=prepare)
+        return self._appenders.appender(make_topic, encode_body, prepare=prepare)
 
     def _appender_for_waiting(self) -> Appender:
         self.check_usable()
-        return self.appenders.for_waiting()
+        return self._appenders.for_waiting()
 
     def grant(self, slot: GroupQueueSlot, epoch: int, tags: TagSet) -> QueueGrant:
         """Return what takes and acknowledges the messages of one queue under one epoch."""
         self.check_usable()
-        return self.grants.grant(slot, epoch, tags)
+        return self._grants.grant(slot, epoch, tags)
 
     def record_reader(self, queue: MessageQueue) -> RecordReader:
         """Return what reads the records of one queue as they stand, for pulls. Raises StoreClosed, UnknownTopic."""
         self.check_usable()
-        return self.grants.record_reader(queue)
+        return self._grants.record_reader(queue)
 
     def members(self) -> MemberTable:
         """Return the members of all groups, for one consumer or for an onlooker. Raises StoreClosed."""
@@ -195,7 +195,7 @@ class MessageStore:
 
     def oldest(self, slot: int) -> int:
         """Return the queue offset of the oldest message that was not removed, by the slot of its queue."""
-        return self.grants.oldest(slot)
+        return self._grants.oldest(slot)
 
     def read(self, commit_log_offset: int) -> ReceivedMessage:
         """Return the message at an offset of the commit log. Raises MessageExpired, StoreCorrupt."""
@@ -289,7 +289,7 @@ class MessageStore:
         Every message that this process has appended stands below it. Raises StoreBusy, StoreCorrupt, LimitReached.
         """
         self.check_usable()
-        return self.appenders.settle()
+        return self._appenders.settle()
 
     def _limited(self, message: ReceivedMessage) -> ReceivedMessage:
         return message.limited_to(self.config.max_opened_body_bytes)
@@ -315,7 +315,7 @@ class MessageStore:
             return
         self._closed = True
         self.once.close()
-        self.appenders.close()
+        self._appenders.close()
         self.compaction.close()
         if self.housekeeper is not None:
             self.housekeeper.close()
@@ -384,7 +384,7 @@ class MessageStore:
             self.state,
             self.lock,
             tasks,
-            self.appenders.prepare_next_file,
+            self._appenders.prepare_next_file,
             {"schedule": self.schedule.run, "timer": self.timer.run},
             self.timer.wake,
         )

@@ -8,6 +8,7 @@ import subprocess
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -167,6 +168,7 @@ def owner_of(name: str) -> str | None:
     return rest[0] if rest and rest[0] in LINKED else "rmqclient"
 
 
+@cache
 def file_of(name: str) -> Path | None:
     """Return the file that an imported name stands in: of the module, or of the package that offers it."""
     parts = name.split(".")
@@ -188,10 +190,11 @@ def installed_name(folder: Path) -> str:
     return name if name.split(".")[0] == "rmqclient" else f"rmqclient.{name}"
 
 
-def imported_names(path: Path) -> set[str]:
+@cache
+def imported_names(path: Path) -> frozenset[str]:
     """Return everything a file imports, in full: ``from os import path`` gives ``os.path``."""
     text = path.read_text(encoding="utf-8")
-    return set(python_imports(path, text) if path.suffix == ".py" else cython_imports(text))
+    return frozenset(python_imports(path, text) if path.suffix == ".py" else cython_imports(text))
 
 
 def python_imports(path: Path, text: str) -> Iterator[str]:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from rmqclient.broker.administration.rates import FIRST_OF_5
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.names import MEMBER_SEPARATOR
 from rmqclient.remoting.bodies import ConsumeStats, QueueProgress, QueueTimeSpan
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.errors import MessageExpired, StoreCorrupt, UnknownTopic
-
-_FIRST_OF_5 = 413
-"""Version of 5.0.0. [MQVersion]"""
 
 
 class Progress:
@@ -53,7 +51,7 @@ class Progress:
             for queue in self.readable(topic):
                 at = offsets.get(queue.queue_id, 0)
                 told = queue._replace(broker_name=self._broker_name)
-                pulled = at if version >= _FIRST_OF_5 else None
+                pulled = at if version >= FIRST_OF_5 else None
                 queues[told] = QueueProgress(self._max_offset(queue), at, self.stored_at(queue, at - 1), pulled)
         return ConsumeStats(queues, rate)
 

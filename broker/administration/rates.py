@@ -18,6 +18,9 @@ from rmqclient.store import MessageStore
 
 SAMPLE_S: Final = 10.0
 
+FIRST_OF_5: Final = 413
+"""Version of 5.0.0: a tool since then wants some figures more. [MQVersion]"""
+
 _WINDOWS: Final = ((SAMPLE_S, 6), (600.0, 6), (3_600.0, 24))
 """Seconds between two samples and how many are looked back at: a minute, an hour, a day."""
 
@@ -59,6 +62,11 @@ class Rates:
         """Return how many messages of a topic a group finished; None when it did not since the server began."""
         slots = self._slots_of_group(group, topic)
         return self._stats(lambda sample: _sum(sample.committed, slots))
+
+    def put_per_second_of(self, topic: str) -> float:
+        """Return how many messages come to a topic per second, over the last minute."""
+        found = self.put(topic)
+        return found.minute.per_second if found else 0.0
 
     def consume_tps(self, group: str, topic: str) -> float:
         """Return how many messages of a topic a group finishes per second, over the last minute."""

@@ -38,7 +38,7 @@ class Administration:
         name, read_only = settings.broker_name, settings.read_only
         progress, local = Progress(store, topics, name), LocalMembers(store, clients)
         self._rooms: tuple[Room, ...] = (
-            TopicCommands(store, topics, name),
+            TopicCommands(store, topics, rates, name),
             GroupCommands(group_settings, progress),
             Connections(clients, local),
             Consumption(topics, group_settings, progress, rates, clients, local, answer_later),

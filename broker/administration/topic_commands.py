@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from rmqclient.broker.administration.rates import FIRST_OF_5, Rates
 from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.topics.topic_names import check_name
 from rmqclient.broker.topics.topics import Topics, unknown
@@ -24,9 +26,10 @@ _COMPACTION = "+cleanup.policy=COMPACTION"
 class TopicCommands:
     """Answers what tools ask about topics. All of it may read files, so a thread does it."""
 
-    def __init__(self, store: MessageStore, topics: Topics, broker_name: str) -> None:
+    def __init__(self, store: MessageStore, topics: Topics, rates: Rates, broker_name: str) -> None:
         self._store = store
         self._topics = topics
+        self._rates = rates
         self._broker_name = broker_name
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -100,7 +103,9 @@ class TopicCommands:
         config = self._topics.config(topic)
         if config is None:
             raise AnswerError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
-        return request.success(_told(topic, config).encode())
+        attributes = {"+cleanup.policy": "COMPACTION"} if config.cleanup_policy == "compact" else {}
+        told = replace(_told(topic, config), attributes=attributes)  # of 5.x, as is the request
+        return request.success(told.encode())
 
     def _system_topics(self, request: Request) -> Frame:
         return request.success(TopicList(tuple(sorted(self._topics.system.names()))).encode())
@@ -117,7 +122,8 @@ class TopicCommands:
             ranges[queue._replace(broker_name=self._broker_name)] = (
                 self._range(queue) if queue in known else QueueRange()
             )
-        return request.success(TopicStats(ranges).encode(as_fastjson=True))
+        per_second = self._rates.put_per_second_of(topic) if request.frame.version >= FIRST_OF_5 else None
+        return request.success(TopicStats(ranges, per_second).encode(as_fastjson=True))
 
     def _range(self, queue: MessageQueue) -> QueueRange:
         topics = self._store.topics

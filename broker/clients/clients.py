@@ -8,6 +8,7 @@ A client id that two connections use is one id of two members. Both are kept, th
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -42,6 +43,24 @@ class Clients:
         self._consumers: dict[str, dict[Peer, Consumer]] = {}
         self._groups_of: dict[Peer, set[str]] = {}
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
+        self._said: dict[Peer, bytes] = {}  # digest of the last heartbeat, while all that it said holds
+
+    def repeats(self, peer: Peer, body: bytes) -> bool:
+        """Take in a heartbeat that says what the last one of its connection said; False for any other one."""
+        if self._said.get(peer) != _digest(body):
+            return False
+        now = time.monotonic()
+        for group in self._groups_of[peer]:
+            if (producer := self._producers.get(group, {}).get(peer)) is not None:
+                producer.beat_at = now
+            if (consumer := self._consumers.get(group, {}).get(peer)) is not None:
+                consumer.beat_at = consumer.seen_at = now
+        return True
+
+    def remember(self, peer: Peer, body: bytes) -> None:
+        """Note a heartbeat that was taken in whole, for :meth:`repeats`."""
+        if peer in self._groups_of:
+            self._said[peer] = _digest(body)
 
     def beat(self, peer: Peer, heartbeat: Heartbeat, language: int, version: int) -> set[str]:
         """Take a heartbeat in. Returns the groups to whose members request 40 is due.
@@ -153,16 +172,19 @@ class Clients:
         return before.keys() != known.subscriptions.keys()
 
     def _close(self, peer: Peer) -> None:
+        self._said.pop(peer, None)
         for group in self._groups_of.pop(peer, set()):
             self._drop_producer(group, peer)
             self._drop_consumer(group, peer)
 
     def _drop_producer(self, group: str, peer: Peer) -> None:
+        self._said.pop(peer, None)
         producers = self._producers.get(group, {})
         if producers.pop(peer, None) is not None and not producers:
             del self._producers[group]
 
     def _drop_consumer(self, group: str, peer: Peer) -> None:
+        self._said.pop(peer, None)
         members = self._consumers.get(group, {})
         consumer = members.pop(peer, None)
         if consumer is None:
@@ -182,6 +204,10 @@ def _newer(known: Mapping[str, Subscription], told: Mapping[str, Subscription]) 
         topic: known[topic] if topic in known and known[topic].version > each.version else each
         for topic, each in told.items()
     }
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=16).digest()
 
 
 def _is_same(known: Consumer, told: Consumer) -> bool:

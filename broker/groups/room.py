@@ -215,6 +215,8 @@ class GroupsRoom:
 
     def _heartbeat(self, request: Request) -> Frame | None:
         self._start()
+        if self.clients.repeats(request.peer, request.body):
+            return request.success()
         heartbeat = heartbeats.read(request.body)
         groups = [each.group for each in heartbeat.consumers]
         for group in groups:
@@ -242,6 +244,7 @@ class GroupsRoom:
         frame = request.frame
         for group in sorted(self.clients.beat(request.peer, heartbeat, frame.language, frame.version)):
             self._announce(group, anyway=True)
+        self.clients.remember(request.peer, request.body)
         return request.success()
 
     def _start(self) -> None:

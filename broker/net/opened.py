@@ -17,6 +17,9 @@ _LOOKS: Final = 8
 _TURNS: Final = 20
 _TURN_S: Final = 0.005
 
+_READ_BYTES: Final = 256 * 1024
+"""What one read takes at most."""
+
 
 class Watched(Protocol):
     """A connection, or what becomes one."""
@@ -52,6 +55,8 @@ class Opened:
         self.flight = Flight(limits.flight_bytes)
         self.unsent_bytes = 0
         """What waits for clients that do not read fast enough."""
+        self.buffer = memoryview(bytearray(_READ_BYTES))
+        """Where every connection reads to."""
         self.watched: set[Watched] = set()
         self.count = 0
         """How many clients are connected."""

@@ -21,18 +21,29 @@ class FarPages:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
+        self._near: dict[MessageQueue, tuple[int, int]] = {}
 
     def are_missing(self, queue: MessageQueue, offset: int, most: int) -> bool:
         """Tell whether reading so many messages from ``offset`` on would wait for the disk. Does not wait for it."""
+        if self._is_near(queue, offset):
+            return False
         files = self._store.consume_queues[queue].files
         position = offset * ENTRY.size
         base = files.base_of(position)
         try:
             if not files.is_cached(base, position - base):
                 return True
-            return any(not self._is_cached(entry) for entry in self._entries(queue, offset, most))
+            self._near[queue] = offset, self._store.consume_queues[queue].entry(offset).commit_log_offset
+            return not self._is_near(queue, offset) and any(
+                not self._is_cached(entry) for entry in self._entries(queue, offset, most)
+            )
         except (FileNotFoundError, StoreCorrupt):  # the look itself says what is wrong
             return False
+
+    def _is_near(self, queue: MessageQueue, offset: int) -> bool:
+        """Tell whether a message is known to stand near the end of the log: behind one that was looked at."""
+        known, begin = self._near.get(queue, (offset + 1, 0))
+        return offset >= known and begin > self._store.state.published_to - NEAR_BYTES
 
     def fetch(self, queue: MessageQueue, offset: int, most: int, most_bytes: int) -> None:
         """Read these messages, so that they are in memory afterwards. For any thread."""
@@ -54,8 +65,6 @@ class FarPages:
         return [entry for entry in found if entry.commit_log_offset >= 0 and entry.size > 0]
 
     def _is_cached(self, entry: Entry) -> bool:
-        if entry.commit_log_offset > self._store.state.published_to - NEAR_BYTES:
-            return True
         files = self._store.log_files
         base = files.base_of(entry.commit_log_offset)
         first = entry.commit_log_offset - base

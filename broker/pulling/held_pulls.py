@@ -65,7 +65,7 @@ class HeldPulls:
         answer = None
         if pull.is_allowed and self._looking.end(pull.queue) > pull.position:
             answer = self._looking.look_again(pull)
-        if answer is None:
+        if answer is None and pull.request.peer.is_open:  # a client that waited for a heartbeat may have gone
             self._add(pull)
         return answer
 

@@ -20,9 +20,8 @@ from rmqclient.admin.infos import (
 from rmqclient.backend.protocols import GroupQueue
 from rmqclient.delivery.process_queue import FlowControl
 from rmqclient.local.backend import store_of
-from rmqclient.names import check_group, check_topic, group_and_member
+from rmqclient.names import check_group, check_queue_count, check_topic, group_and_member
 from rmqclient.opening import Place, open_backend
-from rmqclient.sending.producer import check_queue_count
 from rmqclient.store import MemberInfo, MessageQueue
 from rmqclient.store.errors import InvalidName, OffsetOutOfRange, UnknownGroup, UnknownTopic
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP

@@ -11,7 +11,7 @@ from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.protocols import Buffer, Sender
 from rmqclient.duration import Duration, to_seconds
 from rmqclient.message import Message, ReceivedMessage, SendResult
-from rmqclient.names import PRODUCER_GROUP, check_group, check_topic
+from rmqclient.names import PRODUCER_GROUP, check_group, check_queue_count, check_topic
 from rmqclient.opening import Place, open_backend
 from rmqclient.sending.compressor import OVER_BYTES, Compressor
 from rmqclient.sending.due_time import due_ms
@@ -20,7 +20,7 @@ from rmqclient.sending.request import Requester, RequestFuture
 from rmqclient.sending.sender import CLOSED, FORKED, CompressingSender
 from rmqclient.store import Durability, MessageQueue, StoreConfig, fork
 from rmqclient.store.bodies import Compression, compress
-from rmqclient.store.errors import MessageRejected, TableFull
+from rmqclient.store.errors import MessageRejected
 from rmqclient.store.waiting.once import with_key
 
 
@@ -353,12 +353,3 @@ def _window(within: Duration | None, config: StoreConfig) -> timedelta | None:
             "which the store keeps messages (file_reserved_hours); None looks at all that it has"
         )
     return timedelta(seconds=seconds)
-
-
-def check_queue_count(queue_count: int) -> int:
-    """Return ``queue_count`` when a topic may have so many queues. Raises ValueError, TableFull."""
-    if queue_count < 1:
-        raise ValueError(f"queue_count={queue_count}: a topic has at least one queue")
-    if queue_count > 1_024:
-        raise TableFull(f"queue_count={queue_count}: a topic has at most 1,024 queues")
-    return queue_count

@@ -1091,3 +1091,51 @@ class RecordReader:
 
         Raises what reading files raises.
         """
+
+@final
+class PlainSends:
+    """Answers requests 10 and 310 for messages of which nothing special is to be thought, from bytes to bytes.
+
+    A request is plain if its header is written as clients write it, its queue exists, and no property of its message
+    asks for a delay, a transaction, a reply, or has a name that only stores write. Everything else is left to Python,
+    which also answers for every error: nothing was written then.
+
+    ``queues_of`` returns how many queues of a topic such messages may go to, 0 for none. It is asked once for each
+    topic, and again after the 32-bit word at byte ``changes_at`` of ``shared`` has changed. ``cluster`` becomes the
+    property CLUSTER of each message; WAIT is left out, so a store that flushes each message needs another way.
+
+    ``template`` makes an answer in JSON: texts, each with the number of what follows it: 1 opaque, 2 msgId, 3 queueId,
+    4 queueOffset, 0 nothing. ``language``, ``version`` and ``tail``, more fields, are for binary answers.
+    """
+
+    is_enabled: bool
+    """Whether requests are taken; False leaves all of them to Python."""
+
+    def __init__(
+        self,
+        appender: Appender,
+        shared: Mapping,
+        changes_at: int,
+        queues_of: Callable[[str], int],
+        *,
+        cluster: str,
+        template: list[tuple[bytes, int]],
+        language: int,
+        version: int,
+        tail: list[tuple[str, str]],
+        most_frame_bytes: int,
+    ) -> None: ...
+    @property
+    def sent(self) -> int:
+        """Messages that were stored."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of their bodies."""
+
+    def take(self, data: bytes, at: int, born_host: bytes, store_host: bytes) -> tuple[bytes, int]:
+        """Answer the plain sends that stand in ``data`` from ``at`` on, up to the first frame that is none.
+
+        Returns their answers one behind the other, and where that frame begins. The hosts are those of the records, and
+        ``store_host`` is part of the message ids. Raises ValueError for a position outside of ``data``.
+        """

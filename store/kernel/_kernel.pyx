@@ -20,6 +20,7 @@ compiler can inline small functions across parts (docs/decisions/0017).
 - ``arrow/``: records as columns, and columns as records, for Spark
 - ``timer/``: messages that wait for their time
 - ``wire/``: records that a broker sent, what a client sends to it, and the same for a server: what it is sent and sends
+- ``serve/``: requests of clients that are answered without a line of Python
 """
 
 cimport cython
@@ -320,3 +321,6 @@ include "wire/pulled.pxi"
 include "wire/outgoing.pxi"
 include "wire/incoming.pxi"
 include "wire/frames.pxi"
+include "serve/texts.pxi"
+include "serve/heads.pxi"
+include "serve/plain.pxi"

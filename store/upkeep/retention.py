@@ -151,7 +151,7 @@ class Retention:
         self._state = parts.state
         self._log_files = parts.log_files
         self._consume_queues = parts.consume_queues
-        self._index_files = index_files
+        self.index_files = index_files
         self._topics = parts.topics
         self._lock = parts.lock
         self._disk = disk
@@ -290,16 +290,16 @@ class Retention:
 
     def _clean_index(self, log_begin: int) -> None:
         with self._lock.held(INDEX_BYTE, _INDEX_LOCK_TIMEOUT_S):
-            for path in self._index_files.paths()[:-1]:
+            for path in self.index_files.paths()[:-1]:
                 if self._index_end(path) >= log_begin:
                     break
-                self._index_files.remove(path)
+                self.index_files.remove(path)
                 reach(CrashPoint.RETENTION_INDEX_FILE_REMOVED)
 
     def _index_end(self, path: Path) -> int:
         """Return the commit log offset of the last record in an index file; a damaged file stays."""
         try:
-            return self._index_files.open(path).header.end_offset
+            return self.index_files.open(path).header.end_offset
         except StoreCorrupt:
             return self._state.published_to
 

@@ -83,7 +83,7 @@ class Once:
         self._lock = parts.lock
         self._topics = parts.topics
         self._log_files = parts.log_files
-        self._index_files = index_files
+        self.index_files = index_files
         self._settle = settle
         self._build_index = build_index
         self._timeout_s = parts.config.lock_timeout_ms / 1_000
@@ -119,7 +119,7 @@ class Once:
         known = range(self._state.min_offset, self._state.published_to)
         every_time = 0, query.END_OF_TIME  # an index file is believed about times only while no clock is set
         for place in filter(self._topics.__contains__, (topic, *_WAITING_TOPICS)):
-            for found in query.by_key(self._log_files, self._index_files, known, place, _PREFIX + key, every_time):
+            for found in query.by_key(self._log_files, self.index_files, known, place, _PREFIX + key, every_time):
                 is_for_topic = place == topic or found.properties.get("REAL_TOPIC") == topic
                 if is_for_topic and found.born_timestamp >= begin_ms:
                     return duplicate_of(found, MessageQueue(found.topic, found.queue_id))

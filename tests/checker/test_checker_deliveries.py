@@ -157,6 +157,24 @@ def test_an_acknowledgement_before_the_call_is_found() -> None:
     assert story.found() == {"acknowledged too early": 1}
 
 
+def test_a_late_refusal_is_not_taken_for_the_answer_to_the_next_call_of_the_same_message() -> None:
+    # Given a call that ended, and its queue lost before the acknowledgement and granted to the same process again
+    story = good_story()
+    story.kill(OTHER_PRODUCER)
+    story.begin(WORKER, 0)
+    story.end(WORKER, 0)
+    story.wait(LEASE_MS + 100)
+    story.grant(WORKER, 2)
+    # When another thread handles the message again before the first one is told
+    story.begin(WORKER, 0, thread=1)
+    story.end(WORKER, 0, thread=1)
+    story.commit(WORKER, 0, refused=True)
+    story.commit(WORKER, 0, epoch=2)
+    story.handle(WORKER, 1, 2, 3, 4, 5, epoch=2)
+    # Then nothing was acknowledged too early
+    assert story.found().get("acknowledged too early") is None
+
+
 def test_an_acknowledgement_with_an_old_epoch_is_found() -> None:
     story = good_story()
     story.handle(WORKER, *range(4))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.history import Delivery, Send, Stored, deliveries_of, judge, sends_of
-from tests.crash.processes.nursery import ROOT
+from tests.support.host.forking import ROOT
 from tests.support.sweeps import share_of
 
 ROUNDS = int(os.environ.get("RMQ_TEST_KILL_ROUNDS", share_of(150)))

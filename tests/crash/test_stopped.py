@@ -18,8 +18,9 @@ import pytest
 from rmqclient.store import Message, MessageStore, QueueGrant, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import PageCacheBusy, StoreBusy
-from tests.crash.processes.nursery import ROOT, notes_of
+from tests.crash.processes.nursery import notes_of
 from tests.crash.processes.order import Order
+from tests.support.host.forking import ROOT
 from tests.support.host.load import slowdown
 from tests.support.oracle.views import bodies, queued_records
 from tests.support.stores import SMALL, SPAN, TOPIC, appender_of, body_of, grant_of

@@ -101,7 +101,7 @@ class Life:
                 store.flusher.flush,
                 store.flusher.flush_queues,
                 store.flusher.write_checkpoint,
-                store.appenders.prepare_next_file,
+                store._appenders.prepare_next_file,
             )
         )()
 

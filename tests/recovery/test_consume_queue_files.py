@@ -25,6 +25,7 @@ from tests.recovery.scenes import (
     truncate,
 )
 from tests.support.oracle import reference
+from tests.support.sweeps import crossed
 from tests.support.written import ORDERS, PAYMENTS
 
 ORDERS_0 = MessageQueue(ORDERS, 0)
@@ -74,8 +75,7 @@ def test_a_lost_directory_of_all_queues_is_made_again(original: Path, written: W
     check_made_again(root, written, original)
 
 
-@pytest.mark.parametrize("size", [0, 1, 20, 19, 640, QUEUE_FILE_BYTES - 20, QUEUE_FILE_BYTES - 1])
-@pytest.mark.parametrize("number", [0, 1, -1])
+@crossed("number, size", [0, 1, -1], [0, 1, 20, 19, 640, QUEUE_FILE_BYTES - 20, QUEUE_FILE_BYTES - 1])
 def test_files_cut_short_are_filled_again(
     original: Path, written: Written, target: Path, way: str, number: int, size: int
 ) -> None:

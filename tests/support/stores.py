@@ -91,6 +91,6 @@ def waiting(store: MessageStore) -> dict[int, int]:
 
 def abandon(store: MessageStore) -> None:
     """Leave the store as a killed process does: its locks go, and nothing else is done."""
-    store.appenders.close()
+    store._appenders.close()
     store._closed = True
     store.lock.close()

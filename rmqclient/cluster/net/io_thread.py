@@ -54,6 +54,8 @@ class IoThread:
         self._checks: set[Check] = set()
         self._next_check = math.inf
         self._lock = threading.Lock()
+        self._bell_lock = threading.Lock()
+        self._has_bell = True  # the number of a closed descriptor may soon be that of somebody's file
         self._thread = threading.Thread(target=self._run, name="rmq-cluster-io", daemon=True)
         self._thread.start()
 
@@ -63,7 +65,7 @@ class IoThread:
         return threading.get_ident() == self._thread.ident
 
     def run_soon(self, call: Call) -> None:
-        """Run ``call`` on the thread, after the calls that were given before."""
+        """Run ``call`` on the thread, after the calls that were given before; never, if the thread has ended."""
         self._calls.append(call)
         self._ring()
 
@@ -123,8 +125,10 @@ class IoThread:
 
     def _ring(self) -> None:
         if not self._rung and not self.is_here:
-            self._rung = True
-            os.write(self._bell, _ONE)
+            with self._bell_lock:
+                if self._has_bell:
+                    self._rung = True
+                    os.write(self._bell, _ONE)
 
     def _run(self) -> None:
         while self._calls or not self._ended:
@@ -142,7 +146,9 @@ class IoThread:
             if self._next_check <= now:
                 self._check(now)
         self._poll.close()
-        os.close(self._bell)
+        with self._bell_lock:
+            self._has_bell = False
+            os.close(self._bell)
 
     def _sleep_s(self) -> float | None:
         if self._calls:

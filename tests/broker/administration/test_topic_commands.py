@@ -51,7 +51,7 @@ def test_the_permission_and_the_number_of_queues_can_be_changed(client: Asking) 
     _update(client)
     _update(client, read=5, write=3, perm=4)
     told = TopicConfig.decode(client.ask(RequestCode.GET_TOPIC_CONFIG, topic="orders").body)
-    assert told == TopicConfig("orders", 5, 3, 4)
+    assert told == TopicConfig("orders", 5, 3, 4, attributes={})
     assert client.ask(RequestCode.GET_TOPIC_CONFIG, topic="nope").code == 17
 
 

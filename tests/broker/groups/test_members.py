@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rmqclient.broker.clients.clients import SILENCE_S
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from tests.broker.groups.house import GROUP, TOPIC, House
@@ -55,6 +56,26 @@ def test_of_what_members_tell_the_newest_version_counts(house: House) -> None:
     first.beat(Subscription(TOPIC, version=9))
     second.beat(Subscription(TOPIC, version=7))
     assert house.broker.groups.clients.subscription(GROUP, TOPIC) == Subscription(TOPIC, version=9)
+
+
+def test_a_member_that_left_is_back_with_its_next_heartbeat(house: House) -> None:
+    first, second = house.member("one"), house.member("two")
+    second.beat()
+    second.leave()
+    assert first.members() == ("one",)
+    second.beat()
+    assert (first.members(), first.notices) == (("one", "two"), 4)
+
+
+def test_a_client_that_is_silent_for_two_minutes_is_out(house: House) -> None:
+    first, second = house.member("one"), house.member("two")
+    for member in house.groups.clients.consumers(GROUP):
+        member.beat_at -= SILENCE_S + 1
+    first.beat()
+    house.groups.clients.end_silent()
+    assert second.members() == ("one",)
+    second.beat()
+    assert second.members() == ("one", "two")
 
 
 def test_a_member_that_takes_another_topic_is_told_of(house: House) -> None:

@@ -59,6 +59,7 @@ def fed(client: Client) -> set[int]:
     return {queue_id for queue_id in ALL if client.may_pull(queue_id)}
 
 
+@pytest.mark.guarantee("G47")
 def test_a_local_worker_and_a_remote_member_share_the_queues(house: House, worker: Start) -> None:
     remote = house.member("a-remote")
     assert fed(remote) == ALL
@@ -84,6 +85,7 @@ def test_a_local_worker_gives_queues_to_a_remote_member_and_takes_them_back(hous
     house.until(lambda: held(local) == ALL, "the worker has every queue again")
 
 
+@pytest.mark.guarantee("G47")
 def test_a_remote_members_queue_is_not_taken_while_it_has_messages_of_it(house: House, worker: Start) -> None:
     remote = house.member("a-remote")
     assert remote.lock(*ALL) == ALL
@@ -168,6 +170,7 @@ def test_a_local_worker_that_wants_other_messages_than_a_remote_member_is_refuse
         worker("b-local", tags="b")
 
 
+@pytest.mark.guarantee("G48")
 def test_a_remote_member_commits_nothing_of_a_queue_that_a_worker_has(house: House, worker: Start) -> None:
     house.fill(8)
     local = worker("a-local")

@@ -281,6 +281,13 @@ def test_a_damaged_size_is_refused_or_is_no_size(store: MessageStore, appender: 
         assert len(records_of(store)) == 2
 
 
+def test_properties_in_a_batch_that_are_not_utf_8_are_refused(store: MessageStore, appender: Appender) -> None:
+    body = encode_batch([Message(TOPIC, b"", properties={"name": "aaaa"})]).replace(b"aaaa", b"aa\xffa")
+    with pytest.raises(MessageRejected, match="UTF-8"):
+        send_batch(appender, body)
+    assert store.state.published_to == 0
+
+
 def test_a_batch_without_messages_is_refused(appender: Appender) -> None:
     with pytest.raises(MessageRejected, match="without messages"):
         send_batch(appender, b"")

@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.limits.limits import Limits
-from rmqclient.broker.net.connection import Answering, Connection
+from rmqclient.broker.net.connection import Answering, Connection, Quick
 from rmqclient.broker.net.listener import Listener
 from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.net.tls import Tls
@@ -27,11 +27,12 @@ T = TypeVar("T")
 class Loopback:
     """A listener that runs. ``made`` has its connections in the order in which they were made."""
 
-    def __init__(self, answering: Answering, limits: Limits, tls: TlsSettings) -> None:
+    def __init__(self, answering: Answering, limits: Limits, tls: TlsSettings, quick: Quick | None) -> None:
         self.counters = Counters()
         self.opened = Opened(limits, self.counters)
         self.made: list[Connection] = []
         self._answering = answering
+        self._quick = quick
         self._tls = Tls(tls)
         self._ready = threading.Event()
         self._ended: asyncio.Event
@@ -52,7 +53,7 @@ class Loopback:
         await self.opened.end()
 
     def _make(self) -> Connection:
-        connection = Connection(self._answering, None, self.opened)
+        connection = Connection(self._answering, None, self.opened, self._quick)
         self.made.append(connection)
         return connection
 
@@ -85,9 +86,11 @@ class Loopback:
 
 
 @contextmanager
-def loopback(answering: Answering, limits: Limits | None = None, tls: TlsSettings = PLAIN) -> Iterator[Loopback]:
+def loopback(
+    answering: Answering, limits: Limits | None = None, tls: TlsSettings = PLAIN, quick: Quick | None = None
+) -> Iterator[Loopback]:
     """Run a listener for the length of a block."""
-    running = Loopback(answering, limits or Limits(), tls)
+    running = Loopback(answering, limits or Limits(), tls, quick)
     try:
         yield running
     finally:

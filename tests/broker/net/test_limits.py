@@ -43,6 +43,7 @@ def test_one_address_takes_only_its_part_of_the_connections() -> None:
             assert elsewhere.recv(4)
 
 
+@pytest.mark.guarantee("G49")
 def test_requests_that_wait_are_counted_and_too_many_get_system_busy() -> None:
     held: list[Request] = []
 
@@ -135,6 +136,7 @@ def test_a_client_that_does_not_read_is_not_read_from_and_others_go_on() -> None
             assert client.receive() is not None
 
 
+@pytest.mark.guarantee("G49")
 def test_a_client_for_which_too_much_waits_is_cut_off() -> None:
     with loopback(echo, Limits(unsent_bytes_per_connection=4 * MIB)) as server, caller(server.address) as client:
         client.ask(Frame(ASK))

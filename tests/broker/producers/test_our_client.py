@@ -14,7 +14,7 @@ from rmqclient.store.bodies import Compression
 from rmqclient.testing import Server, serve
 
 LONGEST_S = 20.0
-QUICK = StoreConfig(transactions=TransactionConfig(timeout_ms=1, check_interval_ms=100))
+QUICK = StoreConfig(transactions=TransactionConfig(timeout_ms=1, check_interval_ms=100, check_max=10_000))
 
 
 @pytest.fixture

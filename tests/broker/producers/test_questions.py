@@ -26,7 +26,7 @@ from tests.broker.sending.sends import ONES, UNIQ_KEY, send_of
 from tests.support.cluster.caller import Caller
 
 HALF = {**ONES, "TRAN_MSG": "true", "PGROUP": "makers", "CHECK_IMMUNITY_TIME_IN_SECONDS": "0"}
-QUICK = StoreConfig(transactions=TransactionConfig(timeout_ms=1, check_interval_ms=100))
+QUICK = StoreConfig(transactions=TransactionConfig(timeout_ms=1, check_interval_ms=100, check_max=10_000))
 COMMIT = 8
 
 

@@ -44,7 +44,10 @@ class Client:
         raise NotImplementedError
 
     def when_closed(self, callback: Callable[[], None]) -> None:
-        self._closed.append(callback)
+        if self.is_open:
+            self._closed.append(callback)
+        else:
+            callback()
 
     def close(self) -> None:
         self.is_open = False

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmqclient.broker.pulling import held_pulls
+from rmqclient.broker.pulling import arrivals, held_pulls
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.store import decode_records
 from tests.broker.pulling.room import PATIENCE_S, Client, PullRoom, pull_room
@@ -31,7 +31,8 @@ with Producer(sys.argv[1]) as producer:
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[PullRoom]:
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PullRoom]:
+    monkeypatch.setattr(arrivals, "LONGEST_SLEEP_S", 3 * PATIENCE_S)  # nothing but a ring ends a wait
     with pull_room(tmp_path / "store") as opened:
         yield opened
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.broker.pulling import selection
+from rmqclient.broker.pulling import late_heartbeats, selection
 from rmqclient.broker.pulling.selection import MOST_JUDGED
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import decode_records
-from tests.broker.pulling.room import PullRoom, pull_room
+from tests.broker.pulling.room import PATIENCE_S, Client, PullRoom, pull_room
 from tests.support.stores import TOPIC
 
 
@@ -95,7 +95,8 @@ def test_a_filter_class_is_refused(room: PullRoom) -> None:
     assert room.pull_now(0).code == 1
 
 
-def test_a_pull_waits_for_the_heartbeat_with_its_subscription(room: PullRoom) -> None:
+def test_a_pull_waits_for_the_heartbeat_with_its_subscription(room: PullRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_heartbeats, "LONGEST_WAIT_S", 3 * PATIENCE_S)
     room.send("a", "b")
     room.rules.subscriptions[TOPIC] = Subscription(TOPIC, "a", version=1)
 
@@ -112,6 +113,18 @@ def test_a_pull_whose_heartbeat_does_not_come_is_told_so(room: PullRoom) -> None
     room.rules.subscriptions[TOPIC] = Subscription(TOPIC, "a", version=1)
     answer = asyncio.run(room.pull(0, subVersion=2))
     assert answer.code == 25
+
+
+def test_a_pull_of_a_client_that_has_gone_is_not_held(room: PullRoom) -> None:
+    room.send("a")
+
+    async def scenario() -> None:
+        gone = Client()
+        gone.close()
+        assert room.ask(gone, 1, sysFlag=2, suspendTimeoutMillis=15_000) is None
+        assert room.room.held == 0
+
+    asyncio.run(scenario())
 
 
 def test_a_pull_with_its_own_subscription_needs_no_heartbeat(room: PullRoom) -> None:

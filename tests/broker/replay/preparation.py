@@ -7,11 +7,12 @@ about it says: the offset of a message that was sent, or the end that a pull was
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
+from rmqclient import StoreConfig, TransactionConfig
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame, FrameReader
-from rmqclient.store import Message, open_store
+from rmqclient.store import Message, MessageStore, ReceivedMessage
+from tests.broker.replay.comparison import records_of
 from tests.remoting.recordings import Closed, RecordedFrame
 
 _SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
@@ -20,19 +21,39 @@ _ENDS = {RequestCode.GET_MAX_OFFSET}
 _OF_A_BROKER = {"TBW102", "DefaultCluster", "broker-a", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
 
 
-def prepare(root: Path, events: Iterable[RecordedFrame | Closed]) -> None:
-    """Make the topics and the messages that were there, in a store that a server has open."""
-    topics, ends = shown_before(list(events))
-    with open_store(root) as store:
-        for topic, queue_count in topics.items():
-            store.topics.create(topic, queue_count)
-        appender = store.appender(store.topics.queues, lambda body: str(body).encode())
-        for (topic, queue_id), end in ends.items():
-            if topic in topics:
-                message = Message(topic, b"earlier")
-                key = next(key for key in map(str, range(10_000)) if appender.queue_of(message, key) == queue_id)
-                for _ in range(end):
-                    appender.append(message, key)
+CONFIG = StoreConfig(transactions=TransactionConfig(timeout_ms=2_000, check_interval_ms=500))
+"""The recorded brokers asked about transactions after two seconds."""
+
+
+def prepare(store: MessageStore, events: Iterable[RecordedFrame | Closed]) -> None:
+    """Make the topics and the messages that were there."""
+    topics, ends = shown_before(events := list(events))
+    known = messages_shown(events)
+    for topic, queue_count in topics.items():
+        store.topics.create(topic, queue_count)
+    appender = store.appender(store.topics.queues, lambda body: str(body).encode())
+    for (topic, queue_id), end in ends.items():
+        if topic in topics:
+            other = Message(topic, b"earlier")
+            key = next(key for key in map(str, range(10_000)) if appender.queue_of(other, key) == queue_id)
+            for offset in range(end):
+                shown = known.get((topic, queue_id, offset))
+                appender.append(other if shown is None else copy_of(shown), key)
+
+
+def messages_shown(events: list[RecordedFrame | Closed]) -> dict[tuple[str, int, int], ReceivedMessage]:
+    """Return the messages that any answer shows, by their places."""
+    return {
+        (message.topic, message.queue_id, message.queue_offset): message
+        for event in events
+        if isinstance(event, RecordedFrame) and event.is_response and event.request_code in _PULLS and event.body
+        for message in records_of(event.body)
+    }
+
+
+def copy_of(message: ReceivedMessage) -> Message:
+    """Return a message to send that has the body, the tag and the keys of another one."""
+    return Message(message.topic, message.stored_body, tags=message.tags, keys=message.keys)
 
 
 def shown_before(events: list[RecordedFrame | Closed]) -> tuple[dict[str, int], dict[tuple[str, int], int]]:
@@ -43,13 +64,18 @@ def shown_before(events: list[RecordedFrame | Closed]) -> tuple[dict[str, int], 
     for request, answer in answered(events):
         if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             known.setdefault(request.fields.get("topic", ""), answer.code == 0)
+        if request.code in _PULLS and "maxOffset" in answer.fields:
+            place = request.fields["topic"], int(request.fields["queueId"])
+            ends.setdefault(place, int(answer.fields["maxOffset"]))
         if answer.code == 0 and (topic := request.fields.get("b") or request.fields.get("topic")):
-            if request.code in _SENDS:
+            if request.code in _SENDS and not _waits(request):
                 ends.setdefault((topic, int(answer.fields["queueId"])), int(answer.fields["queueOffset"]))
-            elif request.code in _PULLS:
-                ends.setdefault((topic, int(request.fields["queueId"])), int(answer.fields["maxOffset"]))
             elif request.code in _ENDS:
                 ends.setdefault((topic, int(request.fields["queueId"])), int(answer.fields["offset"]))
+    begun_ms = 1000 * min(event.time_s for event in events if isinstance(event, RecordedFrame))
+    for (topic, queue_id, offset), message in messages_shown(events).items():
+        if message.born_timestamp >= begun_ms - 1000 and (topic, queue_id) in ends:
+            ends[topic, queue_id] = min(ends[topic, queue_id], offset)
     for topic, queue_id in ends:
         counts[topic] = max(counts.get(topic, 0), queue_id + 1)
     topics = {
@@ -75,6 +101,12 @@ def answered(events: list[RecordedFrame | Closed]) -> Iterator[tuple[Frame, Fram
             asked[key] = frame
         elif not event.is_from_client and frame.is_response and key in asked:
             yield asked.pop(key), frame
+
+
+def _waits(send: Frame) -> bool:
+    """Whether the answer to a send tells its place in a topic of waiting messages."""
+    properties = send.fields.get("i") or send.fields.get("properties") or ""
+    return "DELAY\x01" in properties or "TRAN_MSG\x01" in properties
 
 
 def frame_of(event: RecordedFrame) -> Frame:

@@ -6,18 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.store import StoreConfig, TransactionConfig, open_store
+from rmqclient.store import open_store
 from rmqclient.testing import serve
 from tests.broker.replay.connections import Connections
-from tests.broker.replay.preparation import prepare
+from tests.broker.replay.preparation import CONFIG, prepare
 from tests.broker.replay.reasons import REASONS, Reason, reason_of
 from tests.broker.replay.replay import Replay, Replayed
 from tests.remoting.recordings import recorded_sessions
 
 SESSIONS = sorted(session for session in recorded_sessions() if not session.startswith("registration"))
 """All but those of brokers that register with a name server: the server is both, and takes no other broker's word."""
-
-ASKING_SOON = StoreConfig(transactions=TransactionConfig(timeout_ms=1_000, check_interval_ms=2_000))
 
 
 @pytest.mark.parametrize("session", SESSIONS)
@@ -29,14 +27,11 @@ def test_a_session_is_answered_as_the_real_broker_answered_it(session: str, tmp_
 
 
 def replay(session: str, root: Path) -> Replayed:
-    """Send what the clients of a session sent to a new server.
-
-    The housekeeper, this process, asks about transactions as soon as the recorded brokers did.
-    """
+    """Send what the clients of a session sent to a new server."""
     events = recorded_sessions()[session]
-    with open_store(root, ASKING_SOON), serve(root) as server:
-        prepare(server.root, events)
-        with Connections(server.address) as connections:
+    with open_store(root, CONFIG) as store:
+        prepare(store, events)
+        with serve(root) as server, Connections(server.address) as connections:
             return Replay(session, events, connections).run()
 
 

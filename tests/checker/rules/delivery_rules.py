@@ -260,10 +260,9 @@ def acknowledged_too_early(evidence: Evidence) -> Found:
             found += [f"group {group}: offset {look['offset']} of queue {queue} was committed before all below it "
                       "were handled" for look in looks[wrong]]  # fmt: skip
         early = int(np.count_nonzero(deliveries.committed & (deliveries.ended == NEVER)))
-        cut_off = int(
-            np.count_nonzero(deliveries.ended == NEVER)
-        )  # the next owner may store their retry, and finish them
-        stray = max(0, evidence.commits[group] - int(np.count_nonzero(deliveries.committed)) - cut_off)
+        # The next owner may store the retry of a call that was cut off, and finish it.
+        unpaired = int(np.count_nonzero((deliveries.ended == NEVER) | deliveries.overtaken))
+        stray = max(0, evidence.commits[group] - int(np.count_nonzero(deliveries.committed)) - unpaired)
         found += [f"group {group}: an acknowledgement without an ended handler call"] * (early + stray)
     return found
 

@@ -66,6 +66,9 @@ class Deliveries:
     refused: Flags
     epoch: Integers
     """Of its acknowledgement, 0 without one."""
+    overtaken: Flags
+    """Its process lost the queue, had it again, and began the message anew before this call was told that it was late:
+    the answers to the two calls stand behind both."""
 
     def __len__(self) -> int:
         return len(self.place)
@@ -255,6 +258,7 @@ def _deliveries(records: list[Records], group: int) -> Deliveries:
         committed=committed,
         refused=answered & ~committed,
         epoch=np.where(answered, _as_int(written["subject"][answer]), 0),
+        overtaken=ended & follows(first + 2, Kind.HANDLE),
     )
 
 

@@ -24,8 +24,8 @@ from rmqclient.store.log.index_file import key_hashes
 from rmqclient.store.upkeep.retention import Clock
 from rmqclient.store.waiting.once import Once
 from tests.client.conftest import wait_for
-from tests.crash.processes.nursery import ROOT
 from tests.crash.processes.order import Order
+from tests.support.host.forking import ROOT
 from tests.support.stores import SMALL, after_every_delay
 from tests.support.stores import TOPIC as CHILDS_TOPIC
 
@@ -129,7 +129,7 @@ class _SetClock(Clock):
 def test_a_clock_that_is_set_shortens_no_window(store: MessageStore, producer: Producer) -> None:
     clock = _SetClock()
     once = Once(
-        replace(store.parts, config=replace(store.config, lock_timeout_ms=1_000)),
+        replace(store._parts, config=replace(store.config, lock_timeout_ms=1_000)),
         store.index_files,
         settle=store.settle_appends,
         build_index=store.build_index,

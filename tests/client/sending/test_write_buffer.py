@@ -21,7 +21,7 @@ from rmqclient.store.append.write_buffer import WriteBuffer
 from rmqclient.store.errors import BodyTooLarge, MessageRejected, StoreClosed, StoreFull, StorePoisoned
 from rmqclient.store.settings.disk import Usage
 from tests.client.conftest import wait_for
-from tests.crash.processes.nursery import ROOT
+from tests.support.host.forking import ROOT
 from tests.support.oracle import reference
 
 SMALL = StoreConfig(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -225,6 +227,26 @@ def test_closing_ends_requests_that_wait(connections: Connections) -> None:
         assert [type(error) for error in raised] == [StoreClosed] * 8
         with pytest.raises(StoreClosed):
             connections.to(peer.address)
+
+
+def test_a_call_for_a_thread_that_has_ended_writes_into_no_file_of_somebody_else(tmp_path: Path) -> None:
+    # Given a file that has got the descriptor of the thread's bell
+    thread = io_thread.IoThread()
+    bell = thread._bell
+    thread.end()
+    path = tmp_path / "file"
+    taken = [os.open(path, os.O_RDWR | os.O_CREAT)]
+    while taken[-1] < bell:
+        taken.append(os.dup(taken[0]))
+
+    # When somebody is late
+    thread.run_soon(lambda: None)
+    thread.check_at(time.monotonic())
+
+    # Then the file is as it was
+    assert path.read_bytes() == b""
+    for descriptor in taken:
+        os.close(descriptor)
 
 
 def test_two_users_share_one_thread_and_the_last_one_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

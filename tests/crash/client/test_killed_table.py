@@ -18,7 +18,7 @@ from rmqclient import Message, Producer, Table
 from rmqclient.store import MessageStore, open_store
 from tests.client.conftest import wait_for
 from tests.crash.processes.child_table import QUEUES, TOPIC
-from tests.crash.processes.nursery import ROOT
+from tests.support.host.forking import ROOT
 from tests.support.oracle.views import published_records
 from tests.support.stores import SMALL
 

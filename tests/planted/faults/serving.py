@@ -10,6 +10,8 @@ FRAMES = "store/kernel/wire/frames.pxi"
 APPEND_RECEIVED = "tests/broker/kernel/test_append_received.py"
 RECORD_READER = "tests/broker/kernel/test_record_reader.py"
 COMMIT_OFFSET = "tests/broker/kernel/test_commit_offset.py"
+RETRIES = "tests/broker/sending/test_retries.py"
+TRANSACTIONS = "tests/broker/producers/test_transactions.py"
 KILLED_COMMIT = "tests/crash/client/test_killed_commit.py"
 
 FAULTS = [
@@ -46,12 +48,12 @@ FAULTS = [
         select="no_place_in_its_queue",
     ),
     Fault(
-        name="sizes in a batch are believed",
+        name="properties in a batch that no client can read are stored",
         file=INCOMING,
-        old="        if size <= 0:\n            raise MessageRejected(WHAT_IS_WRONG(\n",
-        new="        if size < -1:\n            raise MessageRejected(WHAT_IS_WRONG(\n",
+        old="        check_text(given.text, given.size)\n",
+        new="",
         tests=APPEND_RECEIVED,
-        select="without_messages or cut_off",
+        select="not_utf_8",
     ),
     Fault(
         name="a pull gets a record whose CRC is wrong",
@@ -69,5 +71,53 @@ FAULTS = [
         new="    cdef bint checked = False\n",
         tests=RECORD_READER,
         select="address_that_it_knows",
+    ),
+    Fault(
+        name="a plain send may ask for a delay",
+        file="store/kernel/serve/plain.pxi",
+        old='_SPECIAL = [b"DELAY", b"TIMER_",',
+        new='_SPECIAL = [b"DELAYED", b"TIMER_",',
+        tests="tests/broker/kernel/test_plain_sends.py",
+        select="changes_what_happens",
+    ),
+    Fault(
+        name="topics of plain sends are remembered for good",
+        file="store/kernel/serve/plain.pxi",
+        old="        if changes != self.changes:\n",
+        new="        if False:\n",
+        tests="tests/broker/kernel/test_plain_sends.py",
+        select="asked_about_again",
+    ),
+    Fault(
+        name="bytes in a body count as a record that a client names",
+        file="broker/sending/records.py",
+        old="    return found if entry is not None and entry.commit_log_offset == commit_log_offset else None\n",
+        new="    return found\n",
+        tests=RETRIES,
+        select="look_like_a_record",
+    ),
+    Fault(
+        name="a message is tried once more than its group wants",
+        file="broker/sending/retries.py",
+        old="        if level < 0 or message.reconsume_times >= self._most(request, settings):\n",
+        new="        if level < 0 or message.reconsume_times > self._most(request, settings):\n",
+        tests=RETRIES,
+        select="tried_often_enough",
+    ),
+    Fault(
+        name="a half message is stored like any other",
+        file="broker/sending/plain_sends.py",
+        old="DELAY|TIMER_|TRAN_MSG|",
+        new="DELAY|TIMER_|",
+        tests=TRANSACTIONS,
+        select="half_message_waits",
+    ),
+    Fault(
+        name="any message can be committed",
+        file="broker/producers/transactions.py",
+        old='        if half is None or half.topic != HALF_TOPIC:\n            raise AnswerError(ResponseCode.SYSTEM_ERROR, "Find',
+        new='        if half is None:\n            raise AnswerError(ResponseCode.SYSTEM_ERROR, "Find',
+        tests=TRANSACTIONS,
+        select="only_the_half_message",
     ),
 ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from tests.planted.fault import Fault
 
 TIMER = "tests/client/sending/test_timer.py"
-FLUSH = "tests/unit/upkeep/test_flush.py"
+FLUSH = "tests/unit/upkeep/flushing/test_flush.py"
 RETENTION = "tests/unit/upkeep/test_retention.py"
 COMPACTION = "tests/unit/upkeep/test_compaction.py"
 IMAGES = "tests/images/test_images.py"
 RETENTION_RULES = "tests/unit/upkeep/test_retention_rules.py"
-FLUSH_FAILURE = "tests/unit/upkeep/test_flush_failure.py"
-FLUSH_PROGRESS = "tests/unit/upkeep/test_flush_progress.py"
+FLUSH_FAILURE = "tests/unit/upkeep/flushing/test_flush_failure.py"
+FLUSH_PROGRESS = "tests/unit/upkeep/flushing/test_flush_progress.py"
 COMPACTED_READING = "tests/unit/upkeep/test_compacted_reading.py"
 
 FAULTS = [

@@ -1,7 +1,6 @@
 """A process that forks drivers of the sink's protocol, without Spark, and lets them die where it is told.
 
-It has one thread and no store open, so a fork of it is as good as a new process. ``python -m
-tests.spark.sink.sink_child`` reads orders, one a line, and answers each with how the driver ended.
+``python -m tests.spark.sink.sink_child`` answers each order with how the driver ended.
 """
 
 from __future__ import annotations
@@ -9,14 +8,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -26,8 +23,8 @@ from rmqclient.spark.writing.ledger import Ledger
 from rmqclient.spark.writing.writer import StreamWriter, Written
 from rmqclient.store import crash_points
 from rmqclient.store.crash_points import CrashPoint
+from tests.support.host.forking import ForkingProcess
 
-ROOT = Path(__file__).parents[3]
 TOPIC = "out"
 SCHEMA = StructType([StructField("value", BinaryType())])
 
@@ -82,37 +79,15 @@ def dying(function: Callable[..., Any], *, first: bool) -> Callable[..., Any]:
     return die
 
 
-class Drivers:
+class Drivers(ForkingProcess):
     """Starts the process, hands it orders, ends it. A context manager."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.sink.sink_child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            cwd=ROOT,
-        )
+        super().__init__("tests.spark.sink.sink_child")
 
     def run(self, order: Order) -> str:
         """Let one driver live; return ``done``, ``killed``, or the error that it raised."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(json.dumps(asdict(order)), file=self._process.stdin, flush=True)
-        return str(json.loads(self._process.stdout.readline()))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
+        return str(json.loads(self.ask(json.dumps(asdict(order)))))
 
 
 def main() -> None:

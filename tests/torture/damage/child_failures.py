@@ -57,7 +57,7 @@ class Life:
         )
         self._send(appender, count)
         self._try(store.flusher.flush_timed)
-        self._try(store.appenders.prepare_next_file)
+        self._try(store._appenders.prepare_next_file)
         self._try(lambda: self._consume(store))
         self._try(store.persist_offsets)
         self._try(store.build_index)

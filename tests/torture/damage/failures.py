@@ -13,17 +13,16 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from rmqclient.store import open_store
 from rmqclient.store.errors import QueueError
 from rmqclient.store.inspect.verify import verify
+from tests.support.host.forking import ForkingProcess
 from tests.support.oracle import reference
 from tests.support.oracle.views import stored_bodies
 from tests.support.stores import SPAN, grant_of, number_of
@@ -39,8 +38,6 @@ CALLS = (
     "write", "read", "mkdir", "fcntl", "newfstatat", "getdents64", "statfs", "access", "madvise",
 )  # fmt: skip
 ERRORS = ("EIO", "ENOSPC", "EMFILE", "ENOMEM")
-
-TOP = Path(__file__).parents[3]
 
 
 class Fault(NamedTuple):
@@ -74,58 +71,33 @@ class Run:
         return [text for name, text in self.notes if name == kind]
 
 
-class Nursery:
+class Nursery(ForkingProcess):
     """The process that the children are forked from. A context manager."""
 
     def __init__(self, scratch: Path) -> None:
         self.root = scratch / "store"
         self._notes = scratch / "notes"
         self._trace = scratch / "trace"
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.torture.damage.child_failures"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            cwd=TOP,
-        )
+        super().__init__("tests.torture.damage.child_failures")
 
     def run(self, calls: str, *options: str) -> Run:
         """Let a child live from the begin, with ``strace`` attached."""
         shutil.rmtree(self.root, ignore_errors=True)
         self._notes.unlink(missing_ok=True)
-        child = self._ask(f"{self.root}\t{self._notes}")
+        child = int(self.ask(f"{self.root}\t{self._notes}"))
         command = ["strace", "-y", "-o", str(self._trace), "-e", f"trace={calls}", *options, "-p", str(child)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as strace:
             assert strace.stderr is not None
             attached = strace.stderr.readline()
-            status = os.waitstatus_to_exitcode(self._ask("live"))
+            status = os.waitstatus_to_exitcode(int(self.ask("live")))
             strace.stderr.read()
         assert "attached" in attached, attached
         lines = self._trace.read_text(errors="replace").splitlines()
         return Run(status, lines, list(self._said()))
 
-    def _ask(self, order: str) -> int:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(order, file=self._process.stdin, flush=True)
-        return int(self._process.stdout.readline())
-
     def _said(self) -> Iterator[list[str]]:
         for line in self._notes.read_text(errors="replace").splitlines():
             yield line.split(" ", 1)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
 
 
 def why_not() -> str:

@@ -24,7 +24,7 @@ def append(store: MessageStore, count: int, tags: str | None = None) -> None:
     appender = store.appender(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8"))
     for _ in range(0, count, 100):
         appender.append_batch([Message("t", b"", tags=tags)] * min(100, count))
-    store.appenders.close()
+    store._appenders.close()
 
 
 class Acknowledging(RuleBasedStateMachine):

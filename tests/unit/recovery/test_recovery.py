@@ -380,7 +380,7 @@ def test_an_empty_directory_is_an_empty_store(tmp_path: Path) -> None:
 
 def test_a_prepared_file_that_nobody_has_used_goes(written: Path) -> None:
     store = open_store(written, housekeeping=False)
-    store.appenders.prepare_next_file()
+    store._appenders.prepare_next_file()
     prepared = store.log_files.bases()[-1]
     abandon(store)
     with open_store(written, housekeeping=False) as again:

@@ -60,7 +60,7 @@ class Kept:
         """A housekeeper that starts now."""
         store = self.store
         return Retention(
-            replace(store.parts, config=self.config),
+            replace(store._parts, config=self.config),
             store.index_files,
             store.disk,
             store.compaction,

@@ -15,36 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import Producer
 from rmqclient.store import Message, MessageStore, StoreConfig, open_store
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.upkeep import flush
 from rmqclient.store.upkeep.housekeeper import Housekeeper
 from rmqclient.store.upkeep.timetable import Every
-from tests.crash.processes.nursery import ROOT, notes_of
+from tests.crash.processes.nursery import notes_of
 from tests.crash.processes.order import Order
+from tests.support.host.forking import ROOT
 from tests.support.stores import SMALL
-from tests.unit.upkeep.flushed import SYNC, Disk, mark, producer_of, queue_of, started
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with open_store(tmp_path / "store", SYNC, housekeeping=False) as opened:
-        with Producer(opened, config=SYNC) as producer:
-            producer.create_topic("t", 1)
-        yield opened
-
-
-@pytest.fixture
-def other(store: MessageStore) -> Iterator[MessageStore]:
-    """The same store as another process has it open."""
-    with open_store(store.root, SYNC, housekeeping=False) as opened:
-        yield opened
-
-
-@pytest.fixture
-def disk(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    return Disk(monkeypatch)
+from tests.unit.upkeep.flushing.flushed import SYNC, Disk, mark, producer_of, queue_of, started
 
 
 @pytest.mark.guarantee("G2")
@@ -251,11 +231,11 @@ def test_the_next_file_is_in_the_page_cache_when_that_is_asked_for(tmp_path: Pat
     config = StoreConfig(commit_log_file_bytes=4 << 20, max_body_bytes=2_048, warm_mapped_files=warm)
     with open_store(tmp_path / "another", config, housekeeping=False) as store:
         producer_of(store, config).send(Message("t", b"first"))
-        store.appenders.prepare_next_file()
+        store._appenders.prepare_next_file()
         assert store.log_files.bases() == [0, 4 << 20]
         resident = resident_pages(store.log_files.path(4 << 20))
         assert resident == (1_024 if warm else 0)
-        store.appenders.prepare_next_file()  # it is there: nothing happens
+        store._appenders.prepare_next_file()  # it is there: nothing happens
         assert store.log_files.bases() == [0, 4 << 20]
 
 

@@ -4,38 +4,16 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rmqclient import Producer
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.errors import StorePoisoned
 from rmqclient.store.recovery.recovery import ABORT
 from tests.support.oracle import reference
 from tests.support.stores import SMALL
-from tests.unit.upkeep.flushed import SYNC, Disk, producer_of, queue_of, started
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with open_store(tmp_path / "store", SYNC, housekeeping=False) as opened:
-        with Producer(opened, config=SYNC) as producer:
-            producer.create_topic("t", 1)
-        yield opened
-
-
-@pytest.fixture
-def other(store: MessageStore) -> Iterator[MessageStore]:
-    """The same store as another process has it open."""
-    with open_store(store.root, SYNC, housekeeping=False) as opened:
-        yield opened
-
-
-@pytest.fixture
-def disk(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    return Disk(monkeypatch)
+from tests.unit.upkeep.flushing.flushed import SYNC, Disk, producer_of, queue_of, started
 
 
 @pytest.mark.guarantee("G2")

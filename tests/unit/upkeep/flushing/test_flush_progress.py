@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,22 +12,7 @@ from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.files import file_queue
 from rmqclient.store.settings import checkpoint
 from tests.support.stores import SMALL
-from tests.unit.upkeep.flushed import SYNC, mark, producer_of
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with open_store(tmp_path / "store", SYNC, housekeeping=False) as opened:
-        with Producer(opened, config=SYNC) as producer:
-            producer.create_topic("t", 1)
-        yield opened
-
-
-@pytest.fixture
-def other(store: MessageStore) -> Iterator[MessageStore]:
-    """The same store as another process has it open."""
-    with open_store(store.root, SYNC, housekeeping=False) as opened:
-        yield opened
+from tests.unit.upkeep.flushing.flushed import mark, producer_of
 
 
 def test_the_checkpoint_says_what_was_flushed_and_not_more(store: MessageStore) -> None:
