@@ -14,7 +14,7 @@ from benchmarks.consuming import consume, key_order, latency, rebalance, request
 from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
 from benchmarks.sending import append, compression, once, sync
-from benchmarks.serving import reads, wakeups
+from benchmarks.serving import connections, reads, wakeups
 from benchmarks.starting import scale, start
 
 BENCHMARKS: dict[str, Benchmark[Any]] = {
@@ -35,6 +35,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         table,
         reads,
         wakeups,
+        connections,
         spark,
         cluster,
         serve,

@@ -8,8 +8,11 @@
 ``group_settings``  what an administrator said about each group
 ``request``         a request, its connection, and its answers
 ``settings``        what a server is told when it starts
-``producers/``      decisions, questions, replies, recalls: what producers ask beside sends
+``quick/``          plain sends, answered in the kernel
 ``sending/``        what clients store
+``producers/``      decisions, questions, replies, recalls: what producers ask beside sends
+``pulling/``        what clients read: pulls, held pulls, filters
+``queries/``        single messages by key, id and place; where queues begin and end
 ``clients/``        who is connected, as heartbeats tell, and what is told to them
 ``groups/``         remote members of the store's groups: their queues, offsets and locks
 ``access/``         who may do what

@@ -25,7 +25,7 @@ from rmqclient.broker.life.parent import when_parent_ends
 from rmqclient.broker.net.connection import Connection, Quick
 from rmqclient.broker.net.listener import Listener
 from rmqclient.broker.net.opened import Opened
-from rmqclient.broker.net.tls import Tls
+from rmqclient.broker.net.tls import Tls, keep_buffers_small
 from rmqclient.broker.request import Handler
 from rmqclient.broker.settings import Address, ServeSettings, TlsMode
 from rmqclient.store import open_store
@@ -47,6 +47,7 @@ def serve(settings: ServeSettings, tell: Callable[[str], None]) -> None:
         tls.context()
     _warn_of_open_doors(settings)
     _allow_files()
+    keep_buffers_small()
     with open_store(settings.root) as store:
         broker = Broker(store, settings)
         try:
@@ -115,7 +116,7 @@ class Server:
         try:
             await self._serve(tell)
         finally:
-            self._opened.stop()
+            await self._opened.end()
             await asyncio.to_thread(self._broker.close)  # its threads hand their last answers to this loop
 
     async def _serve(self, tell: Callable[[str], None]) -> None:
@@ -148,9 +149,6 @@ class Server:
             if all(connection.is_idle for connection in connections):
                 break
             await asyncio.sleep(_LOOK_S)
-        for connection in connections:
-            connection.end()
-        await asyncio.sleep(0)  # the loop closes the sockets in its next turn
 
 
 def ready_line(addresses: Sequence[Address]) -> str:

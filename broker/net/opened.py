@@ -14,6 +14,9 @@ from rmqclient.broker.settings import Address
 _LOOKS: Final = 8
 """How many looks come within the shortest time that a limit has."""
 
+_TURNS: Final = 20
+_TURN_S: Final = 0.005
+
 _READ_BYTES: Final = 256 * 1024
 """What one read takes at most."""
 
@@ -37,7 +40,10 @@ class Answered(Watched, Protocol):
         """Take no more requests; those that were taken are answered."""
 
     def end(self) -> None:
-        """End the connection without waiting for the client."""
+        """End the connection; TLS may say good-bye."""
+
+    def abort(self) -> None:
+        """End the connection at once."""
 
 
 class Opened:
@@ -102,7 +108,16 @@ class Opened:
         shortest_s = min(limits.idle_s, limits.frame_s, limits.handshake_s)
         self._timer = loop.call_later(shortest_s / _LOOKS, self.start)
 
-    def stop(self) -> None:
-        """Look no more."""
+    async def end(self) -> None:
+        """Look no more, and end every connection, within a moment."""
         if self._timer is not None:
             self._timer.cancel()
+        for connection in self.connections():
+            connection.end()
+        for _ in range(_TURNS):
+            if not self.count:
+                return
+            await asyncio.sleep(_TURN_S)
+        for connection in self.connections():
+            connection.abort()
+        await asyncio.sleep(_TURN_S)

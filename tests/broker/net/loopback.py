@@ -50,10 +50,7 @@ class Loopback:
         self._ready.set()
         await self._ended.wait()
         listener.close()
-        self.opened.stop()
-        for connection in self.opened.connections():
-            connection.end()
-        await asyncio.sleep(0)
+        await self.opened.end()
 
     def _make(self) -> Connection:
         connection = Connection(self._answering, None, self.opened, self._quick)

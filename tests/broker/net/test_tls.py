@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ssl
+from asyncio import sslproto
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqclient.broker.limits.counters import Refusal
 from rmqclient.broker.limits.limits import Limits
-from rmqclient.broker.net.tls import Tls, TlsUnusable
+from rmqclient.broker.net.tls import Tls, TlsUnusable, keep_buffers_small
 from rmqclient.broker.settings import TlsMode, TlsSettings
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
@@ -114,6 +116,20 @@ def test_without_openssl_and_cryptography_only_clients_with_tls_are_refused(monk
             tls_caller(server)
         assert plain.ask(ASK).body == b"asked"
         assert server.refused(Refusal.TLS) == 1
+
+
+def test_asyncio_still_takes_its_buffers_from_where_they_are_made_small() -> None:
+    # When this fails, a connection with TLS takes 256 KiB again, and tls.py has to say it in another way
+    protocol: Any = sslproto.SSLProtocol
+    before = protocol.max_size
+    try:
+        keep_buffers_small()
+        with loopback(echo, tls=TlsSettings()) as server, tls_caller(server) as client:
+            assert client.ask(ASK).body == b"asked"
+            transport: Any = server.made[0]._transport
+            assert len(transport._ssl_protocol._ssl_buffer) == protocol.max_size < before
+    finally:
+        protocol.max_size = before
 
 
 @pytest.mark.parametrize("made_by", ["openssl", "cryptography"])

@@ -37,6 +37,13 @@ BROKER_5 = r"5\.3\.3$"
 
 REASONS = (
     Reason(
+        "A lock is asked for before it is freed by its connection: the replay sends both at once. The client is told.",
+        codes=(41,),
+        what="body",
+        sessions="^java-push-orderly",
+        live=r"'lockOKMQSet': \[\]",
+    ),
+    Reason(
         "Lite pulls of 5.x clients are answered as pulls; a broker of 4.9 does not know them.",
         codes=(361,),
         what="code",
