@@ -44,6 +44,7 @@ from rmqclient.store import MessageQueue, MessageStore
 _log = logging.getLogger(__name__)
 
 _SILENCE_EVERY_S = 10.0
+_LONGEST_NAME = 512
 _MOST_LOCKED = 4_096
 """Queues of one request to lock or unlock."""
 
@@ -311,8 +312,10 @@ def _lock_request(request: Request) -> LockRequest:
     wanted = LockRequest.decode(request.body)
     heartbeats.check_group(wanted.group)
     heartbeats.check_client(wanted.client_id)
-    for queue in wanted.queues:
-        heartbeats.check_topic(wanted.group, queue.topic)
+    for queue in wanted.queues:  # of any name: who is no member may lock what is no queue
+        if len(queue.topic) > _LONGEST_NAME:
+            text = f"a lock with a name of {len(queue.topic):,} characters; at most {_LONGEST_NAME}"
+            raise heartbeats.refusal(f"group {wanted.group!r}: {text}")
     if len(wanted.queues) > _MOST_LOCKED:
         text = f"{len(wanted.queues)} queues in one request; at most {_MOST_LOCKED}"
         raise heartbeats.refusal(text)

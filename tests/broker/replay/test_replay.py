@@ -12,13 +12,25 @@ from tests.broker.replay.connections import Connections
 from tests.broker.replay.preparation import CONFIG, prepare
 from tests.broker.replay.reasons import REASONS, Reason, reason_of
 from tests.broker.replay.replay import Replay, Replayed
-from tests.remoting.recordings import recorded_sessions
+from tests.remoting.recordings import RecordedFrame, recorded_sessions
 
 SESSIONS = sorted(session for session in recorded_sessions() if not session.startswith("registration"))
 """All but those of brokers that register with a name server: the server is both, and takes no other broker's word."""
 
+_LONG_S = 4.0
+"""A session that took longer is replayed with the sweeps: a replay waits where the recording did."""
 
-@pytest.mark.parametrize("session", SESSIONS)
+
+def seconds_of(session: str) -> float:
+    """Return how long a recording took."""
+    times = [event.time_s for event in recorded_sessions()[session] if isinstance(event, RecordedFrame)]
+    return max(times) - min(times)
+
+
+@pytest.mark.parametrize(
+    "session",
+    [pytest.param(each, marks=pytest.mark.sweep if seconds_of(each) > _LONG_S else ()) for each in SESSIONS],
+)
 def test_a_session_is_answered_as_the_real_broker_answered_it(session: str, tmp_path: Path) -> None:
     replayed = replay(session, tmp_path / "store")
     unexplained = [str(difference) for difference in replayed.differences if reason_of(difference) is None]
