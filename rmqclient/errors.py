@@ -53,6 +53,10 @@
     │   ├── ConnectionFull        too many bytes wait for a slow broker; this request was not sent
     │   ├── BatchStoredInPart     the first messages of a batch are stored, the others are not, or may not be
     │   └── NotOnCluster          a cluster cannot do this; the text says what to do instead
+    ├── ServeError                `rmq serve` cannot start, or go on, as it was told to
+    │   ├── CannotListen          the address is taken, or is none of this host
+    │   ├── TlsUnusable           no certificate or no key in a file, or none can be made here
+    │   └── AccountsUnusable      the file of access keys cannot be read, or says what is no rule
     ├── RemotingError             the protocol was not followed, or a peer said no
     │   ├── FrameError            bytes that are no frame, or a frame of more than 16 MiB
     │   ├── HeaderError           a field is missing, unknown or of a wrong type
@@ -157,6 +161,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AccountsUnusable",
     "AllocationError",
     "AnswerError",
     "ArchiveBusy",
@@ -170,6 +175,7 @@ __all__ = [
     "BodyTooLarge",
     "BodyUnreadable",
     "BrokerUnreachable",
+    "CannotListen",
     "ClientIdInUse",
     "ClusterError",
     "ConfigMismatch",
@@ -210,6 +216,7 @@ __all__ = [
     "RequestNotSupported",
     "RequestTimedOut",
     "RequestTimeout",
+    "ServeError",
     "ServiceNotAvailable",
     "SparkUnavailable",
     "StoreBusy",
@@ -229,6 +236,7 @@ __all__ = [
     "TableFull",
     "TimerFull",
     "TlsFailed",
+    "TlsUnusable",
     "TopicNotFound",
     "TransactionDecided",
     "UnknownGroup",
@@ -373,3 +381,19 @@ class BatchStoredInPart(ClusterError):
 
 class NotOnCluster(ClusterError):
     """A RocketMQ cluster, or one of this version, cannot do this. The text says what to do instead."""
+
+
+class ServeError(QueueError):
+    """``rmq serve`` cannot start, or go on, as it was told to."""
+
+
+class CannotListen(ServeError):
+    """The address is taken, or is none of this host."""
+
+
+class TlsUnusable(ServeError, ValueError):
+    """A file has no certificate or no key in it, or no certificate can be made here."""
+
+
+class AccountsUnusable(ServeError, ValueError):
+    """The file of access keys cannot be read, or says something that is no rule."""

@@ -43,7 +43,7 @@ from typing import Any, Final
 import msgspec
 
 from rmqclient.broker.access.addresses import Matches, matching
-from rmqclient.errors import QueueError
+from rmqclient.errors import AccountsUnusable
 
 _HMAC_BLOCK: Final = 64
 """Bytes of a block of SHA-1. A longer key is replaced by its hash. [RFC 2104]"""
@@ -59,10 +59,6 @@ class Permission(IntFlag):
     DENY = 0
     PUB = 1
     SUB = 2
-
-
-class AccountsUnusable(QueueError, ValueError):
-    """The file of access keys cannot be read, or says something that is no rule."""
 
 
 class _Account(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rmqclient.broker.access.accounts import Account, Accounts, AccountsUnusable, is_readable_by_others, read_accounts
+from rmqclient.broker.access.accounts import Account, Accounts, is_readable_by_others, read_accounts
 from rmqclient.broker.access.codes import FOR_ADMINISTRATORS
 from rmqclient.broker.access.needs import Need, needs_of
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Handler, Request
+from rmqclient.errors import AccountsUnusable
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import BodyError, HeaderError
 from rmqclient.remoting.frame import Frame

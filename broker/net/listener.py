@@ -17,9 +17,9 @@ from typing import Final
 from rmqclient.broker.limits.counters import Refusal
 from rmqclient.broker.net.connection import Connection, address_of
 from rmqclient.broker.net.opened import Opened
-from rmqclient.broker.net.tls import CLIENT_HELLO, Tls, TlsUnusable
+from rmqclient.broker.net.tls import CLIENT_HELLO, Tls
 from rmqclient.broker.settings import Address
-from rmqclient.errors import QueueError
+from rmqclient.errors import CannotListen, TlsUnusable
 
 _log = logging.getLogger(__name__)
 
@@ -33,10 +33,6 @@ _PAUSE_S: Final = 1.0
 """How long nobody is accepted when the process has no more file descriptors."""
 
 Make = Callable[[], Connection]
-
-
-class CannotListen(QueueError):
-    """The address is taken, or is none of this host."""
 
 
 class Listener:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from rmqclient.broker.settings import TlsMode, TlsSettings
-from rmqclient.errors import QueueError
+from rmqclient.errors import TlsUnusable
 
 CLIENT_HELLO: Final = 0x16
 """The first byte of a connection with TLS; as the first byte of a frame it would announce 352 MiB."""
@@ -29,10 +29,6 @@ _OPENSSL_S: Final = 10.0
 
 _BUFFER_BYTES: Final = 32 * 1024
 """Twice the longest record of TLS."""
-
-
-class TlsUnusable(QueueError, ValueError):
-    """A file has no certificate or no key in it, or no certificate can be made here."""
 
 
 class Tls:

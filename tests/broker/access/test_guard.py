@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from rmqclient.broker.access.accounts import AccountsUnusable, made_account, read_accounts
+from rmqclient.broker.access.accounts import made_account, read_accounts
 from rmqclient.broker.access.codes import FOR_ADMINISTRATORS
 from rmqclient.broker.limits.counters import Refusal
+from rmqclient.errors import AccountsUnusable
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame, FrameReader
 from rmqclient.remoting.table import request

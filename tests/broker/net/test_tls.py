@@ -11,8 +11,9 @@ import pytest
 
 from rmqclient.broker.limits.counters import Refusal
 from rmqclient.broker.limits.limits import Limits
-from rmqclient.broker.net.tls import Tls, TlsUnusable, keep_buffers_small
+from rmqclient.broker.net.tls import Tls, keep_buffers_small
 from rmqclient.broker.settings import TlsMode, TlsSettings
+from rmqclient.errors import TlsUnusable
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from tests.broker.net.loopback import Caller, Loopback, caller, echo, loopback
