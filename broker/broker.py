@@ -38,6 +38,7 @@ class Broker:
     def __init__(self, store: MessageStore, settings: ServeSettings) -> None:
         self.store = store
         self.settings = settings
+        self._root = str(settings.root)
         self.counters = Counters()
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
@@ -87,7 +88,7 @@ class Broker:
         """Return the answer to a request; None when it comes later, or never."""
         handler = self._handlers.get(request.code)
         if handler is not None:
-            return _answer(handler, request)
+            return self._answer(handler, request)
         slow = self._slow.get(request.code)
         if slow is None:
             return request.failure(
@@ -118,14 +119,20 @@ class Broker:
         def run() -> None:
             if not request.peer.is_open and not request.frame.is_oneway:
                 return  # who asks and hangs up again and again must not keep others waiting
-            answer = _answer(handler, request)
+            answer = self._answer(handler, request)
             if answer is not None:
                 loop.call_soon_threadsafe(request.answer, answer)
 
         self._pool.submit(run)
 
+    def _answer(self, handler: Handler, request: Request) -> Frame | None:
+        answer = _answered(handler, request)
+        if answer is not None and answer.remark is not None and self._root in answer.remark:
+            answer.remark = answer.remark.replace(self._root, "the store")  # where it lies is nothing for the network
+        return answer
 
-def _answer(handler: Handler, request: Request) -> Frame | None:
+
+def _answered(handler: Handler, request: Request) -> Frame | None:
     try:
         return handler(request)
     except AnswerError as error:
