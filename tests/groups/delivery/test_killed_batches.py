@@ -93,7 +93,7 @@ def test_a_consumer_killed_in_the_middle_of_a_batch_gets_the_rest_of_its_record_
             names = [f"r{record}-{number}" for number in range(20)]
             messages = [Message(MEMBER_TOPIC, name.encode()) for name in names]
             producer.send_batch(messages, compression=Compression.LZ4)
-    with members(store, 1, pause_s=0.02) as (first,):
+    with members(store, 1, pause_s=0.05) as (first,):
         wait_for(lambda: "r1-9" in first.names("end"), "it is in the middle of the second one")
         kill(first)
         second = Member(store.root, 9, 10_000, 0.0)
@@ -104,8 +104,11 @@ def test_a_consumer_killed_in_the_middle_of_a_batch_gets_the_rest_of_its_record_
     assert sorted({*ended, *again}) == sorted(everything)
     assert sorted(again) == sorted(everything[-len(again) :])
     assert len(ended) + len(again) - len(everything) <= 1, "only what was running, or had just ended, comes again"
-    assert {int(line.split()[4]) for line in second.lines("start") if line.split()[1].startswith("r1")} == {2}
-    assert {int(line.split()[4]) for line in second.lines("start") if line.split()[1].startswith("r2")} == {1}
+    # On a busy host the kill can come when the first member has finished the second record, and begun the third.
+    of_r1 = {int(line.split()[4]) for line in second.lines("start") if line.split()[1].startswith("r1")}
+    assert of_r1 == ({2} if "r1-19" in again else set())
+    of_r2 = {int(line.split()[4]) for line in second.lines("start") if line.split()[1].startswith("r2")}
+    assert of_r2 == ({1} if of_r1 else {2})
 
 
 @pytest.mark.guarantee("G39")
