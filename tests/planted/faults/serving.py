@@ -29,7 +29,7 @@ FAULTS = [
         old="        committed += min(position.offset - committed, <uint64_t>ACK_WINDOW)\n",
         new="        committed = position.offset\n",
         tests=KILLED_COMMIT,
-        select="ack_advancing",
+        select="22",
     ),
     Fault(
         name="a commit back keeps what was finished ahead",
