@@ -38,7 +38,7 @@ class Broker:
     def __init__(self, store: MessageStore, settings: ServeSettings) -> None:
         self.store = store
         self.settings = settings
-        self._root = str(settings.root)
+        self._root = str(settings.root.absolute())  # a short relative path could be a part of any word
         self.counters = Counters()
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)

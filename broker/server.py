@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final
 
@@ -42,6 +43,7 @@ def serve(settings: ServeSettings, tell: Callable[[str], None]) -> None:
     Raises as :func:`rmqclient.store.open_store`, CannotListen, TlsUnusable, AccountsUnusable, and ValueError for
     failures of another form.
     """
+    settings = replace(settings, root=settings.root.absolute())
     tls = Tls(settings.tls)
     if tls.is_certified or tls.is_required:
         tls.context()
