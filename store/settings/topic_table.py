@@ -152,6 +152,8 @@ class TopicTable:
 
         Its messages stay in the log until retention removes them, and its queues stay in the table: other processes
         hold them by their numbers. A topic of this name that is made again goes on with these queues and offsets.
+        The begin of its queues is in shared memory only: once every process has closed the store, what is left in the
+        log shows again in a topic that is made again. A lost ``topics.json`` looks the same, and must hide nothing.
         """
         with self._lock.held(TOPIC_BYTE):
             self._read_on()
