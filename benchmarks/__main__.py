@@ -9,12 +9,12 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import cluster, report, serve, spark
+from benchmarks import cluster, report, spark
 from benchmarks.consuming import consume, key_order, latency, rebalance, request, table, tag_filter
 from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
 from benchmarks.sending import append, compression, once, sync
-from benchmarks.serving import connections, reads, wakeups
+from benchmarks.serving import brokers, connections, reads, wakeups
 from benchmarks.starting import scale, start
 
 BENCHMARKS: dict[str, Benchmark[Any]] = {
@@ -38,7 +38,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         connections,
         spark,
         cluster,
-        serve,
+        brokers,
     )
 }
 RENDER = "render"

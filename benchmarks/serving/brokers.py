@@ -1,4 +1,4 @@
-"""Serve: ``rmq serve`` beside RocketMQ's own brokers, with RocketMQ's Java client, in turns.
+"""Brokers: ``rmq serve`` beside RocketMQ's own brokers, with RocketMQ's Java client, in turns.
 
 Each server is started anew in each turn. What a server costs is counted in its own processor time, so the client, which
 shares the machine with it, does not blur that figure.
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.cluster import ours
-from benchmarks.measure import Benchmark, Samples, Size, Span, Target, at_least, at_most, rate, scratch
-from benchmarks.serve.servers import SERVE, Running, running
+from benchmarks.measure import Benchmark, Samples, Size, Span, Target, Unit, at_least, at_most, rate, scratch
+from benchmarks.serving.servers import SERVE, Running, running
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, FAST_JVM, Java, why_not
 
 BROKERS = (BROKER_4_9_7, BROKER_5_3_3)
@@ -75,8 +75,8 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
 def _measure(parameters: Parameters, server: str, found: Running, java: Java, turn: int, samples: Samples) -> None:
     size = parameters.body_bytes
 
-    def add(case: str, unit: str, value: float) -> None:
-        samples.add(server, case, unit, value)  # type: ignore[arg-type]
+    def add(case: str, unit: Unit, value: float) -> None:
+        samples.add(server, case, unit, value)
         print(f"{server}, {case}: {value:,.2f} {unit}", file=sys.stderr)
 
     def work(case: str, command: str, *arguments: object) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import serve
 from benchmarks.cluster import BENCHMARK, JAVA, OURS, SINGLE
 from benchmarks.measure import Samples, Size
-from benchmarks.serve.servers import SERVE
+from benchmarks.serving import brokers
+from benchmarks.serving.servers import SERVE
 
 
 def test_the_smallest_run_measures_everybody(tmp_path: Path, report: list[str]) -> None:
@@ -21,7 +21,7 @@ def test_the_smallest_run_measures_everybody(tmp_path: Path, report: list[str]) 
 
 def test_the_smallest_run_measures_the_server(tmp_path: Path) -> None:
     samples = Samples()
-    serve.BENCHMARK.run(serve.BENCHMARK.parameters[Size.SMALLEST], tmp_path, samples)
+    brokers.BENCHMARK.run(brokers.BENCHMARK.parameters[Size.SMALLEST], tmp_path, samples)
     found = {(figure.name, figure.case) for figure in samples.figures}
-    assert {(SERVE, case) for case in (serve.START, serve.SINGLE, serve.CONSUMED, serve.P99)} <= found
+    assert {(SERVE, case) for case in (brokers.START, brokers.SINGLE, brokers.CONSUMED, brokers.P99)} <= found
     assert list(tmp_path.iterdir()) == []
