@@ -426,12 +426,13 @@ def test_a_store_is_no_place_for_an_archive(store: MessageStore, root: Path, tmp
     for place in (root, root / "archive", f"file://{root}/commitlog"):
         with pytest.raises(ArchiveMismatch, match="lies in the store"):
             archive(root, str(place))
-    with open_store(tmp_path / "other", SMALL, housekeeping=False) as other:
-        more(other, 10)
-        before = state_of_files(other.root)
-        with pytest.raises(ArchiveMismatch, match="has a commitlog, so it is not an archive but perhaps a store"):
-            archive(root, str(other.root))
-        assert state_of_files(other.root) == before
+    other = tmp_path / "other"
+    with open_store(other, SMALL, housekeeping=False) as opened:
+        more(opened, 10)
+    before = state_of_files(other)  # an open store prepares pages ahead, which changes the times of its files
+    with pytest.raises(ArchiveMismatch, match="has a commitlog, so it is not an archive but perhaps a store"):
+        archive(root, str(other))
+    assert state_of_files(other) == before
 
 
 def test_an_archive_that_has_become_a_store_is_no_archive_any_more(
