@@ -14,12 +14,20 @@ import click
 
 from rmqclient.workers.commands.dead_letters import dlq
 from rmqclient.workers.commands.group import group
-from rmqclient.workers.commands.message import message, send, tail
+from rmqclient.workers.commands.looking.bench import bench
+from rmqclient.workers.commands.looking.doctor import doctor
+from rmqclient.workers.commands.looking.top import top
+from rmqclient.workers.commands.messages.message import message
+from rmqclient.workers.commands.messages.send import send
+from rmqclient.workers.commands.messages.tail import tail
 from rmqclient.workers.commands.pipeline import pipeline
 from rmqclient.workers.commands.running.run import run
 from rmqclient.workers.commands.running.schedule import schedule
 from rmqclient.workers.commands.running.serve import serve
 from rmqclient.workers.commands.running.worker import worker
+from rmqclient.workers.commands.shell.cheat import add_examples, cheat
+from rmqclient.workers.commands.shell.completion import complete_names, completion
+from rmqclient.workers.commands.shell.config import config
 from rmqclient.workers.commands.store import store
 from rmqclient.workers.commands.topic import topic
 from rmqclient.workers.commands.transaction import tx
@@ -53,10 +61,11 @@ class _Root(Noun):
         """Parse the options before the noun, and read the settings file for those behind it."""
         context = super().make_context(*arguments, **options)
         try:
-            settings = load(context.params.get("config"))
+            settings = load(context.params.get("config_file"))
         except SettingsError as error:
             raise click.UsageError(str(error), context) from error
         context.default_map = defaults(self, settings)
+        context.obj = settings if context.obj is None else context.obj
         return context
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -88,7 +97,7 @@ def check(context: click.Context, arguments: tuple[str, ...]) -> None:
 
     before = context.find_root().params
     given = () if before.get("root") is None else ("--store", str(before["root"]))
-    context.exit(looked([*given, *arguments], before.get("config")))
+    context.exit(looked([*given, *arguments], before.get("config_file")))
 
 
 def _exit_code_of(error: Exception) -> ExitCode | None:
@@ -118,16 +127,41 @@ def main() -> None:
 @click.version_option(package_name="rmqclient", prog_name="rmq")
 @click.option("--store", "root", type=STORE, help="For the command that follows, as its own --store.")
 @click.option(
-    "--config", envvar=environment.CONFIG, show_envvar=True, help="File of settings, instead of the one that is found."
+    "--config",
+    "config_file",
+    envvar=environment.CONFIG,
+    show_envvar=True,
+    help="File of settings, instead of the one that is found.",
 )
-def rmq(root: Path | str | None, config: str | None) -> None:
+def rmq(root: Path | str | None, config_file: str | None) -> None:
     """A message queue without a server: run handlers, look at topics and groups, send and read messages.
 
     Is it healthy, and what is stuck: rmq check. Live: rmq top. What could be wrong: rmq doctor.
     """
-    del root, config  # the command that follows asks for them
+    del root, config_file  # the command that follows asks for them
 
 
-for command in (check, dlq, group, message, pipeline, run, schedule, send, serve, store, tail, topic, tx, worker):
+for command in (
+    *(
+        bench,
+        cheat,
+        check,
+        completion,
+        config,
+        dlq,
+        doctor,
+        group,
+        message,
+        pipeline,
+        run,
+        schedule,
+        send,
+        serve,
+        store,
+    ),
+    *(tail, top, topic, tx, worker),
+):
     rmq.add_command(command)
 name_variables(rmq)
+complete_names(rmq)
+add_examples(rmq)

@@ -24,14 +24,15 @@ class Reader:
     def __init__(self, place: Place) -> None:
         self._backend = open_backend(place, create=False)
 
-    def tail(self, topic: str, *, start: str | int = "latest", follow: bool = True) -> Iterator[ReceivedMessage]:
-        """Yield the messages of a topic from ``earliest``, ``latest`` or ``-100`` (of each queue).
+    def tail(self, *topics: str, start: str | int = "latest", follow: bool = True) -> Iterator[ReceivedMessage]:
+        """Yield the messages of topics from ``earliest``, ``latest`` or ``-100`` (of each queue).
 
         A number is a time in ms: the first message stored then or later. With ``follow`` it waits for more for ever,
         woken by arrivals. What retention removes meanwhile is stepped over. Raises UnknownTopic, ValueError for another
         ``start``.
         """
-        positions = {queue: self._start_offset(queue, start) for queue in self._backend.queues(topic)}
+        queues = [queue for topic in topics for queue in self._backend.queues(topic)]
+        positions = {queue: self._start_offset(queue, start) for queue in queues}
         bell = self._backend.bell()
         while True:
             heard = bell.arm(*positions)

@@ -88,7 +88,7 @@ def alive(glance: Glance, limits: Limits) -> list[Finding]:
     A supervisor is ours when it has the lock file of this store open and is visible in this PID namespace. It replaces
     a worker that is silent; one that was silent for twice as long shows that the supervisor itself does nothing.
     """
-    mine = [each for each in glance.workers() if _has_open(each.supervisor_pid, glance.root)]
+    mine = [each for each in glance.workers() if has_open(each.supervisor_pid, glance.root)]
     if not mine:
         return [Finding("supervisor", "", CRITICAL, "no supervisor runs here", "start `rmq run`, or restart this pod")]
     silent = [each for each in mine if (each.beat_age_s or 0) > 2 * limits.beat_age_s]
@@ -313,7 +313,7 @@ def _place(running: Running) -> str:
     return words.place(running.topic, running.queue_id, running.queue_offset)
 
 
-def _has_open(pid: int, root: str) -> bool:
+def has_open(pid: int, root: str) -> bool:
     """Tell whether a process of this PID namespace has the lock file of a store open."""
     try:
         lock = os.stat(f"{root}/lock")

@@ -206,7 +206,7 @@ def dead_letter_row(letter: DeadLetter) -> Row:
         "topic": letter.topic,
         "keys": list(letter.message.keys),
         "attempts": letter.attempts,
-        "given_up": _local_time(letter.message.store_timestamp),
+        "given_up": local_time(letter.message.store_timestamp),
         "done": letter.done,
         "error": letter.error,
     }
@@ -222,7 +222,7 @@ def dead_letter_lines(letter: DeadLetter) -> list[str]:
     row = {**dead_letter_row(letter), "done": letter.done or "waiting", "keys": " ".join(letter.message.keys) or "-"}
     lines = [f"{name:<13} {value}" for name, value in row.items()]
     for failure in letter.failures:
-        when = _local_time(int(failure.get("at", 0)))
+        when = local_time(int(failure.get("at", 0)))
         error = printable(f"{failure.get('error')}: {failure.get('text')}".encode())
         lines.append(f"attempt {failure.get('attempt')}  {when}  {failure.get('worker') or '-'}  {error}")
         lines += [printable(line.encode()) for line in own_frames(str(failure.get("trace", "")))]
@@ -249,8 +249,8 @@ def message_page(message: ReceivedMessage) -> list[str]:
         f"id            {message.message_id}",
         f"topic         {message.topic}",
         f"place         {message.queue_id}:{message.queue_offset}  (commit log {message.commit_log_offset})",
-        f"stored        {_local_time(message.store_timestamp)}",
-        f"born          {_local_time(message.born_timestamp)}",
+        f"stored        {local_time(message.store_timestamp)}",
+        f"born          {local_time(message.born_timestamp)}",
         f"tags          {message.tags or '-'}",
         f"keys          {' '.join(message.keys) or '-'}",
         f"attempts      {message.reconsume_times}",
@@ -262,7 +262,7 @@ def message_page(message: ReceivedMessage) -> list[str]:
 
 def message_line(message: ReceivedMessage) -> str:
     """A message as one line of text: queue and offset, local time, tags, keys, body. Control characters are escaped."""
-    when = _local_time(message.store_timestamp)
+    when = local_time(message.store_timestamp)
     labels = " ".join([message.tags or "-", *message.keys])
     return f"{message.queue_id}:{message.queue_offset}  {when}  {labels}  {_shown_body(message)}"
 
@@ -291,7 +291,8 @@ def _shown_body(message: ReceivedMessage) -> str:
     return printable(body if error is None else f"<{error}>".encode())
 
 
-def _local_time(milliseconds: int) -> str:
+def local_time(milliseconds: int) -> str:
+    """Return a time in ms since 1970 as a person of this time zone reads it."""
     stored = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).astimezone()
     return stored.isoformat(" ", "milliseconds")
 

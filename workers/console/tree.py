@@ -35,6 +35,13 @@ class Noun(click.Group):
         """Return a command by its name or by another usual one."""
         return super().get_command(ctx, cmd_name) or super().get_command(ctx, ALIASES.get(cmd_name, ""))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return a command under its own name, by which settings know it."""
+        name, command, others = super().resolve_command(ctx, args)
+        return name if command is None else command.name, command, others
+
 
 class Leaf(NamedTuple):
     """A command that does something, and the words that call it."""

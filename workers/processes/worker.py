@@ -13,6 +13,7 @@ It leaves READY for one of two reasons:
   ``ORPHAN_DRAIN_TIMEOUT_S``, because no supervisor would end it if a handler hung.
 
 SIGINT is ignored: a terminal sends it to the whole process group, and the supervisor decides what it means.
+SIGUSR1 writes the stacks of all threads for ``rmq worker stack`` (:mod:`rmqclient.workers.processes.stacks`).
 SIGABRT, and every crash in compiled code, prints the stacks of all threads on standard error (``faulthandler``).
 
 Everything here is importable and gets its inputs from a :class:`Boot`, so that a fresh interpreter can run it.
@@ -40,6 +41,7 @@ from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit
 from rmqclient.workers.processes import places, signals
+from rmqclient.workers.processes.stacks import tell_stacks
 
 if TYPE_CHECKING:
     from rmqclient import StoreConfig
@@ -81,6 +83,7 @@ class Boot:
 def main(boot: Boot) -> None:
     """The target of the process. Leaves by ``SystemExit`` with a :class:`~rmqclient.workers.exit_codes.WorkerExit`."""
     faulthandler.enable(all_threads=True)
+    tell_stacks()
     stop = signals.SignalPipe(signal.SIGTERM, signal.SIGHUP)
     stop.install()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

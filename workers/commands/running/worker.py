@@ -1,10 +1,15 @@
-"""``rmq worker``: the worker processes of a store, or those of this host for a cluster."""
+"""``rmq worker``: the worker processes of a store, or those of this host for a cluster: list, restart, scale, look."""
 
 # ruff: noqa: PLC0415 - imports inside commands: help is quick
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,10 +19,16 @@ from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output, with_store
 from rmqclient.workers.console.tree import Noun
 
+if TYPE_CHECKING:
+    from rmqclient.local.glance import Worker
+
+_WAIT_S = 15.0
+_LOOK_EVERY_S = 0.05
+
 
 @click.group(cls=Noun)
 def worker() -> None:
-    """List worker processes."""
+    """List worker processes, restart and scale them, and see what they run."""
 
 
 @worker.command("ls")
@@ -33,3 +44,97 @@ def worker_ls(root: Path | str, output: str, query: str | None) -> None:
         with opened_store(root, "worker processes") as store:
             rows = [status.worker_row(row) for row in store.workers().all()]
     write(rows, output=output, query=query, nothing="no workers: `rmq run MODULE:APP` starts them")
+
+
+@worker.command("restart")
+@click.argument("pids", metavar="PID...", type=int, nargs=-1)
+@click.option("--all", "everyone", is_flag=True, help="Every worker, one after the other.")
+@with_store
+def worker_restart(pids: tuple[int, ...], everyone: bool, root: Path) -> None:
+    """Let the worker PID finish its messages in flight and end; its supervisor starts another one in its place.
+
+    With --all the next worker ends when the one before it has been replaced and is ready.
+    """
+    if bool(pids) is everyone:
+        raise click.UsageError("give the PID of each worker, from `rmq worker ls`, or --all")
+    for pid in pids or [each.pid for each in _workers(root)]:
+        ready = sum(each.state == "ready" for each in _workers(root))
+        os.kill(_one(root, pid).pid, signal.SIGTERM)
+        _until(lambda pid=pid: all(each.pid != pid for each in _workers(root)), f"worker {pid} still finishes")  # type: ignore[misc]
+        _until(
+            lambda ready=ready: sum(each.state == "ready" for each in _workers(root)) >= ready,  # type: ignore[misc]
+            f"worker {pid} ended and is not replaced yet",
+        )
+        click.echo(f"worker {pid}: replaced", err=True)
+
+
+@worker.command("scale")
+@click.argument("count", type=click.IntRange(min=1))
+@click.option("--supervisor", type=int, help="Process of `rmq run`, if the store has several.")
+@with_store
+def worker_scale(count: int, supervisor: int | None, root: Path) -> None:
+    """Let `rmq run` have COUNT worker processes, until it ends. Workers that go finish their messages first."""
+    supervisors = sorted({each.supervisor_pid for each in _workers(root)})
+    if supervisor is None:
+        if len(supervisors) != 1:
+            raise click.ClickException(
+                f"supervisors of this store here: {supervisors or 'none'}; say which --supervisor"
+            )
+        supervisor = supervisors[0]
+    if supervisor not in supervisors:
+        raise click.ClickException(f"{supervisor} supervises no worker of this store; these do: {supervisors}")
+
+    def present() -> int:
+        return sum(each.supervisor_pid == supervisor and each.state != "draining" for each in _workers(root))
+
+    while (now := present()) != count:
+        wanted = now + (1 if now < count else -1)
+        os.kill(supervisor, signal.SIGTTIN if now < count else signal.SIGTTOU)
+        _until(lambda wanted=wanted: present() == wanted, f"the supervisor still has {now} workers")  # type: ignore[misc]
+    click.echo(f"supervisor {supervisor}: {count} workers", err=True)
+
+
+@worker.command("stack")
+@click.argument("pid", type=int)
+@with_store
+def worker_stack(pid: int, root: Path) -> None:
+    """Print what every thread of the worker PID runs just now. The worker goes on."""
+    from rmqclient.workers.processes.stacks import stack_of
+
+    _one(root, pid)
+    try:
+        click.echo(stack_of(pid, _WAIT_S), nl=False)
+    except OSError as error:
+        raise click.ClickException(f"worker {pid} tells no stack: {error}") from error
+
+
+def _workers(root: Path) -> list[Worker]:
+    """Return the workers of a store that this PID namespace sees."""
+    from rmqclient.errors import NotOnCluster
+    from rmqclient.health.findings import has_open
+    from rmqclient.local.glance import Glance, Unreadable
+    from rmqclient.workers.console.opening import StoreCannotBeOpened
+
+    if isinstance(root, str):
+        raise NotOnCluster("workers of a cluster: see `rmq worker ls`, and send signals to `rmq run` by hand")
+    try:
+        with Glance(str(root)) as glance:
+            return [each for each in glance.workers() if has_open(each.supervisor_pid, str(root))]
+    except Unreadable as error:
+        raise StoreCannotBeOpened(str(error)) from error
+
+
+def _one(root: Path, pid: int) -> Worker:
+    found = _workers(root)
+    for each in found:
+        if each.pid == pid:
+            return each
+    raise click.ClickException(f"{pid} is no worker of this store here; these are: {[each.pid for each in found]}")
+
+
+def _until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise click.ClickException(f"{what} after {_WAIT_S:.0f} s")
+        time.sleep(_LOOK_EVERY_S)

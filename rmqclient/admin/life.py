@@ -1,0 +1,90 @@
+"""Life: what happened to one message, as far as the log still tells.
+
+A message is stored again for each retry and as a dead letter, with its id, so its copies are found by that id. Whether
+a group has finished it shows in the group's committed offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqclient.backend.protocols import Backend
+from rmqclient.failures.dead_letters import Selection, select
+from rmqclient.failures.failure import history
+from rmqclient.message import ReceivedMessage
+from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rmqclient.store.log.query import END_OF_TIME
+
+_MOST_COPIES = 64
+
+
+class Step(NamedTuple):
+    """One thing that happened, or that is so now."""
+
+    at_ms: int | None
+    """None for what is so now."""
+    event: str
+    """``born``, ``stored``, ``failed``, ``retry stored``, ``dead letter``, ``replayed``, ``purged`` or ``group``."""
+    place: str
+    """Topic, queue id and queue offset; a group for what happened in one."""
+    detail: str
+
+
+def life_of(backend: Backend, message: ReceivedMessage) -> list[Step]:
+    """Return what happened to a message, the oldest first, and then where each group of its topic stands."""
+    copies = _copies(backend, message)
+    first = min(copies, key=lambda each: each.commit_log_offset)
+    steps = [Step(first.born_timestamp, "born", "", f"keys {' '.join(first.keys) or '-'}, tags {first.tags or '-'}")]
+    steps += [
+        Step(copy.store_timestamp, _event(copy), _place(copy), f"attempts so far {copy.reconsume_times}")
+        for copy in copies
+    ]
+    fullest = max(copies, key=lambda each: len(history(each.properties)))
+    for failure in history(fullest.properties):
+        said = f"attempt {failure.get('attempt')}: {failure.get('error')}: {failure.get('text')}"
+        steps.append(Step(int(failure.get("at", 0)), "failed", str(failure.get("worker") or ""), said))
+    steps.sort(key=lambda step: step.at_ms or 0)
+    return [*steps, *_settled(backend, copies), *_groups(backend, copies)]
+
+
+def _copies(backend: Backend, message: ReceivedMessage) -> list[ReceivedMessage]:
+    """Return the message and what has its id in the retry and dead letter topics, without doubles."""
+    topics = [name for name in backend.topics() if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))]
+    origin = message.properties.get("RETRY_TOPIC") or message.properties.get("DLQ_ORIGIN_TOPIC") or message.topic
+    found = {(message.topic, message.queue_id, message.queue_offset): message}
+    known = set(backend.topics())
+    for topic in {origin, *topics} & known:
+        for each in backend.messages_by_key(topic, message.message_id, 0, END_OF_TIME, _MOST_COPIES):
+            found.setdefault((each.topic, each.queue_id, each.queue_offset), each)
+    return sorted(found.values(), key=lambda each: each.commit_log_offset)
+
+
+def _settled(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
+    for copy in copies:
+        if copy.topic.startswith(DEAD_LETTER_PREFIX):
+            group = copy.topic.removeprefix(DEAD_LETTER_PREFIX)
+            for letter in select(backend, group, Selection(message_id=copy.message_id, done=True)):
+                if letter.message.queue_offset == copy.queue_offset:
+                    yield Step(None, letter.done or "waits", _place(copy), f"dead letter of {group}")
+
+
+def _groups(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
+    places = {(copy.topic, copy.queue_id): copy for copy in copies}
+    for each in sorted(backend.group_queues(), key=lambda one: (one.group, one.queue)):
+        copy = places.get((each.queue.topic, each.queue.queue_id))
+        if copy is not None and not copy.topic.startswith(DEAD_LETTER_PREFIX):
+            done = copy.queue_offset < each.committed_offset
+            ahead = f", {each.acknowledged_ahead} behind that are finished" if each.acknowledged_ahead else ""
+            said = "finished" if done else f"not passed: the group stands at {each.committed_offset}{ahead}"
+            yield Step(None, f"group {each.group}", _place(copy), said)
+
+
+def _event(copy: ReceivedMessage) -> str:
+    if copy.topic.startswith(RETRY_PREFIX):
+        return "retry stored"
+    return "dead letter" if copy.topic.startswith(DEAD_LETTER_PREFIX) else "stored"
+
+
+def _place(copy: ReceivedMessage) -> str:
+    return f"{copy.topic} {copy.queue_id}:{copy.queue_offset}"

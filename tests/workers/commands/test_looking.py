@@ -1,0 +1,178 @@
+"""``rmq check``, ``top`` and ``doctor``: each names what is wrong in a store that was broken in six ways."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqclient import Message, Producer
+from rmqclient.admin import Admin
+from rmqclient.codecs import encode_body
+from rmqclient.store import MessageStore, open_store
+from rmqclient.store.layout import WORKER_SLOT, WORKER_TABLE_AT
+from tests.workers.commands.test_cli import data, run
+from tests.workers.supervised import COMMAND, environment, rmq
+
+BROKEN = {
+    "a group is paused": "paused",
+    "nobody consumes a group": "no members",
+    "a group is behind retention": "behind retention: 3 lost",
+    "messages were given up": "2 dead letters",
+    "a flush failed": "poisoned: a flush failed with EIO",
+    "a handler hangs": "hung 10",
+}
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Iterator[MessageStore]:
+    """A store in which six things are wrong at once."""
+    with open_store(tmp_path / "store") as store, Producer(store) as producer, Admin(store) as admin:
+        for topic in ("paused", "alone", "late"):
+            producer.create_topic(topic, 1)
+            for number in range(5):
+                producer.send(Message(topic, b"secret-%d" % number, keys=["secret-key"]))
+            admin.seek(f"{topic}-group", topic, "earliest")
+        admin.pause("paused-group")
+        (late,) = store.topics.queues("late")
+        store.topics.raise_min_offset(late, 3)
+        letters = store.appender(lambda topic: store.topics.create(topic, 1), encode_body)
+        for _ in range(2):
+            letters.append(Message("%DLQ%late-group", b"secret"))
+        hang(store)
+        store.state.poisoned = 5
+        yield store
+        store.state.poisoned = 0
+
+
+def hang(store: MessageStore) -> None:
+    """Fill a worker's slot as a worker does whose handler began 1,000 s ago."""
+    workers = store.workers()
+    slot = workers.claim()
+    workers.assign(slot, os.getpid())
+    at = workers.attach(slot)
+    at.beat()
+    at.report(
+        1, 0, 0, store.state.words.load(WORKER_TABLE_AT + slot * WORKER_SLOT.size + WORKER_SLOT.at["beat"]) - 10**12
+    )
+
+
+def test_check_names_each_of_six_troubles_and_what_to_do(broken: MessageStore) -> None:
+    done = subprocess.run(
+        [*COMMAND, "check", "--store", str(broken.root)], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    for state in BROKEN.values():
+        lines = [line for line in done.stdout.splitlines() if state in line]
+        assert lines, state
+        assert all("->" in line for line in lines), "it says what to do"
+
+
+def test_top_names_what_groups_and_workers_suffer_from(broken: MessageStore) -> None:
+    found = json.loads(rmq("top", "--once", "--interval", "10ms", "-o", "json", "--store", str(broken.root)))
+    states = {group["group"]: group["state"] for group in found["groups"]}
+    assert states["paused-group"] == "paused, no members"
+    assert states["alone-group"] == "no members"
+    assert states["late-group"] == "behind retention: 3 lost"
+    assert {group["group"]: group["dead_letters"] for group in found["groups"]}["late-group"] == 2
+    assert found["poisoned"] == 5
+    assert found["workers"][0]["state"].startswith("hung 10")
+    shown = rmq("top", "--once", "--interval", "10ms", "--store", str(broken.root))
+    assert "POISONED" in shown
+    assert "hung 10" in shown
+
+
+def test_doctor_names_each_of_them_and_leaves_bodies_out_of_a_bundle(broken: MessageStore, tmp_path: Path) -> None:
+    bundle = tmp_path / "report.tar.gz"
+    result = run("doctor", "--bundle", str(bundle), "--store", str(broken.root), RMQ_NOTHING="1")
+    assert result.exit_code == 1
+    for state in BROKEN.values():
+        assert state in result.stdout
+    assert "RMQ_NOTHING" in result.stdout
+    with tarfile.open(bundle) as archive:
+        parts = {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
+    assert {"rmq-doctor/doctor.json", "rmq-doctor/health.json", "rmq-doctor/files.txt"} <= parts.keys()
+    assert not [name for name, content in parts.items() if b"secret" in content]
+
+
+def test_bodies_are_in_a_bundle_when_they_are_asked_for(tmp_path: Path) -> None:
+    store, bundle = str(tmp_path / "store"), tmp_path / "report.tar.gz"
+    assert run("send", "orders", "secret", "--store", store).exit_code == 0
+    run("doctor", "--bundle", str(bundle), "--with-bodies", "--store", store)
+    with tarfile.open(bundle) as archive:
+        messages = archive.extractfile("rmq-doctor/messages.jsonl")
+        assert messages is not None
+        assert b"secret" in messages.read()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["-o", "nagios", "--min-ready", "0"], 1, "RMQ WARNING - housekeeper none"),
+        (["-o", "nagios"], 2, "RMQ CRITICAL - workers 0 of 1 workers are ready"),
+        (["-o", "nagios", "--group", "nobody", "--min-ready", "0"], 1, "no group nobody ever consumed"),
+        (["-o", "json", "--min-ready", "0"], 0, '"status": "warning"'),
+        (["-o", "prometheus"], 1, 'rmq_check_status{check="workers",subject=""} 2'),
+        (["ready"], 1, "0 of 1 workers are ready"),
+        (["live"], 1, "no supervisor runs here"),
+        (["--min-ready", "many"], 2, ""),
+    ],
+)
+def test_check_answers_people_nagios_prometheus_and_kubernetes(
+    tmp_path: Path, arguments: list[str], code: int, words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with open_store(tmp_path):
+        pass
+    result = run("check", *arguments, "--store", str(tmp_path))
+    assert (result.exit_code, words in result.stdout) == (code, True), result.output
+
+
+def test_check_of_what_cannot_be_looked_at_is_3(tmp_path: Path) -> None:
+    for store in (str(tmp_path), "rocketmq://127.0.0.1:9876"):
+        result = run("check", "--store", store)
+        assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (3, "", 1)
+    assert run("check", "-o", "nagios", "--store", str(tmp_path)).exit_code == 3
+
+
+def test_check_is_quick_because_it_imports_neither_click_nor_the_store(tmp_path: Path) -> None:
+    with open_store(tmp_path):
+        pass
+    program = (
+        "import sys; sys.argv = ['rmq', 'check', '--min-ready', '0', '--store', sys.argv[1]]\n"
+        "from rmqclient.workers.entry import main\n"
+        "try: main()\n"
+        "except SystemExit: print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert {"click", "pathlib", "dataclasses", "rmqclient.store", "rmqclient.workers.cli"}.isdisjoint(
+        done.stderr.split()
+    )
+    bare, looked = [], []
+    for _ in range(8):
+        bare.append(cpu_s("-c", "pass"))
+        looked.append(cpu_s("-m", "rmqclient.workers", "check", "--min-ready", "0", "--store", str(tmp_path)))
+    # Bare Python takes 11 ms of a quiet processor, so this is some 50 ms, however busy the machine is.
+    assert min(looked) - min(bare) < 5 * min(bare)
+
+
+def cpu_s(*arguments: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], env=environment(), capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_bench_measures_both_ways_and_leaves_nothing(tmp_path: Path) -> None:
+    found = data(run("bench", "--messages", "50", "--directory", str(tmp_path / "try"), "-o", "json"))
+    assert isinstance(found, list)
+    assert [row["what"] for row in found] == ["send", "handle"]
+    assert list(tmp_path.iterdir()) == []

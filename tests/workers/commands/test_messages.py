@@ -1,0 +1,152 @@
+"""``rmq send``, ``tail`` and ``message``: many messages from files, the ones that are wanted, and the life of one."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from rmqclient import App, RetryPolicy
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.store import open_store
+from tests.workers.commands.test_cli import data, rows, run
+from tests.workers.supervised import eventually
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+def bodies(store: str, *arguments: str) -> list[str]:
+    found = rows(run("tail", *arguments, "--from", "earliest", "--no-follow", "-o", "json", "--store", store))
+    return [row["body"] for row in found]
+
+
+def test_each_line_of_a_file_is_a_message(store: str, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b'{"to": "a"}\n\n{"to": "b"}\r\n{"to": "a"}')
+    sent = run(
+        "send",
+        "orders",
+        "--lines",
+        str(tmp_path / "lines"),
+        "--sharding-key-from",
+        "to",
+        "-o",
+        "json",
+        "--store",
+        store,
+    )
+    assert data(sent) == [{"topic": "orders", "sent": 3}]
+    found = rows(run("tail", "orders", "--from", "earliest", "--no-follow", "-o", "json", "--store", store))
+    assert [(row["body"], row["sharding_key"]) for row in found] == [
+        ('{"to": "a"}', "a"),
+        ('{"to": "b"}', "b"),
+        ('{"to": "a"}', "a"),
+    ]
+    assert found[0]["queue_id"] == found[2]["queue_id"]
+
+
+def test_what_tail_prints_can_be_sent_again(store: str) -> None:
+    run(
+        "send",
+        "orders",
+        "-",
+        "--tags",
+        "paid",
+        "--key",
+        "7",
+        "--property",
+        "colour=red",
+        "--store",
+        store,
+        stdin=b"\xff\x00",
+    )
+    run("send", "orders", "text", "--store", store)
+    printed = run("tail", "orders", "--from", "earliest", "--no-follow", "-o", "jsonl", "--store", store)
+    copied = run("send", "copies", "--jsonl", "-", "-o", "json", "--store", store, stdin=printed.stdout.encode())
+    assert data(copied) == [{"topic": "copies", "sent": 2}]
+    first, second = rows(run("tail", "copies", "--from", "earliest", "--no-follow", "-o", "json", "--store", store))
+    assert (first["body_base64"], first["tags"], first["keys"]) == ("/wA=", "paid", ["7"])
+    assert (first["properties"]["colour"], second["body"]) == ("red", "text")
+
+
+def test_an_empty_standard_input_is_refused_unless_it_is_asked_for(store: str) -> None:
+    refused = run("send", "orders", "--store", store, stdin=b"")
+    assert (refused.exit_code, "standard input is empty: give - for an empty body" in refused.stderr) == (2, True)
+    assert run("send", "orders", "-", "--store", store, stdin=b"").exit_code == 0
+    assert bodies(store, "orders") == [""]
+
+
+def test_a_rate_is_kept(store: str) -> None:
+    begun = time.monotonic()
+    assert run("send", "orders", "x", "--count", "5", "--rate", "20", "--store", store).exit_code == 0
+    assert time.monotonic() - begun >= 0.2
+
+
+def test_tail_takes_several_topics_and_filters(store: str) -> None:
+    run("send", "orders", '{"total": 200}', "--tags", "paid", "--property", "region=eu", "--store", store)
+    run("send", "orders", '{"total": 5}', "--tags", "open", "--property", "region=us", "--store", store)
+    run("send", "mails", "hello", "--store", store)
+    assert bodies(store, "orders", "mails") == ['{"total": 200}', '{"total": 5}', "hello"]
+    assert bodies(store, "/.*s/", "--limit", "1") == ['{"total": 200}']
+    assert bodies(store, "orders", "--tags", "open || other") == ['{"total": 5}']
+    assert bodies(store, "orders", "--where", "region = 'eu'") == ['{"total": 200}']
+    assert bodies(store, "orders", "--json", "total < `10`") == ['{"total": 5}']
+    assert bodies(store, "orders", "--until", "1h") == []
+    form = ["--format", r"%t|%g|%{region}|%b%%\n"]
+    shown = run("tail", "orders", "--from", "earliest", "--no-follow", *form, "--store", store)
+    assert shown.stdout == 'orders|paid|eu|{"total": 200}%\norders|open|us|{"total": 5}%\n'
+    for wrong in (["/(/"], ["orders", "--where", "region ="], ["orders", "--format", "%z"]):
+        result = run("tail", *wrong, "--from", "earliest", "--no-follow", "--store", store)
+        assert (result.exit_code, "Traceback" in result.stderr) == (2, False)
+    assert run("tail", "/nothing/", "--store", store).exit_code == 1
+
+
+def test_a_message_is_shown_by_its_place_as_a_page(store: str) -> None:
+    (sent,) = rows(run("send", "orders", "body", "--key", "A-18", "-o", "json", "--store", store))
+    page = run("message", "show", sent["message_id"], "--store", store).stdout
+    assert [line.split()[0] for line in page.splitlines()[:8]] == [
+        "id",
+        "topic",
+        "place",
+        "stored",
+        "born",
+        "tags",
+        "keys",
+        "attempts",
+    ]
+    place = f"{sent['queue_id']}:0"
+    assert run("msg", "get", place, "--topic", "orders", "--store", store).stdout == page
+    assert run("msg", "get", place, "--store", store).exit_code == 2
+    assert (
+        "the queue has 0 to 0"
+        in run("msg", "get", f"{sent['queue_id']}:5", "--topic", "orders", "--store", store).stderr
+    )
+    assert "has no queue 9" in run("msg", "get", "9:0", "--topic", "orders", "--store", store).stderr
+    unique, offset = rows(run("msg", "decode", sent["message_id"], "-o", "json"))
+    assert (unique["kind"], unique["address"]) == ("unique id", "127.0.0.1")
+    assert offset["kind"] == "offset id"
+
+
+def test_the_life_of_a_message_that_was_given_up(tmp_path: Path) -> None:
+    app = App(tmp_path)
+
+    @app.handler("orders", group="billing", retry=RetryPolicy(max_retries=1, delays=(0.01,)))
+    def fail(message: object) -> None:
+        raise TimeoutError("too slow")
+
+    with open_store(tmp_path) as store:
+        (sent,) = rows(run("send", "orders", "body", "-o", "json", "--store", str(tmp_path)))
+        consumer = PushConsumer(store, app.handlers)
+        consumer.start()
+        eventually(lambda: "%DLQ%billing" in store.topics, "a dead letter")
+        consumer.close()
+        told = rows(run("msg", "trace", sent["message_id"], "-o", "json", "--store", str(tmp_path)))
+    events = [row["event"] for row in told]
+    assert events[:2] == ["born", "stored"]
+    assert {"failed", "retry stored", "dead letter", "waits", "group billing"} <= set(events)
+    assert "attempt 1: TimeoutError: too slow" in {row["detail"] for row in told}
+    json.dumps(told)

@@ -1,0 +1,193 @@
+"""``rmq doctor``: what could be wrong with this host and this store, and a bundle of it for a bug report."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import json
+import os
+import platform
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from rmqclient.place import scheme_of, shown
+from rmqclient.workers.console import environment
+from rmqclient.workers.console.output import write
+from rmqclient.workers.console.parameters import with_output, with_store
+from rmqclient.workers.console.tree import leaves, options_of, variables
+from rmqclient.workers.exit_codes import ExitCode
+
+_EXTRAS = ("lz4", "zstandard", "pyarrow", "pyspark", "deltalake")
+_TEXT_FILES = ("store.json", "config/topics.json", "config/consumerOffset.json", "config/subscriptionGroup.json")
+_LEAST_MAPS = 65_530
+
+
+class Line(NamedTuple):
+    """One thing that was looked at."""
+
+    level: str
+    """``ok``, ``warn`` or ``bad``."""
+    subject: str
+    found: str
+    remedy: str = ""
+
+
+@click.command()
+@click.option(
+    "--bundle", type=click.Path(path_type=Path, dir_okay=False), help="Also write a .tar.gz for a bug report."
+)
+@click.option(
+    "--with-bodies", is_flag=True, help="The bundle also has the last 100 messages of each topic, with bodies."
+)
+@with_store
+@with_output
+@click.pass_context
+def doctor(
+    context: click.Context, bundle: Path | None, with_bodies: bool, root: Path | str, output: str, query: str | None
+) -> None:
+    """Look at this host and at the store for what could be wrong: ok, warn or bad, and what to do. Changes nothing.
+
+    The exit code is 1 when something is bad. A bundle has no message body and no key unless you ask for them.
+    """
+    if scheme_of(root):
+        raise click.UsageError(f"{shown(root)} is a cluster: doctor looks at the directory of a store")
+    tree = context.find_root().command
+    lines = [*_host(), *_variables(tree), *_directory(Path(root)), *_health(Path(root)), *_invariants(Path(root))]
+    rows = [line._asdict() for line in lines]
+    write(rows, output=output, query=query)
+    if bundle is not None:
+        write_bundle(bundle, Path(root), rows, with_bodies=with_bodies)
+        click.echo(f"{bundle}: written{'' if with_bodies else ', without bodies and keys'}", err=True)
+    if any(line.level == "bad" for line in lines):
+        context.exit(ExitCode.FAILED)
+
+
+def write_bundle(path: Path, root: Path, rows: list[dict[str, Any]], *, with_bodies: bool) -> None:
+    """Write what a bug report needs: findings, settings, offsets, names and sizes of files; bodies only if asked."""
+    files = [
+        f"{each.stat().st_size:>14} {each.relative_to(root)}" for each in sorted(root.rglob("*")) if each.is_file()
+    ]
+    parts = {
+        "doctor.json": json.dumps(rows, indent=2),
+        "files.txt": "\n".join(files),
+        "health.json": _health_json(root),
+    }
+    parts |= {name: (root / name).read_text("utf-8", "replace") for name in _TEXT_FILES if (root / name).is_file()}
+    if with_bodies:
+        parts["messages.jsonl"] = "\n".join(_last_messages(root))
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in parts.items():
+            content = text.encode()
+            info = tarfile.TarInfo(f"rmq-doctor/{name}")
+            info.size, info.mode, info.mtime = len(content), 0o600, int(time.time())
+            archive.addfile(info, io.BytesIO(content))
+
+
+def _host() -> Iterator[Line]:
+    yield Line(
+        "ok", "versions", f"rmqclient {importlib.metadata.version('rmqclient')}, Python {platform.python_version()}"
+    )
+    yield Line("ok", "kernel", f"{platform.system()} {platform.release()} {platform.machine()}")
+    found = [f"{name} {_version(name)}" for name in _EXTRAS if _version(name)]
+    yield Line("ok", "extras", ", ".join(found) or "none")
+    maps = int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
+    if maps < _LEAST_MAPS:
+        yield Line(
+            "warn", "vm.max_map_count", str(maps), f"raise it to {_LEAST_MAPS}: each file of a store is a mapping"
+        )
+    else:
+        yield Line("ok", "vm.max_map_count", str(maps))
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _variables(tree: click.Command) -> Iterator[Line]:
+    known = {
+        variable
+        for words, command in leaves(tree)
+        for option in options_of(command)
+        for variable in variables(words, option)
+    }
+    known |= {environment.STORE, environment.CONFIG}
+    for name in sorted(os.environ):
+        if name.startswith(f"{environment.PREFIX}_") and name not in known and not name.startswith("RMQ_CHECK_"):
+            yield Line("warn", "variable", name, "no option reads it: see `rmq config --all`")
+
+
+def _directory(root: Path) -> Iterator[Line]:
+    if not root.is_dir():
+        yield Line("bad", "directory", f"{root} is not there", "the first producer or worker makes it")
+        return
+    mode = root.stat().st_mode & 0o777
+    if mode & 0o022:
+        yield Line("warn", "mode", f"{mode:o}", "others may write here, and so send and handle messages: chmod 700")
+    else:
+        yield Line("ok", "mode", f"{mode:o}")
+    status = os.statvfs(root)
+    yield Line("ok", "free", f"{status.f_bavail * status.f_frsize / 2**30:,.1f} GiB")
+
+
+def _health(root: Path) -> Iterator[Line]:
+    from rmqclient.health import findings
+    from rmqclient.health.limits import Limits
+    from rmqclient.local.glance import Glance, Unreadable
+
+    try:
+        with Glance(str(root)) as glance:
+            found = findings.look(glance, Limits(min_ready=0))
+    except Unreadable as error:
+        yield Line("bad", "runtime", str(error), "open it once with a producer or `rmq run`")
+        return
+    levels = ("ok", "warn", "bad", "warn")
+    for each in found:
+        yield Line(levels[each.level], f"{each.check} {each.subject}".rstrip(), each.state, each.remedy)
+
+
+def _invariants(root: Path) -> Iterator[Line]:
+    from rmqclient.errors import StoreError
+    from rmqclient.store.inspect.verify import verify
+
+    try:
+        problems = verify(root)
+    except (StoreError, OSError) as error:
+        yield Line("bad", "files", str(error), "run `rmq store verify`")
+        return
+    for problem in problems[:10]:
+        yield Line("bad", "files", str(problem), "`rmq store repair --dry-run` shows what an opening would do")
+    if not problems:
+        yield Line("ok", "files", "every invariant holds")
+
+
+def _health_json(root: Path) -> str:
+    from rmqclient.health import findings, report
+    from rmqclient.local.glance import Glance, Unreadable
+
+    try:
+        with Glance(str(root)) as glance:
+            return report.written(findings.look(glance), "json")
+    except Unreadable as error:
+        return json.dumps({"error": str(error)})
+
+
+def _last_messages(root: Path) -> Iterator[str]:
+    from rmqclient.consuming.reader import Reader
+    from rmqclient.workers.console import status
+    from rmqclient.workers.console.opening import opened_backend
+    from rmqclient.workers.console.output import to_json
+
+    with opened_backend(root) as backend:
+        for topic in backend.topics():
+            for message in Reader(backend).tail(topic, start="-100", follow=False):
+                yield to_json(status.message_row(message))

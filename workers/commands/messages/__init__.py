@@ -1,0 +1,1 @@
+"""Commands for messages: finding one, sending some, printing them as they come."""

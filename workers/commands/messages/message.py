@@ -1,0 +1,163 @@
+"""``rmq message``: one message by its id, its key or its place, and its life."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqclient.workers.console import status
+from rmqclient.workers.console.opening import opened_backend, opened_reader
+from rmqclient.workers.console.output import write
+from rmqclient.workers.console.parameters import moment, with_output, with_store
+from rmqclient.workers.console.tree import Noun
+
+if TYPE_CHECKING:
+    from rmqclient import ReceivedMessage
+    from rmqclient.backend import Backend
+
+
+@click.group(cls=Noun)
+def message() -> None:
+    """Find messages by id, by key, by place and by time, and tell the life of one."""
+
+
+_PLACE = re.compile(r"(\d{1,9}):(\d{1,19})")
+_with_topic = click.option("--topic", "topic_name", help="Look only there.  [default: every topic]")
+
+
+@message.command("get")
+@click.argument("message_id", metavar="ID|QUEUE:OFFSET")
+@_with_topic
+@with_store
+@with_output
+def message_get(message_id: str, topic_name: str | None, root: Path | str, output: str, query: str | None) -> None:
+    """Show the message with ID, which its sender got, or RocketMQ's offset message id; or the one at QUEUE:OFFSET.
+
+    A place such as 2:7731 needs --topic.
+    """
+    with opened_backend(root) as backend:
+        found = _found(backend, message_id, topic_name)
+    if output == "table" and query is None:
+        click.echo("\n".join(status.message_page(found)))
+    else:
+        write(status.message_row(found), output=output, query=query)
+
+
+@message.command("trace")
+@click.argument("message_id", metavar="ID|QUEUE:OFFSET")
+@_with_topic
+@with_store
+@with_output
+def message_trace(message_id: str, topic_name: str | None, root: Path | str, output: str, query: str | None) -> None:
+    """Tell the life of one message: born, stored, its failures, retries and dead letters, and where groups stand."""
+    from rmqclient.admin.life import life_of
+
+    with opened_backend(root) as backend:
+        steps = life_of(backend, _found(backend, message_id, topic_name))
+    rows: list[dict[str, Any]] = [
+        {
+            "time": None if step.at_ms is None else status.local_time(step.at_ms),
+            "event": step.event,
+            "place": step.place,
+            "detail": status.printable(step.detail.encode()),
+        }
+        for step in steps
+    ]
+    write(rows, output=output, query=query)
+
+
+@message.command("decode")
+@click.argument("message_id", metavar="ID")
+@with_output
+def message_decode(message_id: str, output: str, query: str | None) -> None:
+    """Tell what ID itself says, without a store: process and address of the sender, or broker and place in its log.
+
+    Both kinds of ids have 32 digits, so both readings are shown; the likelier one is what the sender printed.
+    """
+    from rmqclient.store import parse_offset_id
+
+    try:
+        offset_id, data = parse_offset_id(message_id), bytes.fromhex(message_id)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    rows: list[dict[str, Any]] = []
+    if len(data) == 16:
+        rows.append(
+            {
+                "kind": "unique id",
+                "address": ".".join(map(str, data[:4])),
+                "pid": int.from_bytes(data[4:6], "big"),
+                "ms_of_month": int.from_bytes(data[10:14], "big"),
+                "counter": int.from_bytes(data[14:16], "big"),
+                "commit_log_offset": None,
+            }
+        )
+    rows.append(
+        {
+            "kind": "offset id",
+            "address": offset_id.address,
+            "pid": None,
+            "ms_of_month": None,
+            "counter": None,
+            "commit_log_offset": offset_id.commit_log_offset,
+        }
+    )
+    write(rows, output=output, query=query)
+
+
+def _found(backend: Backend, message_id: str, topic_name: str | None) -> ReceivedMessage:
+    from rmqclient.errors import MessageExpired
+
+    place = _PLACE.fullmatch(message_id)
+    if place is None:
+        found = backend.message_by_id(message_id, topic_name)
+        if found is None:
+            raise click.ClickException(f"no message has the id {message_id}")
+        return found
+    if topic_name is None:
+        raise click.UsageError(f"{message_id} is a place in a queue: say of which --topic")
+    queues = [queue for queue in backend.queues(topic_name) if queue.queue_id == int(place[1])]
+    span = backend.span(queues[0]) if queues else (0, 0)
+    if not span[0] <= int(place[2]) < span[1]:
+        raise click.ClickException(
+            f"no message stands at {message_id} of {topic_name}: the queue has {span[0]} to {span[1] - 1}"
+            if queues
+            else f"{topic_name} has no queue {place[1]}"
+        )
+    try:
+        return backend.message_at(queues[0], int(place[2]))
+    except MessageExpired as error:
+        raise click.ClickException(str(error)) from error
+
+
+@message.command("find")
+@click.argument("topic_name", metavar="TOPIC")
+@click.argument("key", metavar="KEY")
+@click.option("--since", type=moment, help="2h for two hours ago, or a time.  [default: the beginning of the store]")
+@click.option("--until", type=moment, help="The same.  [default: now]")
+@click.option("--limit", type=click.IntRange(min=1), default=64, show_default=True)
+@with_store
+@with_output
+def message_find(
+    topic_name: str,
+    key: str,
+    since: int | None,
+    until: int | None,
+    limit: int,
+    root: Path | str,
+    output: str,
+    query: str | None,
+) -> None:
+    """Show the messages of TOPIC with KEY, the newest first."""
+    with opened_reader(root) as reader:
+        found = reader.find(topic_name, key, since_ms=since, until_ms=until, limit=limit)
+    if output == "table" and query is None:
+        for each in found:
+            click.echo(status.message_line(each))
+    else:
+        write([status.message_row(each) for each in found], output=output, query=query)

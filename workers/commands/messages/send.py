@@ -1,0 +1,184 @@
+"""``rmq send``: one message, or one for each line of a file, at a rate."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from rmqclient.workers.console import status
+from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.output import write
+from rmqclient.workers.console.parameters import duration, name_and_value, with_output, with_store
+
+if TYPE_CHECKING:
+    from rmqclient import Message, Producer, SendResult
+
+
+@click.command()
+@click.argument("topic_name", metavar="TOPIC")
+@click.argument("body", required=False)
+@click.option("--file", type=click.File("rb"), help="The body is the whole file.")
+@click.option("--lines", type=click.File("rb"), help="A message for each line of the file; - for standard input.")
+@click.option(
+    "--jsonl",
+    type=click.File("rb"),
+    help="A message for each line, as `rmq tail -o jsonl` prints them: body or body_base64, tags, keys, sharding_key, "
+    "properties. Other objects are bodies as they are; - for standard input.",
+)
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
+@click.option("--tags", help="Tag of the message.")
+@click.option("--key", "keys", multiple=True, help="Key to find it by; may be repeated.")
+@click.option("--sharding-key", help="Messages with the same sharding key keep their order.")
+@click.option("--sharding-key-from", help="JMESPath on each body that gives its sharding key, as customer.id.")
+@click.option("--property", "properties", type=name_and_value, multiple=True, help="May be repeated.")
+@click.option("--delay-level", type=click.IntRange(0, 18), default=0, help="1 to 18: 1s 5s 10s 30s 1m 2m ... 2h.")
+@click.option("--compress", type=click.Choice(["lz4", "zstd", "zlib"]), help="Store it compressed, if that is smaller.")
+@click.option("--delay", type=duration, help="Deliver it so much later: 30s, 500ms, 2h or 3d.")
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Send it so many times.")
+@with_store
+@with_output
+def send(
+    topic_name: str,
+    body: str | None,
+    file: BinaryIO | None,
+    lines: BinaryIO | None,
+    jsonl: BinaryIO | None,
+    rate: float | None,
+    sharding_key_from: str | None,
+    delay_level: int,
+    compress: str | None,
+    delay: float | None,
+    count: int,
+    root: Path | str,
+    output: str,
+    query: str | None,
+    **parts: Any,
+) -> None:
+    """Send BODY to TOPIC, or with - standard input. The store is made if it does not exist.
+
+    With --lines or --jsonl only the number of messages is shown.
+    """
+    from rmqclient import Compression, Producer
+    from rmqclient.names import COMMAND_GROUP
+
+    if delay_level and delay is not None:
+        raise click.UsageError("give either --delay or --delay-level")
+    if sum(each is not None for each in (body, file, lines, jsonl)) > 1:
+        raise click.UsageError("give one of BODY, --file, --lines and --jsonl")
+    compression = None if compress is None else Compression[compress.upper()]
+    many = lines if lines is not None else jsonl
+    if many is None:
+        single = file.read() if file is not None else _body(body)
+        wanted: Iterable[tuple[Message, str | None]] = [_message(topic_name, single, parts)] * count
+    else:
+        made = _of_line if lines is not None else _of_json
+        wanted = (made(topic_name, line, parts) for line in _lines_of(many))
+    wanted = _with_keys(wanted, sharding_key_from) if sharding_key_from else wanted
+
+    def sent(producer: Producer) -> Iterator[SendResult]:
+        for each, sharding_key in _at_rate(wanted, rate):
+            yield producer.send(each, sharding_key, delay_level=delay_level, delay=delay)
+
+    with opening(
+        root, lambda: Producer(root, group=COMMAND_GROUP, compression=compression, compress_over_bytes=0)
+    ) as producer:
+        if many is None:
+            rows = [status.sent_row(result) for result in sent(producer)]
+        else:
+            rows = [{"topic": topic_name, "sent": sum(1 for _ in sent(producer))}]
+    write(rows, output=output, query=query)
+
+
+def _message(topic: str, body: bytes, parts: dict[str, Any]) -> tuple[Message, str | None]:
+    from rmqclient import Message
+
+    properties = dict(parts["properties"])
+    return Message(topic, body, tags=parts["tags"], keys=parts["keys"], properties=properties), parts["sharding_key"]
+
+
+def _of_line(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, str | None]:
+    return _message(topic, line, parts)
+
+
+def _of_json(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, str | None]:
+    import base64
+
+    import orjson
+
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise click.ClickException(f"{line[:60]!r} is not JSON: {error}") from error
+    if not isinstance(row, dict) or not {"body", "body_base64"} & row.keys():
+        return _message(topic, line, parts)
+    text = row.get("body")
+    if row.get("body_base64") is not None:
+        body = base64.b64decode(row["body_base64"])
+    else:
+        body = text.encode() if isinstance(text, str) else orjson.dumps(text)
+    said = {
+        "tags": row.get("tags") or parts["tags"],
+        "keys": row.get("keys") or parts["keys"],
+        "sharding_key": row.get("sharding_key") or parts["sharding_key"],
+        "properties": {**_own(row.get("properties") or {}), **dict(parts["properties"])},
+    }
+    return _message(topic, body, said)
+
+
+def _own(properties: dict[str, str]) -> dict[str, str]:
+    """Return the properties that are the application's: the others belong to the message that was read."""
+    from rmqclient.store import RESERVED_PROPERTIES
+
+    return {name: value for name, value in properties.items() if name not in RESERVED_PROPERTIES}
+
+
+def _with_keys(wanted: Iterable[tuple[Message, str | None]], expression: str) -> Iterator[tuple[Message, str | None]]:
+    import orjson
+
+    from rmqclient.workers.console.output import apply_query
+
+    for message, _ in wanted:
+        assert isinstance(message.body, bytes)
+        try:
+            found = apply_query(orjson.loads(message.body), expression)
+        except orjson.JSONDecodeError as error:
+            raise click.ClickException(f"{message.body[:60]!r} is not JSON: {error}") from error
+        yield message, None if found is None else str(found)
+
+
+def _lines_of(file: BinaryIO) -> Iterator[bytes]:
+    for line in file:
+        if text := line.rstrip(b"\r\n"):
+            yield text
+
+
+def _at_rate(
+    wanted: Iterable[tuple[Message, str | None]],
+    rate: float | None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[tuple[Message, str | None]]:
+    begun = clock()
+    for number, each in enumerate(wanted):
+        if rate is not None:
+            sleep(max(0.0, begun + number / rate - clock()))
+        yield each
+
+
+def _body(argument: str | None) -> bytes:
+    if argument is not None and argument != "-":
+        return os.fsencode(argument)  # the bytes of the command line, whatever their encoding
+    if argument is None and sys.stdin.isatty():
+        raise click.UsageError("no BODY: give it as an argument, or - to type it")
+    body = sys.stdin.buffer.read()
+    if argument is None and not body:
+        raise click.UsageError("no BODY, and standard input is empty: give - for an empty body")
+    return body

@@ -1,0 +1,1 @@
+"""Commands about the shell itself: its settings, its completion, its cheat sheets."""
