@@ -72,7 +72,7 @@ def top(
             time.sleep(interval)
             found = view.look()
             if output == "table" and query is None:
-                click.echo("\n".join(view.lines(found, shutil.get_terminal_size((100, 40)))))
+                click.echo("\n".join(view.lines(found, _size())))
             else:
                 write(found, output=output, query=query)
             return
@@ -212,6 +212,11 @@ class View:
             "resident_mib": _resident_mib(each.pid),
             "state": state,
         }
+
+
+def _size() -> os.terminal_size:
+    """Return the size of the terminal; off a terminal nothing is cut off."""
+    return shutil.get_terminal_size() if sys.stdout.isatty() else os.terminal_size((10_000, 10_000))
 
 
 def _live(view: View, interval: float, frames: int | None) -> None:
