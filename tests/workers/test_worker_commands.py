@@ -42,7 +42,7 @@ def test_workers_are_looked_into_restarted_and_scaled(tmp_path: Path, variables:
         # It is replaced, and joined by another one, and that one leaves
         done = worker(supervised, "worker", "restart", str(pid))
         assert done.returncode == 0, done.stderr
-        assert supervised.pids()[1] != pid
+        assert supervised.replaced(1, pid) != pid
         assert worker(supervised, "worker", "scale", "2").stderr.endswith(": 2 workers\n")
         assert worker(supervised, "worker", "scale", "1").stderr.endswith(": 1 workers\n")
 

@@ -111,7 +111,7 @@ def test_a_group_that_waits_says_why(tmp_path: Path) -> None:
 
 
 def test_a_failed_flush_and_a_full_disk_are_critical(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
+    with open_store(tmp_path, housekeeping=False) as store:
         assert found(tmp_path, "store", Limits(disk_warn=1.1, disk_crit=1.1)).level == OK
         assert found(tmp_path, "store", Limits(disk_warn=0.0, disk_crit=1.1)).level == WARNING
         store.state.disk_full = 1
