@@ -233,7 +233,7 @@ class Glance:
             if not self._word(begin + at["attempt"]) or number >= len(groups):
                 continue
             if member and alive.get(member - 1) == self._word(begin + at["incarnation"]):
-                began = self._word(begin + at["began_ns"]) if "began_ns" in at else 0
+                began = self._word(begin + at["began"]) if "began" in at else 0
                 group, queue = groups[number][:2]
                 offset, pid = self._word(begin + at["queue_offset"]), self._half(begin + at["pid"])
                 age = (now - began) / _NS if began else None
@@ -256,8 +256,9 @@ class Glance:
         return int(struct.unpack_from(">q", record, at["store_timestamp"] + (12 if v6 else 0))[0])
 
     def next_delayed_ms(self, queues: list[Queue]) -> int | None:
-        """Return when the next message with a delay level is due, in ms since 1970; None when none waits."""
-        due = []
+        """Return when the next message that waits for its time is due, in ms since 1970; None when none waits."""
+        due = [self.word("timer_next_due")] if "timer_next_due" in self._layout.RUNTIME_HEADER.at else []
+        due = [each for each in due if each]
         for queue in queues:
             if queue.topic == SCHEDULE_TOPIC:
                 at = self._layout.SCHEDULE_TABLE_AT + queue.queue_id * self._layout.SCHEDULE_SLOT.size
