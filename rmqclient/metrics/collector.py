@@ -40,6 +40,10 @@ class StoreCollector:
                 made.add_sample(family.metric.name + suffix, labels, value)
             yield made
 
+    def close(self) -> None:
+        """Let go of the store; for a collector that is taken out of its registry."""
+        self._source.close()
+
     def describe(self) -> list[Any]:
         """Return nothing: which series there are is known when the store is read."""
         return []
@@ -47,7 +51,9 @@ class StoreCollector:
 
 def collect(place: Path | str, shown: Shown = USUAL) -> Iterator[Any]:
     """Yield the metrics of a store, once, as families of ``prometheus_client``; as :class:`StoreCollector`."""
-    return StoreCollector(place, shown).collect()
+    collector = StoreCollector(place, shown)
+    yield from collector.collect()
+    collector.close()
 
 
 def _metric_class() -> Any:

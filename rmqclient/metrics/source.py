@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from rmqclient.admin.workers import workers_of_cluster
 from rmqclient.metrics.families import Family
@@ -15,7 +17,7 @@ _DURATION = "rmq_scrape_duration_seconds"
 
 
 class Source:
-    """Reads one place: the directory of a store, or the URL of a cluster. For one thread at a time."""
+    """Reads one place, the directory of a store or the URL of a cluster; a context manager, for one thread."""
 
     def __init__(self, place: Path | str, shown: Shown = USUAL) -> None:
         self._place = str(place)
@@ -35,6 +37,14 @@ class Source:
         if self._sampler is not None:
             return readings(self._sampler.sample(), self._sampler.root, self._shown)
         return readings_of_workers(workers_of_cluster(self._place).all(), shown(self._place), self._shown)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def close(self) -> None:
         """Let go of the place."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from rmqclient.metrics import CONTENT_TYPE, METRICS, Listener, Sampler, Shown, Source, StoreCollector, exposition
-from rmqclient.metrics.families import BARE_NAMES, PER_QUEUE, Family, Kind, Metric, Point
+from rmqclient.metrics.families import BARE_NAMES, NODE_LABELS, PER_QUEUE, Family, Kind, Metric, Point
+from rmqclient.metrics.readings import USUAL
 from tests.metrics.conftest import SENT
 
 parser = pytest.importorskip("prometheus_client.parser")
@@ -23,13 +23,16 @@ def parsed(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     found = {}
     for family in parser.text_string_to_metric_families(text):
         for sample in family.samples:
-            labels = {
-                name: value for name, value in sample.labels.items() if name not in ("cluster", "node_type", "node_id")
-            }
-            key = sample.name, frozenset(labels.items())
+            key = sample.name, frozenset(each for each in sample.labels.items() if each[0] not in NODE_LABELS)
             assert key not in found, f"{key} is there twice"
             found[key] = sample.value
     return found
+
+
+def shown(root: Path, what: Shown = USUAL) -> str:
+    """Return what Prometheus reads of a store."""
+    with Source(root, what) as source:
+        return exposition(source.read())
 
 
 def value(series: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str, **labels: str) -> float:
@@ -37,17 +40,17 @@ def value(series: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str
 
 
 def test_every_line_is_read_and_every_metric_is_there(handled: Sampler, root: Path) -> None:
-    text = exposition(Source(root, Shown(per_queue=True)).read())
+    text = shown(root, Shown(per_queue=True))
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
     for metric in METRICS:
         name = metric.name.removesuffix("_total") if metric.kind is Kind.COUNTER else metric.name
         assert families[name].type == metric.kind.value
         assert families[name].documentation == metric.meaning
-        assert not metric.name.startswith("rmq_worker_") == bool(families[name].samples), name
+        assert metric.name.startswith("rmq_worker_") != bool(families[name].samples), name
 
 
 def test_the_numbers_are_those_of_the_store(handled: Sampler, root: Path) -> None:
-    series = parsed(exposition(Source(root).read()))
+    series = parsed(shown(root))
     billing = {"group": "billing", "topic": "orders"}
     assert value(series, "rmq_handled_total", **billing) == 65
     assert value(series, "rmq_failed_total", **billing) == 10
@@ -66,8 +69,7 @@ def test_the_numbers_are_those_of_the_store(handled: Sampler, root: Path) -> Non
 
 
 def test_no_counter_falls_and_a_histogram_grows_from_class_to_class(handled: Sampler, root: Path) -> None:
-    source = Source(root)
-    first, second = parsed(exposition(source.read())), parsed(exposition(source.read()))
+    first, second = parsed(shown(root)), parsed(shown(root))
     assert all(second[key] >= count for key, count in first.items() if key[0].endswith(("_total", "_bucket", "_count")))
     classes = [
         (float(dict(labels)["le"]), count)
@@ -83,12 +85,12 @@ def test_labels_are_escaped_and_given_ones_take_the_place_of_ours(root: Path, ha
     text = exposition([Family(metric, [Point("", {"x": 'say "no"\\\n'}, 1)])])
     (family,) = parser.text_string_to_metric_families(text)
     assert family.samples[0].labels == {"x": 'say "no"\\\n'}
-    labelled = exposition(Source(root, Shown(labels=(("node_id", "a"), ("team", "b")))).read())
+    labelled = shown(root, Shown(labels=(("node_id", "a"), ("team", "b"))))
     assert 'rmq_store_open{cluster="rmq",node_type="broker",node_id="a",team="b"} 1' in labelled
 
 
 def test_the_names_of_older_brokers_are_shown_on_demand(root: Path, handled: Sampler) -> None:
-    text = exposition(Source(root, Shown(bare_names=True)).read())
+    text = shown(root, Shown(bare_names=True))
     for name, bare in BARE_NAMES.items():
         assert f"# TYPE {name} gauge\n" in text
         assert f"# TYPE {bare} gauge\n" in text
@@ -96,11 +98,10 @@ def test_the_names_of_older_brokers_are_shown_on_demand(root: Path, handled: Sam
 
 def test_a_registry_gets_the_same_series(root: Path, handled: Sampler) -> None:
     registry = pytest.importorskip("prometheus_client").CollectorRegistry()
-    registry.register(StoreCollector(root))
+    collector = StoreCollector(root)
+    registry.register(collector)
     text = pytest.importorskip("prometheus_client").generate_latest(registry).decode()
-    assert {key for key in parsed(text) if not key[0].endswith("_created")} == set(
-        parsed(exposition(Source(root).read()))
-    )
+    assert {key for key in parsed(text) if not key[0].endswith("_created")} == set(parsed(shown(root)))
 
 
 def test_a_registry_of_a_store_that_is_not_there_is_empty(tmp_path: Path) -> None:
@@ -162,17 +163,13 @@ def test_the_commands_serve_them(root: Path, handled: Sampler, tmp_path: Path, c
         "metrics": ["metrics", "--store", str(root), "--listen", "127.0.0.1:0"],
         "run": ["run", "shop:app", "--processes", "1", "--metrics", "127.0.0.1:0"],
     }[command]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rmqclient.workers", *arguments],
-        stderr=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
-    assert process.stderr is not None
-    try:
+    command_line = [sys.executable, "-m", "rmqclient.workers", *arguments]
+    with subprocess.Popen(command_line, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stderr is not None
         at = next(found for line in process.stderr if (found := re.search(r"http://([\d.]+):(\d+)/metrics", line)))
         status, _, body = get((at[1], int(at[2])), "/metrics")
-        assert status == 200
-        assert "rmq_handled_total" in body
-    finally:
         process.terminate()
         process.stderr.read()
-        assert process.wait(60) == 0
+    assert status == 200
+    assert "rmq_handled_total" in body
+    assert process.returncode == 0

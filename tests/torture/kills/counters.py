@@ -24,7 +24,7 @@ CLAIM = (
 )
 TOPIC = "orders"
 ORDERED, SIDE = "ordered", "side-by-side"
-CONFIG = StoreConfig(commit_log_file_bytes=4 << 20, consume_queue_file_entries=4_096)
+CONFIG = StoreConfig(commit_log_file_bytes=8 << 20, consume_queue_file_entries=4_096)
 _QUEUES = 2
 _SENT = 40
 """Messages that a sender sends, unless it is killed."""
@@ -72,19 +72,19 @@ def application(root: Path) -> App:
     """Return two groups on one topic, which want most of its messages."""
     app = App(str(root), config=CONFIG)
 
-    @app.handler(TOPIC, group=ORDERED, tags="wanted", order="queue", retry=_policy(1_000_000))
+    @app.handler(TOPIC, group=ORDERED, tags="wanted", order="queue", retry=_policy())
     def in_order(message: ReceivedMessage) -> None:
         _handle(message)
 
-    @app.handler(TOPIC, group=SIDE, tags="wanted", threads=3, retry=_policy(1_000_000))
+    @app.handler(TOPIC, group=SIDE, tags="wanted", threads=3, retry=_policy(0.05))
     def side_by_side(message: ReceivedMessage) -> None:
         _handle(message)
 
     return app
 
 
-def _policy(retries: int) -> RetryPolicy:
-    return RetryPolicy(max_retries=retries, delays=(0.05,), dead_letter_on=(Poison,))
+def _policy(*delays: float) -> RetryPolicy:
+    return RetryPolicy(max_retries=1_000_000, delays=delays, dead_letter_on=(Poison,))
 
 
 def _handle(message: ReceivedMessage) -> None:

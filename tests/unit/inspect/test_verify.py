@@ -437,7 +437,7 @@ def test_the_command_ends_with_6_and_prints_a_line_for_each_problem(written: Pat
     assert done.returncode == 6
     assert done.stdout.splitlines() == [str(problem) for problem in problems]
     assert done.stdout.startswith(f"4  {entry_path(root, 30)}, byte {30 * ENTRY.size}: entry 30: empty\n9  ")
-    assert done.stderr == f"check failed: 2 problems in {root}\n"
+    assert done.stderr == f"check failed: 3 problems in {root}\n"
 
 
 def test_the_command_prints_problems_as_json(written: Path, tmp_path: Path) -> None:
