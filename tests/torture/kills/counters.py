@@ -29,6 +29,7 @@ _QUEUES = 2
 _SENT = 40
 """Messages that a sender sends, unless it is killed."""
 _LONGEST_S = 0.4
+_SENDING_S = 0.05
 _LIMIT_S = 120.0
 
 
@@ -44,9 +45,10 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
         producer.create_topic(TOPIC, _QUEUES)
     for _ in range(rounds):
         sender, consumers = _started(_send, root), [_started(_consume, root) for _ in range(2)]
-        time.sleep(chosen.random() * _LONGEST_S)
-        if chosen.random() < 0.3:
+        if chosen.random() < 0.5:
+            time.sleep(chosen.random() * _SENDING_S)
             kills["kills of senders"] += _killed(sender)
+        time.sleep(chosen.random() * _LONGEST_S)
         if chosen.random() < 0.3:
             kills["kills of all at once"] += 1
             _killed(sender)
