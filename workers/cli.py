@@ -15,6 +15,7 @@ from rmqclient.workers.commands.dead_letters import dlq
 from rmqclient.workers.commands.group import group
 from rmqclient.workers.commands.message import message, send, tail
 from rmqclient.workers.commands.pipeline import pipeline
+from rmqclient.workers.commands.running.dashboard import dashboard
 from rmqclient.workers.commands.running.run import run
 from rmqclient.workers.commands.running.schedule import schedule
 from rmqclient.workers.commands.running.serve import serve
@@ -87,5 +88,5 @@ def rmq() -> None:
     """A message queue without a server: run handlers, look at topics and groups, send and read messages."""
 
 
-for command in (dlq, group, message, pipeline, run, schedule, send, serve, store, tail, topic, tx, worker):
+for command in (dashboard, dlq, group, message, pipeline, run, schedule, send, serve, store, tail, topic, tx, worker):
     rmq.add_command(command)
