@@ -79,7 +79,12 @@ def dashboard(
     hosts: Collection[str] = LOOPBACK,
     allow_actions: bool = False,
 ) -> Dashboard:
-    """Return a :class:`Dashboard`, to be mounted as ``app.mount("/rmq", dashboard("./store", guarded=True))``."""
+    """Make a :class:`Dashboard` that is mounted into an application.
+
+    ::
+
+        app.mount("/rmq", dashboard("./store", guarded=True, hosts=["shop.example"]))
+    """
     return Dashboard(place, token=token, guarded=guarded, hosts=hosts, allow_actions=allow_actions)
 
 

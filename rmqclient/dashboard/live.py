@@ -81,15 +81,19 @@ class Live:
         return self._samples[-1] if self._samples else None
 
     def stream(self) -> AsyncIterator[bytes]:
-        """Return the events from now on, as they go to a browser. Raises TooManyClients, in the loop of the client."""
-        client = _Client(asyncio.get_running_loop(), asyncio.Event())
-        with self._lock:
-            if len(self._clients) >= CLIENTS_AT_MOST:
-                raise TooManyClients(f"{CLIENTS_AT_MOST} pages get live updates already: close one of them")
-            self._clients.add(client)
-        return self._events(client)
+        """Return the events from now on, as they go to a browser; they end at once when the last place has just gone.
+
+        A client has its place while its events are read. Raises TooManyClients.
+        """
+        if len(self._clients) >= CLIENTS_AT_MOST:
+            raise TooManyClients(f"{CLIENTS_AT_MOST} pages get live updates already: close one of them")
+        return self._events(_Client(asyncio.get_running_loop(), asyncio.Event()))
 
     async def _events(self, client: _Client) -> AsyncIterator[bytes]:
+        with self._lock:
+            if len(self._clients) >= CLIENTS_AT_MOST:
+                return
+            self._clients.add(client)
         try:
             yield b"retry: %d\n\n" % _RETRY_MS
             seen = None

@@ -38,13 +38,14 @@ class Event:
 
 def timeline(backend: Backend, message: ReceivedMessage) -> list[Event]:
     """Return the events in their order, and then how each group of the topic stands with the message."""
+    message = _first_of(backend, message)
     place = message.topic, message.queue_id, message.queue_offset
     events = [
         Event(message.born_timestamp, "born", "a producer made it", "calm"),
         Event(
             message.store_timestamp,
             "stored",
-            f"queue {message.queue_id}, offset {message.queue_offset}",
+            "the first record of it",
             "good",
             place=place,
         ),
@@ -59,10 +60,20 @@ def timeline(backend: Backend, message: ReceivedMessage) -> list[Event]:
     return sorted(events, key=lambda event: event.at_ms or 0) + states
 
 
+def _first_of(backend: Backend, message: ReceivedMessage) -> ReceivedMessage:
+    """Return the record of which a retry or a dead letter is a copy; the message itself if that is gone."""
+    origin = message.properties.get("ORIGIN_MESSAGE_ID")
+    found = backend.message_by_id(origin) if origin else None
+    return message if found is None else found
+
+
 def _groups(backend: Backend) -> dict[str, list[GroupQueue]]:
     found: dict[str, list[GroupQueue]] = {}
     for each in backend.group_queues():
         found.setdefault(group_and_member(each.group)[0], []).append(each)
+    for topic in backend.topics():  # of groups whose offsets are gone, too
+        if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+            found.setdefault(topic.removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX), [])
     return found
 
 

@@ -24,7 +24,7 @@ def show(request: Request) -> Response:
         return desk.page(
             request,
             "overview.html",
-            needs=needs_of(glance, lines),
+            needs=needs_of(glance),
             groups=lines[:_GROUPS_SHOWN],
             more_groups=len(lines) - _GROUPS_SHOWN,
             workers=glance.workers(),

@@ -31,6 +31,7 @@
     return groups.map((name, number) => [name, `series-${number + 1}`, (sample) => sample.groups[name] || 0]);
   };
 
+  const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
   const short = (value) => (value >= 1e6 ? `${+(value / 1e6).toFixed(1)}M` : value >= 1e4 ? `${+(value / 1e3).toFixed(1)}k` : value.toLocaleString("en-US"));
   const options = (place, drawn) => {
     const spark = Boolean(place.dataset.spark);
@@ -42,12 +43,12 @@
       legend: { show: !spark },
       cursor: { show: !spark, y: false, drag: { x: false, y: false } },
       scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 1)] } },
-      axes: spark ? [{ show: false }, { show: false }] : [axis, { ...axis, size: 48, values: (_plot, values) => values.map(short) }],
+      axes: spark ? [{ show: false }, { show: false }] : [{ ...axis, space: 70, values: (_plot, at) => at.map(clock) }, { ...axis, size: 48, values: (_plot, values) => values.map(short) }],
       series: [
-        { label: "at" , value: (_plot, at) => (at ? new Date(at * 1000).toLocaleTimeString("en-GB") : "") },
+        { label: "at", value: (_plot, at) => (at ? clock(at) : "now") },
         ...drawn.map(([label, name]) => {
           const shade = colour(name);
-          return { label, stroke: shade, width: 1.5, fill: faded(shade, spark || drawn.length === 1 ? 0.14 : 0.07), points: { show: false }, value: (_plot, value) => (value == null ? "" : window.rmq.count(value)) };
+          return { label, stroke: shade, width: 1.5, fill: faded(shade, spark || drawn.length === 1 ? 0.14 : 0.07), points: { show: false }, value: (plot, value, number) => window.rmq.count(value ?? plot.data[number].at(-1)) };
         }),
       ],
     };
