@@ -57,7 +57,16 @@ def page(browser: TestClient, path: str) -> str:
 def test_every_page_of_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
     open_store(tmp_path / "store", SMALL).close()
     with visitor(tmp_path / "store") as browser:
-        for path in ("/", "/topics", "/groups", "/messages", "/dead-letters", "/workers", "/schedules", "/transactions"):
+        for path in (
+            "/",
+            "/topics",
+            "/groups",
+            "/messages",
+            "/dead-letters",
+            "/workers",
+            "/schedules",
+            "/transactions",
+        ):
             assert re.search(r"No |Nothing|Every|Choose", text_of(page(browser, path))), path
 
 
@@ -169,7 +178,13 @@ def test_only_the_chosen_dead_letters_are_replayed(store: Path) -> None:
 def test_dead_letters_are_chosen_by_exception_and_text(store: Path) -> None:
     give_up(store, 3)
     with visitor(store) as browser:
-        for query, count in {"": 3, "&class=ValueError": 3, "&class=KeyError": 0, "&error=number 1": 1, "&key=x": 0}.items():
+        for query, count in {
+            "": 3,
+            "&class=ValueError": 3,
+            "&class=KeyError": 0,
+            "&error=number 1": 1,
+            "&key=x": 0,
+        }.items():
             shown = page(browser, f"/dead-letters?group=billing{query}")
             assert shown.count('class="place"') == count, query
 
