@@ -6,6 +6,7 @@ fails the test.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -280,14 +281,9 @@ def canvas_of(page: Page) -> str:
 
 
 def end(child: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
         os.killpg(child.pid, signal.SIGTERM)
         child.wait(20)
-    except (ProcessLookupError, subprocess.TimeoutExpired):
-        pass
-    finally:
-        try:
-            os.killpg(child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        child.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
