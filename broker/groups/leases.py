@@ -97,6 +97,7 @@ class Leases:
         """
         consumer = self._clients.consumer(group, request.peer)
         if consumer is not None and consumer.is_broadcast:
+            consumer.begins[queue] = None
             return True
         slot = self._seats.slot(group, queue)
         if slot is not None and slot.load("paused"):
