@@ -3,11 +3,8 @@
 ================  =====================================================================================
 ``application``   :class:`Dashboard`, an ASGI application: which page answers which path
 ``gate``          who may ask: token, cookie, Host, Origin, and the headers of every answer
-``desk``          what every page needs: the store, how it is shown, whether it may be changed
-``live``          one sampler for all clients, ten minutes of samples, and the stream of events
-``rendering``     templates, and how numbers, ages and times are written
-``forms``         what a person asked for: filters in the URL, and actions that were posted
 ``serving``       ``rmq dashboard``: the address, the token, uvicorn
+``desk/``         what pages work with: the store, samples and events, templates, filters and forms
 ``looking/``      reading: samples, search, bodies, timelines, dead letters by reason
 ``pages/``        a file for each noun: what it shows, and what it changes
 ================  =====================================================================================

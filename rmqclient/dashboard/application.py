@@ -17,10 +17,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from rmqclient.dashboard.desk import Desk, desk_of
-from rmqclient.dashboard.forms import WrongInput
+from rmqclient.dashboard.desk.desk import Desk, desk_of
+from rmqclient.dashboard.desk.forms import WrongInput
+from rmqclient.dashboard.desk.live import TooManyClients
 from rmqclient.dashboard.gate import LOOPBACK, Gate
-from rmqclient.dashboard.live import TooManyClients
 from rmqclient.dashboard.pages import dead_letters, groups, messages, overview, topics, waiting, workers
 from rmqclient.errors import InvalidName, QueueError, UnknownGroup, UnknownTopic
 from rmqclient.local.glance import Unreadable

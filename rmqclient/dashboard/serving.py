@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import socket
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -53,9 +54,20 @@ def serve(store: MessageStore, serving: Serving, say: Callable[[str], None]) -> 
             proxy_headers=False,
             timeout_graceful_shutdown=_ENDS_IN_S,
         )
+        listener.listen()  # who reads the address can connect, and waits until the server answers
         say(f"{shown}/?token={token}")
-        with contextlib.closing(app):
+        with contextlib.closing(app), _term_as_an_end():
             uvicorn.Server(config).run(sockets=[listener])
+
+
+@contextlib.contextmanager
+def _term_as_an_end() -> Iterator[None]:
+    """Let TERM end the block. uvicorn sends it once more after its own end, which would kill the process at once."""
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ pytest.importorskip("starlette", reason="the dashboard needs Starlette")
 import orjson
 
 from rmqclient import Message, Producer
-from rmqclient.dashboard.desk import Desk
-from rmqclient.dashboard.live import CLIENTS_AT_MOST, TooManyClients
+from rmqclient.dashboard.desk.desk import Desk
+from rmqclient.dashboard.desk.live import CLIENTS_AT_MOST, TooManyClients
 from tests.support.stores import SMALL
 
 LONG_S = 30.0

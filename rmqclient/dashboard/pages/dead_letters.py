@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rmqclient.dashboard.desk import desk_of
-from rmqclient.dashboard.forms import Form, WrongInput, action, asked, asked_number, moment
+from rmqclient.dashboard.desk.desk import desk_of
+from rmqclient.dashboard.desk.forms import Form, WrongInput, action, asked, asked_number, moment
 from rmqclient.dashboard.looking.bodies import brief
 from rmqclient.dashboard.looking.letters import Summary, chosen, class_of, letters_of, name_of
 from rmqclient.errors import QueueError

@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from rmqclient.dashboard.desk import desk_of
-from rmqclient.dashboard.forms import Form, WrongInput, action, asked, position
+from rmqclient.dashboard.desk.desk import desk_of
+from rmqclient.dashboard.desk.forms import Form, WrongInput, action, asked, position
+from rmqclient.dashboard.desk.rendering import url
 from rmqclient.dashboard.looking.groups import group_lines, running_of, state_of
-from rmqclient.dashboard.rendering import url
 from rmqclient.errors import UnknownGroup
 from rmqclient.local.glance import RETRY_PREFIX
 from rmqclient.names import group_and_member

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rmqclient.dashboard.desk import desk_of
-from rmqclient.dashboard.forms import WrongInput, asked, asked_number, moment
+from rmqclient.dashboard.desk.desk import desk_of
+from rmqclient.dashboard.desk.forms import WrongInput, asked, asked_number, moment
 from rmqclient.dashboard.looking.bodies import body_of, brief
 from rmqclient.dashboard.looking.sample import is_of_application
 from rmqclient.dashboard.looking.search import LOOKED_AT_MOST, Found, Search, WrongQuery, facts_of, search

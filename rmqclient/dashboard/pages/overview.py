@@ -7,7 +7,7 @@ import time
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rmqclient.dashboard.desk import desk_of
+from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.looking.groups import group_lines
 from rmqclient.dashboard.looking.needs import needs_of
 

@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rmqclient.dashboard.desk import desk_of
-from rmqclient.dashboard.forms import asked
+from rmqclient.dashboard.desk.desk import desk_of
+from rmqclient.dashboard.desk.forms import asked
 from rmqclient.dashboard.looking.bodies import brief
 from rmqclient.dashboard.looking.groups import state_of
 from rmqclient.dashboard.looking.sample import is_of_application

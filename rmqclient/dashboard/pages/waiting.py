@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from rmqclient.dashboard.desk import desk_of
-from rmqclient.dashboard.forms import Form, WrongInput, action, asked, asked_number
+from rmqclient.dashboard.desk.desk import desk_of
+from rmqclient.dashboard.desk.forms import Form, WrongInput, action, asked, asked_number
+from rmqclient.dashboard.desk.rendering import url
 from rmqclient.dashboard.looking.bodies import brief
-from rmqclient.dashboard.rendering import url
 from rmqclient.schedules import waiting
 from rmqclient.sending import transactions
 from rmqclient.store import DELAYS, SCHEDULE_TOPIC

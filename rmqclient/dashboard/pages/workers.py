@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rmqclient.dashboard.desk import desk_of
+from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.health.words import worker_state
 from rmqclient.local.glance import Running, Worker
 

@@ -31,11 +31,12 @@
     return groups.map((name, number) => [name, `series-${number + 1}`, (sample) => sample.groups[name] || 0]);
   };
 
+  const WHOLE = [1, 2, 5, 10, 20, 50].flatMap((step) => [1, 100, 1e4, 1e6, 1e8].map((unit) => step * unit)).sort((one, other) => one - other);
   const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
   const short = (value) => (value >= 1e6 ? `${+(value / 1e6).toFixed(1)}M` : value >= 1e4 ? `${+(value / 1e3).toFixed(1)}k` : value.toLocaleString("en-US"));
   const options = (place, drawn) => {
     const spark = Boolean(place.dataset.spark);
-    const axis = { stroke: colour("faint"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "11px sans-serif" };
+    const axis = { size: 24, gap: 4, stroke: colour("faint"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "11px sans-serif" };
     return {
       width: place.clientWidth,
       height: place.clientHeight - (spark ? 0 : 26),
@@ -43,7 +44,7 @@
       legend: { show: !spark },
       cursor: { show: !spark, y: false, drag: { x: false, y: false } },
       scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 1)] } },
-      axes: spark ? [{ show: false }, { show: false }] : [{ ...axis, space: 70, values: (_plot, at) => at.map(clock) }, { ...axis, size: 48, values: (_plot, values) => values.map(short) }],
+      axes: spark ? [{ show: false }, { show: false }] : [{ ...axis, space: 70, values: (_plot, at) => at.map(clock) }, { ...axis, size: 44, incrs: WHOLE, values: (_plot, values) => values.map(short) }],
       series: [
         { label: "at", value: (_plot, at) => (at ? clock(at) : "now") },
         ...drawn.map(([label, name]) => {

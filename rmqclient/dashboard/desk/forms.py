@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rmqclient.admin import Position
-from rmqclient.dashboard.desk import desk_of
+from rmqclient.dashboard.desk.desk import desk_of
 
 LONGEST_FORM = 1 << 20
 """Bytes."""

@@ -10,15 +10,12 @@ import json
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
-
-if TYPE_CHECKING:
-    from rmqclient.dashboard.desk import Desk
 
 NOTHING = "\N{EN DASH}"
 _UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
@@ -44,7 +41,7 @@ class Renderer:
             "tone": tone,
         }
 
-    def render(self, request: Request, desk: Desk, template: str, facts: Mapping[str, Any]) -> str:
+    def render(self, request: Request, template: str, facts: Mapping[str, Any]) -> str:
         """Return a template as text. Raises what Jinja2 raises for a template that asks for what is not there."""
         base = request.scope.get("root_path", "").rstrip("/")
         known = {
@@ -52,10 +49,7 @@ class Renderer:
             "url": partial(url, base),
             "with_query": partial(_with_query, request),
             "here": request.url.path.removeprefix(base) or "/",
-            "store_name": desk.name,
-            "allow_actions": desk.allow_actions,
             "form_token": request.state.form_token,
-            "latest": desk.live.latest(),
         }
         return self._environment.get_template(template).render({**known, **facts})
 

@@ -12,8 +12,8 @@ from starlette.responses import HTMLResponse
 
 from rmqclient.admin import Admin
 from rmqclient.backend import Backend
-from rmqclient.dashboard.live import Live
-from rmqclient.dashboard.rendering import Renderer
+from rmqclient.dashboard.desk.live import Live
+from rmqclient.dashboard.desk.rendering import Renderer
 from rmqclient.local.glance import Glance
 from rmqclient.opening import MessageStore, open_backend, open_local_store
 
@@ -62,7 +62,8 @@ class Desk:
 
     def page(self, request: Request, template: str, *, status: int = 200, **facts: Any) -> HTMLResponse:
         """Return a page: a template with these facts."""
-        return HTMLResponse(self.renderer.render(request, self, template, facts), status)
+        known = {"store_name": self.name, "allow_actions": self.allow_actions, "latest": self.live.latest()}
+        return HTMLResponse(self.renderer.render(request, template, {**known, **facts}), status)
 
     def acted(self, request: Request, action: str, **facts: Any) -> None:
         """Write the log line of an action: what was done, and which browser asked for it."""
