@@ -13,7 +13,7 @@ import click
 
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opening
-from rmqclient.workers.console.parameters import STORE, duration
+from rmqclient.workers.console.parameters import STORE, StoreOption, duration
 from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.argument("target")
 @click.option("--processes", type=click.IntRange(min=1), help="Worker processes.  [default: one per usable CPU]")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only handlers of this group; repeatable.")
-@click.option("--store", "root", type=STORE, help="Directory or URL, instead of the App's own.")
+@click.option("--store", "root", cls=StoreOption, type=STORE, help="Directory or URL, instead of the App's own.")
 @click.option("--shutdown-timeout", type=duration, default="30s", show_default=True, help="Time to finish after TERM.")
 @click.option(
     "--time-limit",
