@@ -17,6 +17,7 @@ from rmqclient.workers.commands.group import group
 from rmqclient.workers.commands.message import message, send, tail
 from rmqclient.workers.commands.pipeline import pipeline
 from rmqclient.workers.commands.running.dashboard import dashboard
+from rmqclient.workers.commands.running.metrics import metrics
 from rmqclient.workers.commands.running.run import run
 from rmqclient.workers.commands.running.schedule import schedule
 from rmqclient.workers.commands.running.serve import serve
@@ -135,6 +136,7 @@ for command in (
     dlq,
     group,
     message,
+    metrics,
     pipeline,
     run,
     schedule,

@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-@pytest.mark.guarantee("G60")
+@pytest.mark.guarantee("G51")
 @pytest.mark.parametrize("path", PAGES + DATA)
 def test_without_the_token_nothing_is_shown(store: Path, path: str) -> None:
     with visitor(store, token=None) as browser:
@@ -105,7 +105,7 @@ def test_an_action_without_the_form_token_is_refused(store: Path) -> None:
             assert "form" in answer.text
 
 
-@pytest.mark.guarantee("G61")
+@pytest.mark.guarantee("G52")
 def test_without_allow_actions_nothing_is_changed(store: Path) -> None:
     with visitor(store, allow_actions=False) as browser:
         token = form_token(browser)
