@@ -51,6 +51,7 @@
     │   ├── NameServerUnreachable no name server answered
     │   ├── RequestTimedOut       no answer in time; the request may have been done
     │   ├── ConnectionFull        too many bytes wait for a slow broker; this request was not sent
+    │   ├── ProducerFull          too many sends that nobody waits for are under way; this one was not sent
     │   ├── BatchStoredInPart     the first messages of a batch are stored, the others are not, or may not be
     │   └── NotOnCluster          a cluster cannot do this; the text says what to do instead
     ├── ServeError                `rmq serve` cannot start, or go on, as it was told to
@@ -207,6 +208,7 @@ __all__ = [
     "NotOnCluster",
     "OffsetOutOfRange",
     "PageCacheBusy",
+    "ProducerFull",
     "PropertiesTooLarge",
     "QueryNotFound",
     "QueueError",
@@ -357,6 +359,12 @@ class RequestTimedOut(ClusterError, TimeoutError):
 
 class ConnectionFull(ClusterError):
     """More bytes wait for a slow broker than one connection may keep. This request was not sent."""
+
+    retryable = True
+
+
+class ProducerFull(ClusterError):
+    """As many sends that nobody waits for are under way as one producer may have. This one was not sent."""
 
     retryable = True
 

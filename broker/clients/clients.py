@@ -1,7 +1,7 @@
 """Clients: the producers and consumers that are connected, by group, as their heartbeats tell.
 
 A broker knows a member by its connection [ConsumerManager, ProducerManager]. A client leaves a group by request 35, by
-the end of its connection, and by 120 s of silence. Nothing here knows the store: :class:`Watching` hears of changes.
+the end of its connection, and by 120 s of silence. Nothing here reads the store: :class:`Watching` hears of changes.
 
 A client id that two connections use is one id of two members. Both are kept, the earlier one first.
 """
@@ -17,6 +17,7 @@ from typing import Protocol
 from rmqclient.broker.clients.consumer import Consumer, Producer
 from rmqclient.broker.request import Peer
 from rmqclient.remoting import bodies
+from rmqclient.store import MessageQueue
 
 _log = logging.getLogger(__name__)
 
@@ -140,6 +141,14 @@ class Clients:
     def consumer(self, group: str, peer: Peer) -> Consumer | None:
         """Return the member of a group that has a connection."""
         return self._consumers.get(group, {}).get(peer)
+
+    def begin(self, peer: Peer, queue: MessageQueue) -> int | None:
+        """Return where a connection begins in a queue as a broadcast consumer; None when it has begun, or is none."""
+        for group in self._groups_of.get(peer, ()):
+            consumer = self._consumers.get(group, {}).get(peer)
+            if consumer is not None and consumer.begins.get(queue) is not None:
+                return consumer.begins[queue]
+        return None
 
     def consumer_named(self, group: str, client_id: str) -> Consumer | None:
         """Return the member of a group with a client id; of several, the earliest."""

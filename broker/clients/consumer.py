@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rmqclient.broker.request import Peer
 from rmqclient.remoting import bodies
+from rmqclient.store import MessageQueue
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +49,8 @@ class Consumer:
     """Monotonic seconds at which it last asked who is in the group; it has rebalanced since."""
     refused: set[str] = field(default_factory=set)
     """Topics in which it is no member, because it wants other messages than the group."""
+    begins: dict[MessageQueue, int | None] = field(default_factory=dict)
+    """Of a broadcast member: where the queues ended when it came; None for one that it has pulled since."""
 
     @property
     def shares_queues(self) -> bool:

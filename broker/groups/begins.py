@@ -14,6 +14,10 @@ or one that came later
 ==========================  =======================================================================================
 
 Any other client gets RocketMQ's answer, and a queue counts as young when it still has its first message.
+
+A broadcast consumer keeps its offsets itself, and begins at the end, for which it asks (30) a moment after its
+heartbeat. The answer is the end as it was at that heartbeat, until it has pulled: it misses nothing that was sent after
+its start.
 """
 
 from __future__ import annotations
@@ -37,9 +41,12 @@ class Begins:
         """Note where the queues end that a new group is about to consume."""
         ends = self._ends.setdefault(consumer.group, {})
         for topic in consumer.subscriptions:
-            if topic in self._store.topics and topic not in ends:
+            if topic in self._store.topics and (topic not in ends or consumer.is_broadcast):
                 queues = self._store.topics.queues(topic)
-                ends[topic] = {queue: self._store.topics.max_offset(queue) for queue in queues}
+                now = {queue: self._store.topics.max_offset(queue) for queue in queues}
+                ends.setdefault(topic, now)
+                if consumer.is_broadcast:
+                    consumer.begins = {**now, **consumer.begins}
 
     def forget(self, group: str) -> None:
         """Forget a group that has no remote member any more."""

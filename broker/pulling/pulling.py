@@ -236,9 +236,12 @@ class Pulling:
             pull.position = max(pull.position, self._leases.feed_from(request, pull.group, pull.queue))
         except UnknownTopic:
             pull.is_allowed = True  # its first message makes the queue, and may be the first that the group ever had
-        return self._reader.look(
+        look = self._reader.look(
             pull.queue, pull.position, pull.most, pull.most_bytes, pull.selection, request.peer.local
         )
+        if look.messages:
+            self._leases.count_delivered(pull.group, pull.queue, look.messages, len(look.body))
+        return look
 
     def _commit(self, pull: Pull) -> None:
         """Commit what the client has finished, also when the pull is held afterwards."""

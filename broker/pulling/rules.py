@@ -26,6 +26,9 @@ class Leases(Protocol):
     def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
         """Return the offset from which a pull that may be fed is answered: the one it asks for, or a later one."""
 
+    def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
+        """Count messages that a member of a group gets, and the bytes of their records."""
+
     def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
         """Set where the group goes on; return why not, or an empty text. Raises UnknownTopic, TableFull, StoreBusy."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rmqclient.broker.pulling.rules import Subscriptions
+from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.local.backend import LocalBackend
@@ -27,10 +27,10 @@ _NEVER: Final = 2**63 - 1
 class QueueQueries:
     """The room of queries about queues. :meth:`slow_handlers` run in any thread."""
 
-    def __init__(self, store: MessageStore, topics: Topics, subscriptions: Subscriptions) -> None:
+    def __init__(self, store: MessageStore, topics: Topics, clients: Clients) -> None:
         self._store = store
         self._topics = topics
-        self._subscriptions = subscriptions
+        self._clients = clients
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return what is answered from memory."""
@@ -46,8 +46,10 @@ class QueueQueries:
         }
 
     def max_offset(self, request: Request) -> Frame:
-        """Answer 30: the offset that the next message will get."""
-        return request.success(offset=self._span(request.fields).stop)
+        """Answer 30: the offset that the next message will get, or got when a broadcast consumer that begins came."""
+        end = self._span(request.fields).stop
+        begin = self._clients.begin(request.peer, self._queue(request.fields))
+        return request.success(offset=end if begin is None else begin)
 
     def min_offset(self, request: Request) -> Frame:
         """Answer 31: the offset of the oldest message."""
@@ -112,7 +114,7 @@ class QueueQueries:
         entries = self._store.consume_queues[queue]
         stop = min(known.stop, index + max(0, min(fields.get("count", 0), _MOST_ENTRIES)))
         stop = min(stop, entries.first_entry_of(index) + entries.entries_per_file)
-        subscription = self._subscriptions.subscription(fields.get("consumerGroup") or "", queue.topic)
+        subscription = self._clients.subscription(fields.get("consumerGroup") or "", queue.topic)
         codes = _codes(subscription)
         found = [
             bodies.QueueEntry(

@@ -49,7 +49,7 @@ SMALL_JVM = ("-Xms64m", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1
 FAST_JVM = ("-Xms256m", "-Xmx1g", *_OPENED)
 """Compiles as well as it can: for benchmarks."""
 
-START_S = 90.0
+START_S = 240.0
 """Within which a server has to be up; many seconds when other work keeps the host busy."""
 
 _PROGRAM_S = 180.0

@@ -11,6 +11,7 @@ import json
 import logging
 import platform
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -49,10 +50,14 @@ def _run(rig: Rig, options: argparse.Namespace) -> bool:
     rounds = options.rounds or rig.rounds
     print(f"{rig.name}: seed {options.seed}, rounds {rounds}", flush=True)
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="rmq-torture-", dir=options.scratch) as scratch:
-        result = rig.run(options.seed, rounds, Path(scratch))
+    scratch = Path(tempfile.mkdtemp(prefix="rmq-torture-", dir=options.scratch))
+    result = rig.run(options.seed, rounds, scratch)
     seconds = time.monotonic() - started
     print(f"{result}\n{seconds:.0f} s\n", flush=True)
+    if result.problems:
+        print(f"what the rig left: {scratch}\n", flush=True)
+    else:
+        shutil.rmtree(scratch)
     if not options.no_record:
         _record(rig, result, options.seed, rounds, seconds)
     return not result.problems

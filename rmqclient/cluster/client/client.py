@@ -10,6 +10,7 @@ import itertools
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from functools import partial
@@ -47,11 +48,17 @@ class ClusterClient:
         self._connections = Connections(
             None if url.tls is None else context_of(url.tls), url.timeout_s, self._requests.take, self._lost
         )
-        self.name_servers = NameServers(url.name_servers, self.call)
+        self.name_servers = NameServers(url.name_servers, self.call, url.timeout_s)
         self.routes = Routes(url, self.name_servers, self._found)
         self._heartbeats = Heartbeats(self.client_id, self.submit, self._brokers, self.routes.refresh, url.timeout_s)
+        self._losses: Counter[str] = Counter()
         self._closed_by = ""
         fork.register(self)
+
+    @property
+    def is_io_thread(self) -> bool:
+        """Whether the caller runs on the I/O thread, and so must not wait for anything."""
+        return self._connections.is_io_thread
 
     def call(self, address: str, request: Frame, timeout_s: float | None = None, also: Collection[int] = ()) -> Frame:
         """Send a request to ``host:port`` and return the answer, if its code is 0 or in ``also``.
@@ -126,6 +133,10 @@ class ClusterClient:
         """Return the version of a broker by its answer to a heartbeat, such as 407 for 4.9.7; 0 while it is unknown."""
         return self._heartbeats.version(address)
 
+    def losses(self, address: str) -> int:
+        """Return how often the connection to ``host:port`` has ended, or could not be made."""
+        return self._losses[address]
+
     def check_usable(self) -> None:
         """Raise StoreClosed when the client was closed, and in a forked child."""
         if self._closed_by:
@@ -158,6 +169,7 @@ class ClusterClient:
         self._heartbeats.beat(addresses)
 
     def _lost(self, address: str) -> None:
+        self._losses[address] += 1  # on the I/O thread alone
         self.routes.doubt(address)
         self._heartbeats.lost(address)
 

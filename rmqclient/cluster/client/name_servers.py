@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Collection
 from typing import Final
 
-from rmqclient.errors import BrokerUnreachable, ConnectionFull, NameServerUnreachable, QueueError, RequestTimedOut
+from rmqclient.errors import (
+    BrokerUnreachable,
+    ConnectionFull,
+    NameServerUnreachable,
+    QueueError,
+    RequestTimedOut,
+    TlsFailed,
+)
 from rmqclient.remoting.frame import Frame
 
 FAILURES: Final = (BrokerUnreachable, RequestTimedOut, ConnectionFull)
 """Errors after which the next name server is asked."""
 
+_PAUSE_S: Final = 0.05
+
 
 class NameServers:
     """The name servers of a URL; for any thread.
 
-    ``call`` asks one address, as :meth:`rmqclient.cluster.client.client.ClusterClient.call` does.
+    ``call`` asks one address, as :meth:`rmqclient.cluster.client.client.ClusterClient.call` does, and ``timeout_s`` is
+    how long that may take at most.
     """
 
-    def __init__(self, addresses: tuple[str, ...], call: Callable[..., Frame]) -> None:
+    def __init__(self, addresses: tuple[str, ...], call: Callable[..., Frame], timeout_s: float) -> None:
         self.addresses = addresses
         self._call = call
+        self._timeout_s = timeout_s
         self._current = random.randrange(len(addresses))
 
     def call(self, asked: Frame, timeout_s: float | None = None, also: Collection[int] = ()) -> Frame:
@@ -38,6 +50,20 @@ class NameServers:
                 failures.append(error)
                 self._current = (current + 1) % len(self.addresses)
         raise NameServerUnreachable("; ".join(map(str, failures))) from failures[-1]
+
+    def call_patiently(self, asked: Frame) -> Frame:
+        """Return the answer of a name server, also of one that comes back within the time that a request may take.
+
+        Raises as :meth:`call`. What is wrong with TLS is raised at once.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self.call(asked)
+            except NameServerUnreachable as error:
+                if isinstance(error.__cause__, TlsFailed) or time.monotonic() + _PAUSE_S >= deadline:
+                    raise
+            time.sleep(_PAUSE_S)
 
     def call_each(self, asked: Frame, timeout_s: float | None = None, also: Collection[int] = ()) -> list[Frame]:
         """Return the answers of all name servers, for what each of them keeps for itself.

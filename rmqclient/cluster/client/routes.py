@@ -3,8 +3,10 @@
 A route is kept for 30 s. It is asked for again before it is next used when a caller doubts it (:meth:`Routes.forget`),
 because a broker said that it does not have the topic, and when one of its brokers could not be reached.
 
-The route that is known goes on to be used while no name server answers, and while none of its brokers is registered:
-a name server forgets a broker, and topics with it, when the broker or the name server restarts.
+A topic whose route is not known waits for a name server that comes back, as long as a request may take. The route that
+is known goes on to be used while no name server answers, and while none of its brokers is registered: a name server
+forgets a broker, and topics with it, when the broker or the name server restarts. A route that has lost one of several
+brokers is asked for every 5 s for a minute, so that the queues of a broker that restarts are found again soon.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from rmqclient.cluster.client.name_servers import NameServers
 from rmqclient.errors import BrokerUnreachable, NameServerUnreachable, QueueError, UnknownTopic
 from rmqclient.remoting.bodies import MASTER_ID, READABLE, WRITABLE, ClusterInfo, RouteQueue, TopicRoute
 from rmqclient.remoting.errors import TopicNotFound
+from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, request
 from rmqclient.store import MessageQueue
 
 FRESH_S: Final = 30.0  # pollNameServerInterval
-RETRY_S: Final = 5.0  # until the next question after one without an answer
+RETRY_S: Final = 5.0  # until the next question after one without an answer, and while a broker is missing
+MISSING_S: Final = 60.0  # for which a broker that has left a route is looked for
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +41,8 @@ class _Known:
     route: TopicRoute
     fresh_until: float
     doubted: bool = False
+    missing: dict[str, float] = field(default_factory=dict)
+    """Brokers that were in the route, and until when (monotonic, s) they are looked for."""
     publish: list[MessageQueue] = field(default_factory=list)
     read: list[MessageQueue] = field(default_factory=list)
 
@@ -138,7 +144,7 @@ class Routes:
         name = self._url.wrap(topic)
         known = self._known.get(name)
         if known is None:
-            return self._adopt(topic, name, self._asked(name))
+            return self._adopt(topic, name, self._asked(name, self._name_servers.call_patiently))
         if not (fresh or known.doubted or time.monotonic() >= known.fresh_until):
             return known
         return self._again(topic, name, known)
@@ -147,7 +153,7 @@ class Routes:
         known.fresh_until = time.monotonic() + RETRY_S  # this thread asks, and others go on with what is known
         known.doubted = False
         try:
-            return self._adopt(topic, name, self._asked(name))
+            return self._adopt(topic, name, self._asked(name, self._name_servers.call))
         except NameServerUnreachable as error:
             _log.warning("%s: the route of %s stays as it was: %s", self._url.shown, name, error)
         except UnknownTopic as error:
@@ -158,19 +164,22 @@ class Routes:
         return known
 
     def _has_registered(self, route: TopicRoute) -> bool:
-        registered = self.cluster().brokers
+        try:
+            registered = self.cluster().brokers
+        except NameServerUnreachable:
+            return False
         return any(broker.name in registered for broker in route.brokers)
 
-    def _asked(self, name: str) -> TopicRoute:
+    def _asked(self, name: str, call: Callable[[Frame], Frame]) -> TopicRoute:
         try:
-            asked = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=name)
-            return TopicRoute.decode(self._name_servers.call(asked).body)
+            return TopicRoute.decode(call(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=name)).body)
         except TopicNotFound as error:
             raise UnknownTopic(f"{self._url.shown}: no topic {name!r}") from error
 
     def _adopt(self, topic: str, name: str, route: TopicRoute) -> _Known:
         before = self.known_brokers(slaves=True)
-        known = _Known(route, time.monotonic() + FRESH_S)
+        missing = _missing(self._known.get(name), route)
+        known = _Known(route, time.monotonic() + (RETRY_S if missing else FRESH_S), missing=missing)
         masters = {broker.name for broker in route.brokers if MASTER_ID in broker.addresses}
         known.publish = _queues(topic, _published(route), WRITABLE, masters)
         known.read = _queues(topic, route.queues, READABLE, {broker.name for broker in route.brokers})
@@ -183,6 +192,16 @@ class Routes:
 
     def _learn(self, addresses: dict[str, dict[int, str]]) -> None:
         self._addresses = {**self._addresses, **addresses}
+
+
+def _missing(before: _Known | None, route: TopicRoute) -> dict[str, float]:
+    """Return the brokers that a route has lost not long ago, and until when they are looked for."""
+    if before is None:
+        return {}
+    now = time.monotonic()
+    lost = {broker.name: now + MISSING_S for broker in before.route.brokers} | before.missing
+    present = {broker.name for broker in route.brokers}
+    return {name: until for name, until in lost.items() if name not in present and now < until}
 
 
 def _published(route: TopicRoute) -> tuple[RouteQueue, ...]:

@@ -2,8 +2,8 @@
 
 A broker knows one number of a group's progress in a queue: the offset of the oldest message that is not finished. It
 is kept here while messages finish in any order, and committed every second, when the queue is given back, and when
-the consumer closes. A process that is killed leaves what it has finished since the last commit, and above the oldest
-unfinished message, to be delivered again.
+the consumer closes; and again when the broker may have forgotten it. A process that is killed leaves what it has
+finished since the last commit, and above the oldest unfinished message, to be delivered again.
 
 The grant is over when the broker gave the lock of the queue to another member, when the group was moved, or when it is
 released. It is in doubt while the lock was not renewed for 30 s: then nothing is taken and nothing is committed.
@@ -55,6 +55,7 @@ class ClusterGrant:
         self.queue = queue
         self.group_queue = group_queue
         self.epoch = 0
+        self._told_in = offsets.life(queue)
         self.next_offset = offsets.read(queue)
         self.damaged: list[tuple[int, int, int]] = []
         self.expired = 0
@@ -178,7 +179,7 @@ class ClusterGrant:
             self._attempts = None
 
     def commit(self) -> None:
-        """Commit the offset if it has moved and the grant is not in doubt. Raises QueueError, OSError."""
+        """Commit the offset if others may not know it and the grant is not in doubt. Raises QueueError, OSError."""
         if not self._over and not self.lease_is_over:
             self._commit()
 
@@ -186,28 +187,28 @@ class ClusterGrant:
         """Commit as :meth:`commit`, without waiting for the answer, unless the last answer has not come yet."""
         if self._over or self.lease_is_over or not self._committing.acquire(blocking=False):
             return
-        offset = self.committed_offset
-        if offset == self._committed:
-            self._committing.release()
-            return
 
         def done(stored: bool) -> None:
             if stored:
-                self._committed = offset
+                self._committed, self._told_in = offset, life
             self._committing.release()
 
         try:
-            self._offsets.commit_soon(self.queue, offset, done)
+            offset, life = self.committed_offset, self._offsets.life(self.queue)
+            if (offset, life) == (self._committed, self._told_in):
+                self._committing.release()
+            else:
+                self._offsets.commit_soon(self.queue, offset, done)
         except BaseException:
             self._committing.release()
             raise
 
     def _commit(self) -> None:
         with self._committing:  # a commit that is under way must not pass a later one
-            offset = self.committed_offset
-            if offset != self._committed:
+            offset, life = self.committed_offset, self._offsets.life(self.queue)
+            if (offset, life) != (self._committed, self._told_in):
                 self._offsets.commit(self.queue, offset)
-                self._committed = offset
+                self._committed, self._told_in = offset, life
 
     def arm(self, lane: int) -> bool:
         """Let messages that come ring the bell of this lane. True when there is something to take."""
@@ -297,6 +298,14 @@ class ClusterGrant:
         if self._attempts is not None:
             self._attempts.rest()
         return True
+
+    def give_back(self, offsets: list[int], *, dead_lettered: bool) -> bool:
+        """Mark messages finished that are stored elsewhere; a broker does not count what became of messages."""
+        del dead_lettered
+        return self.acknowledge_offsets(offsets)
+
+    def count_failed(self, attempts: int) -> None:
+        """Do nothing: nobody else looks at the counters of this process."""
 
     def _finish(self, offset: int) -> None:
         left = self._unfinished.pop(offset, 0) - 1

@@ -4,7 +4,7 @@ The brokers know a member by its client id and by the connection of its heartbea
 id share a client; a broadcast handler has the client id of its member name. One keeper does what is due for all:
 
 ======================================  =====================================================
-every second                            the offsets that have moved are committed
+every second                            the offsets that brokers may not know are committed
 every 20 s                              locks are renewed
 every 20 s, and when a broker says so   the brokers are asked who is in each group
 ======================================  =====================================================

@@ -244,7 +244,7 @@ class ClusterMembership:
         self._changed()
 
     def commit_soon(self) -> None:
-        """Commit the offsets of all queues that have moved, without waiting for the brokers. For the keeper."""
+        """Commit the offsets that brokers may not know, without waiting for the brokers. For the keeper."""
         for queue, grant in list(self.grants.items()):
             try:
                 grant.commit_soon()
@@ -253,7 +253,7 @@ class ClusterMembership:
         self._offsets.flush()
 
     def commit(self) -> None:
-        """Commit the offsets of all queues that have moved. A broker that fails is left out. Raises OSError."""
+        """Commit the offsets that brokers may not know. A broker that fails is left out. Raises OSError."""
         failed: set[str] = set()
         for queue, grant in list(self.grants.items()):
             if queue.broker_name not in failed:

@@ -61,6 +61,12 @@ class Connections:
         self._failures: dict[str, _Failures] = {}
         self._is_closed = False
 
+    @property
+    def is_io_thread(self) -> bool:
+        """Whether the caller runs on the I/O thread."""
+        io = self._io
+        return io is not None and io.is_here
+
     def to(self, address: str) -> Connection:
         """Return the connection to ``host:port``, which is made if there is none.
 

@@ -18,7 +18,8 @@ from typing import Final
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.sending.attempts import Attempts
 from rmqclient.cluster.sending.outgoing import STORED, Outgoing
-from rmqclient.errors import QueueError, StoreClosed
+from rmqclient.cluster.sending.under_way import UnderWay
+from rmqclient.errors import QueueError
 from rmqclient.message import MessageQueue, SendResult
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import error_of
@@ -44,12 +45,11 @@ class Delivery:
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
-        self._changed = threading.Condition()
-        self._under_way = 0
-        self._closed = False
+        self._under_way = UnderWay()
         self._silent_until: dict[tuple[str, int], float] = {}
         self._jobs: queues.SimpleQueue[Callable[[], None] | None] = queues.SimpleQueue()
         self._helper: threading.Thread | None = None
+        self._starting = threading.Lock()
 
     def send(self, outgoing: Outgoing, attempts: Attempts) -> list[SendResult]:
         """Send and wait for the answer. Raises the error of the last try, see :mod:`.attempts`."""
@@ -71,11 +71,12 @@ class Delivery:
     def send_async(
         self, outgoing: Outgoing, attempts: Attempts, done: Callable[[SendResult | Exception], None]
     ) -> None:
-        """Send one message and return. ``done`` gets the outcome, in another thread; it must not block or raise."""
-        with self._changed:
-            if self._closed:
-                raise StoreClosed("this producer was closed")
-            self._under_way += 1
+        """Send one message and return. ``done`` gets the outcome, in another thread; it must not block or raise.
+
+        If too many are under way it waits for room, as long as a request may take, but not in a thread that makes room.
+        Raises ProducerFull and StoreClosed.
+        """
+        self._under_way.begin(outgoing.size, 0.0 if self._makes_room() else self._client.url.timeout_s)
         send = _Send(outgoing, attempts, done)
         if attempts.need_no_name_server:
             self._try(send)
@@ -84,9 +85,7 @@ class Delivery:
 
     def close(self) -> None:
         """Return when everything that was sent has its outcome. Closing twice does nothing."""
-        with self._changed:
-            self._closed = True
-            self._changed.wait_for(lambda: self._under_way == 0)
+        self._under_way.close()
         if self._helper is not None:
             self._jobs.put(None)
             self._helper.join()
@@ -96,10 +95,10 @@ class Delivery:
             queue = send.attempts.next_queue()
             began = time.monotonic()
             address = self._client.routes.address(queue.broker_name)
+            answered = partial(self._answered, send, queue, address, began)
+            self._client.submit(address, send.outgoing.frame(queue), answered)
         except QueueError as error:
             self._end(send, error)
-            return
-        self._client.submit(address, send.outgoing.frame(queue), partial(self._answered, send, queue, address, began))
 
     def _answered(
         self, send: _Send, queue: MessageQueue, address: str, began: float, outcome: Frame | QueueError
@@ -123,11 +122,12 @@ class Delivery:
             self._try(send)
 
     def _end(self, send: _Send, outcome: SendResult | Exception) -> None:
+        self._under_way.end(send.outgoing.size)  # first: what is called now may send again
         send.done(outcome)
-        with self._changed:
-            self._under_way -= 1
-            if self._closed:
-                self._changed.notify_all()
+        self._under_way.finish()
+
+    def _makes_room(self) -> bool:
+        return self._client.is_io_thread or threading.current_thread() is self._helper
 
     def _warn(self, outgoing: Outgoing, answer: Frame, queue: MessageQueue) -> None:
         """Log that a broker has a message, but not yet as safely as it is configured; each broker once a minute."""
@@ -140,7 +140,7 @@ class Delivery:
             )  # fmt: skip
 
     def _later(self, job: Callable[[], None]) -> None:
-        with self._changed:
+        with self._starting:
             if self._helper is None:
                 self._helper = threading.Thread(target=self._help, name="rmq-sends", daemon=True)
                 self._helper.start()

@@ -29,6 +29,7 @@ PREPARED: Final = 0x4
 
 _QUEUE_ID: Final = "e"
 _BROKER_NAME: Final = "n"
+_PROPERTIES: Final = "i"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,11 @@ class Outgoing:
 
     request: Frame
     message_ids: Sequence[str]
+
+    @property
+    def size(self) -> int:
+        """How many bytes the body and the properties have."""
+        return len(self.request.body) + len(self.request.fields[_PROPERTIES])
 
     def frame(self, queue: MessageQueue) -> Frame:
         """Return the request for one queue."""

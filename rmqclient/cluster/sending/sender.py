@@ -60,7 +60,7 @@ class ClusterSender:
     def append_async(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> SendFuture:
-        """Send a message; the future ends with the answer.
+        """Send a message; the future ends with the answer. Raises ProducerFull, see :mod:`.under_way`.
 
         Brokers store with several threads: of two messages that are under way at once either may come first, also with
         one sharding key.
@@ -171,8 +171,7 @@ class ClusterSender:
 
     def _size_of(self, message: Message, sharding_key: str | None) -> int:
         """Return how many bytes of a request a message takes. Raises what a send of it would raise."""
-        frame = self._outgoing(message, self._extra(message.topic, sharding_key)).request
-        return len(frame.body) + len(frame.fields["i"])
+        return self._outgoing(message, self._extra(message.topic, sharding_key)).size
 
     def _outgoing(self, message: Message, extra: dict[str, str], sys_flag: int = 0) -> Outgoing:
         """Return a message as a request. Raises MessageRejected."""

@@ -113,6 +113,38 @@ def test_a_known_route_outlives_its_name_server(monkeypatch: pytest.MonkeyPatch)
             client.routes.of("others")
 
 
+def test_a_broker_that_has_left_a_route_is_looked_for_until_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_module, "RETRY_S", 0.0)
+    with scripted_cluster(brokers=("a", "b")) as cluster, client_of(cluster.address) as client:
+
+        def brokers() -> set[str]:
+            return {queue.broker_name for queue in client.routes.read_queues("orders")}
+
+        assert brokers() == {"a", "b"}
+        address = cluster.state.brokers.pop("b")
+        client.routes.forget("orders")
+        for _ in range(3):
+            assert brokers() == {"a"}
+        cluster.state.brokers["b"] = address
+        assert brokers() == {"a", "b"}
+        asked = len(cluster.asked(ROUTE))
+        assert brokers() == {"a", "b"}
+        assert len(cluster.asked(ROUTE)) == asked
+
+
+def test_a_broker_that_stays_away_is_not_looked_for_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_module, "RETRY_S", 0.0)
+    monkeypatch.setattr(routes_module, "MISSING_S", 0.0)
+    with scripted_cluster(brokers=("a", "b")) as cluster, client_of(cluster.address) as client:
+        client.routes.of("orders")
+        del cluster.state.brokers["b"]
+        client.routes.forget("orders")
+        client.routes.of("orders")
+        asked = len(cluster.asked(ROUTE))
+        client.routes.of("orders")
+        assert len(cluster.asked(ROUTE)) == asked
+
+
 def test_a_topic_that_was_deleted_is_unknown_though_it_was_known() -> None:
     with scripted_cluster(topics={"orders": 1}) as cluster, client_of(cluster.address) as client:
         assert len(client.routes.publish_queues("orders")) == 1
@@ -178,6 +210,17 @@ def test_all_name_servers_gone_is_one_error_that_names_each() -> None:
     with client_of(*hosts) as client, pytest.raises(NameServerUnreachable) as raised:
         client.routes.of("orders")
     assert all(host in str(raised.value) for host in hosts)
+
+
+def test_a_topic_that_is_not_known_waits_for_a_name_server_that_has_just_restarted() -> None:
+    with scripted_cluster() as cluster, client_of(cluster.address, rest="?timeout=10") as client:
+        cluster.stop("broker-a")
+        with pytest.raises(NameServerUnreachable, match="refused"):
+            client.name_servers.call(request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        cluster.start("broker-a")
+        with pytest.raises(NameServerUnreachable, match="tried again in"):
+            client.name_servers.call(request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        assert len(client.routes.publish_queues("orders")) == 4
 
 
 def test_masters_are_those_of_the_cluster() -> None:

@@ -142,6 +142,26 @@ def test_an_offset_is_committed_before_the_lock_is_freed() -> None:
         assert not grant.acknowledge(message)
 
 
+def test_an_offset_is_told_again_to_a_broker_that_may_have_forgotten_it() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        grant = granted(member)
+        queues.put(b"a", b"b")
+        for message in taken(member, grant, 2):
+            grant.acknowledge(message)
+        grant.commit()
+        grant.commit()
+        assert committed(cluster) == [2]
+        cluster.hang_up("broker-a")
+
+        def is_told_again() -> bool:
+            member.commit_soon()
+            return committed(cluster) == [2, 2]
+
+        eventually(is_told_again, "the same offset again")
+        grant.commit()
+        assert committed(cluster) == [2, 2]
+
+
 def test_the_next_owner_waits_for_the_lock_and_goes_on_where_the_last_one_stopped() -> None:
     with scripted_queues() as (cluster, queues), joined(cluster) as last, joined(cluster, "other@host") as following:
         queues.put(b"a", b"b")

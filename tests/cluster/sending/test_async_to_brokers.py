@@ -9,7 +9,9 @@ import orjson
 import pytest
 
 from rmqclient import Message, Producer
-from rmqclient.errors import MessageIllegal, RequestTimedOut, StoreClosed
+from rmqclient.backend.futures import SendFuture
+from rmqclient.cluster.sending import under_way
+from rmqclient.errors import MessageIllegal, ProducerFull, RequestTimedOut, StoreClosed
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, ResponseCode, response
 from tests.cluster.sending.conftest import SEND, TWO, broker_of, no, nothing, only_on, producing, stored
@@ -108,3 +110,65 @@ def test_threads_end_with_the_producer() -> None:
         producer.send_async(Message("orders", b"")).result(LONG_S)
     left = {thread.name for thread in set(threading.enumerate()) - before}
     assert "rmq-sends" not in left
+
+
+def test_a_send_waits_for_room_when_as_many_are_under_way_as_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_way, "MOST_SENDS", 2)
+    with producing({SEND: nothing}) as (cluster, producer):
+        futures: list[SendFuture] = []
+        sending = threading.Thread(
+            target=lambda: futures.extend(producer.send_async(Message("orders", b"")) for _ in range(3))
+        )
+        sending.start()
+        first, second = cluster.wait_for(SEND, 2)
+        sending.join(0.2)
+        assert sending.is_alive()
+        cluster.answer(stored(first))
+        sending.join(LONG_S)
+        for asked in (second, cluster.wait_for(SEND, 3)[2]):
+            cluster.answer(stored(asked))
+        assert len([future.result(LONG_S) for future in futures]) == 3
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MOST_SENDS", 2), ("MOST_BYTES", 2_500)])
+def test_a_send_that_gets_no_room_is_refused_and_was_not_sent(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(under_way, limit, value)
+    with producing({SEND: nothing}, options="timeout=0.3") as (cluster, producer):
+        futures = [producer.send_async(Message("orders", bytes(1_000))) for _ in range(2)]
+        with pytest.raises(ProducerFull, match=f"{value:,}") as told:
+            producer.send_async(Message("orders", bytes(1_000)))
+        for future in futures:
+            with pytest.raises(RequestTimedOut):
+                future.result(LONG_S)
+        assert len(cluster.asked(SEND)) == 2 * 3
+    assert told.value.retryable
+    assert not told.value.stored
+
+
+def test_a_message_that_exceeds_the_room_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_way, "MOST_BYTES", 100)
+    with producing({SEND: stored}) as (_, producer):
+        for _ in range(3):
+            producer.send_async(Message("orders", bytes(1_000))).result(LONG_S)
+
+
+def test_a_callback_may_send_the_next_message_and_never_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_way, "MOST_SENDS", 1)
+    refused, over = list[ProducerFull](), threading.Event()
+    with producing({SEND: stored}, options="timeout=30") as (cluster, producer):
+
+        def send_next(_: object) -> None:
+            if len(cluster.asked(SEND)) == 5:
+                over.set()
+                return
+            producer.send_async(Message("orders", b"")).add_done_callback(send_next)
+            try:
+                producer.send_async(Message("orders", b""))
+            except ProducerFull as error:
+                refused.append(error)
+
+        producer.send_async(Message("orders", b"")).add_done_callback(send_next)
+        assert over.wait(LONG_S)
+    assert len(refused) == 4

@@ -95,8 +95,8 @@ class ScriptedCluster:
         """The address of the name server."""
         self.state = Cluster(topics, self.brokers)
         """What the standard answers know: topics, members, locks and offsets."""
-        for name, listener in self._listeners.items():
-            threading.Thread(target=self._accept, args=(name, listener), daemon=True).start()
+        for name in self._listeners:
+            self._listen(name)
 
     def asked(self, code: RequestCode, broker: str | None = None) -> list[Frame]:
         """Return the requests with this code so far, of all brokers or of one."""
@@ -155,12 +155,21 @@ class ScriptedCluster:
         close(self._listeners[broker])
         self.hang_up(broker)
 
+    def start(self, broker: str) -> None:
+        """Let a broker that was stopped listen again, where it did."""
+        host, _, port = self.brokers[broker].partition(":")
+        self._listeners[broker] = socket.create_server((host, int(port)))
+        self._listen(broker)
+
     def close(self) -> None:
         """Stop all brokers and wait for the threads of their connections."""
         for name in self._listeners:
             self.stop(name)
         for line in list(self._connections):
             line.join(PATIENCE_S)
+
+    def _listen(self, broker: str) -> None:
+        threading.Thread(target=self._accept, args=(broker, self._listeners[broker]), daemon=True).start()
 
     def _accept(self, broker: str, listener: socket.socket) -> None:
         with suppress(OSError):

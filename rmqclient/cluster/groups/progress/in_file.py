@@ -65,6 +65,9 @@ class FileOffsets:
         self.commit(queue, offset)
         done(True)
 
+    def life(self, queue: MessageQueue) -> None:
+        """Return None: the file forgets nothing."""
+
     def flush(self) -> None:
         """Write the file, by way of another one that takes its place. Raises OSError."""
         with self._lock:

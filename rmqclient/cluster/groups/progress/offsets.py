@@ -20,5 +20,8 @@ class Offsets(Protocol):
     def commit_soon(self, queue: MessageQueue, offset: int, done: Callable[[bool], None]) -> None:
         """Set the offset without waiting; ``done`` learns on any thread whether it is set. Raises as ``commit``."""
 
+    def life(self, queue: MessageQueue) -> object:
+        """Return what has changed when the offset that was set may be forgotten, and has to be set again."""
+
     def flush(self) -> None:
         """Make sure that what was committed survives the process. Raises OSError."""

@@ -18,6 +18,7 @@ from tests.checker.history import now
 from tests.interop.cluster.clusters import Cluster
 from tests.interop.cluster.kills import load
 from tests.interop.cluster.kills.evidence import NEVER, Evidence, Fault, collect
+from tests.interop.cluster.kills.judging import SECOND, WRITES_AFTER_S
 from tests.interop.cluster.workers import Workers, start_workers
 from tests.interop.rocketmq import TOP
 
@@ -25,6 +26,8 @@ APPLICATION = Path(__file__).with_name("load.py")
 _PRODUCERS = 2
 _PER_SECOND = 50.0
 _WORKERS = 3
+_YOUNG = 0.3
+"""Part of the brokers that are killed at any age."""
 _PEACE_S = 240.0
 """Within which everything is handled after the last death: a broker's lock of a queue ends after 60 s."""
 
@@ -62,13 +65,17 @@ class Campaign:
         self.faults.append(Fault("worker", at, now()))
 
     def kill_broker(self, cluster: Cluster) -> None:
-        """Kill a broker, and start it again on its store."""
+        """Kill a broker, and start it again on its store. Most are old enough to have written their offsets down."""
+        started = {fault.name: fault.over for fault in self.faults}
         node = self.random.choice(cluster.brokers)
+        if self.random.random() > _YOUNG:
+            node = min(cluster.brokers, key=lambda each: started.get(each.name, 0))
+            time.sleep(max(0.0, WRITES_AFTER_S - (now() - started.get(node.name, 0)) / SECOND))
         at = now()
         node.server.kill()
         time.sleep(self.random.uniform(0.0, 2.0))
         cluster.restart(node.server)
-        self.faults.append(Fault("broker", at, now()))
+        self.faults.append(Fault("broker", at, now(), node.name))
 
     def start_worker(self) -> Workers:
         """Start a supervisor with one worker; it need not be ready."""

@@ -47,6 +47,8 @@ class Fault(NamedTuple):
     """Just before."""
     over: int
     """When its successor was ready."""
+    name: str = ""
+    """Of the broker of a cluster; each has its own offsets."""
 
 
 @dataclass(slots=True)

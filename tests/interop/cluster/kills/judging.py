@@ -15,8 +15,9 @@ stored twice               a message stands twice only when a broker died while 
 =========================  =========================================================================================
 
 RocketMQ acknowledges by committed offsets, which its consumers report every five seconds, ours every second, and which
-a broker writes to its disk every five seconds. The rules allow what its own consumers need: what was handled in the
-seconds before a death may be handled again, and no more than that.
+a broker writes to its disk ten seconds after its start and then every five. The rules allow what its own consumers
+need: what was handled in the seconds before a death may be handled again, and no more than that. A broker that died
+before it had written anything has forgotten what the life before had not written, too.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ ORDERED = 0
 SECOND = 1_000_000_000
 WINDOWS_S = {"worker": 5 + 5, "broker": 5 + 5 + 5}
 """How long before a death a call can lie that is repeated after it: the intervals above, and five seconds of slack."""
+
+WRITES_AFTER_S = 10 + 5
+"""How old a broker is when it has surely written its offsets: the interval above, and five seconds of slack."""
 
 RECOVERY_S = {"worker": 0, "broker": 30}
 """How long after a fault a call can lie that is repeated because of it: a broker that is back knows its consumers again
@@ -98,9 +102,10 @@ def two_at_once(evidence: Evidence) -> Found:
 
 
 def repeated_without_a_fault(evidence: Evidence) -> Found:
+    forgotten = list(_forgotten(evidence.faults))
     for group, calls in evidence.calls.items():
         for earlier, repeat in _repeats(calls):
-            if not any(_allows(fault, earlier, repeat) for fault in evidence.faults):
+            if not any(_allows(fault, since, earlier, repeat) for fault, since in forgotten):
                 yield f"group {group} handled {repeat.queue}/{repeat.offset} again, and nothing had died"
 
 
@@ -161,9 +166,22 @@ def _repeats(calls: list[Call]) -> Iterator[tuple[Call, Call]]:
         latest[call.queue, call.offset] = call
 
 
-def _allows(fault: Fault, earlier: Call, repeat: Call) -> bool:
+def _forgotten(faults: list[Fault]) -> Iterator[tuple[Fault, int]]:
+    """Yield each death, in their order, and since when the calls are that it may have undone."""
+    lives: dict[str, tuple[int, int]] = {}  # of each broker: its start, and since when its calls are not written down
+    for fault in faults:
+        since = fault.at - WINDOWS_S[fault.what] * SECOND
+        if fault.name:
+            started, before = lives.get(fault.name, (0, since))
+            if fault.at - started < WRITES_AFTER_S * SECOND:
+                since = min(since, before)
+            lives[fault.name] = fault.over, since
+        yield fault, since
+
+
+def _allows(fault: Fault, since: int, earlier: Call, repeat: Call) -> bool:
     return (
-        -WINDOWS_S[fault.what] * SECOND < earlier.begun - fault.at
+        since < earlier.begun
         and earlier.begun < fault.over + RECOVERY_S[fault.what] * SECOND
         and fault.at < repeat.begun < fault.over + AFTER_S * SECOND
     )

@@ -113,6 +113,18 @@ def test_a_repeat_of_what_had_to_be_committed_before_the_death_is_found() -> Non
     assert judge(evidence) == {}
 
 
+def test_a_broker_that_dies_young_has_forgotten_what_the_life_before_had_not_written() -> None:
+    evidence = healthy()
+    evidence.calls[1].append(call(1, 180, process=2))
+    young = killed("broker", 127, over=129)._replace(name="a")
+    evidence.faults = [killed("broker", 110, over=113)._replace(name="a"), young]
+    assert judge(evidence) == {}
+    evidence.faults = [killed("broker", 110, over=111)._replace(name="a"), young]
+    assert list(judge(evidence)) == ["repeated without a fault"]
+    evidence.faults = [killed("broker", 110, over=113)._replace(name="b"), young]
+    assert list(judge(evidence)) == ["repeated without a fault"]
+
+
 def test_a_repeat_of_what_came_after_the_death_of_a_worker_is_found() -> None:
     evidence = healthy()
     evidence.calls[1].append(call(9, 112, process=2))

@@ -1,4 +1,4 @@
-"""A few rounds of the campaign; ``python -m tests.torture cluster-kills`` has hundreds."""
+"""A few rounds of the campaign; ``python -m tests.torture cluster-workers cluster-brokers`` has hundreds."""
 
 from __future__ import annotations
 

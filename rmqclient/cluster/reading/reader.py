@@ -1,0 +1,138 @@
+"""Reader: asks the brokers of queues for their messages, without being a member of a group.
+
+Administrators read as the group ``TOOLS_CONSUMER``, which every broker has: it has no offsets. No group needs a
+heartbeat for it, because each pull brings its subscription. [MQAdminImpl, PullMessageProcessor]
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rmqclient.backend.protocols import Span
+from rmqclient.backend.pull_result import PullResult, PullStatus
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.errors import RecordsDamaged
+from rmqclient.filters.tag import TagFilter
+from rmqclient.message import ReceivedMessage
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import request, response_fields
+from rmqclient.store import MessageQueue
+from rmqclient.store.wire import decode_records
+
+READER_GROUP: Final = "TOOLS_CONSUMER"  # MixAll.TOOLS_CONSUMER_GROUP
+EVERY_TAG: Final = TagFilter(frozenset())
+
+_MAY_WAIT: Final = 2  # PullSysFlag
+_HAS_SUBSCRIPTION: Final = 4
+_NOT_FOUND: Final = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+
+
+class Reader:
+    """Reads the queues of one cluster; safe for threads. Methods raise the errors of a call.
+
+    ``group`` is its name on the wire. If a master is away its slaves are asked, unless ``masters_only``.
+    """
+
+    def __init__(self, client: ClusterClient, group: str = READER_GROUP, *, masters_only: bool = False) -> None:
+        self._client = client
+        self._group = group
+        self._address = client.routes.address if masters_only else client.routes.read_address
+
+    def span(self, queue: MessageQueue) -> Span:
+        """Return which messages a queue has. A broker answers 0 and 0 for a queue that it does not have."""
+        low, high = self._offset(RequestCode.GET_MIN_OFFSET, queue), self._offset(RequestCode.GET_MAX_OFFSET, queue)
+        return Span(min(low, high), high)
+
+    def read(self, queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:
+        """Return messages from ``offset`` on with a wanted tag: up to ``limit``, and no more than the broker gives.
+
+        A broker gives up to 32 messages, or 8 of those that it has to read from its disk. Raises RecordsDamaged.
+        """
+        asked = self.pull(queue, offset, limit, wanted.expression)
+        answer = self._client.call(self._address(queue.broker_name), asked, also=_NOT_FOUND)
+        return _result(queue, offset, answer, wanted)
+
+    def first_in(self, queue: MessageQueue, offsets: range) -> ReceivedMessage | None:
+        """Return the first message at one of these offsets; None if there is none. A damaged one is stepped over."""
+        offset = offsets.start
+        while offset < offsets.stop:
+            try:
+                result = self.read(queue, offset, 1, EVERY_TAG)
+            except RecordsDamaged:
+                offset += 1
+                continue
+            if result.messages:
+                return result.messages[0] if result.messages[0].queue_offset < offsets.stop else None
+            if result.next_offset <= offset:
+                return None
+            offset = result.next_offset
+        return None
+
+    def first_since(self, queue: MessageQueue, known: range, timestamp_ms: int) -> int:
+        """Return the first of the ``known`` offsets whose message was stored then or later; their end if none was.
+
+        It looks at messages, by halves: a broker itself answers with a message near that time, which may be an earlier
+        one (ConsumeQueue.getOffsetInQueueByTime).
+        """
+        low, high = known.start, known.stop
+        while low < high:
+            middle = (low + high) // 2
+            found = self.first_in(queue, range(middle, high))
+            if found is None or found.store_timestamp >= timestamp_ms:
+                high = middle
+            else:
+                low = found.queue_offset + 1
+        return low
+
+    def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        limit: int,
+        expression: str = "*",
+        *,
+        group: str = "",
+        wait_ms: int = 0,
+    ) -> Frame:
+        """Return the request for messages of a queue, by this group or another one.
+
+        The broker keeps it for up to ``wait_ms`` if there are none.
+        """
+        return request(
+            RequestCode.PULL_MESSAGE,
+            consumerGroup=group or self._group,
+            topic=self._client.url.wrap(queue.topic),
+            queueId=queue.queue_id,
+            queueOffset=offset,
+            maxMsgNums=limit,
+            sysFlag=_HAS_SUBSCRIPTION | (_MAY_WAIT if wait_ms else 0),
+            commitOffset=0,
+            suspendTimeoutMillis=wait_ms,
+            subscription=expression,
+            subVersion=0,
+            expressionType="TAG",
+        )
+
+    def _offset(self, code: RequestCode, queue: MessageQueue) -> int:
+        asked = request(code, topic=self._client.url.wrap(queue.topic), queueId=queue.queue_id)
+        answer = self._client.call(self._address(queue.broker_name), asked)
+        return int(response_fields(code, answer)["offset"])
+
+
+def _result(queue: MessageQueue, offset: int, answer: Frame, wanted: TagFilter) -> PullResult:
+    fields = response_fields(RequestCode.PULL_MESSAGE, answer)
+    following, low, high = fields["nextBeginOffset"], fields["minOffset"], fields["maxOffset"]
+    if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+        return PullResult(PullStatus.OFFSET_ILLEGAL, following, low, high)
+    if answer.code == ResponseCode.SUCCESS:
+        messages = tuple(message for message in decode_records(answer.body, queue) if wanted.matches(message.tags))
+        status = PullStatus.FOUND if messages else PullStatus.NO_MATCHED_MESSAGE
+        return PullResult(status, following, low, high, messages)
+    if following > offset or answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+        return PullResult(PullStatus.NO_MATCHED_MESSAGE, following, low, high)
+    return PullResult(PullStatus.NO_NEW_MESSAGE, following, low, high)

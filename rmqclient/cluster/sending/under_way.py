@@ -1,0 +1,70 @@
+"""Under way: how many sends of one producer have no outcome yet, and the room for more of them.
+
+A program that sends faster than its brokers answer would fill its memory: so the next send waits. RocketMQ's clients
+have the same two limits. [DefaultMQProducer.backPressureForAsyncSendNum, backPressureForAsyncSendSize]
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from rmqclient.errors import ProducerFull, StoreClosed
+
+MOST_SENDS: Final = 10_000
+MOST_BYTES: Final = 100 * 1024 * 1024
+"""Of bodies and properties. A message that is larger goes alone."""
+
+
+class UnderWay:
+    """Counts the sends that nobody waits for; safe for threads. Sizes are in bytes."""
+
+    __slots__ = ("_bytes", "_changed", "_closed", "_sends", "_unfinished")
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._sends = 0
+        self._bytes = 0
+        self._unfinished = 0
+        self._closed = False
+
+    def begin(self, size: int, timeout_s: float) -> None:
+        """Take room for a send, which may take ``timeout_s`` seconds to come. Raises ProducerFull, StoreClosed."""
+        with self._changed:
+            if not (self._closed or self._has_room(size)):
+                self._changed.wait_for(lambda: self._closed or self._has_room(size), timeout_s)
+            if self._closed:
+                raise StoreClosed("this producer was closed")
+            if not self._has_room(size):
+                raise ProducerFull(
+                    f"{self._sends:,} sends with {self._bytes:,} bytes are under way, and a producer has room for "
+                    f"{MOST_SENDS:,} with {MOST_BYTES:,} bytes; none came in {timeout_s:g} s: send more slowly, or "
+                    "await some of them first"
+                )
+            self._sends += 1
+            self._unfinished += 1
+            self._bytes += size
+
+    def end(self, size: int) -> None:
+        """Give the room of a send back: its outcome is known."""
+        with self._changed:
+            self._sends -= 1
+            self._bytes -= size
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Note that somebody has the outcome of a send."""
+        with self._changed:
+            self._unfinished -= 1
+            if self._closed:
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Refuse more sends, and return when every outcome was taken. Closing twice does nothing."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._unfinished == 0)
+
+    def _has_room(self, size: int) -> bool:
+        return self._sends < MOST_SENDS and (not self._sends or self._bytes + size <= MOST_BYTES)
