@@ -109,9 +109,10 @@ class IoThread:
         """In a forked child: close the copies of the descriptors, so that connections end with the parent."""
         global _shared
         _shared = None
-        self._poll.close()
-        for descriptor in (self._bell, *self._ready):
-            os.close(descriptor)
+        if self._has_bell:  # or it has ended, and the numbers are those of others' files
+            self._poll.close()
+            for descriptor in (self._bell, *self._ready):
+                os.close(descriptor)
         self._ready.clear()
 
     def end(self) -> None:

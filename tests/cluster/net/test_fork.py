@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.net.io_thread import acquire, release
 from rmqclient.errors import StoreClosed
 from tests.cluster.net.conftest import question
 from tests.support.cluster.raw_peer import echo, raw_peer
@@ -93,3 +94,20 @@ def test_a_connection_ends_with_the_parent_though_a_child_lives() -> None:
         os.close(stay)
         os.close(leave)
         assert ended_well(pid)
+
+
+def test_a_thread_that_has_ended_closes_nothing_of_a_child() -> None:
+    # Given a thread that has ended, and files that have the numbers of its descriptors
+    ended = acquire()
+    release(ended)
+    pipes = [os.pipe() for _ in range(4)]
+    files = [number for pipe in pipes for number in pipe]
+
+    def all_are_open() -> bool:
+        return all(os.fstat(number) for number in files)
+
+    # When the process forks, Then its child has all of them
+    assert ended_well(in_a_child(all_are_open))
+    for number in files:
+        os.close(number)
+    assert ended is not None
