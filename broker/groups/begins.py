@@ -14,13 +14,17 @@ or one that came later
 ==========================  =======================================================================================
 
 Any other client gets RocketMQ's answer, and a queue counts as young when it still has its first message.
+
+A broadcast consumer keeps its offsets itself, and begins at the end, for which it asks (30) a moment after its
+heartbeat. The answer is the end as it was at that heartbeat, until it has pulled: it misses nothing that was sent after
+its start.
 """
 
 from __future__ import annotations
 
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.names import RETRY_PREFIX
-from rmqclient.remoting.bodies import ConsumeFrom
+from rmqclient.remoting import bodies
 from rmqclient.store import MessageQueue, MessageStore
 
 Ends = dict[MessageQueue, int]
@@ -37,9 +41,12 @@ class Begins:
         """Note where the queues end that a new group is about to consume."""
         ends = self._ends.setdefault(consumer.group, {})
         for topic in consumer.subscriptions:
-            if topic in self._store.topics and topic not in ends:
+            if topic in self._store.topics and (topic not in ends or consumer.is_broadcast):
                 queues = self._store.topics.queues(topic)
-                ends[topic] = {queue: self._store.topics.max_offset(queue) for queue in queues}
+                now = {queue: self._store.topics.max_offset(queue) for queue in queues}
+                ends.setdefault(topic, now)
+                if consumer.is_broadcast:
+                    consumer.begins = {**now, **consumer.begins}
 
     def forget(self, group: str) -> None:
         """Forget a group that has no remote member any more."""
@@ -60,8 +67,10 @@ class Begins:
             return slot.committed_offset
         if consumer is None or not consumer.shares_queues:
             return oldest if oldest == 0 else None
-        if consumer.consume_from is ConsumeFrom.CONSUME_FROM_FIRST_OFFSET or queue.topic.startswith(RETRY_PREFIX):
+        if consumer.consume_from is bodies.ConsumeFrom.CONSUME_FROM_FIRST_OFFSET or queue.topic.startswith(
+            RETRY_PREFIX
+        ):
             return oldest
-        if consumer.consume_from is ConsumeFrom.CONSUME_FROM_TIMESTAMP:
+        if consumer.consume_from is bodies.ConsumeFrom.CONSUME_FROM_TIMESTAMP:
             return None
         return self._ends.get(group, {}).get(queue.topic, {}).get(queue, oldest)

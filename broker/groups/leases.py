@@ -97,6 +97,7 @@ class Leases:
         """
         consumer = self._clients.consumer(group, request.peer)
         if consumer is not None and consumer.is_broadcast:
+            consumer.begins[queue] = None
             return True
         slot = self._seats.slot(group, queue)
         if slot is not None and slot.load("paused"):
@@ -127,6 +128,13 @@ class Leases:
         if lease is None or lease.grant is None or lease.consumer.peer is not request.peer or lease.committed_at:
             return asked
         return max(asked, lease.grant.committed_offset)
+
+    def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
+        """Count messages that a member of a group gets, and the bytes of their records."""
+        slot = self._seats.slot(group, queue)
+        if slot is not None:
+            slot.add("delivered", messages)
+            slot.add("bytes_out", size)
 
     def lock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue, *, ordered: bool = True) -> bool:
         """Lock a queue for a client, or renew its lock; False while somebody else has it.

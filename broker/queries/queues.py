@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rmqclient.broker.pulling.rules import Subscriptions
+from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.local.backend import LocalBackend
-from rmqclient.remoting.bodies import CorrectionOffsets, QueueEntries, QueueEntry, Subscription
+from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore, java_hash
@@ -27,10 +27,10 @@ _NEVER: Final = 2**63 - 1
 class QueueQueries:
     """The room of queries about queues. :meth:`slow_handlers` run in any thread."""
 
-    def __init__(self, store: MessageStore, topics: Topics, subscriptions: Subscriptions) -> None:
+    def __init__(self, store: MessageStore, topics: Topics, clients: Clients) -> None:
         self._store = store
         self._topics = topics
-        self._subscriptions = subscriptions
+        self._clients = clients
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return what is answered from memory."""
@@ -46,8 +46,10 @@ class QueueQueries:
         }
 
     def max_offset(self, request: Request) -> Frame:
-        """Answer 30: the offset that the next message will get."""
-        return request.success(offset=self._span(request.fields).stop)
+        """Answer 30: the offset that the next message will get, or got when a broadcast consumer that begins came."""
+        end = self._span(request.fields).stop
+        begin = self._clients.begin(request.peer, self._queue(request.fields))
+        return request.success(offset=end if begin is None else begin)
 
     def min_offset(self, request: Request) -> Frame:
         """Answer 31: the offset of the oldest message."""
@@ -100,7 +102,7 @@ class QueueQueries:
             number: _NEVER if number in compared and offset > compared[number] else offset
             for number, offset in slowest.items()
         }
-        return request.success(CorrectionOffsets(found).encode())
+        return request.success(bodies.CorrectionOffsets(found).encode())
 
     def entries(self, request: Request) -> Frame:
         """Answer 321: entries of a consume queue, and whether the subscription of a group passes them by their tags."""
@@ -112,10 +114,10 @@ class QueueQueries:
         entries = self._store.consume_queues[queue]
         stop = min(known.stop, index + max(0, min(fields.get("count", 0), _MOST_ENTRIES)))
         stop = min(stop, entries.first_entry_of(index) + entries.entries_per_file)
-        subscription = self._subscriptions.subscription(fields.get("consumerGroup") or "", queue.topic)
+        subscription = self._clients.subscription(fields.get("consumerGroup") or "", queue.topic)
         codes = _codes(subscription)
         found = [
-            QueueEntry(
+            bodies.QueueEntry(
                 commit_log_offset=entry.commit_log_offset,
                 size=entry.size,
                 tags_code=entry.tags_code,
@@ -123,7 +125,7 @@ class QueueQueries:
             )
             for entry in entries.entries(index, stop)
         ]
-        return request.success(QueueEntries(tuple(found), known.start, known.stop, subscription).encode())
+        return request.success(bodies.QueueEntries(tuple(found), known.start, known.stop, subscription).encode())
 
     def _queue(self, fields: Mapping[str, Any]) -> MessageQueue:
         return MessageQueue(fields.get("topic") or "", fields.get("queueId", 0))
@@ -136,7 +138,7 @@ class QueueQueries:
         return range(topics.min_offset(queue), topics.max_offset(queue))
 
 
-def _codes(subscription: Subscription | None) -> set[int]:
+def _codes(subscription: bodies.Subscription | None) -> set[int]:
     """Return the hashes of the tags that a subscription wants; none for all, and for another kind of filter."""
     if subscription is None or subscription.expression_type not in ("", "TAG") or subscription.expression in ("", "*"):
         return set()

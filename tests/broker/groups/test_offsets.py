@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rmqclient import Message, Producer
-from rmqclient.remoting.bodies import ConsumeFrom, DelayOffsets, OffsetTable
+from rmqclient.remoting.bodies import ConsumeFrom, DelayOffsets, MessageModel, OffsetTable, Subscription
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.store import MessageQueue
-from tests.broker.groups.house import GROUP, TOPIC, House
+from tests.broker.groups.house import GROUP, TOPIC, Client, House
 
 
 def test_a_group_of_the_first_offset_begins_at_the_oldest_message(house: House) -> None:
@@ -29,6 +29,28 @@ def test_a_group_of_the_last_offset_begins_at_the_first_message_of_a_queue_that_
     first = house.member("one", consume_from=ConsumeFrom.CONSUME_FROM_LAST_OFFSET)
     house.store.topics.add([MessageQueue(TOPIC, 4)])
     assert first.offset(4) == 0
+
+
+def test_a_broadcast_consumer_begins_where_the_queue_ended_when_it_came(house: House) -> None:
+    house.fill(8)
+    one = house.client("one")
+    one.beat_as_broadcast()
+    house.fill(8)  # sent after the consumer has started
+    two = house.client("two")
+    two.beat_as_broadcast()
+    house.fill(8)
+    assert [end(one, queue_id) for queue_id in range(4)] == [2, 2, 2, 2]
+    assert [end(two, queue_id) for queue_id in range(4)] == [4, 4, 4, 4]
+    assert end(house.client("mqadmin"), 0) == 6
+
+
+def test_a_broadcast_consumer_that_has_pulled_is_told_where_the_queue_ends_now(house: House) -> None:
+    one = house.client("one")
+    one.beat_as_broadcast()
+    house.fill(8)
+    assert one.may_pull(0)
+    one.beat(Subscription(TOPIC, "paid"), retries=False, message_model=MessageModel.BROADCASTING)
+    assert [end(one, queue_id) for queue_id in range(4)] == [2, 0, 0, 0]
 
 
 def test_a_group_of_a_time_asks_for_the_time_itself(house: House) -> None:
@@ -92,3 +114,8 @@ def test_a_slave_reads_how_far_the_delay_levels_are(house: House) -> None:
     house.until(lambda: house.store.schedule.next_offset(1) == 1, "the message is delivered")
     answer = house.client("slave").ask(RequestCode.GET_ALL_DELAY_OFFSET)
     assert DelayOffsets.decode(answer.body).offsets[1] == 1
+
+
+def end(client: Client, queue_id: int) -> int:
+    """Return what a client is told as the end of a queue."""
+    return int(client.ask(RequestCode.GET_MAX_OFFSET, topic=TOPIC, queueId=queue_id).fields["offset"])

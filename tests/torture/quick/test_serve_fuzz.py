@@ -14,7 +14,7 @@ def test_mutated_requests_get_typed_answers_and_the_server_goes_on(tmp_path: Pat
     print(f"seed {seed}")
     result = serve_fuzz.run(seed, 5_000, tmp_path)
     assert result.problems == []
-    assert result.figures["mutated requests"] == 5_000
+    assert result.figures["mutated requests that the server read"] == 5_000
 
 
 def test_most_mutated_requests_are_still_frames() -> None:
