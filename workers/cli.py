@@ -16,6 +16,7 @@ from rmqclient.workers.commands.dead_letters import dlq
 from rmqclient.workers.commands.group import group
 from rmqclient.workers.commands.message import message, send, tail
 from rmqclient.workers.commands.pipeline import pipeline
+from rmqclient.workers.commands.running.dashboard import dashboard
 from rmqclient.workers.commands.running.metrics import metrics
 from rmqclient.workers.commands.running.run import run
 from rmqclient.workers.commands.running.schedule import schedule
@@ -131,6 +132,7 @@ def rmq(root: Path | str | None, config: str | None) -> None:
 
 for command in (
     check,
+    dashboard,
     dlq,
     group,
     message,

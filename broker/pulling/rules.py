@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rmqclient.broker.request import Peer, Request
-from rmqclient.remoting.bodies import Subscription
+from rmqclient.remoting import bodies
 from rmqclient.store import MessageQueue
 
 
 class Subscriptions(Protocol):
     """What the members of groups subscribe to, by their heartbeats."""
 
-    def subscription(self, group: str, topic: str) -> Subscription | None:
+    def subscription(self, group: str, topic: str) -> bodies.Subscription | None:
         """Return what a group wants of a topic; None for a group without members, and for another topic."""
 
 

@@ -22,7 +22,7 @@ from rmqclient.broker.sending.waits import NO_WAIT, Wait
 from rmqclient.broker.topics.topic_names import dead_letter_topic, retry_topic
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.failures.retry import FIRST_LEVEL, origin_topic
-from rmqclient.remoting.bodies import GroupConfig
+from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
@@ -116,7 +116,7 @@ class Retries:
         if is_dead:
             slot.count_dead_letter(store.config.lock_timeout_ms)
 
-    def _settings(self, group: str) -> GroupConfig:
+    def _settings(self, group: str) -> bodies.GroupConfig:
         if not is_name(group):
             raise AnswerError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group[:130]!r}"
@@ -124,7 +124,7 @@ class Retries:
         return self._groups.auto_create(group)
 
     @staticmethod
-    def _most(request: Request, settings: GroupConfig) -> int:
+    def _most(request: Request, settings: bodies.GroupConfig) -> int:
         """Return how often a message is tried again: what the client says, or the group's settings."""
         given: int | None = request.fields.get("maxReconsumeTimes")
         is_asked = given is not None and request.frame.version >= _FIRST_WITH_MOST

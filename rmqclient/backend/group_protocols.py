@@ -14,12 +14,14 @@ so a handler thread calls them directly.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rmqclient.backend.bells import ArrivalBell, Bell
-from rmqclient.filters import MessageFilter
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import MemberInfo, MessageQueue
+
+if TYPE_CHECKING:
+    from rmqclient.filters import MessageFilter
 
 
 class Grant(Protocol):

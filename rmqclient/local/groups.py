@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from rmqclient.backend.group_protocols import Grant, Seat
-from rmqclient.filters import MessageFilter
 from rmqclient.names import group_and_member
 from rmqclient.store import Bell, Interrupted, Member, MemberInfo, MessageQueue, MessageStore, QueueGrant, Running
 from rmqclient.store import Seat as MemberSeat
+
+if TYPE_CHECKING:
+    from rmqclient.filters import MessageFilter
 
 
 class LocalMembers:
