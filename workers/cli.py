@@ -21,6 +21,8 @@ from rmqclient.workers.commands.messages.message import message
 from rmqclient.workers.commands.messages.send import send
 from rmqclient.workers.commands.messages.tail import tail
 from rmqclient.workers.commands.pipeline import pipeline
+from rmqclient.workers.commands.running.dashboard import dashboard
+from rmqclient.workers.commands.running.metrics import metrics
 from rmqclient.workers.commands.running.run import run
 from rmqclient.workers.commands.running.schedule import schedule
 from rmqclient.workers.commands.running.serve import serve
@@ -142,24 +144,8 @@ def rmq(root: Path | str | None, config_file: str | None) -> None:
 
 
 for command in (
-    *(
-        bench,
-        cheat,
-        check,
-        completion,
-        config,
-        dlq,
-        doctor,
-        group,
-        message,
-        pipeline,
-        run,
-        schedule,
-        send,
-        serve,
-        store,
-    ),
-    *(tail, top, topic, tx, worker),
+    *(bench, cheat, check, completion, config, dashboard, dlq, doctor, group, message, metrics, pipeline, run),
+    *(schedule, send, serve, store, tail, top, topic, tx, worker),
 ):
     rmq.add_command(command)
 name_variables(rmq)

@@ -22,11 +22,11 @@ from rmqclient.broker.sending.waits import NO_WAIT, Wait
 from rmqclient.broker.topics.topic_names import dead_letter_topic, retry_topic
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.failures.retry import FIRST_LEVEL, origin_topic
-from rmqclient.remoting.bodies import GroupConfig
+from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import MessageStore, ReceivedMessage
+from rmqclient.store import MessageQueue, MessageStore, ReceivedMessage, parse_offset_id
 from rmqclient.store.message_queue import is_name
 
 _FIRST_WITH_MOST: Final = 121
@@ -60,7 +60,10 @@ class Retries:
         Returns how long it waits. Raises AnswerError for a group that may not be.
         """
         most = self._most(request, self._settings(group))
-        if message.reconsume_times < most:
+        is_dead = message.reconsume_times >= most
+        if (failed := self._failed_record(message.properties)) is not None:
+            self._count(group, failed, is_dead=is_dead)
+        if not is_dead:
             return wait
         message.topic = self._dead_letters(group)
         message.queue_id = 0
@@ -91,9 +94,29 @@ class Retries:
             queue_id = random.randrange(max(1, config.write_queue_count))
             level = level or FIRST_LEVEL + message.reconsume_times
         result = self._appends.append_copy(message, topic, queue_id, properties, level)
+        self._count(group, message, is_dead=topic == dead_letter_topic(group))
         return self._flushes.when_flushed(request, request.success(), result.commit_log_end)
 
-    def _settings(self, group: str) -> GroupConfig:
+    def _failed_record(self, properties: Mapping[str, str]) -> ReceivedMessage | None:
+        """Return the record that failed first, of a copy that its consumer has made; None if it is not here."""
+        try:
+            origin = parse_offset_id(properties.get("ORIGIN_MESSAGE_ID", ""))
+        except ValueError:
+            return None
+        found = record_at(self._store, origin.commit_log_offset)
+        return found if found is not None and found.topic == properties.get("RETRY_TOPIC") else None
+
+    def _count(self, group: str, message: ReceivedMessage, *, is_dead: bool) -> None:
+        """Count the attempt that failed, where the group had the message."""
+        store, queue = self._store, MessageQueue(message.topic, message.queue_id)
+        slot = store.groups.find(group, store.topics.slot(queue))
+        if slot is None:
+            return
+        slot.add("failed", 1)
+        if is_dead:
+            slot.count_dead_letter(store.config.lock_timeout_ms)
+
+    def _settings(self, group: str) -> bodies.GroupConfig:
         if not is_name(group):
             raise AnswerError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group[:130]!r}"
@@ -101,7 +124,7 @@ class Retries:
         return self._groups.auto_create(group)
 
     @staticmethod
-    def _most(request: Request, settings: GroupConfig) -> int:
+    def _most(request: Request, settings: bodies.GroupConfig) -> int:
         """Return how often a message is tried again: what the client says, or the group's settings."""
         given: int | None = request.fields.get("maxReconsumeTimes")
         is_asked = given is not None and request.frame.version >= _FIRST_WITH_MOST

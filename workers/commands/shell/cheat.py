@@ -11,6 +11,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "cheat": ("rmq cheat", "rmq cheat group"),
     "completion": ('eval "$(rmq completion bash)"', "rmq completion fish > ~/.config/fish/completions/rmq.fish"),
     "config": ("rmq config", "rmq config run --all"),
+    "dashboard": ("rmq dashboard",),
     "dlq ls": ("rmq dlq ls", "rmq dlq ls billing --since 1h --error TimeoutError"),
     "dlq purge": ("rmq dlq purge billing --key 7 --dry-run", "rmq dlq purge billing --yes"),
     "dlq replay": ("rmq dlq replay billing --dry-run", "rmq dlq replay billing --topic orders --rate 100"),
@@ -32,6 +33,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "message find": ("rmq msg find orders A-17 --since 2h",),
     "message get": ("rmq msg get 7F0000011A2B00000000000000000001", "rmq msg get 2:7731 --topic orders"),
     "message trace": ("rmq msg trace 2:7731 --topic orders",),
+    "metrics": ("rmq metrics", "rmq metrics --listen 127.0.0.1:5558"),
     "pipeline aggregate": ("rmq pipeline aggregate orders --window '1 hour'",),
     "pipeline archive": ("rmq pipeline archive orders --to /data/orders",),
     "pipeline audit": ("rmq pipeline audit orders",),
@@ -80,6 +82,7 @@ _WANTED: dict[str, tuple[tuple[str, str], ...]] = {
     "health": (
         ("what is wrong, and what to do", "rmq check"),
         ("watch it", "rmq top"),
+        ("watch it in a browser", "rmq dashboard"),
         ("what could be wrong with this host", "rmq doctor"),
         ("how far is each group behind", "rmq group ls"),
         ("which queue is stuck, and why", "rmq group lag billing"),
