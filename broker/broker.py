@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from rmqclient.broker.administration.room import Administration
+from rmqclient.broker.administration.rates import Rates
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.limits.counters import Counters
@@ -46,9 +46,7 @@ class Broker:
         self.producing = Producing(
             store, settings, self.topics, self.groups.clients, self.group_settings, self.answer_later
         )
-        self._administration = Administration(
-            store, self.topics, self.group_settings, self.groups.clients, settings, self.answer_later
-        )
+        self._rates = Rates(store)
         clients, leases = self.groups.clients, self.groups.leases
         self._pulling = Pulling(
             store,
@@ -64,18 +62,15 @@ class Broker:
             KvSettings(settings.root, read_only=settings.read_only),
             self.groups,
             self.producing,
-            self._administration,
             self._pulling,
             MessageQueries(store),
             QueueQueries(store, self.topics, clients),
         )
-        self._rooms = rooms
-        self._handlers: Mapping[int, Handler] = {
-            code: handler for room in rooms for code, handler in room.handlers().items()
-        }
-        self._slow: Mapping[int, Handler] = {
-            code: handler for room in rooms for code, handler in room.slow_handlers().items()
-        }
+        self._rooms: list[Room] = []
+        self._handlers: dict[int, Handler] = {}
+        self._slow: dict[int, Handler] = {}
+        self._take_in(*rooms)
+        self._knows_tools = False
         self._pool = ThreadPoolExecutor(_SLOW_THREADS, "rmq-serve")
         self.quick = QuickSends(store, self.topics, settings)
         """Answers requests from bytes to bytes, before they are read."""
@@ -90,12 +85,33 @@ class Broker:
         if handler is not None:
             return self._answer(handler, request)
         slow = self._slow.get(request.code)
+        if slow is None and not self._knows_tools:
+            self.know_tools()
+            return self.answer(request)
         if slow is None:
             return request.failure(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
             )
         self.answer_later(slow, request)
         return None
+
+    def know_tools(self) -> None:
+        """Take in what only tools ask, which a server does without until the first one comes."""
+        from rmqclient.broker.administration.room import Administration  # noqa: PLC0415 - as the docstring says
+
+        self._knows_tools = True
+        clients = self.groups.clients
+        self._take_in(
+            Administration(
+                self.store, self.topics, self.group_settings, clients, self.settings, self.answer_later, self._rates
+            )
+        )
+
+    def _take_in(self, *rooms: Room) -> None:
+        for room in rooms:
+            self._rooms.append(room)
+            self._handlers |= room.handlers()
+            self._slow |= room.slow_handlers()
 
     def drain(self) -> None:
         """Answer what is held with nothing, because the server ends."""
@@ -108,7 +124,7 @@ class Broker:
         self._pool.shutdown(cancel_futures=True)
         self._pulling.close()
         self.producing.close()
-        self._administration.close()
+        self._rates.close()
         self.groups.close()
         self.group_settings.close()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-from rmqclient.remoting.bodies import DataVersion, GroupConfig, GroupTable
+from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError, BodyError
 from rmqclient.store.errors import StoreCorrupt
@@ -37,15 +37,15 @@ class GroupSettings:
         self._groups = _read_groups(self._path, document.table(self._path, whole, _TABLE))
         self._version = _read_version(self._path, document.table(self._path, whole, "dataVersion"))
 
-    def settings(self, group: str) -> GroupConfig:
+    def settings(self, group: str) -> bodies.GroupConfig:
         """Return the settings of a group; the defaults of RocketMQ for one that nobody knows."""
-        return self._groups.get(group) or GroupConfig(group)
+        return self._groups.get(group) or bodies.GroupConfig(group)
 
-    def find(self, group: str) -> GroupConfig | None:
+    def find(self, group: str) -> bodies.GroupConfig | None:
         """Return the settings of a group; None for one that nobody knows."""
         return self._groups.get(group)
 
-    def auto_create(self, group: str) -> GroupConfig:
+    def auto_create(self, group: str) -> bodies.GroupConfig:
         """Return the settings of a group that a client comes with, and know it from now on. Does not wait for the disk.
 
         Raises AnswerError for a name that no group can have, and when there are too many groups.
@@ -54,16 +54,16 @@ class GroupSettings:
         if found is None:
             self._check(group)
             with self._lock:
-                found = self._groups.setdefault(group, GroupConfig(group))
+                found = self._groups.setdefault(group, bodies.GroupConfig(group))
                 self._count()
         return found
 
-    def table(self) -> GroupTable:
+    def table(self) -> bodies.GroupTable:
         """Return the settings of all groups."""
         with self._lock:
-            return GroupTable(self._version, dict(self._groups))
+            return bodies.GroupTable(self._version, dict(self._groups))
 
-    def change(self, config: GroupConfig) -> None:
+    def change(self, config: bodies.GroupConfig) -> None:
         """Give a group these settings, and keep them on the disk. Raises AnswerError as :meth:`auto_create`."""
         self._check(config.name)
         with self._lock:
@@ -95,7 +95,7 @@ class GroupSettings:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"group {group}: there are {_MOST_GROUPS:,} groups already")
 
     def _count(self) -> None:
-        self._version = DataVersion(self._version.counter + 1, time.time_ns() // 1_000_000)
+        self._version = bodies.DataVersion(self._version.counter + 1, time.time_ns() // 1_000_000)
         self._is_changed = True
 
     def _write(self) -> None:
@@ -111,21 +111,21 @@ class GroupSettings:
         self._is_changed = False
 
 
-def _read_groups(path: Path, table: Mapping[str, Any]) -> dict[str, GroupConfig]:
+def _read_groups(path: Path, table: Mapping[str, Any]) -> dict[str, bodies.GroupConfig]:
     found = {}
     for name, entry in table.items():
         fields = document.fields(path, name, entry)
         if is_name(name):
             try:
-                found[name] = GroupConfig.of({"groupName": name, **fields})
+                found[name] = bodies.GroupConfig.of({"groupName": name, **fields})
             except BodyError as error:
                 raise StoreCorrupt(path, 0, f"group {name}: {error}") from None
     return found
 
 
-def _read_version(path: Path, fields: Mapping[str, Any]) -> DataVersion:
+def _read_version(path: Path, fields: Mapping[str, Any]) -> bodies.DataVersion:
     try:
-        return DataVersion.of(dict(fields))
+        return bodies.DataVersion.of(dict(fields))
     except BodyError as error:
         raise StoreCorrupt(path, 0, f"dataVersion: {error}") from None
 

@@ -18,7 +18,6 @@ from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final
 
-from rmqclient.broker.access.guard import Guard
 from rmqclient.broker.access.read_only import ReadOnly
 from rmqclient.broker.broker import Broker
 from rmqclient.broker.life.failures import Failures
@@ -68,6 +67,8 @@ def _guarded(broker: Broker, settings: ServeSettings) -> Handler:
     if settings.read_only:
         answering = ReadOnly(answering, broker.counters).answer
     if settings.acl_file is not None:
+        from rmqclient.broker.access.guard import Guard  # noqa: PLC0415 - what reads its file takes long to import
+
         guard = Guard(settings.acl_file, answering, broker.counters)
         guard.open()
         answering = guard.answer

@@ -155,6 +155,7 @@ def _declared() -> dict[str, int]:
         "queue": layout.QUEUE_SLOT,
         "group_queue": layout.GROUP_QUEUE_SLOT,
         "running": layout.RUNNING_SLOT,
+        "handling": layout.HANDLING_SLOT,
         "timer": layout.TIMER_HEADER,
     }
     declared = {}

@@ -210,7 +210,7 @@ TIMER_SNAPSHOT = Layout(
 # --- runtime file ---------------------------------------------------------------------------------
 
 RUNTIME_MAGIC = int.from_bytes(b"RMQSHARE", "little")
-RUNTIME_VERSION = 3
+RUNTIME_VERSION = 4
 
 RUNTIME_HEADER = Layout(
     Field("magic", "Q", "RMQSHARE, written last when the file is built"),
@@ -238,7 +238,9 @@ RUNTIME_HEADER = Layout(
     Field("published_to", "Q", "exclusive end of whole records; a reader never looks past it"),
     Field("progress_at", "Q", "byte of a word, or of bits of the timer, that the append also moves on; 0 for none"),
     Field("progress_to", "Q", "its value when that append is done, or the bits that are then set"),
-    Field("_pad2", "72s", ""),
+    Field("bytes_before", "Q", "bytes_in of the append's queue before it"),
+    Field("other_bytes_before", "Q", "the same of its other queue; see append_section"),
+    Field("_pad2", "56s", ""),
     Field("flushed_to", "Q", "exclusive end of what fdatasync has made durable"),
     Field("poisoned", "Q", "errno of the first failed flush, 0 while all is well"),
     Field("flush_word", "I", "futex: +1 after each flush"),
@@ -252,7 +254,9 @@ RUNTIME_HEADER = Layout(
     Field("removed_word", "I", "futex: +1 after files were removed"),
     Field("indexed_to", "Q", "every record below it is in the index"),
     Field("index_timestamp", "Q", "ms; index files that end no later are on disk"),
-    Field("_pad7", "24s", ""),
+    Field("timer_next_due", "Q", "ms, when the next message of the timer is due, 0 for none; for display"),
+    Field("worker_restarts", "Q", "workers that were started again, by all supervisors"),
+    Field("handling_count", "Q", "slots of the handling table in use; grows only"),
     Field("table_mutex", "64s", "robust, process-shared; guards the giving of slots in every table"),
     Field("membership_word", "I", "futex: +1 on every join, leave, death, subscription or queue change"),
     Field("_pad6", "60s", ""),
@@ -276,7 +280,8 @@ QUEUE_SLOT = Layout(
     Field("max_offset", "Q", "queue_offset of the next message; advanced after the entry is whole"),
     Field("min_offset", "Q", "queue_offset of the oldest message"),
     Field("waiting_lanes", "Q", "bit per arrival lane with a sleeping consumer; taken and cleared by the waker"),
-    Field("_pad1", "40s", ""),
+    Field("bytes_in", "Q", "bytes of all records that were appended"),
+    Field("_pad1", "32s", ""),
     order=NATIVE,
 )
 
@@ -287,8 +292,16 @@ GROUP_QUEUE_SLOT = Layout(
     Field("queue_slot", "I", "slot of the message queue"),
     Field("group_size", "I", "bytes of the group"),
     Field("group", "128s", "padded with zeros"),
-    Field("_pad0", "56s", ""),
-    Field("mutex", "64s", "robust, process-shared; guards every field below"),
+    Field("delivered", "Q", "messages that members have taken, each time anew"),
+    Field("bytes_out", "Q", "bytes of their records"),
+    Field("failed", "Q", "delivery attempts that failed"),
+    Field("retried", "Q", "finished here by storing a copy for the next attempt"),
+    Field("dead_lettered", "Q", "finished here by storing a dead letter"),
+    Field("skipped", "Q", "finished because the group does not want them"),
+    Field("lost", "Q", "finished because retention removed them first"),
+    Field("mutex", "48s", "robust, process-shared; guards every field below, and retried to lost"),
+    Field("orphaned", "Q", "1 from the death of an owner of the mutex until the next one has settled what it left"),
+    Field("counting", "Q", "position in COUNTED of what is being marked as finished; 0 when nothing else is"),
     Field("epoch", "Q", "+1 per grant; an acknowledgement that carries another one is refused"),
     Field("owner", "Q", "member slot + 1, 0 when free"),
     Field("owner_incarnation", "Q", "of that member"),
@@ -308,9 +321,13 @@ GROUP_QUEUE_SLOT = Layout(
     Field("seek_to", "Q", "queue_offset + 1 to which the group is being moved, 0 for none"),
     Field("fenced_until", "Q", "ns on CLOCK_BOOTTIME, 0 for none; nobody but fenced_for takes the queue before"),
     Field("fenced_for", "Q", "digest of the owner's client id"),
-    Field("_pad1", "16s", ""),
+    Field("handled", "Q", "finished by a handler, or by a commit of a consumer that pulls"),
+    Field("counted_from", "Q", "committed_offset plus bits set is this plus the words of COUNTED; a seek moves it"),
     order=NATIVE,
 )
+
+COUNTED = ("handled", "retried", "dead_lettered", "skipped", "lost")
+"""Why messages of a group-queue are finished: each word counts messages. A compressed batch is one message."""
 
 MEMBER_SLOTS = 1_024
 
@@ -325,13 +342,10 @@ MEMBER_SLOT = Layout(
     Field("client_id", "128s", "members are sorted by it"),
     Field("subscription_hash", "Q", "Java hash of the filter expression"),
     Field("heartbeat", "Q", "ns on CLOCK_BOOTTIME"),
-    Field("handled", "Q", "messages acknowledged"),
-    Field("failed", "Q", "deliveries that raised"),
-    Field("in_flight", "Q", "messages taken and not finished"),
     Field("subscription_size", "I", ""),
     Field("wake_word", "I", "futex: +1 when the consumer of this member shall look at the tables"),
     Field("wake_slot", "I", "member slot on whose wake_word the consumer of this member sleeps"),
-    Field("_pad0", "52s", ""),
+    Field("_pad0", "76s", ""),
     Field("subscription", "512s", "what every member of the group must have the same, as text"),
     order=NATIVE,
 )
@@ -346,13 +360,35 @@ RUNNING_SLOT = Layout(
     Field("attempt", "Q", "how often it was begun from this queue, 0 when no handler runs; written last"),
     Field("group_queue", "I", "slot of the group-queue table"),
     Field("pid", "I", "of the process, for the history of a dead letter"),
-    Field("_pad0", "16s", ""),
+    Field("began", "Q", "ns on CLOCK_BOOTTIME, when the handler's call began, 0 when no handler runs"),
+    Field("_pad0", "8s", ""),
     order=NATIVE,
 )
 """One handler thread. It writes here what it is about to run, so that others find what was running when it died."""
 
 NOBODY = MEMBER_SLOTS + 1
 """Stands for ``member`` when the member belonged to an earlier runtime file, so that it is dead."""
+
+HANDLING_SLOTS = 1_024
+
+HANDLING_BOUNDS_MS = (0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000)
+"""Upper bounds of the classes of a histogram; one class more is for all above."""
+
+HISTOGRAM_WORDS = len(HANDLING_BOUNDS_MS) + 2
+"""A count for each class, then the sum in ns."""
+
+HANDLING_SLOT = Layout(
+    Field("group_size", "I", "bytes of the group"),
+    Field("topic_size", "I", "bytes of the topic"),
+    Field("group", "128s", "padded with zeros"),
+    Field("topic", "128s", "of the handler, padded with zeros"),
+    Field("handled_time", f"{HISTOGRAM_WORDS * 8}s", "histogram of the calls that returned"),
+    Field("failed_time", f"{HISTOGRAM_WORDS * 8}s", "histogram of the calls that raised"),
+    Field("waited_time", f"{HISTOGRAM_WORDS * 8}s", "histogram of the times from the store time to the call"),
+    Field("_pad0", "48s", ""),
+    order=NATIVE,
+)
+"""How long the messages of one handler took. Every process adds to it at its heartbeat."""
 
 SCHEDULE_SLOTS = 64
 
@@ -384,7 +420,9 @@ WORKER_SLOT = Layout(
     Field("in_flight", "Q", "messages taken and not finished"),
     Field("handled", "Q", "messages acknowledged"),
     Field("failed", "Q", "deliveries that raised"),
-    Field("_pad0", "64s", ""),
+    Field("restarts", "Q", "how often the worker of this name was started again"),
+    Field("name_size", "I", "bytes of the name"),
+    Field("name", "52s", "of the worker, such as worker-3; the same for the one that replaces it"),
     order=NATIVE,
 )
 
@@ -402,7 +440,8 @@ MEMBER_TABLE_AT = GROUP_QUEUE_TABLE_AT + _up(GROUP_QUEUE_SLOTS * GROUP_QUEUE_SLO
 WORKER_TABLE_AT = MEMBER_TABLE_AT + _up(MEMBER_SLOTS * MEMBER_SLOT.size)
 RUNNING_TABLE_AT = WORKER_TABLE_AT + _up(WORKER_SLOTS * WORKER_SLOT.size)
 SCHEDULE_TABLE_AT = RUNNING_TABLE_AT + _up(RUNNING_SLOTS * RUNNING_SLOT.size)
-TIMER_AT = SCHEDULE_TABLE_AT + _up(SCHEDULE_SLOTS * SCHEDULE_SLOT.size)
+HANDLING_TABLE_AT = SCHEDULE_TABLE_AT + _up(SCHEDULE_SLOTS * SCHEDULE_SLOT.size)
+TIMER_AT = HANDLING_TABLE_AT + _up(HANDLING_SLOTS * HANDLING_SLOT.size)
 RUNTIME_SIZE = TIMER_AT + _up(TIMER_HEADER.size + TIMER_BITS // 8)
 
 RUNTIME_TABLES = {
@@ -413,6 +452,7 @@ RUNTIME_TABLES = {
     "worker": WORKER_SLOT,
     "running": RUNNING_SLOT,
     "schedule": SCHEDULE_SLOT,
+    "handling": HANDLING_SLOT,
     "timer": TIMER_HEADER,
 }
 

@@ -87,6 +87,19 @@ def test_imports_between_files_form_no_circle(package: str) -> None:
     no_circle({file: used - {file} for file, used in files.items() if file.split("/")[0] == package})
 
 
+def test_only_the_dashboard_imports_what_makes_pages_and_only_its_command_imports_the_dashboard() -> None:
+    for package in MAY_IMPORT:
+        for path in sources_of(package):
+            if shown(path).startswith("rmqclient/dashboard/"):
+                continue
+            names = imported_names(path)
+            web = {name for name in names if name.split(".")[0] in {"starlette", "uvicorn", "jinja2", "markupsafe"}}
+            assert not web, f"{shown(path)} imports {web}"
+            if shown(path) != "workers/commands/running/dashboard.py":
+                ours = {name for name in names if name.startswith("rmqclient.dashboard")}
+                assert not ours, f"{shown(path)} imports {ours}"
+
+
 def test_one_file_hooks_into_forks() -> None:
     hooks = [
         shown(path)

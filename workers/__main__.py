@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqclient.workers.cli import main
+from rmqclient.workers.entry import main
 
 if __name__ == "__main__":
     main()

@@ -6,7 +6,6 @@ left out: tools show such a figure as 0 or null.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from rmqclient.broker.administration.rates import Rates
@@ -36,8 +35,6 @@ class BrokerInfo:
         self._store = store
         self._rates = rates
         self._is_read_only = read_only
-        self._began_ms = time.time_ns() // 1_000_000
-        self._began = time.monotonic()
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return what answers each request code."""
@@ -57,11 +54,11 @@ class BrokerInfo:
 
     def _of_server(self) -> dict[str, str]:
         return {
-            "bootTimestamp": str(self._began_ms),
+            "bootTimestamp": str(self._rates.began_ms),
             "brokerActive": "true",
             "brokerVersion": str(int(VERSION)),
             "brokerVersionDesc": VERSION_NAME,
-            "runtime": _span(int(time.monotonic() - self._began)),
+            "runtime": _span(int(self._rates.age_s)),
             "startAcceptSendRequestTimeStamp": "0",
             **_NOTHING_WAITS,
             "pageCacheLockTimeMills": "0",

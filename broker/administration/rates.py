@@ -11,10 +11,12 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection
 from threading import Event, Lock, Thread
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqclient.remoting.bodies import BrokerStats, StatsItem
 from rmqclient.store import MessageStore
+
+if TYPE_CHECKING:
+    from rmqclient.remoting.bodies import BrokerStats, StatsItem
 
 SAMPLE_S: Final = 10.0
 
@@ -35,9 +37,10 @@ class Sample(NamedTuple):
 
 
 class Rates:
-    """Counts messages. Methods may be called by any thread."""
+    """Counts messages from the begin of a server on. Methods may be called by any thread."""
 
     def __init__(self, store: MessageStore) -> None:
+        self.began_ms = time.time_ns() // 1_000_000
         self._store = store
         self._lock = Lock()
         self._first = self._sample()
@@ -47,6 +50,11 @@ class Rates:
         self._ended = Event()
         self._thread = Thread(target=self._run, name="rmq-serve-rates", daemon=True)
         self._thread.start()
+
+    @property
+    def age_s(self) -> float:
+        """How long the server has been running."""
+        return time.monotonic() - self._first.at_s
 
     def close(self) -> None:
         """End the thread."""
@@ -119,6 +127,8 @@ class Rates:
         return Sample(time.monotonic(), array("Q", ends), array("Q", committed))
 
     def _stats(self, count: Callable[[Sample], int]) -> BrokerStats | None:
+        from rmqclient.remoting.bodies import BrokerStats  # noqa: PLC0415 - only tools ask
+
         now = self._sample()
         if count(now) == count(self._first):
             return None
@@ -148,5 +158,7 @@ def _sum(values: array[int], slots: Collection[int]) -> int:
 
 def _item(count: int, seconds: float) -> StatsItem:
     """A number over some time; a group that was moved back has finished nothing."""
+    from rmqclient.remoting.bodies import StatsItem  # noqa: PLC0415 - only tools ask
+
     count = max(0, count)
     return StatsItem(count, round(count / max(seconds, 1.0), 3), 0.0)

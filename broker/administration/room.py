@@ -1,4 +1,7 @@
-"""Administration: everything that tools ask a broker, as one room."""
+"""Administration: everything that tools ask a broker, as one room.
+
+It is half of a broker's code, so a broker imports it when the first tool asks.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ class Administration:
         clients: Clients,
         settings: ServeSettings,
         answer_later: AnswerLater,
+        rates: Rates,
     ) -> None:
-        self._rates = rates = Rates(store)
         name, read_only = settings.broker_name, settings.read_only
         progress, local = Progress(store, topics, name), LocalMembers(store, clients)
         self._rooms: tuple[Room, ...] = (
@@ -55,7 +58,3 @@ class Administration:
     def slow_handlers(self) -> Mapping[int, Handler]:
         """Return what waits for the disk, or looks at all groups."""
         return {code: handler for room in self._rooms for code, handler in room.slow_handlers().items()}
-
-    def close(self) -> None:
-        """End the thread that counts."""
-        self._rates.close()

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from rmqclient.broker.clients.consumer import Consumer, Producer
 from rmqclient.broker.request import Peer
-from rmqclient.remoting.bodies import ConsumerData, Heartbeat, Subscription
+from rmqclient.remoting import bodies
 from rmqclient.store import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Clients:
         self._producers: dict[str, dict[Peer, Producer]] = {}
         self._consumers: dict[str, dict[Peer, Consumer]] = {}
         self._groups_of: dict[Peer, set[str]] = {}
-        self._subscriptions: dict[str, dict[str, Subscription]] = {}
+        self._subscriptions: dict[str, dict[str, bodies.Subscription]] = {}
         self._awaited: dict[Peer, dict[str, float]] = {}
         self._said: dict[Peer, bytes] = {}  # digest of the last heartbeat, while all that it said holds
 
@@ -70,7 +70,7 @@ class Clients:
         if peer in self._groups_of:
             self._said[peer] = _digest(body)
 
-    def beat(self, peer: Peer, heartbeat: Heartbeat, language: int, version: int) -> set[str]:
+    def beat(self, peer: Peer, heartbeat: bodies.Heartbeat, language: int, version: int) -> set[str]:
         """Take a heartbeat in. Returns the groups to whose members request 40 is due.
 
         These are the groups that the connection joined, and those that it gave other topics. A newer version of a
@@ -177,15 +177,15 @@ class Clients:
         """Return the member of a group with a client id; of several, the earliest."""
         return next((each for each in self.consumers(group) if each.client_id == client_id), None)
 
-    def subscription(self, group: str, topic: str) -> Subscription | None:
+    def subscription(self, group: str, topic: str) -> bodies.Subscription | None:
         """Return what a group wants of a topic: of its members' subscriptions the one with the highest version."""
         return self._subscriptions.get(group, {}).get(topic)
 
-    def subscriptions(self, group: str) -> dict[str, Subscription]:
+    def subscriptions(self, group: str) -> dict[str, bodies.Subscription]:
         """Return what a group wants, by topic."""
         return dict(self._subscriptions.get(group, {}))
 
-    def _take(self, consumer: Consumer, data: ConsumerData) -> bool:
+    def _take(self, consumer: Consumer, data: bodies.ConsumerData) -> bool:
         """Put a member in; True when the others are to be told."""
         members = self._consumers.setdefault(data.group, {})
         known = members.get(consumer.peer)
@@ -230,7 +230,9 @@ class Clients:
         self._watching.left(consumer)
 
 
-def _newer(known: Mapping[str, Subscription], told: Mapping[str, Subscription]) -> dict[str, Subscription]:
+def _newer(
+    known: Mapping[str, bodies.Subscription], told: Mapping[str, bodies.Subscription]
+) -> dict[str, bodies.Subscription]:
     """Return what a heartbeat tells, each topic as the heartbeat with the highest version told it.
 
     Each member has versions of its own, and checks its pulls by them. [ConsumerGroupInfo.updateSubscription]
@@ -254,5 +256,5 @@ def _is_same(known: Consumer, told: Consumer) -> bool:
     )
 
 
-def _expressions(subscriptions: Mapping[str, Subscription]) -> dict[str, tuple[str, str]]:
+def _expressions(subscriptions: Mapping[str, bodies.Subscription]) -> dict[str, tuple[str, str]]:
     return {topic: (each.expression_type, each.expression) for topic, each in subscriptions.items()}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rmqclient.broker.request import Peer
-from rmqclient.remoting.bodies import ConsumeFrom, ConsumeType, MessageModel, Subscription
+from rmqclient.remoting import bodies
 from rmqclient.store import MessageQueue
 
 
@@ -36,10 +36,10 @@ class Consumer:
     """Number of a :class:`rmqclient.remoting.codes.Language`."""
     version: int
     """Ordinal of its RocketMQ version."""
-    consume_type: ConsumeType
-    message_model: MessageModel
-    consume_from: ConsumeFrom
-    subscriptions: Mapping[str, Subscription]
+    consume_type: bodies.ConsumeType
+    message_model: bodies.MessageModel
+    consume_from: bodies.ConsumeFrom
+    subscriptions: Mapping[str, bodies.Subscription]
     """By topic."""
     beat_at: float
     """Monotonic seconds of the last heartbeat."""
@@ -55,9 +55,12 @@ class Consumer:
     @property
     def shares_queues(self) -> bool:
         """Whether it is pushed messages of queues that nobody else of the group has meanwhile."""
-        return self.message_model is MessageModel.CLUSTERING and self.consume_type is not ConsumeType.CONSUME_ACTIVELY
+        return (
+            self.message_model is bodies.MessageModel.CLUSTERING
+            and self.consume_type is not bodies.ConsumeType.CONSUME_ACTIVELY
+        )
 
     @property
     def is_broadcast(self) -> bool:
         """Whether it gets every message and keeps its offsets itself."""
-        return self.message_model is MessageModel.BROADCASTING
+        return self.message_model is bodies.MessageModel.BROADCASTING

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rmqclient.remoting.bodies import ConsumerData, Heartbeat, Subscription
+from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.store import check_client_id, java_hash
@@ -26,9 +26,9 @@ _EVERYTHING = "*"
 _BLANKS = "".join(map(chr, range(0x21)))  # what Java's String.trim removes
 
 
-def read(body: bytes) -> Heartbeat:
+def read(body: bytes) -> bodies.Heartbeat:
     """Read the body of request 34. Raises BodyError, and AnswerError for a name or a number beyond the limits."""
-    heartbeat = Heartbeat.decode(body)
+    heartbeat = bodies.Heartbeat.decode(body)
     check_client(heartbeat.client_id)
     producers = tuple(each for each in heartbeat.producers if each.group)
     consumers = tuple(_completed(each) for each in heartbeat.consumers if each.group)
@@ -54,7 +54,7 @@ def check_group(group: str) -> str:
     return group
 
 
-def completed(subscription: Subscription) -> Subscription:
+def completed(subscription: bodies.Subscription) -> bodies.Subscription:
     """Return a subscription with the tags, and their hashes, that its expression has. [FilterAPI]"""
     if subscription.expression_type not in ("", "TAG"):
         return subscription
@@ -70,7 +70,7 @@ def tags_of(expression: str) -> tuple[str, ...]:
     return tuple(sorted({tag.strip(_BLANKS) for tag in expression.split(_SEPARATOR)} - {""}))
 
 
-def _completed(data: ConsumerData) -> ConsumerData:
+def _completed(data: bodies.ConsumerData) -> bodies.ConsumerData:
     check_group(data.group)
     if len(data.subscriptions) > MOST_SUBSCRIPTIONS:
         count = len(data.subscriptions)
@@ -80,7 +80,7 @@ def _completed(data: ConsumerData) -> ConsumerData:
     return replace(data, subscriptions=tuple(map(completed, data.subscriptions)))
 
 
-def check_subscription(group: str, subscription: Subscription) -> None:
+def check_subscription(group: str, subscription: bodies.Subscription) -> None:
     """Raise AnswerError for a topic that no topic can have as its name, and for an expression that is too long."""
     check_topic(group, subscription.topic)
     size = len(subscription.expression)

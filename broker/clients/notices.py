@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from rmqclient.broker.clients.consumer import Consumer
-from rmqclient.remoting.bodies import ResetOffset
+from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import Language, RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request
@@ -22,7 +22,7 @@ def tell_members_changed(consumer: Consumer) -> None:
 
 def tell_offsets(consumer: Consumer, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
     """Make a member drop some queues, and go on at these offsets in them. [RESET_CONSUMER_CLIENT_OFFSET]"""
-    told = ResetOffset(dict(offsets))
+    told = bodies.ResetOffset(dict(offsets))
     body = told.encode_list() if consumer.language == Language.CPP else told.encode()
     now_ms = time.time_ns() // 1_000_000
     consumer.peer.send(

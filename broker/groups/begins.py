@@ -28,7 +28,7 @@ from collections.abc import Callable
 
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.names import RETRY_PREFIX
-from rmqclient.remoting.bodies import ConsumeFrom
+from rmqclient.remoting import bodies
 from rmqclient.store import MessageQueue, MessageStore
 
 Ends = dict[MessageQueue, int]
@@ -75,8 +75,10 @@ class Begins:
             return slot.committed_offset
         if consumer is None or not consumer.shares_queues:
             return oldest if oldest == 0 else None
-        if consumer.consume_from is ConsumeFrom.CONSUME_FROM_FIRST_OFFSET or queue.topic.startswith(RETRY_PREFIX):
+        if consumer.consume_from is bodies.ConsumeFrom.CONSUME_FROM_FIRST_OFFSET or queue.topic.startswith(
+            RETRY_PREFIX
+        ):
             return oldest
-        if consumer.consume_from is ConsumeFrom.CONSUME_FROM_TIMESTAMP:
+        if consumer.consume_from is bodies.ConsumeFrom.CONSUME_FROM_TIMESTAMP:
             return None
         return self._ends.get(group, {}).get(queue.topic, {}).get(queue, oldest)

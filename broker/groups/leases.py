@@ -129,6 +129,13 @@ class Leases:
             return asked
         return max(asked, lease.grant.committed_offset)
 
+    def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
+        """Count messages that a member of a group gets, and the bytes of their records."""
+        slot = self._seats.slot(group, queue)
+        if slot is not None:
+            slot.add("delivered", messages)
+            slot.add("bytes_out", size)
+
     def lock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue, *, ordered: bool = True) -> bool:
         """Lock a queue for a client, or renew its lock; False while somebody else has it.
 

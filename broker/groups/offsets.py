@@ -9,7 +9,7 @@ from rmqclient.broker.clients.heartbeats import check_group
 from rmqclient.broker.groups.begins import Begins
 from rmqclient.broker.groups.leases import Leases
 from rmqclient.broker.request import Handler, Request
-from rmqclient.remoting.bodies import DelayOffsets, OffsetTable
+from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore
@@ -61,12 +61,12 @@ class OffsetsRoom:
         for slot in self._store.groups:
             queue = self._store.topics.queue(slot.queue_slot)
             table.setdefault(f"{queue.topic}@{slot.group}", {})[queue.queue_id] = slot.committed_offset
-        return request.success(OffsetTable(table).encode(as_fastjson=True))
+        return request.success(bodies.OffsetTable(table).encode(as_fastjson=True))
 
     def _delay_offsets(self, request: Request) -> Frame:
         offsets = {level: self._store.schedule.next_offset(level) for level in DELAY_LEVELS}
         known = {level: offset for level, offset in offsets.items() if offset}
-        return request.success(DelayOffsets(known).encode(as_fastjson=True))
+        return request.success(bodies.DelayOffsets(known).encode(as_fastjson=True))
 
 
 def _subject(request: Request) -> tuple[str, MessageQueue]:

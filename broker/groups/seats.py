@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.groups.wanted import text_of
-from rmqclient.remoting.bodies import Subscription
+from rmqclient.remoting import bodies
 from rmqclient.store import HALF_TOPIC, Member, MessageQueue, MessageStore, QueueGrant, Seat, TagSet
 from rmqclient.store.errors import MembershipRefused, QueueError
 from rmqclient.store.runtime.group_table import GroupQueueSlot
@@ -72,7 +72,7 @@ class Seats:
             member.leave()
         self._members.clear()
 
-    def sit(self, consumer: Consumer, subscription: Subscription) -> bool:
+    def sit(self, consumer: Consumer, subscription: bodies.Subscription) -> bool:
         """Give a member its seat for a topic. False when living members want other messages of it, and it gets none.
 
         Local members decide: they cannot change what they want. When all members are remote, the newest one decides, as

@@ -7,14 +7,14 @@ heartbeat says nothing of the last two (:mod:`rmqclient.store.runtime.subscripti
 from __future__ import annotations
 
 from rmqclient.names import RETRY_PREFIX
-from rmqclient.remoting.bodies import Subscription
+from rmqclient.remoting import bodies
 from rmqclient.store.runtime.subscription import REMOTE
 
 _RETRIES = "*"
 """What members of a retry topic say."""
 
 
-def text_of(subscription: Subscription) -> str:
+def text_of(subscription: bodies.Subscription) -> str:
     """Return a remote member's text, as a local one with the same tags and filter begins its own."""
     if subscription.topic.startswith(RETRY_PREFIX):
         return _RETRIES

@@ -23,7 +23,7 @@ from rmqclient.broker.pulling.rules import Leases, Subscriptions
 from rmqclient.broker.pulling.selection import selection_of
 from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.topics.topics import Topics, unknown
-from rmqclient.remoting.bodies import READABLE, Subscription
+from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
@@ -183,7 +183,7 @@ class Pulling:
         known = self._topics.config(topic)
         if known is None:
             raise unknown(topic)
-        if not known.perm & READABLE:
+        if not known.perm & bodies.READABLE:
             raise AnswerError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
         if not 0 <= queue_id < known.read_queue_count:
             raise AnswerError(
@@ -193,7 +193,7 @@ class Pulling:
             )
         return MessageQueue(topic, queue_id)
 
-    def _subscription(self, fields: Mapping[str, Any]) -> Subscription:
+    def _subscription(self, fields: Mapping[str, Any]) -> bodies.Subscription:
         """Return what a pull wants: its own words, or those of its group's heartbeats. Raises AnswerError."""
         group, topic, flags = fields["consumerGroup"], fields["topic"], fields["sysFlag"]
         if flags & HAS_FILTER_CLASS:
@@ -203,14 +203,14 @@ class Pulling:
             )
         if flags & HAS_SUBSCRIPTION:
             kind = fields.get("expressionType") or "TAG"
-            return Subscription(topic, fields.get("subscription") or "*", fields["subVersion"], kind)
+            return bodies.Subscription(topic, fields.get("subscription") or "*", fields["subVersion"], kind)
         found = self._subscriptions.subscription(group, topic)
         if found is None:
             raise AnswerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
         return found
 
     def _new_pull(
-        self, request: Request, fields: Mapping[str, Any], queue: MessageQueue, subscription: Subscription
+        self, request: Request, fields: Mapping[str, Any], queue: MessageQueue, subscription: bodies.Subscription
     ) -> Pull:
         flags = fields["sysFlag"]
         return Pull(
@@ -236,9 +236,12 @@ class Pulling:
             pull.position = max(pull.position, self._leases.feed_from(request, pull.group, pull.queue))
         except UnknownTopic:
             pull.is_allowed = True  # its first message makes the queue, and may be the first that the group ever had
-        return self._reader.look(
+        look = self._reader.look(
             pull.queue, pull.position, pull.most, pull.most_bytes, pull.selection, request.peer.local
         )
+        if look.messages:
+            self._leases.count_delivered(pull.group, pull.queue, look.messages, len(look.body))
+        return look
 
     def _commit(self, pull: Pull) -> None:
         """Commit what the client has finished, also when the pull is held afterwards."""

@@ -61,6 +61,8 @@ class Look:
     min_offset: int
     max_offset: int
     body: bytes = b""
+    messages: int = 0
+    """Records in the body."""
 
 
 class QueueReader:
@@ -97,7 +99,7 @@ class QueueReader:
         if offset < low:
             return Look(LookStatus.OFFSET_TOO_SMALL, low, low, high)
         try:
-            body, following, _, status = reader.read(
+            body, following, count, status = reader.read(
                 offset,
                 wanted.tag_set,
                 most_messages=most,
@@ -109,7 +111,7 @@ class QueueReader:
             return self._behind_lost_entries(queue, offset, low, high, error)
         if reader.damaged:
             self._report(reader)
-        return Look(_STATUSES[ReadStatus(status)], following, low, max(high, following), body)
+        return Look(_STATUSES[ReadStatus(status)], following, low, max(high, following), body, count)
 
     def _reader(self, queue: MessageQueue) -> RecordReader | None:
         reader = self._readers.get(queue)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rmqclient.broker.request import Peer, Request
-from rmqclient.remoting.bodies import Subscription
+from rmqclient.remoting import bodies
 from rmqclient.store import MessageQueue
 
 
 class Subscriptions(Protocol):
     """What the members of groups subscribe to, by their heartbeats."""
 
-    def subscription(self, group: str, topic: str) -> Subscription | None:
+    def subscription(self, group: str, topic: str) -> bodies.Subscription | None:
         """Return what a group wants of a topic; None for a group without members, and for another topic."""
 
 
@@ -25,6 +25,9 @@ class Leases(Protocol):
 
     def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
         """Return the offset from which a pull that may be fed is answered: the one it asks for, or a later one."""
+
+    def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
+        """Count messages that a member of a group gets, and the bytes of their records."""
 
     def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
         """Set where the group goes on; return why not, or an empty text. Raises UnknownTopic, TableFull, StoreBusy."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rmqclient.errors import FilterError
-from rmqclient.filters.sql92 import Sql92
-from rmqclient.remoting.bodies import Subscription
+from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.store import ReceivedMessage, TagSet
@@ -45,7 +44,7 @@ MOST_COMPARED = 50_000
 ALL = Selection(TagSet(()), MOST_COMPARED)
 
 
-def selection_of(subscription: Subscription) -> Selection:
+def selection_of(subscription: bodies.Subscription) -> Selection:
     """Return what a subscription selects.
 
     Raises AnswerError: 23 for an expression that cannot be parsed, 1 for a filter class.
@@ -68,6 +67,8 @@ def _selection(expression: str, kind: str) -> Selection:
         return _tags(expression)
     if kind != SQL92:
         raise _unreadable(expression, f"its type is {kind:.40}, and TAG and SQL92 are known")
+    from rmqclient.filters.sql92 import Sql92  # noqa: PLC0415 - few clients bring such an expression
+
     try:
         sql = Sql92(expression)
     except FilterError as error:

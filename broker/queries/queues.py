@@ -12,7 +12,7 @@ from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.local.backend import LocalBackend
-from rmqclient.remoting.bodies import CorrectionOffsets, QueueEntries, QueueEntry, Subscription
+from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore, java_hash
@@ -102,7 +102,7 @@ class QueueQueries:
             number: _NEVER if number in compared and offset > compared[number] else offset
             for number, offset in slowest.items()
         }
-        return request.success(CorrectionOffsets(found).encode())
+        return request.success(bodies.CorrectionOffsets(found).encode())
 
     def entries(self, request: Request) -> Frame:
         """Answer 321: entries of a consume queue, and whether the subscription of a group passes them by their tags."""
@@ -117,7 +117,7 @@ class QueueQueries:
         subscription = self._clients.subscription(fields.get("consumerGroup") or "", queue.topic)
         codes = _codes(subscription)
         found = [
-            QueueEntry(
+            bodies.QueueEntry(
                 commit_log_offset=entry.commit_log_offset,
                 size=entry.size,
                 tags_code=entry.tags_code,
@@ -125,7 +125,7 @@ class QueueQueries:
             )
             for entry in entries.entries(index, stop)
         ]
-        return request.success(QueueEntries(tuple(found), known.start, known.stop, subscription).encode())
+        return request.success(bodies.QueueEntries(tuple(found), known.start, known.stop, subscription).encode())
 
     def _queue(self, fields: Mapping[str, Any]) -> MessageQueue:
         return MessageQueue(fields.get("topic") or "", fields.get("queueId", 0))
@@ -138,7 +138,7 @@ class QueueQueries:
         return range(topics.min_offset(queue), topics.max_offset(queue))
 
 
-def _codes(subscription: Subscription | None) -> set[int]:
+def _codes(subscription: bodies.Subscription | None) -> set[int]:
     """Return the hashes of the tags that a subscription wants; none for all, and for another kind of filter."""
     if subscription is None or subscription.expression_type not in ("", "TAG") or subscription.expression in ("", "*"):
         return set()

@@ -22,11 +22,11 @@ from rmqclient.broker.sending.waits import NO_WAIT, Wait
 from rmqclient.broker.topics.topic_names import dead_letter_topic, retry_topic
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.failures.retry import FIRST_LEVEL, origin_topic
-from rmqclient.remoting.bodies import GroupConfig
+from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import MessageStore, ReceivedMessage
+from rmqclient.store import MessageQueue, MessageStore, ReceivedMessage
 from rmqclient.store.message_queue import is_name
 
 _FIRST_WITH_MOST: Final = 121
@@ -91,9 +91,20 @@ class Retries:
             queue_id = random.randrange(max(1, config.write_queue_count))
             level = level or FIRST_LEVEL + message.reconsume_times
         result = self._appends.append_copy(message, topic, queue_id, properties, level)
+        self._count(group, message, is_dead=topic == dead_letter_topic(group))
         return self._flushes.when_flushed(request, request.success(), result.commit_log_end)
 
-    def _settings(self, group: str) -> GroupConfig:
+    def _count(self, group: str, message: ReceivedMessage, *, is_dead: bool) -> None:
+        """Count the attempt that failed, where the group had the message."""
+        store, queue = self._store, MessageQueue(message.topic, message.queue_id)
+        slot = store.groups.find(group, store.topics.slot(queue))
+        if slot is None:
+            return
+        slot.add("failed", 1)
+        if is_dead:
+            slot.count_dead_letter(store.config.lock_timeout_ms)
+
+    def _settings(self, group: str) -> bodies.GroupConfig:
         if not is_name(group):
             raise AnswerError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group[:130]!r}"
@@ -101,7 +112,7 @@ class Retries:
         return self._groups.auto_create(group)
 
     @staticmethod
-    def _most(request: Request, settings: GroupConfig) -> int:
+    def _most(request: Request, settings: bodies.GroupConfig) -> int:
         """Return how often a message is tried again: what the client says, or the group's settings."""
         given: int | None = request.fields.get("maxReconsumeTimes")
         is_asked = given is not None and request.frame.version >= _FIRST_WITH_MOST

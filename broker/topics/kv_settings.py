@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Final
 
 from rmqclient.broker.request import Handler, Request
-from rmqclient.remoting.bodies import KVTable
+from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
@@ -74,7 +74,7 @@ class KvSettings:
         found = self._read().get(namespace)
         if found is None:
             return request.failure(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-        return request.success(KVTable(found).encode())
+        return request.success(bodies.KVTable(found).encode())
 
     def _read(self) -> dict[str, dict[str, str]]:
         namespaces = document.table(self._path, document.read(self._path) or {}, _TABLE)

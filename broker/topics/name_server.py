@@ -11,16 +11,7 @@ from typing import Final
 from rmqclient.broker.request import Handler, Peer, Request
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.topics import Topics
-from rmqclient.remoting.bodies import (
-    MASTER_ID,
-    WRITABLE,
-    Body,
-    ClusterInfo,
-    RouteBroker,
-    RouteQueue,
-    TopicList,
-    TopicRoute,
-)
+from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store.settings.config_file import TopicConfig
@@ -77,7 +68,7 @@ class NameServer:
 
     def perm(self, topic: str, config: TopicConfig) -> int:
         """Return what clients may do with a topic: its permission, without writing while that is wiped."""
-        return config.perm & ~WRITABLE if self._wiped.get(topic) == config else config.perm
+        return config.perm & ~bodies.WRITABLE if self._wiped.get(topic) == config else config.perm
 
     def _route(self, request: Request) -> Frame:
         topic = request.frame.fields.get("topic", "null")
@@ -88,34 +79,34 @@ class NameServer:
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {topic}\n{_WHERE_TO_READ}",
             )
-        queues = RouteQueue(
+        queues = bodies.RouteQueue(
             self._settings.broker_name,
             config.read_queue_count,
             config.write_queue_count,
             self.perm(topic, config),
             config.topic_sys_flag,
         )
-        route = TopicRoute((self._broker(request),), (queues,))
+        route = bodies.TopicRoute((self._broker(request),), (queues,))
         wants_strict = request.frame.version >= _STRICT_JSON_SINCE or request.fields.get("acceptStandardJsonOnly")
         return request.success(route.encode(as_fastjson=not wants_strict))
 
     def _cluster(self, request: Request) -> Frame:
         settings = self._settings
-        info = ClusterInfo(
+        info = bodies.ClusterInfo(
             {settings.broker_name: self._broker(request)}, {settings.cluster_name: (settings.broker_name,)}
         )
         return request.success(info.encode(as_fastjson=True))  # whatever the version, as a name server
 
     def _topic_list(self, request: Request) -> Frame:
-        return request.success(TopicList(tuple(self._topics.configs())).encode())
+        return request.success(bodies.TopicList(tuple(self._topics.configs())).encode())
 
     def _topics_of_cluster(self, request: Request) -> Frame:
         is_ours = request.fields["cluster"] == self._settings.cluster_name
-        return request.success(TopicList(tuple(self._topics.configs()) if is_ours else ()).encode())
+        return request.success(bodies.TopicList(tuple(self._topics.configs()) if is_ours else ()).encode())
 
     def _system_topics(self, request: Request) -> Frame:
         names = (self._settings.cluster_name, self._settings.broker_name)
-        return request.success(TopicList(names, str(request.peer.local)).encode())
+        return request.success(bodies.TopicList(names, str(request.peer.local)).encode())
 
     def _wipe(self, request: Request) -> Frame:
         self._wiped = self._of_broker(request)
@@ -140,13 +131,15 @@ class NameServer:
         }
         return request.success("".join(f"{key}={value}\n" for key, value in lines.items()).encode())
 
-    def _broker(self, request: Request) -> RouteBroker:
+    def _broker(self, request: Request) -> bodies.RouteBroker:
         settings = self._settings
-        return RouteBroker(settings.broker_name, settings.cluster_name, {MASTER_ID: str(request.peer.local)})
+        return bodies.RouteBroker(
+            settings.broker_name, settings.cluster_name, {bodies.MASTER_ID: str(request.peer.local)}
+        )
 
 
 def _no_topics(request: Request) -> Frame:
-    return request.success(_encoded(TopicList()))
+    return request.success(_encoded(bodies.TopicList()))
 
 
 def _nothing_to_do(request: Request) -> Frame:
@@ -154,7 +147,7 @@ def _nothing_to_do(request: Request) -> Frame:
     return request.success()
 
 
-def _encoded(body: Body) -> bytes:
+def _encoded(body: bodies.Body) -> bytes:
     return body.encode()
 
 

@@ -2,90 +2,95 @@
 
 ``fastjson`` reads and writes the JSON that RocketMQ makes; ``body`` is the base of the classes that hold it. Every
 other file holds the bodies of one subject. All classes stand here, with ``decode(bytes)`` and ``encode()``.
+A name is imported when it is first used: only tools ask for most of them.
 """
 
 from __future__ import annotations
 
-from rmqclient.remoting.bodies.body import (
-    Body,
-)
-from rmqclient.remoting.bodies.heartbeat import (
-    ClientConfigCheck,
-    ConsumeFrom,
-    ConsumerData,
-    ConsumerIds,
-    ConsumeType,
-    Heartbeat,
-    MessageModel,
-    ProducerData,
-    Subscription,
-)
-from rmqclient.remoting.bodies.members import (
-    Connection,
-    ConsumerConnection,
-    ConsumeStatus,
-    DirectOutcome,
-    DirectResult,
-    PopQueueInfo,
-    ProcessQueueInfo,
-    ProducerConnection,
-    ProducerInfo,
-    ProducerTable,
-    RunningInfo,
-)
-from rmqclient.remoting.bodies.names import (
-    GroupList,
-    KVTable,
-    TopicList,
-)
-from rmqclient.remoting.bodies.offsets import (
-    ConsumerStatus,
-    CorrectionOffsets,
-    DelayOffsets,
-    OffsetTable,
-    ResetOffset,
-)
-from rmqclient.remoting.bodies.queues import (
-    Assignment,
-    AssignmentQuery,
-    Assignments,
-    LockedQueues,
-    LockRequest,
-    RequestMode,
-)
-from rmqclient.remoting.bodies.registration import (
-    MOST_OPENED_BYTES,
-    Registration,
-)
-from rmqclient.remoting.bodies.route import (
-    MASTER_ID,
-    READABLE,
-    WRITABLE,
-    ClusterInfo,
-    RouteBroker,
-    RouteQueue,
-    TopicRoute,
-)
-from rmqclient.remoting.bodies.settings import (
-    DataVersion,
-    GroupConfig,
-    GroupTable,
-    TopicConfig,
-    TopicTable,
-)
-from rmqclient.remoting.bodies.stats import (
-    BrokerStats,
-    ConsumeStats,
-    ConsumeStatsList,
-    ConsumeTimeSpans,
-    QueueEntries,
-    QueueEntry,
-    QueueProgress,
-    QueueRange,
-    QueueTimeSpan,
-    StatsItem,
-    TopicStats,
-)
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqclient.remoting.bodies.body import (
+        Body,
+    )
+    from rmqclient.remoting.bodies.heartbeat import (
+        ClientConfigCheck,
+        ConsumeFrom,
+        ConsumerData,
+        ConsumerIds,
+        ConsumeType,
+        Heartbeat,
+        MessageModel,
+        ProducerData,
+        Subscription,
+    )
+    from rmqclient.remoting.bodies.members import (
+        Connection,
+        ConsumerConnection,
+        ConsumeStatus,
+        DirectOutcome,
+        DirectResult,
+        PopQueueInfo,
+        ProcessQueueInfo,
+        ProducerConnection,
+        ProducerInfo,
+        ProducerTable,
+        RunningInfo,
+    )
+    from rmqclient.remoting.bodies.names import (
+        GroupList,
+        KVTable,
+        TopicList,
+    )
+    from rmqclient.remoting.bodies.offsets import (
+        ConsumerStatus,
+        CorrectionOffsets,
+        DelayOffsets,
+        OffsetTable,
+        ResetOffset,
+    )
+    from rmqclient.remoting.bodies.queues import (
+        Assignment,
+        AssignmentQuery,
+        Assignments,
+        LockedQueues,
+        LockRequest,
+        RequestMode,
+    )
+    from rmqclient.remoting.bodies.registration import (
+        MOST_OPENED_BYTES,
+        Registration,
+    )
+    from rmqclient.remoting.bodies.route import (
+        MASTER_ID,
+        READABLE,
+        WRITABLE,
+        ClusterInfo,
+        RouteBroker,
+        RouteQueue,
+        TopicRoute,
+    )
+    from rmqclient.remoting.bodies.settings import (
+        DataVersion,
+        GroupConfig,
+        GroupTable,
+        TopicConfig,
+        TopicTable,
+    )
+    from rmqclient.remoting.bodies.stats import (
+        BrokerStats,
+        ConsumeStats,
+        ConsumeStatsList,
+        ConsumeTimeSpans,
+        QueueEntries,
+        QueueEntry,
+        QueueProgress,
+        QueueRange,
+        QueueTimeSpan,
+        StatsItem,
+        TopicStats,
+    )
 
 __all__ = [
     "MASTER_ID",
@@ -149,3 +154,76 @@ __all__ = [
     "TopicStats",
     "TopicTable",
 ]
+
+_HOMES = {
+    "Assignment": "queues",
+    "AssignmentQuery": "queues",
+    "Assignments": "queues",
+    "Body": "body",
+    "BrokerStats": "stats",
+    "ClientConfigCheck": "heartbeat",
+    "ClusterInfo": "route",
+    "Connection": "members",
+    "ConsumeFrom": "heartbeat",
+    "ConsumeStats": "stats",
+    "ConsumeStatsList": "stats",
+    "ConsumeStatus": "members",
+    "ConsumeTimeSpans": "stats",
+    "ConsumeType": "heartbeat",
+    "ConsumerConnection": "members",
+    "ConsumerData": "heartbeat",
+    "ConsumerIds": "heartbeat",
+    "ConsumerStatus": "offsets",
+    "CorrectionOffsets": "offsets",
+    "DataVersion": "settings",
+    "DelayOffsets": "offsets",
+    "DirectOutcome": "members",
+    "DirectResult": "members",
+    "GroupConfig": "settings",
+    "GroupList": "names",
+    "GroupTable": "settings",
+    "Heartbeat": "heartbeat",
+    "KVTable": "names",
+    "LockRequest": "queues",
+    "LockedQueues": "queues",
+    "MASTER_ID": "route",
+    "MOST_OPENED_BYTES": "registration",
+    "MessageModel": "heartbeat",
+    "OffsetTable": "offsets",
+    "PopQueueInfo": "members",
+    "ProcessQueueInfo": "members",
+    "ProducerConnection": "members",
+    "ProducerData": "heartbeat",
+    "ProducerInfo": "members",
+    "ProducerTable": "members",
+    "QueueEntries": "stats",
+    "QueueEntry": "stats",
+    "QueueProgress": "stats",
+    "QueueRange": "stats",
+    "QueueTimeSpan": "stats",
+    "READABLE": "route",
+    "Registration": "registration",
+    "RequestMode": "queues",
+    "ResetOffset": "offsets",
+    "RouteBroker": "route",
+    "RouteQueue": "route",
+    "RunningInfo": "members",
+    "StatsItem": "stats",
+    "Subscription": "heartbeat",
+    "TopicConfig": "settings",
+    "TopicList": "names",
+    "TopicRoute": "route",
+    "TopicStats": "stats",
+    "TopicTable": "settings",
+    "WRITABLE": "route",
+}
+"""The module of each name, which a test compares with the imports above."""
+
+if not TYPE_CHECKING:  # or a type checker would accept any name
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = found  # next time the name is found without this function
+        return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, TypeAlias
 
@@ -17,10 +18,10 @@ from rmqclient.admin.infos import (
     Subscription,
     TopicInfo,
 )
-from rmqclient.backend.protocols import GroupQueue
-from rmqclient.delivery.process_queue import FlowControl
+from rmqclient.backend.protocols import GroupQueue, Span
+from rmqclient.health import words
 from rmqclient.local.backend import store_of
-from rmqclient.names import check_group, check_queue_count, check_topic, group_and_member
+from rmqclient.names import RETRY_PREFIX, check_group, check_queue_count, check_topic, group_and_member
 from rmqclient.opening import Place, open_backend
 from rmqclient.store import MemberInfo, MessageQueue
 from rmqclient.store.errors import InvalidName, OffsetOutOfRange, UnknownGroup, UnknownTopic
@@ -71,6 +72,24 @@ class Admin:
         """Make a topic, or return the one there is. Raises InvalidName, ValueError, TableFull, ConfigMismatch."""
         self._backend.create_topic(check_topic(name), check_queue_count(queue_count), cleanup_policy)
         return self.topic(name)
+
+    def update_topic(self, name: str, queue_count: int) -> TopicInfo:
+        """Give a topic more queues. Raises UnknownTopic, TableFull, ValueError for fewer queues than it has."""
+        store = store_of(self._backend, "a change of a topic")
+        have = len(self._backend.queues(check_topic(name)))
+        if check_queue_count(queue_count) < have:
+            raise ValueError(
+                f"topic {name!r} has {have} queues, asked for {queue_count}: a queue with messages cannot be taken away"
+            )
+        config = store.topics.configs()[name]
+        store.topics.configure(name, replace(config, read_queue_count=queue_count, write_queue_count=queue_count))
+        return self.topic(name)
+
+    def remove_topic(self, name: str) -> None:
+        """Forget a topic; its messages stay in the log until retention removes them. Raises UnknownTopic."""
+        store = store_of(self._backend, "a removal of a topic")
+        self._backend.queues(check_topic(name, reserved=True))
+        store.topics.remove(name)
 
     def clean(self, reserved_hours: int | None = None) -> CleanInfo:
         """Remove every commit log file that is older than the reserved time, now and by the clock as it stands.
@@ -173,16 +192,61 @@ class Admin:
         ValueError for a time without a zone: nothing is moved then. StoreBusy, TableFull: some queues may be moved and
         others not; seek again. StoreFull: all are moved, and the disk does not know of it yet.
         """
-        if check_group(group) == TRANSACTION_GROUP:
+        check_group(group)
+        targets = {queue: self._position(queue, to) for queue in self._queues(topic, queue_id)}
+        return self._move(group, targets, dry_run=dry_run, at_ms=_time_of(to))
+
+    def shift(
+        self, group: str, topic: str, by: int, *, queue_id: int | None = None, dry_run: bool = False
+    ) -> list[SeekInfo]:
+        """Move a group by so many messages in each queue, back if ``by`` is negative; at most to an end of the queue.
+
+        A group that was never seen is shifted from the oldest message. Otherwise as :meth:`seek`.
+        """
+        targets = {}
+        for queue in self._queues(topic, queue_id):
+            low, high = self._backend.span(queue)
+            stands = self._backend.committed_offset(check_group(group), queue)
+            targets[queue] = min(max((low if stands is None else stands) + by, low), high)
+        return self._move(group, targets, dry_run=dry_run)
+
+    def place(self, group: str, offsets: Mapping[tuple[str, int], int], *, dry_run: bool = False) -> list[SeekInfo]:
+        """Move a group to a queue offset in each of some queues, given by topic and queue id. As :meth:`seek`."""
+        targets = {
+            queue: self._position(queue, offset)
+            for (topic, queue_id), offset in offsets.items()
+            for queue in self._queues(topic, queue_id)
+        }
+        return self._move(check_group(group), targets, dry_run=dry_run)
+
+    def clone(self, source: str, target: str, *, topic: str | None = None, dry_run: bool = False) -> list[SeekInfo]:
+        """Move a group to where another one stands, in all queues of that one or in those of a topic. As :meth:`seek`.
+
+        What the other has finished out of order is delivered again. Raises UnknownGroup, too.
+        """
+        stands = {
+            each.queue: max(each.committed_offset, self._backend.span(each.queue).min_offset)
+            for each in self._queues_of(check_group(source))
+            if each.group == source
+            and topic in (None, each.queue.topic)
+            and not each.queue.topic.startswith(RETRY_PREFIX)
+        }
+        if not stands:
+            raise UnknownGroup(f"group {source!r} never consumed {topic or 'a topic'}: there is nothing to clone")
+        return self._move(check_group(target), stands, dry_run=dry_run)
+
+    def _move(
+        self, group: str, targets: Mapping[MessageQueue, int], *, dry_run: bool, at_ms: int | None = None
+    ) -> list[SeekInfo]:
+        if group == TRANSACTION_GROUP:
             raise InvalidName(
                 f"group {group!r} says how far transactions are: moved back, it would send messages twice"
             )
-        targets = {queue: self._position(queue, to) for queue in self._queues(topic, queue_id)}
         names = sorted({each.group for each in self._queues_of(group, targets)}) or [group]
         moved = [self._seek_info(name, queue, target) for name in names for queue, target in targets.items()]
         if not dry_run:
             wanted = {(name, queue): target for name in names for queue, target in targets.items()}
-            self._backend.seek(wanted, at_ms=_time_of(to))
+            self._backend.seek(wanted, at_ms=at_ms)
         return moved
 
     def pause(self, group: str, topic: str | None = None, *, queue_id: int | None = None) -> list[QueueLag]:
@@ -229,15 +293,18 @@ class Admin:
             acknowledged_ahead=group_queue.acknowledged_ahead,
             owner=owner,
             epoch=group_queue.epoch,
-            state=_state_of(group_queue, owner),
+            state=_state_of(group_queue, owner, span),
             member=member,
             broker_name=queue.broker_name,
         )
 
     def _group_info(self, group: str, members: list[MemberInfo], group_queues: list[GroupQueue]) -> GroupInfo:
-        queues = [self._queue_lag(each, {}) for each in group_queues]
-        topics = {*(queue.topic for queue in queues), *(member.topic for member in members)}
-        return GroupInfo(group, tuple(sorted(topics)), len(members), sum(queue.lag for queue in queues))
+        clients = {member.key: member.client_id for member in members}
+        queues = [self._queue_lag(each, clients) for each in group_queues]
+        topics = {*(queue.topic for queue in queues), *(member.topic for member in members)} - {RETRY_PREFIX + group}
+        consumers, lag = len({member.client_id for member in members}), sum(queue.lag for queue in queues)
+        state = words.group_state((queue.state for queue in queues), members=consumers, lag=lag)
+        return GroupInfo(group, tuple(sorted(topics)), consumers, lag, state)
 
     def _queues(self, topic: str, queue_id: int | None) -> list[MessageQueue]:
         queues = self._backend.queues(topic)
@@ -319,12 +386,12 @@ def _time_of(to: Position) -> int | None:
     return {"earliest": 0, "latest": -1}.get(str(to))
 
 
-def _state_of(group_queue: GroupQueue, owner: str | None) -> str:
-    if group_queue.paused:
-        return FlowControl.PAUSED.value
-    if owner is None:
-        return "no owner"
-    flow_control = FlowControl.of_code(group_queue.flow_control)
-    if flow_control in (FlowControl.NONE, FlowControl.PAUSED):
-        return FlowControl.RETRYING.value if group_queue.held_attempts else "running"
-    return str(flow_control.value)
+def _state_of(group_queue: GroupQueue, owner: str | None, span: Span) -> str:
+    return words.queue_state(
+        lag=span.max_offset - max(group_queue.committed_offset, span.min_offset),
+        lost=max(0, span.min_offset - group_queue.committed_offset),
+        paused=group_queue.paused,
+        has_owner=owner is not None,
+        flow_control=group_queue.flow_control,
+        held_attempts=group_queue.held_attempts,
+    )

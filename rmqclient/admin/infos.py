@@ -55,7 +55,7 @@ class QueueLag:
     """Client id of the member that has the queue."""
     epoch: int
     state: str
-    """``running``, ``paused``, ``no owner``, or why the owner takes nothing, such as ``flow control: span``."""
+    """In the words of :mod:`rmqclient.health.words`, such as ``flow control: span``."""
     member: str | None
     """Of a broadcast group: whose offsets these are."""
     broker_name: str = ""
@@ -100,8 +100,12 @@ class GroupInfo:
 
     group: str
     topics: tuple[str, ...]
+    """Without the group's own retry topic, whose messages count in the lag."""
     members: int
+    """Consumers: usually one a process."""
     lag: int
+    state: str = ""
+    """That of its worst queue, in the words of :mod:`rmqclient.health.words`."""
 
 
 @dataclass(frozen=True, slots=True)

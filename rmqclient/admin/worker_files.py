@@ -1,6 +1,6 @@
 """Worker files: the heartbeats of supervised worker processes of this host, when the messages are on a cluster.
 
-There is a directory for each cluster in the state directory, and in it a file of 64 bytes for each worker, mapped by
+There is a directory for each cluster in the state directory, and in it a file of 144 bytes for each worker, mapped by
 its supervisor and by itself. The supervisor holds a lock of the file (``flock``); a file whose lock is free is unused.
 
 ======  ======  ===========================================================
@@ -14,6 +14,9 @@ offset  type    field
 40      i64     messages whose handler runs now
 48      i64     messages handled so far
 56      i64     failed attempts so far
+64      i64     how often the worker of this name was started again
+72      i64     bytes of its name
+80      text    its name
 ======  ======  ===========================================================
 """
 
@@ -30,9 +33,11 @@ from rmqclient.store.errors import TableFull
 
 SLOTS = 256
 
-_BYTES = 64
+_BYTES = 144
+_LONGEST_NAME = 64
 _WORD = struct.Struct("<q")
-_PID, _SUPERVISOR, _STATE, _BEAT, _STARTED, _IN_FLIGHT, _HANDLED, _FAILED = range(0, _BYTES, _WORD.size)
+_PID, _SUPERVISOR, _STATE, _BEAT, _STARTED, _IN_FLIGHT, _HANDLED, _FAILED = range(0, 64, _WORD.size)
+_RESTARTS, _NAME_SIZE, _NAME = 64, 72, 80
 
 
 class WorkerFile:
@@ -61,6 +66,17 @@ class WorkerFile:
         """Set a field."""
         _WORD.pack_into(self._map, at, value)
 
+    def set_name(self, name: str) -> None:
+        """Set the worker's name; what does not fit is cut off."""
+        text = name.encode()[:_LONGEST_NAME]
+        self._map[_NAME : _NAME + len(text)] = text
+        self.store(_NAME_SIZE, len(text))
+
+    @property
+    def name(self) -> str:
+        """The worker's name."""
+        return self._map[_NAME : _NAME + self.load(_NAME_SIZE)].decode("utf-8", "replace")
+
     def load(self, at: int) -> int:
         """Return a field."""
         return int(_WORD.unpack_from(self._map, at)[0])
@@ -73,8 +89,11 @@ class WorkerFiles:
         self._directory = directory
         self._own: dict[int, tuple[int, WorkerFile]] = {}
 
-    def claim(self) -> int:
-        """Take a slot for a worker that will be started. Raises TableFull when all 256 are in use."""
+    def claim(self, name: str = "", restarts: int = 0) -> int:
+        """Take a slot for a worker that will be started. Raises TableFull when all 256 are in use.
+
+        ``restarts`` is how often the worker of this name was started before.
+        """
         self._directory.mkdir(parents=True, exist_ok=True)
         for slot in range(SLOTS):
             if slot not in self._own and (file := _locked(self._path(slot))) is not None:
@@ -82,6 +101,8 @@ class WorkerFiles:
                 os.ftruncate(file, _BYTES)
                 words = WorkerFile(self._path(slot))
                 words.store(_SUPERVISOR, os.getpid())
+                words.set_name(name)
+                words.store(_RESTARTS, restarts)
                 words.set_state(WorkerState.STARTING)
                 self._own[slot] = file, words
                 return slot
@@ -121,6 +142,8 @@ class WorkerFiles:
             in_flight=words.load(_IN_FLIGHT),
             handled=words.load(_HANDLED),
             failed=words.load(_FAILED),
+            name=words.name,
+            restarts=words.load(_RESTARTS),
         )
 
     def all(self) -> list[WorkerStatus]:

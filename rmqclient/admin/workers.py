@@ -31,8 +31,8 @@ class WorkerSlot(Protocol):
 class WorkerTable(Protocol):
     """The slots of all workers, as a supervisor or an onlooker uses them."""
 
-    def claim(self) -> int:
-        """Take a slot for a worker that will be started. Raises TableFull, StoreBusy, OSError."""
+    def claim(self, name: str = "", restarts: int = 0) -> int:
+        """Take a slot for a worker that will be started, again so often. Raises TableFull, StoreBusy, OSError."""
 
     def assign(self, slot: int, pid: int) -> None:
         """Say which process runs in a claimed slot."""

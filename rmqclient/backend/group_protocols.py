@@ -14,12 +14,14 @@ so a handler thread calls them directly.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rmqclient.backend.bells import ArrivalBell, Bell
-from rmqclient.filters import MessageFilter
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import MemberInfo, MessageQueue
+
+if TYPE_CHECKING:
+    from rmqclient.filters import MessageFilter
 
 
 class Grant(Protocol):
@@ -92,6 +94,12 @@ class Grant(Protocol):
     def acknowledge_offsets(self, offsets: list[int]) -> bool:
         """Mark the messages at these queue offsets finished. False when the epoch is old."""
 
+    def give_back(self, offsets: list[int], *, dead_lettered: bool) -> bool:
+        """Mark messages finished that are stored for their next attempt, or as dead letters. False as above."""
+
+    def count_failed(self, attempts: int) -> None:
+        """Count delivery attempts that failed."""
+
 
 class RunningSlot(Protocol):
     """What one handler thread says before it runs something, in case its process dies in it."""
@@ -105,8 +113,17 @@ class RunningSlot(Protocol):
     def begin_batch(self, messages: list[ReceivedMessage]) -> None:
         """Say that the handler of these messages is about to run."""
 
+    def show(self, messages: list[ReceivedMessage]) -> None:
+        """Say the same to onlookers alone: the grant has counted the attempt, by :meth:`Grant.begin`."""
+
+    def fail(self, messages: int) -> None:
+        """Say that the call has ended, and that so many of its messages failed."""
+
     def rest(self) -> None:
         """Say that no handler runs."""
+
+    def add_up(self) -> None:
+        """Let others see how long the calls took that have ended since the last time."""
 
     def release(self) -> None:
         """Give the slot back."""

@@ -248,6 +248,8 @@ class PushConsumer:
         while not self._closing.is_set():
             heard = bell.heard()
             self._step()
+            for subscription in self.subscriptions:
+                subscription.delivery.add_up()
             if not self._closing.is_set():
                 looks = [each.rebalancer.next_look_ms for each in self._joined]
                 bell.wait(heard, min(looks, default=self._config.liveness_interval_ms) / 1000)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from rmqclient.delivery.calls import Counters
@@ -40,9 +42,19 @@ class Acknowledger:
         """Acknowledge the messages of one call under one lock. False when the queue has gone to another member."""
         if len(messages) == 1:
             return self.acknowledge(queue, messages[0])
+        return self._finish_all(queue, messages, queue.grant.acknowledge_offsets)
+
+    def give_back(self, queue: ProcessQueue, messages: list[ReceivedMessage], *, dead_lettered: bool) -> bool:
+        """Acknowledge messages that are stored for their next attempt, or as dead letters; as the others."""
+        give_back = functools.partial(queue.grant.give_back, dead_lettered=dead_lettered)
+        return self._finish_all(queue, messages, give_back)
+
+    def _finish_all(
+        self, queue: ProcessQueue, messages: list[ReceivedMessage], finish: Callable[[list[int]], bool]
+    ) -> bool:
         while True:
             try:
-                return queue.grant.acknowledge_offsets(queue.grant.finish(messages))
+                return finish(queue.grant.finish(messages))
             except StoreBusy as error:
                 _log.warning("acknowledging %d messages of %s: %s", len(messages), queue.queue, error)
                 if self._turns.stopping or queue.revoked:

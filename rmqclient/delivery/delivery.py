@@ -78,6 +78,11 @@ class Delivery(ABC, Generic[Queue]):
         for thread in self._threads:
             thread.start()
 
+    def add_up(self) -> None:
+        """Let others see how long the calls of the handler took; after :meth:`start`."""
+        for calls in self._calls:
+            calls.running_slot.add_up()
+
     @abstractmethod
     def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> Queue:
         """Return the process queue of this mode for a grant; ``deaths`` as :attr:`ProcessQueue.deaths`."""

@@ -11,130 +11,23 @@ module                         a handler's                          selects by
 A message has to pass every filter of its handler. The cheapest runs first: the kernel skips other tags without reading
 their records. A message that does not pass is finished for the group: it counts in no limit, and no handler sees it.
 Retry topics are not filtered, as in RocketMQ: their messages have passed before.
+
+A name is imported when it is first used: a server needs tags alone until a client brings an expression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+import importlib
+from typing import TYPE_CHECKING
 
-from rmqclient.errors import FilterError
-from rmqclient.filters.body import MAX_BODY_BYTES, BodyFilter
-from rmqclient.filters.sql92 import Sql92
-from rmqclient.filters.tag import TagFilter, parse_tags
-from rmqclient.message import ReceivedMessage
-from rmqclient.names import RETRY_PREFIX
-from rmqclient.store import TagSet
-from rmqclient.store.errors import BodyUnreadable, NotInstalled
+if TYPE_CHECKING:
+    from rmqclient.filters.message_filter import Filter, FilterCounts, MessageFilter, filters_of, jmespath, sql
 
-Filter: TypeAlias = Sql92 | BodyFilter
-"""What :func:`sql` and :func:`jmespath` return."""
+__all__ = ["Filter", "FilterCounts", "MessageFilter", "filters_of", "jmespath", "sql"]
 
+if not TYPE_CHECKING:  # or a type checker would accept any name
 
-def sql(expression: str) -> Sql92:
-    """Return a filter by the properties of a message, such as ``sql("region = 'eu' AND total > 100")``.
-
-    The expression is SQL92 as a RocketMQ broker reads it (:mod:`rmqclient.filters.sql92`). Raises FilterError, which
-    names the column, if it cannot be parsed.
-    """
-    return Sql92(expression)
-
-
-def jmespath(expression: str) -> BodyFilter:
-    """Return a filter by a message's JSON body, such as ``jmespath("total > `100`")``.
-
-    The expression is JMESPath (:mod:`rmqclient.filters.body`); a body that is not JSON does not pass. Raises
-    FilterError, which names the column, if it cannot be parsed.
-    """
-    return BodyFilter(expression)
-
-
-def filters_of(given: Filter | Sequence[Filter] | None) -> tuple[Filter, ...]:
-    """Return the filters of a handler as a tuple, the filter by properties first because it costs less.
-
-    Raises FilterError for anything except filters, and for two of one kind.
-    """
-    filters = () if given is None else (given,) if isinstance(given, Sql92 | BodyFilter) else given
-    if not isinstance(filters, tuple | list) or not all(isinstance(each, Sql92 | BodyFilter) for each in filters):
-        raise FilterError(f"filter={given!r}: give sql(...), jmespath(...), or a tuple of one of each")
-    if len({type(each) for each in filters}) < len(filters):
-        raise FilterError(f"filter={given!r}: give at most one of each kind, and join two conditions by AND or &&")
-    return tuple(sorted(filters, key=lambda each: isinstance(each, BodyFilter)))
-
-
-@dataclass(slots=True)
-class FilterCounts:
-    """Counts of the messages whose tags match; grants count those that the kernel skips by their tags."""
-
-    passed: int = 0
-    refused_by_properties: int = 0
-    refused_by_body: int = 0
-    undecided: int = 0
-    """Of those rejected by their bodies, how many were not JSON, too long, or of a shape the expression cannot take."""
-
-    @property
-    def looked_at(self) -> int:
-        """All of them."""
-        return self.passed + self.refused_by_properties + self.refused_by_body
-
-
-class MessageFilter:
-    """The filters of one subscription, with counts. Raises ValueError for the tags, FilterError for the filters.
-
-    ``topic`` is the topic that is read; a retry topic is read without a filter.
-    """
-
-    def __init__(
-        self,
-        tags: str | None = "*",
-        filter: Filter | Sequence[Filter] | None = None,  # noqa: A002 - named as the option of a handler
-        *,
-        topic: str = "",
-    ) -> None:
-        filtered = not topic.startswith(RETRY_PREFIX)
-        filters = filters_of(filter) if filtered else ()
-        self.tags: TagFilter = parse_tags(tags if filtered else None)
-        self.by_properties = next((each for each in filters if isinstance(each, Sql92)), None)
-        self.by_body = next((each for each in filters if isinstance(each, BodyFilter)), None)
-        self.counts = FilterCounts()
-
-    @property
-    def tag_set(self) -> TagSet:
-        """The tags and the test by which a grant takes the messages that pass; it finishes the rest in bulk.
-
-        The grant compares the entry's hash first, then the tag in the record, and then calls :meth:`passes`.
-        """
-        is_more = self.by_properties is not None or self.by_body is not None
-        return TagSet(self.tags.tags, self.passes if is_more else None)
-
-    @property
-    def expression(self) -> str:
-        """All filters as one line of text; equal texts mean that the same messages pass."""
-        sql_part = f"sql {self.by_properties.expression}" if self.by_properties is not None else ""
-        body_part = f"jmespath {self.by_body.expression}" if self.by_body is not None else ""
-        return "; ".join(part for part in (self.tags.expression, sql_part, body_part) if part)
-
-    def matches(self, message: ReceivedMessage) -> bool:
-        """Return whether a message passes all filters, its tag included."""
-        return self.tags.matches(message.tags) and self.passes(message)
-
-    def passes(self, message: ReceivedMessage) -> bool:
-        """Return whether a message whose tag matches passes the other filters, and count it."""
-        counts, properties = self.counts, self.by_properties
-        if properties is not None and not properties.matches(message.some_properties(properties.names)):
-            counts.refused_by_properties += 1
-            return False
-        if self.by_body is not None:
-            try:
-                matches = self.by_body.matches(message.open_body(MAX_BODY_BYTES))
-            except BodyUnreadable:  # for example, a body longer than the limit
-                matches = None
-            except NotInstalled:  # a fault of this process, not of the message: its delivery will fail
-                matches = True
-            if not matches:
-                counts.refused_by_body += 1
-                counts.undecided += matches is None
-                return False
-        counts.passed += 1
-        return True
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module("rmqclient.filters.message_filter"), name)

@@ -62,8 +62,10 @@ class LocalBackend:
         self.store.check_usable()
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, sorted."""
-        return self._usable().topics.topics()
+        """Return the names of all topics, sorted, without those that were removed; all, if ``topics.json`` was lost."""
+        topics = self._usable().topics
+        known = topics.configs()
+        return [name for name in topics.topics() if name in known or not known]
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic. Raises UnknownTopic."""

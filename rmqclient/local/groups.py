@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from rmqclient.backend.group_protocols import Grant, Seat
-from rmqclient.filters import MessageFilter
+from rmqclient.names import group_and_member
 from rmqclient.store import Bell, Interrupted, Member, MemberInfo, MessageQueue, MessageStore, QueueGrant, Running
 from rmqclient.store import Seat as MemberSeat
+
+if TYPE_CHECKING:
+    from rmqclient.filters import MessageFilter
 
 
 class LocalMembers:
@@ -101,7 +104,8 @@ class LocalMembership:
 
     def claim(self, count: int) -> list[Running]:
         """Take a slot for each of ``count`` handler threads. Raises TableFull, StoreBusy."""
-        return self._table.running.claim(self._member.slot, self._member.incarnation, count)
+        handler = group_and_member(self.group)[0], self.topic
+        return self._table.running.claim(self._member.slot, self._member.incarnation, count, handler)
 
     def leave(self) -> None:
         """End the membership. Queues must be released before."""

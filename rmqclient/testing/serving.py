@@ -17,13 +17,23 @@ READY_S = 30.0
 """Within which a server has to be ready, and to end: some hundred times what it takes on an idle host."""
 
 _TOP = str(Path(__file__).resolve().parents[2])
-_MAIN = f"""
+_WITH_OPTIONS = f"""
 import sys
 sys.path.append({_TOP!r})
 from rmqclient.workers.commands.running.serve import serve
 serve(prog_name="rmq serve")
 """
-# The command alone: the other commands of ``rmq`` would be half of the time until it is ready.
+_PLAIN = f"""
+import sys
+sys.path.append({_TOP!r})
+from pathlib import Path
+from rmqclient.broker.server import serve
+from rmqclient.broker.settings import Address, ServeSettings
+address = Address("127.0.0.1", int(sys.argv[2]))
+settings = ServeSettings(Path(sys.argv[1]), (address,), die_with_parent=True)
+serve(settings, lambda line: print(line, flush=True))
+"""
+# Both leave out the other commands of ``rmq``; the second one also what reads a command line.
 
 
 class ServerFailed(RuntimeError):
@@ -73,8 +83,7 @@ class Server:
 
     def start(self) -> None:
         """Start it, on the port that it had before, and return when clients can come. Raises ServerFailed."""
-        listen = ("--listen", f"127.0.0.1:{self._port}")
-        command = [sys.executable, "-P", "-c", _MAIN, str(self.root), *listen, "--die-with-parent", *self._options]
+        command = [sys.executable, "-P", "-c", *started_by(self.root, self._port, self._options)]
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
         try:
@@ -129,6 +138,13 @@ def serve(root: str | os.PathLike[str] | None = None, *options: str) -> Iterator
             yield server
         finally:
             server.kill()
+
+
+def started_by(root: Path, port: int, options: Sequence[str]) -> list[str]:
+    """Return the program that is a server, and its arguments; port 0 takes a free one."""
+    if not options:
+        return [_PLAIN, str(root), str(port)]
+    return [_WITH_OPTIONS, str(root), "--listen", f"127.0.0.1:{port}", "--die-with-parent", *options]
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> bytes:

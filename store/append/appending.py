@@ -19,6 +19,7 @@ Both repairs can be repeated. A message, or a whole batch, is therefore stored e
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
@@ -152,7 +153,7 @@ def _undo(state: SharedState, log_files: FileQueue) -> None:
 
 
 def _complete(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueues, topics: TopicTable) -> None:
-    ends = {}
+    ends, sizes = {}, Counter[MessageQueue]()
     for offset, outcome in commit_log.walk(log_files, state.append_from, state.written_to):
         if not isinstance(outcome, Record):
             path = log_files.path(log_files.base_of(offset))
@@ -162,8 +163,10 @@ def _complete(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQ
         consume_queues[queue].write(message.queue_offset, Entry(offset, outcome.size, message.tags_code))
         reach(CrashPoint.REPAIR_ENTRY_WRITTEN)
         ends[queue] = message.queue_offset + 1
+        sizes[queue] += outcome.size
     state.published_to = state.written_to
-    for queue, end in ends.items():
+    for (queue, end), before in zip(ends.items(), (state.bytes_before, state.other_bytes_before), strict=False):
+        topics.set_bytes_in(queue, before + sizes[queue])
         topics.advance_max_offset(queue, end)
 
 

@@ -14,6 +14,7 @@ from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.shared_state import FILE_NAME, SharedState
 from rmqclient.store.waiting.timer_bits import QUEUE as TIMER_QUEUE
 from rmqclient.store.waiting.timer_bits import WORD, set_bits_to
+from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
 TIMER_WORDS = (layout.TIMER_HEADER.at["done_to"], layout.TIMER_HEADER.at["clearing_to"])
 
@@ -99,6 +100,28 @@ def timer_problem(done_to: int, clearing_to: int, set_to: int, max_offset: int) 
     if set_to > max_offset:
         return f"the bit of message {set_to - 1} is set, and the next message is {max_offset}"
     return ""
+
+
+def check_counters(found: Found) -> Iterator[Problem]:
+    """17: while somebody has the mutex, or an owner has died with it, what is marked may wait for being counted."""
+    for _, slot in _group_slots(found):
+        problem = ""
+        for _ in range(LOOKS):
+            is_settled = not slot.mutex.owner and not slot.load("orphaned")
+            finished, counted = slot.committed_offset + slot.acknowledged_bits().bit_count(), slot.counted_to()
+            is_still = slot.load("advance_to") == slot.committed_offset and not slot.mutex.owner
+            problem = counters_problem(finished, counted) if is_settled and is_still else ""
+            if not problem:
+                break
+        if problem and slot.group != TRANSACTION_GROUP:
+            yield _of_group(17, found, slot, "counted_from", problem)
+
+
+def counters_problem(finished: int, counted: int) -> str:
+    """Say what is wrong with the counters of a group-queue; empty if nothing is."""
+    if finished == counted:
+        return ""
+    return f"finished messages reach to {finished}, and counted ones to {counted}"
 
 
 def _of_group(invariant: int, found: Found, slot: GroupQueueSlot, name: str, problem: str) -> Problem:

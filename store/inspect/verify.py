@@ -27,8 +27,10 @@ Groups (:mod:`rmqclient.store.runtime.group_table`):
 
 8. ``committed_offset <= advance_to``, and they are equal unless an owner died while moving it.
 9. No bit of ``acknowledged`` is set for a message below ``committed_offset``.
+17. ``committed_offset`` and the bits set are together ``counted_from`` and the words of ``layout.COUNTED``, unless an
+    owner died between marking messages and counting them: each message that a group has finished is counted once.
 
-Neither is checked for a group that is being moved by a seek, or whose seek died and waits for the next owner.
+None of them is checked for a group that is being moved by a seek, or whose seek died and waits for the next owner.
 
 Timer (:mod:`rmqclient.store.waiting.timer_bits`):
 
@@ -47,8 +49,8 @@ Runtime file (:mod:`rmqclient.store.runtime.shared_state`):
 10. ``flushed_to <= published_to <= written_to`` whenever the append mutex is free and the stage is idle.
 
 The frontiers are those of the runtime file if it can be trusted (:mod:`rmqclient.store.inspect.reading`). In any other
-store the log decides: it ends after its last record, and each record must have its entry. 8 to 10 and 13 then
-have nothing to check.
+store the log decides: it ends after its last record, and each record must have its entry. 8 to 10, 13 and 17
+then have nothing to check.
 
 Other processes may append meanwhile. Everything published at the start is checked. Bytes above that are a problem only
 if no append accounts for them, whether it has returned, is under way or was interrupted.
@@ -214,6 +216,7 @@ CHECKS: dict[int, Callable[[Found], Iterator[Problem]]] = {
     14: check_compacted_entries,
     15: check_compacted_records,
     16: check_compacted_keys,
+    17: runtime_checks.check_counters,
 }
 """The check of each invariant; every problem it yields has that number."""
 

@@ -388,7 +388,9 @@ class Running:
     ``shared``.
     """
 
-    def __init__(self, shared: Mapping, at: int) -> None: ...
+    def __init__(self, shared: Mapping, at: int, handling_at: int = 0) -> None:
+        """``handling_at`` is the byte of the handling slot to which times are added; 0 for none."""
+
     def serve(self, group_queue: int) -> None:
         """Note the slot of the group-queue table that the next messages belong to."""
 
@@ -398,11 +400,20 @@ class Running:
     def begin_batch(self, messages: list[ReceivedMessage]) -> None:
         """Note, before the handler runs, which messages it gets: one or more, in the order of their queue."""
 
+    def show(self, messages: list[ReceivedMessage]) -> None:
+        """Note, for onlookers alone, which messages the handler gets: their death is counted elsewhere."""
+
+    def fail(self, messages: int) -> None:
+        """Note that the call has ended, and that so many of its messages failed: their time counts as failed."""
+
     def rest(self) -> None:
-        """Note that no handler runs. Does nothing when the slot belongs to another member by now."""
+        """Note that no handler runs. Does not touch the slot when it belongs to another member by now."""
 
     def release(self) -> None:
-        """Give the slot back. Does nothing when it belongs to another member by now."""
+        """Give the slot back, unless it belongs to another member by now; adds the times up."""
+
+    def add_up(self) -> None:
+        """Add the times since the last call to the handler's slot of the handling table."""
 
 def running_in(shared: Mapping, table_at: int, count: int, group_queue: int) -> list[int]:
     """Return the numbers of the running slots that name a message of one group-queue slot."""
@@ -747,11 +758,23 @@ class QueueGrant:
     def finish(self, messages: list[ReceivedMessage]) -> list[int]:
         """Mark messages finished inside of their batches; return the queue offsets to acknowledge now."""
 
+    def give_back(self, offsets: list[int], *, dead_lettered: bool) -> bool:
+        """Finish messages that are stored elsewhere, as :meth:`acknowledge_offsets`; they do not count as handled."""
+
+    def count_failed(self, attempts: int) -> None:
+        """Count delivery attempts that failed."""
+
+    def count_delivered(self, messages: int, size: int) -> None:
+        """Count messages that were given to a member other than by :meth:`take`, and the size of their records."""
+
     def acknowledge_offsets(self, offsets: list[int]) -> bool:
         """Mark messages finished by their queue offsets, under one lock. Returns False when the epoch is old.
 
         Raises StoreBusy, and ValueError for an offset 2,048 or more above the committed offset.
         """
+
+def settle_counters(shared: Mapping, group_queue_at: int) -> None:
+    """Finish what an owner left that died with the mutex of a group-queue. The caller holds the mutex."""
 
 def commit_offset(shared: Mapping, group_queue_at: int, queue_at: int, epoch: int, offset: int, timeout_ms: int) -> int:
     """Move the committed offset of a group-queue, forwards or back, if ``epoch`` is the present one.

@@ -54,6 +54,7 @@ from rmqclient.store.errors import (
     StorePoisoned,
     TimerFull,
 )
+from rmqclient.store.layout import HANDLING_BOUNDS_MS as _HANDLING_BOUNDS_MS
 from rmqclient.store.message_queue import MessageQueue
 
 cdef extern from "Python.h":
@@ -86,6 +87,7 @@ cdef extern from "shared_memory.h" nogil:
     void expect_write(void *at, uint64_t size)
     void expect_read(const void *at, uint64_t size)
     int lowest_bit(uint64_t word)
+    int count_bits(uint64_t word)
     int64_t wall_clock_ms()
     int64_t boottime_ns()
     int futex_wait(void *word, uint32_t expected, int64_t timeout_ns)
@@ -164,6 +166,8 @@ cdef enum:
     H_PUBLISHED_TO = 288
     H_PROGRESS_AT = 296
     H_PROGRESS_TO = 304
+    H_BYTES_BEFORE = 312
+    H_OTHER_BYTES_BEFORE = 320
     H_POISONED = 392
     H_DISK_FULL = 408
     H_MIN_OFFSET = 512
@@ -176,8 +180,18 @@ cdef enum:
     Q_MAX_OFFSET = 192
     Q_MIN_OFFSET = 200
     Q_WAITING_LANES = 208
+    Q_BYTES_IN = 216
     # group-queue slot
+    G_DELIVERED = 136
+    G_BYTES_OUT = 144
+    G_FAILED = 152
+    G_RETRIED = 160
+    G_DEAD_LETTERED = 168
+    G_SKIPPED = 176
+    G_LOST = 184
     G_MUTEX = 192
+    G_ORPHANED = 240
+    G_COUNTING = 248
     G_EPOCH = 256
     G_OWNER = 264
     G_LEASE_UNTIL = 280
@@ -190,6 +204,8 @@ cdef enum:
     G_HELD_OFFSET = 584
     G_HELD_ATTEMPTS = 592
     G_SEEK_TO = 600
+    G_HANDLED = 624
+    G_COUNTED_FROM = 632
     GROUP_QUEUE_SLOT_SIZE = 640
     ACK_WINDOW = 2048
     # timer
@@ -215,10 +231,16 @@ LAYOUT = {
     "header.append_from": H_APPEND_FROM, "header.written_to": H_WRITTEN_TO,
     "header.last_store_timestamp": H_LAST_STORE_TIMESTAMP, "header.published_to": H_PUBLISHED_TO,
     "header.progress_at": H_PROGRESS_AT, "header.progress_to": H_PROGRESS_TO,
+    "header.bytes_before": H_BYTES_BEFORE, "header.other_bytes_before": H_OTHER_BYTES_BEFORE,
     "header.poisoned": H_POISONED, "header.disk_full": H_DISK_FULL,
     "header.min_offset": H_MIN_OFFSET, "header.prepare_word": H_PREPARE_WORD,
     "queue.topic_size": Q_TOPIC_SIZE, "queue.topic": Q_TOPIC,
     "queue.max_offset": Q_MAX_OFFSET, "queue.min_offset": Q_MIN_OFFSET, "queue.waiting_lanes": Q_WAITING_LANES,
+    "queue.bytes_in": Q_BYTES_IN,
+    "group_queue.delivered": G_DELIVERED, "group_queue.bytes_out": G_BYTES_OUT, "group_queue.failed": G_FAILED,
+    "group_queue.retried": G_RETRIED, "group_queue.dead_lettered": G_DEAD_LETTERED, "group_queue.skipped": G_SKIPPED,
+    "group_queue.lost": G_LOST, "group_queue.orphaned": G_ORPHANED, "group_queue.counting": G_COUNTING,
+    "group_queue.handled": G_HANDLED, "group_queue.counted_from": G_COUNTED_FROM,
     "group_queue.mutex": G_MUTEX, "group_queue.epoch": G_EPOCH, "group_queue.owner": G_OWNER,
     "group_queue.lease_until": G_LEASE_UNTIL, "group_queue.committed_offset": G_COMMITTED,
     "group_queue.advance_to": G_ADVANCE_TO, "group_queue.taken_to": G_TAKEN_TO,

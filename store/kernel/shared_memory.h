@@ -105,6 +105,8 @@ static inline void expect_read(const void *at, uint64_t size)
     for (; line < end; line += 64) __builtin_prefetch(line, 0);
 }
 
+static inline int count_bits(uint64_t word) { return __builtin_popcountll(word); }
+
 static inline int lowest_bit(uint64_t word) { return __builtin_ctzll(word); } /* of a word that is not zero */
 
 /* Ask for cache lines that will be written, while there is other work: another process may have them, and each would be
@@ -160,10 +162,16 @@ static int mutex_initialise(void *at)
     return failure;
 }
 
-/* The kernel handed over a dead owner's mutex: usable again, and the words it guards tell what was under way. */
+#define MUTEX_ORPHANED_AT 48 /* a word behind the mutex, on its cache line */
+_Static_assert(sizeof(pthread_mutex_t) <= MUTEX_ORPHANED_AT, "the word lies behind the mutex");
+
+/* The kernel handed over a dead owner's mutex: usable again, and the words it guards tell what was under way. The word
+ * behind it says that somebody has to look. */
 static inline int mutex_settle(pthread_mutex_t *mutex, int failure)
 {
-    return failure == EOWNERDEAD ? pthread_mutex_consistent(mutex) : failure;
+    if (failure != EOWNERDEAD) return failure;
+    store64((char *)mutex + MUTEX_ORPHANED_AT, 1);
+    return pthread_mutex_consistent(mutex);
 }
 
 /* Tries for a few microseconds, which is longer than any critical section here. Never sleeps. Looks at the lock word

@@ -6,8 +6,8 @@ reboot ``consumerOffset.json`` has the committed offsets: :func:`progress_on_dis
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqclient.store import layout
@@ -41,6 +41,8 @@ class GroupProgress:
     held: tuple[int, int] = (0, 0)
     """``held_offset`` and ``held_attempts`` of an ordered queue."""
     paused: bool = False
+    counters: Mapping[str, int] = field(default_factory=dict)
+    """What became of its messages, by :data:`rmqclient.store.runtime.group_table.COUNTERS`."""
 
 
 Progress = dict[tuple[str, MessageQueue], GroupProgress]
@@ -68,7 +70,8 @@ def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> P
         interrupted = tuple(_interrupted(leftover, slot.number))
         held = slot.load("held_offset"), slot.load("held_attempts")
         paused = bool(slot.load("paused"))
-        progress = GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused)
+        counters = slot.counters()
+        progress = GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused, counters)
         kept[slot.group, topics.queue(slot.queue_slot)] = progress
     return kept
 

@@ -25,7 +25,7 @@ from rmqclient.store.log import commit_log, index_file, shape
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
-from rmqclient.store.recovery import group_progress, recovery
+from rmqclient.store.recovery import counts, group_progress, recovery
 from rmqclient.store.recovery.group_progress import GroupProgress
 from rmqclient.store.recovery.recovery import ABORT, Recovered
 from rmqclient.store.runtime import shared_state
@@ -168,6 +168,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
         recovered.timer = timer_restore.done_of(leftover, topics)
         group_progress.finish_seeks(leftover, timeout_ms)
         recovered.progress |= group_progress.progress_of(leftover, topics, timeout_ms)
+        recovered.counts = counts.counts_of(leftover, topics)
     return _build(root, config, lock, recovered, log_files, queues)
 
 
@@ -203,6 +204,7 @@ def _build(
     withdrawn = _restore_groups(state, topics, recovered, bounds, config.lock_timeout_ms)
     if withdrawn:
         config_file.write_consumer_offsets(root, withdrawn)
+    counts.restore(state, topics, recovered.counts)
     schedule_restore.restore(root, state, topics, log_files, queues, recovered.delivered)
     timer_restore.restore(root, state, topics, log_files, queues, recovered.timer)
     state.offsets_digest = state.offsets_digest_next = config_file.consumer_offsets_digest(root)
@@ -239,7 +241,9 @@ def _restore_groups(
             slot = groups.find_or_add(group, topics.slot(queue), committed)
             bits = progress.acknowledged if committed == progress.committed_offset else 0
             window = bits & _window(committed, high)
-            slot.restore(committed, window, progress.epoch, progress.held, paused=progress.paused)
+            slot.restore(
+                committed, window, progress.epoch, progress.held, paused=progress.paused, counters=progress.counters
+            )
             _restore_interrupted(state, slot, progress, high)
             if committed < progress.committed_offset:
                 withdrawn.setdefault((queue.topic, group), {})[queue.queue_id] = committed

@@ -50,6 +50,7 @@ from rmqclient.store.log.shape import (
 )
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.recovery import log_scan
+from rmqclient.store.recovery.counts import Counts
 from rmqclient.store.recovery.group_progress import Progress
 from rmqclient.store.recovery.log_scan import NOTHING, Quarantined
 from rmqclient.store.runtime.shared_state import SharedState, has_sound_offsets
@@ -179,6 +180,8 @@ class Recovered:
     """By delay level, the next message to deliver; None unless the runtime file is believed."""
     timer: tuple[int, int, bytes] | None = None
     """Which messages of the timer are done; None unless the runtime file is believed."""
+    counts: Counts = field(default_factory=Counts)
+    """What was counted so far; nothing unless the runtime file is believed."""
     last_store_timestamp: int = 0
     doubtful: tuple[Quarantined, ...] = ()
     """Records of a broker whose queue offset is not believed: they are stepped over."""

@@ -4,9 +4,11 @@ The slots live in the runtime file; ``config/consumerOffset.json`` keeps the com
 
 8. ``committed_offset <= advance_to``, and they are equal unless an owner died while moving it.
 9. No bit of ``acknowledged`` is set for a message below ``committed_offset``.
+17. ``committed_offset`` and the bits set are together ``counted_from`` and the words of ``layout.COUNTED``, unless an
+    owner died between marking messages and counting them: each message that a group has finished is counted once.
 
-A seek may move a group back, which breaks both for a while. The seek first writes its target to ``seek_to``. While
-``seek_to`` is not 0, neither invariant holds; the next process that takes the queue, seeks, or opens the store finishes
+A seek may move a group back, which breaks them for a while. The seek first writes its target to ``seek_to``. While
+``seek_to`` is not 0, no invariant holds; the next process that takes the queue, seeks, or opens the store finishes
 the seek.
 """
 
@@ -16,17 +18,24 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
+from types import MappingProxyType
 
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import TableFull
-from rmqclient.store.kernel._kernel import RobustMutex, boottime, commit_offset
+from rmqclient.store.kernel._kernel import RobustMutex, boottime, commit_offset, settle_counters
 from rmqclient.store.runtime.client_id import digest_of
 from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, queue_slot_at
 
 _AT = layout.GROUP_QUEUE_SLOT.at
 _SEEK_UNFINISHED = 2  # commit_offset
+_WORD = (1 << 64) - 1
+_MOVED = len(layout.COUNTED)
+"""Of ``counting``: the difference moves ``counted_from``."""
 _MOST_FENCE_NS = 60_000_000_000
+
+COUNTERS = ("delivered", "bytes_out", "failed", *layout.COUNTED)
+"""Words of a slot that only grow."""
 
 
 class GroupQueueSlot:
@@ -60,10 +69,26 @@ class GroupQueueSlot:
         """Write one word. The caller holds the mutex."""
         self._words.store(self.at + _AT[field], value)
 
+    def add(self, counter: str, count: int) -> None:
+        """Add to a counter that no mutex guards: ``delivered``, ``bytes_out`` or ``failed``."""
+        self._words.add(self.at + _AT[counter], count)
+
+    def count_dead_letter(self, timeout_ms: int) -> None:
+        """Count a dead letter of a client, which commits the message later like the others. Raises StoreBusy.
+
+        So it is counted twice: as dead lettered now, and as handled then.
+        """
+        with self.locked(timeout_ms):
+            self.store("counting", _MOVED)
+            self.store("dead_lettered", self.load("dead_lettered") + 1)
+            self.store("counted_from", self.load("counted_from") - 1 & _WORD)
+            self.store("counting", 0)
+
     @contextmanager
     def locked(self, timeout_ms: int) -> Iterator[None]:
-        """Hold the mutex of this slot. Raises StoreBusy."""
+        """Hold the mutex of this slot; what a dead owner left is settled. Raises StoreBusy."""
         with self._state.locked(self.mutex, timeout_ms):
+            settle_counters(self._state.mapping, self.at)
             yield
 
     @property
@@ -82,8 +107,32 @@ class GroupQueueSlot:
         offsets = range(max(first, finished_to), min(last + 1, finished_to + layout.ACK_WINDOW))
         return [offset for offset in offsets if not bits >> offset % layout.ACK_WINDOW & 1]
 
+    def counted_to(self) -> int:
+        """Return how far the messages that are counted reach: invariant 17."""
+        return self.load("counted_from") + sum(self.load(name) for name in layout.COUNTED) & _WORD
+
+    def counters(self) -> dict[str, int]:
+        """Return the words that count what became of messages, by name. What is marked and not counted is added.
+
+        That is for a slot that nobody changes, after a death.
+        """
+        counted = {name: self.load(name) for name in COUNTERS}
+        finished = self.load("advance_to") + self._finished_ahead()
+        missing = finished - self.counted_to()
+        why = self.load("counting")
+        if why < len(layout.COUNTED) and not self.load("seek_to"):
+            counted[layout.COUNTED[why]] = max(0, counted[layout.COUNTED[why]] + missing) & _WORD
+        return counted
+
     def restore(
-        self, committed_offset: int, bits: int, epoch: int, held: tuple[int, int] = (0, 0), *, paused: bool = False
+        self,
+        committed_offset: int,
+        bits: int,
+        epoch: int,
+        held: tuple[int, int] = (0, 0),
+        *,
+        paused: bool = False,
+        counters: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Fill a slot without an owner, from what was kept of an earlier runtime file."""
         self.store("committed_offset", committed_offset)
@@ -93,6 +142,9 @@ class GroupQueueSlot:
         self.store("held_attempts", held[1])
         self.store("paused", int(paused))
         self._put_bits(bits)
+        for name, value in counters.items():
+            self.store(name, value)
+        self._count_from(committed_offset + bits.bit_count())
 
     def seek(self, queue_offset: int) -> None:
         """Move the group to an offset, forwards or back. The caller holds the mutex. Afterwards nobody owns the queue.
@@ -155,7 +207,22 @@ class GroupQueueSlot:
         self.store("advance_to", seek_to - 1)
         reach(CrashPoint.SEEK_HALF_MOVED)
         self.store("committed_offset", seek_to - 1)
+        self._count_from(seek_to - 1)
+        self.store("orphaned", 0)
         self.store("seek_to", 0)
+
+    def _count_from(self, finished: int) -> None:
+        """Let the messages that a group has finished be counted from here on: it was moved to them."""
+        counted = sum(self.load(name) for name in layout.COUNTED)
+        self.store("counting", 0)
+        self.store("counted_from", finished - counted & _WORD)
+
+    def _finished_ahead(self) -> int:
+        """Return how many messages above ``advance_to`` are finished."""
+        committed, advance_to, bits = self.load("committed_offset"), self.load("advance_to"), self.acknowledged_bits()
+        for offset in range(max(committed, advance_to - layout.ACK_WINDOW), advance_to):
+            bits &= ~(1 << offset % layout.ACK_WINDOW)
+        return bits.bit_count()
 
     def _put_bits(self, bits: int) -> None:
         self._state.put_bytes(self.at + _AT["acknowledged"], bits.to_bytes(layout.ACK_WINDOW // 8, "little"))

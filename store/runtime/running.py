@@ -24,6 +24,7 @@ from pathlib import Path
 from rmqclient.store import layout
 from rmqclient.store.errors import TableFull
 from rmqclient.store.kernel._kernel import Running, running_in
+from rmqclient.store.runtime import handling_table
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.slot_table import OwnedSlots, SlotTable
@@ -63,15 +64,19 @@ class RunningTable:
         self._lock_timeout_ms = lock_timeout_ms
         self._slots = SlotTable(state, layout.RUNNING_SLOT, layout.RUNNING_TABLE_AT, layout.RUNNING_SLOTS)
 
-    def claim(self, member: int, incarnation: int, count: int) -> list[Running]:
-        """Take ``count`` slots for threads of a member. Raises TableFull, StoreBusy."""
+    def claim(self, member: int, incarnation: int, count: int, handler: tuple[str, str] | None = None) -> list[Running]:
+        """Take ``count`` slots for threads of a member. Raises TableFull, StoreBusy.
+
+        ``handler`` is the group and the topic whose times the threads count; without it, nobody keeps the times.
+        """
         state = self._state
         with state.locked(state.table_mutex, self._lock_timeout_ms):
             numbers = self._free(count)
             for number in numbers:
                 self._fill(number, member, incarnation)
             state.running_count = max(state.running_count, numbers[-1] + 1 if numbers else 0)
-            return [Running(state.mapping, self._slots.at(number, "member")) for number in numbers]
+            handling_at = 0 if handler is None else handling_table.slot_of(state, *handler)
+            return [Running(state.mapping, self._slots.at(number, "member"), handling_at) for number in numbers]
 
     def interrupted(self, slot: GroupQueueSlot) -> dict[int, list[Interrupted]]:
         """Return the deaths in which messages of a queue were being handled, by queue offset, the last death last."""
@@ -133,6 +138,7 @@ class RunningTable:
     def _fill(self, number: int, member: int, incarnation: int) -> None:
         # The attempt first: the message of the former member must not count against the new one.
         self._slots.store(number, "attempt", 0)
+        self._slots.store(number, "began", 0)
         self._slots.store(number, "incarnation", incarnation)
         self._slots.store(number, "pid", os.getpid())
         self._slots.store(number, "member", member + 1)

@@ -16,7 +16,8 @@ commit_log_file_bytes,
 consume_queue_file_bytes
 append_stage, append_from,   append mutex        nothing without the mutex; the next owner repairs by them
 written_to, progress_at,
-progress_to
+progress_to, bytes_before,
+other_bytes_before
 last_store_timestamp         append mutex        at any time; it is at most one append old
 published_to                 append mutex        acquire it, then read any record below; never falls
 flushed_to, poisoned         flush mutex         at any time; a lower flushed_to than the truth costs one needless flush
@@ -31,19 +32,27 @@ allocated_to                 housekeeper byte    at any time, for display
 indexed_to, index_timestamp  index byte          at any time; a lower value than the truth costs some work done again
 offsets_digest,              topic byte          at the next opening: a crash leaves consumerOffset.json with one of the
 offsets_digest_next                              two
+timer_next_due               housekeeper byte    at any time, for display
+worker_restarts              atomic              at any time, for display
 queue_count,                 table mutex         acquire the count, then read any slot below it; never falls
 group_queue_count,
-running_count
+running_count,
+handling_count
 queue: queue_id,             table mutex         at any time, below queue_count; they never change
 topic_size, topic
 queue: max_offset            append mutex        acquire it, then read any entry below; never falls
 queue: min_offset            atomic              as min_offset of the log
+queue: bytes_in              append mutex        at any time, for display; the next owner repairs it
 queue: waiting_lanes         atomic              nobody but the waker; a bit too many costs one needless wake-up
 group_queue: queue_slot,     table mutex         at any time, below group_queue_count; they never change
 group_size, group
 group_queue: advance_to      mutex of the slot   as the rest of the slot. In slots of CID_RMQ_SYS_TRANS, append mutex:
                                                  moved on in the append that passes a half message, and raised by
                                                  compare and swap over those that are decided
+group_queue: delivered,      atomic              at any time, for display
+bytes_out, failed
+group_queue: orphaned,       mutex of the slot   the next owner counts what is marked and not counted, by the word of
+counting, counted_from                           layout.COUNTED that ``counting`` says
 group_queue: all             mutex of the slot   words at any time, for display; only the owner with the present epoch
                                                  changes acknowledgements
 member: incarnation          its owner, or its   odd while in use. A watcher that finds the owner dead makes it even, by
@@ -53,6 +62,9 @@ member: all                  its owner           while the incarnation stays odd
                                                  its byte lock is free (store/files/file_lock.py)
 worker: all                  its owner           at any time; as member slots
 running: all                 its handler thread  when the member is dead: what it says was running when the member died
+handling: group_size,        table mutex         at any time, below handling_count; they never change
+topic_size, group, topic
+handling: all                atomic              at any time; a death loses the times of the last heartbeat
 schedule: next_offset        append mutex        at any time; moved on in the append of the copy, and the next owner
                                                  repairs
 timer: done_to, clearing_to  append mutex        at any time. The bits behind them are set in the append that ends a
@@ -118,6 +130,8 @@ class SharedState:
     published_to = _Word("published_to")
     progress_at = _Word("progress_at")
     progress_to = _Word("progress_to")
+    bytes_before = _Word("bytes_before")
+    other_bytes_before = _Word("other_bytes_before")
     flushed_to = _Word("flushed_to")
     poisoned = _Word("poisoned")
     disk_full = _Word("disk_full")
@@ -125,6 +139,9 @@ class SharedState:
     allocated_to = _Word("allocated_to")
     indexed_to = _Word("indexed_to")
     index_timestamp = _Word("index_timestamp")
+    timer_next_due = _Word("timer_next_due")
+    worker_restarts = _Word("worker_restarts")
+    handling_count = _Word("handling_count")
 
     def __init__(self, mapping: Mapping) -> None:
         mapping.read_no_further()  # of 18 MB, a store with few queues touches a dozen pages
@@ -229,6 +246,11 @@ def schedule_slot_at(number: int) -> int:
     return slot_at(layout.SCHEDULE_TABLE_AT, layout.SCHEDULE_SLOT, layout.SCHEDULE_SLOTS, number)
 
 
+def handling_slot_at(number: int) -> int:
+    """Byte of a slot of the handling table."""
+    return slot_at(layout.HANDLING_TABLE_AT, layout.HANDLING_SLOT, layout.HANDLING_SLOTS, number)
+
+
 def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int) -> SharedState:
     """Make a new runtime file beside the old one. Only for the process that holds the store exclusively.
 
@@ -318,6 +340,7 @@ def _has_sound_tables(state: SharedState) -> bool:
         (state.queue_count, layout.QUEUE_SLOTS),
         (state.group_queue_count, layout.GROUP_QUEUE_SLOTS),
         (state.running_count, layout.RUNNING_SLOTS),
+        (state.handling_count, layout.HANDLING_SLOTS),
     )
     if any(count > slots for count, slots in in_use):
         return False

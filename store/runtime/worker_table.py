@@ -18,6 +18,8 @@ from rmqclient.store.kernel._kernel import boottime
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.slot_table import OwnedSlots
 
+_LONGEST_NAME = 52
+
 
 class WorkerState(enum.IntEnum):
     """Alive is not ready: a worker is ready when its handlers have joined their groups."""
@@ -42,7 +44,13 @@ class WorkerStatus:
     """Age of the handler call that has run longest; None when no handler runs."""
     in_flight: int
     handled: int
+    """By this process."""
     failed: int
+    """By this process."""
+    name: str = ""
+    """Such as ``worker-3``: the same for the worker that replaces it."""
+    restarts: int = 0
+    """How often the worker of this name was started again by its supervisor."""
 
 
 class WorkerSlot:
@@ -83,13 +91,17 @@ class WorkerTable:
         )
         self._own: set[int] = set()
 
-    def claim(self) -> int:
-        """Take a slot for a worker that will be started. Raises TableFull when all 256 are in use, and StoreBusy."""
+    def claim(self, name: str = "", restarts: int = 0) -> int:
+        """Take a slot for a worker that will be started. Raises TableFull when all 256 are in use, and StoreBusy.
+
+        ``restarts`` is how often the worker of this name was started before.
+        """
         with self._state.locked(self._state.table_mutex, self._lock_timeout_ms):
             for slot in range(layout.WORKER_SLOTS):
                 if slot not in self._own and self._slots.own(slot):
                     self._own.add(slot)
                     self._reset(slot)
+                    self._name(slot, name, restarts)
                     return slot
         raise TableFull(f"all {layout.WORKER_SLOTS} worker slots of {self._root} are in use")
 
@@ -121,6 +133,8 @@ class WorkerTable:
             in_flight=fields["in_flight"],
             handled=fields["handled"],
             failed=fields["failed"],
+            name=self._slots.text(slot, "name").decode("utf-8", "replace"),
+            restarts=fields["restarts"],
         )
 
     def all(self) -> list[WorkerStatus]:
@@ -131,6 +145,14 @@ class WorkerTable:
             for status in statuses
             if status.state is not WorkerState.FREE and (status.slot in self._own or self._slots.has_owner(status.slot))
         ]
+
+    def _name(self, slot: int, name: str, restarts: int) -> None:
+        text = name.encode()[:_LONGEST_NAME]
+        self._slots.put_text(slot, "name", text.ljust(_LONGEST_NAME, b"\0"))
+        self._slots.store(slot, "name_size", len(text))
+        self._slots.store(slot, "restarts", restarts)
+        if restarts:
+            self._state.words.add(layout.RUNTIME_HEADER.at["worker_restarts"], 1)
 
     def _reset(self, slot: int) -> None:
         for name in ("beat", "message_started", "in_flight", "handled", "failed", "pid"):

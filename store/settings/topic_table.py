@@ -235,6 +235,15 @@ class TopicTable:
         if max_offset > self.max_offset(queue):
             self._state.words.store(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["max_offset"], max_offset)
 
+    def bytes_in(self) -> dict[MessageQueue, int]:
+        """Return how many bytes of records each queue was sent."""
+        load, at = self._state.words.load, layout.QUEUE_SLOT.at["bytes_in"]
+        return {queue: load(queue_slot_at(self.slot(queue)) + at) for queue in self.all_queues()}
+
+    def set_bytes_in(self, queue: MessageQueue, count: int) -> None:
+        """Set how many bytes of records a queue was sent. For the holder of the append mutex, or of the whole store."""
+        self._state.words.store(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["bytes_in"], count)
+
     def raise_min_offset(self, queue: MessageQueue, min_offset: int) -> None:
         """Raise a queue's min offset, because the messages below were removed; never lowers it."""
         self._state.raise_word(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["min_offset"], min_offset)

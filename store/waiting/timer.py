@@ -158,6 +158,7 @@ class Timer:
         except UnknownTopic:
             return LONGEST_SLEEP_MS
         self._fill(end)
+        self._state.timer_next_due = self._heap.next_due or 0  # what is late can be seen while it is delivered
         delivered = self._deliver_due()
         self._since_advance += delivered
         if self._since_advance >= _ADVANCE_EVERY or (self._since_advance and not delivered):
@@ -168,6 +169,7 @@ class Timer:
         if delivered == SLICE or self._has_come():
             return 0
         due = self._heap.next_due
+        self._state.timer_next_due = due or 0
         return LONGEST_SLEEP_MS if due is None else max(due - self.now_ms(), 0)
 
     def _has_come(self) -> bool:

@@ -208,6 +208,15 @@ class MemoryRunningSlot:
     def begin_batch(self, messages: list[ReceivedMessage]) -> None:
         pass
 
+    def show(self, messages: list[ReceivedMessage]) -> None:
+        pass
+
+    def fail(self, messages: int) -> None:
+        pass
+
+    def add_up(self) -> None:
+        pass
+
     def rest(self) -> None:
         pass
 
@@ -304,6 +313,13 @@ class MemoryGrant:
                 self._progress.finish(offsets)
                 self._progress.held = None
             return self.valid
+
+    def give_back(self, offsets: list[int], *, dead_lettered: bool) -> bool:
+        del dead_lettered
+        return self.acknowledge_offsets(offsets)
+
+    def count_failed(self, attempts: int) -> None:
+        pass
 
     def _end(self, span: int) -> int:
         return min(self.max_offset, self._progress.committed_offset + span)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.torture.damage import disk_full, failed_flush, failures, flips, fuzz, recovery
-from tests.torture.kills import compaction, delays, interleavings, kills, once, poison, transactions
+from tests.torture.kills import compaction, counters, delays, interleavings, kills, once, poison, transactions
 from tests.torture.result import Rig
 from tests.torture.wholes import (
     archives,
@@ -24,6 +24,7 @@ RIGS: dict[str, Rig] = {
         transactions.RIG,
         once.RIG,
         compaction.RIG,
+        counters.RIG,
         delays.RIG,
         images.RIG,
         power.RIG,

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqclient.workers.console import status
+from rmqclient.workers.console.asking import confirm, unknown, with_yes
 from rmqclient.workers.console.opening import opened_backend
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import moment, with_output, with_store
+from rmqclient.workers.console.tree import Noun
 
 if TYPE_CHECKING:
     from rmqclient.failures.dead_letters import DeadLetter, Selection
@@ -52,7 +54,7 @@ def _selection(chosen: dict[str, Any]) -> Selection:
 _with_dry_run = click.option("--dry-run", is_flag=True, help="Only list the letters.")
 
 
-@click.group()
+@click.group(cls=Noun)
 def dlq() -> None:
     """List, replay and purge dead letters: messages that a group has given up."""
 
@@ -66,6 +68,7 @@ def dlq_ls(
     group_name: str | None, root: Path | str, output: str, query: str | None, limit: int | None, **chosen: Any
 ) -> None:
     """List the dead letters of GROUP; without GROUP, the groups that have dead letters."""
+    from rmqclient.admin import Admin
     from rmqclient.failures import dead_letters
 
     with opened_backend(root) as backend:
@@ -74,7 +77,11 @@ def dlq_ls(
         else:
             found = dead_letters.select(backend, group_name, _selection(chosen), limit)
             rows = [status.dead_letter_row(each) for each in found]
-    write(rows, output=output, query=query)
+        if group_name is not None and not rows and f"%DLQ%{group_name}" not in backend.topics():
+            known = {each.group for each in dead_letters.groups(backend)}
+            if group_name not in known | {info.group for info in Admin(backend).groups()}:
+                raise unknown("group", group_name, known)
+    write(rows, output=output, query=query, nothing="no dead letters")
 
 
 @dlq.command("show")
@@ -134,11 +141,13 @@ def dlq_replay(
 @click.argument("group_name", metavar="GROUP")
 @_with_selection
 @_with_dry_run
+@with_yes
 @with_store
 @with_output
 def dlq_purge(
     group_name: str,
     dry_run: bool,
+    yes: bool,
     root: Path | str,
     output: str,
     query: str | None,
@@ -152,8 +161,10 @@ def dlq_purge(
     from rmqclient.failures import dead_letters
 
     with opened_backend(root) as backend:
-        choose = dead_letters.select if dry_run else dead_letters.purge
-        letters = list(choose(backend, group_name, _selection(chosen), limit=limit))
+        letters = list(dead_letters.select(backend, group_name, _selection(chosen), limit=limit))
+        if not dry_run and letters:
+            confirm(f"put {len(letters)} dead letters of {group_name} aside?", yes=yes)
+            letters = list(dead_letters.purge(backend, group_name, _selection(chosen), limit=limit))
     _report(letters, "would be purged" if dry_run else "purged", output, query)
 
 

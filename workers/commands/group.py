@@ -5,20 +5,22 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.asking import confirm, unknown, with_yes
+from rmqclient.workers.console.opening import opened_admin
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import position, with_output, with_store
+from rmqclient.workers.console.tree import Noun
 
 if TYPE_CHECKING:
-    from rmqclient.admin import MemberAssignment, QueueLag
+    from rmqclient.admin import Admin, MemberAssignment, QueueLag, SeekInfo
 
 _PICTURE_CHARACTERS = 64
 
@@ -31,7 +33,7 @@ def _with_queue(command: Command) -> Command:
     )
 
 
-@click.group()
+@click.group(cls=Noun)
 def group() -> None:
     """List groups, see how far they are behind, and move, pause and resume them."""
 
@@ -41,10 +43,10 @@ def group() -> None:
 @with_output
 def group_ls(root: Path | str, output: str, query: str | None) -> None:
     """All groups with their topics, members and lag."""
-    from rmqclient.admin import Admin
-
-    with opening(root, lambda: Admin(root)) as admin:
-        write([status.group_row(info) for info in admin.groups()], output=output, query=query)
+    with opened_admin(root) as admin:
+        rows = [status.group_row(info) for info in admin.groups()]
+    nothing = "no groups yet: a group is there when `rmq run`, or another consumer, has joined it"
+    write(rows, output=output, query=query, nothing=nothing)
 
 
 @group.command("lag")
@@ -56,10 +58,9 @@ def group_lag(group_name: str, root: Path | str, output: str, query: str | None)
 
     A state is running, paused, no owner, or the reason why the owner takes nothing now, such as "flow control: span".
     """
-    from rmqclient.admin import Admin
-
-    with opening(root, lambda: Admin(root)) as admin:
-        write([status.lag_row(lag) for lag in admin.lag(group_name)], output=output, query=query)
+    with opened_admin(root) as admin:
+        found = admin.lag(group_name) or _nothing_of(admin, group_name)
+    write([status.lag_row(lag) for lag in found], output=output, query=query)
 
 
 @group.command("info")
@@ -71,10 +72,8 @@ def group_info(group_name: str, root: Path | str, output: str, query: str | None
 
     Members that subscribe to different messages of one topic stand on lines of their own.
     """
-    from rmqclient.admin import Admin
-
-    with opening(root, lambda: Admin(root)) as admin:
-        found = admin.subscriptions(group_name)
+    with opened_admin(root) as admin:
+        found = admin.subscriptions(group_name) or _nothing_of(admin, group_name)
     rows = [
         {
             "topic": each.topic,
@@ -85,8 +84,6 @@ def group_info(group_name: str, root: Path | str, output: str, query: str | None
         }
         for each in found
     ]
-    if not rows and output == "table":
-        click.echo(f"group {group_name} has no members and never consumed", err=True)
     write(rows, output=output, query=query)
 
 
@@ -97,32 +94,39 @@ def group_info(group_name: str, root: Path | str, output: str, query: str | None
 def group_assignment(group_name: str, root: Path | str, output: str, query: str | None) -> None:
     """Show the queues of each member of GROUP, a line for each member.
 
-    A spare has no queue. Queues without an owner stand in a line of their own.
+    A spare has no queue. Queues without an owner stand in a line of their own. The table leaves retry topics out.
     """
-    from rmqclient.admin import Admin
-
-    with opening(root, lambda: Admin(root)) as admin:
-        found = admin.assignment(group_name)
-    rows = [_row(each) for each in found]
-    write(rows, output=output, query=query, rows=[_line(each, found) for each in found])
+    with opened_admin(root) as admin:
+        found = admin.assignment(group_name) or _nothing_of(admin, group_name)
+    own = [each for each in found if each.topic != f"%RETRY%{group_name}"]
+    write([_row(each) for each in found], output=output, query=query, rows=[_line(each, own) for each in own])
 
 
 @group.command("seek")
 @click.argument("group_name", metavar="GROUP")
-@click.argument("topic_name", metavar="TOPIC")
+@click.argument("topic_name", metavar="[TOPIC]", required=False)
+@click.option("--to", type=position, help="earliest, latest, a queue offset, 2h ago, or 2026-11-20T10:00Z.")
+@click.option("--shift", type=int, help="So many messages on in each queue; -100 for a hundred back.")
 @click.option(
-    "--to", type=position, required=True, help="earliest, latest, a queue offset, 2h ago, or 2026-11-20T10:00Z."
+    "--to-file",
+    "file",
+    type=click.File("r"),
+    help="Lines `TOPIC QUEUE OFFSET`, or what `rmq group lag GROUP -o jsonl` printed; - for standard input.",
 )
 @_with_queue
 @click.option("--dry-run", is_flag=True, help="Only print the new positions.")
+@with_yes
 @with_store
 @with_output
 def group_seek(
     group_name: str,
-    topic_name: str,
-    to: str | int | datetime.datetime,
+    topic_name: str | None,
+    to: str | int | datetime.datetime | None,
+    shift: int | None,
+    file: TextIO | None,
     queue_id: int | None,
     dry_run: bool,
+    yes: bool,
     root: Path | str,
     output: str,
     query: str | None,
@@ -130,13 +134,96 @@ def group_seek(
     """Move GROUP to another place in the queues of TOPIC, to deliver messages again or to skip some.
 
     Workers may go on: they lose the queues and take them again at the new place. Messages that were in flight can be
-    delivered again if they stand after the new place.
+    delivered again if they stand after the new place. On a terminal it shows the places and asks.
     """
-    from rmqclient.admin import Admin
+    if sum(each is not None for each in (to, shift, file)) != 1:
+        raise click.UsageError("give one of --to, --shift and --to-file")
+    if (topic_name is None) is (file is None):
+        raise click.UsageError("name TOPIC with --to and --shift; a file names the topics itself")
+    with opened_admin(root) as admin:
 
-    with opening(root, lambda: Admin(root)) as admin:
-        moved = admin.seek(group_name, topic_name, to, queue_id=queue_id, dry_run=dry_run)  # type: ignore[arg-type]
-        write([status.seek_row(info) for info in moved], output=output, query=query)
+        def move(*, dry_run: bool) -> list[SeekInfo]:
+            if file is not None:
+                return admin.place(group_name, places, dry_run=dry_run)
+            assert topic_name is not None
+            if shift is not None:
+                return admin.shift(group_name, topic_name, shift, queue_id=queue_id, dry_run=dry_run)
+            return admin.seek(group_name, topic_name, to, queue_id=queue_id, dry_run=dry_run)  # type: ignore[arg-type]
+
+        places = {} if file is None else places_in(file)
+        _moved(move, group_name, dry_run, yes, output, query)
+
+
+@group.command("clone")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.option("--topic", "topic_name", help="Only this topic.  [default: all that FROM consumed]")
+@click.option("--dry-run", is_flag=True, help="Only print the new positions.")
+@with_yes
+@with_store
+@with_output
+def group_clone(
+    source: str,
+    target: str,
+    topic_name: str | None,
+    dry_run: bool,
+    yes: bool,
+    root: Path | str,
+    output: str,
+    query: str | None,
+) -> None:
+    """Move the group TO to where the group FROM stands. What FROM has finished out of order, TO gets."""
+    with opened_admin(root) as admin:
+
+        def move(*, dry_run: bool) -> list[SeekInfo]:
+            return admin.clone(source, target, topic=topic_name, dry_run=dry_run)
+
+        _moved(move, target, dry_run, yes, output, query)
+
+
+def _moved(
+    move: Callable[..., list[SeekInfo]], group_name: str, dry_run: bool, yes: bool, output: str, query: str | None
+) -> None:
+    moved = move(dry_run=True)
+    if not dry_run:
+        again = sum(max(0, (each.from_offset or 0) - each.to_offset) for each in moved)
+        skipped = sum(max(0, each.to_offset - (each.from_offset or 0)) for each in moved)
+        confirm(f"move {group_name} in {len(moved)} queues: {again} messages again, {skipped} skipped. Go on?", yes=yes)
+        moved = move(dry_run=False)
+    write([status.seek_row(info) for info in moved], output=output, query=query)
+
+
+def places_in(lines: Iterable[str]) -> dict[tuple[str, int], int]:
+    """Return the queue offset for each topic and queue id. Raises ``click.BadParameter`` for another line."""
+    import orjson
+
+    found = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            if line.startswith("{"):
+                row = orjson.loads(line)
+                topic, queue_id, offset = (
+                    row["topic"],
+                    row["queue_id"],
+                    row.get("to_offset", row.get("committed_offset")),
+                )
+            elif line.split():
+                topic, queue_id, offset = line.split()
+            else:
+                continue
+            found[topic, int(queue_id)] = int(offset)
+        except (ValueError, KeyError, TypeError) as error:
+            raise click.BadParameter(
+                f"line {number}, {line.strip()[:60]!r}: write TOPIC QUEUE OFFSET", param_hint="--to-file"
+            ) from error
+    return found
+
+
+def _nothing_of(admin: Admin, group_name: str) -> NoReturn:
+    from rmqclient.names import check_group
+
+    check_group(group_name)
+    raise unknown("group", group_name, [info.group for info in admin.groups()])
 
 
 @group.command("pause")
@@ -178,12 +265,11 @@ def _set_paused(
     output: str,
     query: str | None,
 ) -> None:
-    from rmqclient.admin import Admin
 
     if queue_id is not None and topic_name is None:
         raise click.UsageError("--queue belongs to a topic: name TOPIC, too")
 
-    with opening(root, lambda: Admin(root)) as admin:
+    with opened_admin(root) as admin:
         changed = change(admin, group_name, topic_name, queue_id=queue_id)
         write([status.lag_row(lag) for lag in changed], output=output, query=query)
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opened_backend, opening
+from rmqclient.workers.console.opening import opened_backend, opened_reader, opening
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import duration, moment, name_and_value, start, with_output, with_store
+from rmqclient.workers.console.tree import Noun
 
 
-@click.group()
+@click.group(cls=Noun)
 def message() -> None:
     """Find messages by id, by key and by time."""
 
@@ -57,9 +58,7 @@ def message_find(
     query: str | None,
 ) -> None:
     """Show the messages of TOPIC with KEY, the newest first."""
-    from rmqclient.consuming.reader import Reader
-
-    with opening(root, lambda: Reader(root)) as reader:
+    with opened_reader(root) as reader:
         found = reader.find(topic_name, key, since_ms=since, until_ms=until, limit=limit)
     if output == "table" and query is None:
         for each in found:
@@ -129,11 +128,9 @@ def _body(argument: str | None) -> bytes:
 @with_output
 def tail(topic_name: str, begin: str | int, follow: bool, root: Path | str, output: str, query: str | None) -> None:
     """Print the messages of TOPIC, one per line. Takes part in no group and changes no offset."""
-    from rmqclient.consuming.reader import Reader
-
     if output == "json" and follow:
         raise click.UsageError("a JSON document has an end: use -o jsonl, or --no-follow")
-    with opening(root, lambda: Reader(root)) as reader:
+    with opened_reader(root) as reader:
         messages = reader.tail(topic_name, start=begin, follow=follow)
         if output == "json":
             write([status.message_row(each) for each in messages], output=output, query=query)

@@ -21,6 +21,7 @@ from rmqclient.place import located, shown
 from rmqclient.workers.console.opening import one_line
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import DIRECTORY, duration, moment, name_and_value, with_output, with_store
+from rmqclient.workers.console.tree import Noun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +82,7 @@ class _Pipeline(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.group()
+@click.group(cls=Noun)
 def pipeline() -> None:
     """Archive, count, look at and replay messages with Spark.
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import StoreCannotBeOpened, one_line, opening
+from rmqclient.workers.console.opening import StoreCannotBeOpened, one_line, opened_admin, opening
 from rmqclient.workers.console.output import to_json, write
 from rmqclient.workers.console.parameters import DIRECTORY, name_and_value, with_output, with_store
+from rmqclient.workers.console.tree import Noun
 from rmqclient.workers.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def _exit_codes(check: str = "", *, in_use: str = "") -> str:
     return "\n".join(("\b", "Exit codes:", *(f"  {code:d}  {meaning}" for code, meaning in codes.items())))
 
 
-@click.group()
+@click.group(cls=Noun)
 def store() -> None:
     """Look at a store directory, check, repair, clean and archive it, and hand it over to RocketMQ."""
 
@@ -129,9 +130,7 @@ def store_clean(reserved_hours: int | None, root: Path, output: str, query: str 
 
     The age is measured by the wall clock of this moment: check the clock first. The newest file always stays.
     """
-    from rmqclient.admin import Admin
-
-    with opening(root, lambda: Admin(root)) as admin:
+    with opened_admin(root) as admin:
         write(status.cleaned_row(admin.clean(reserved_hours)), output=output, query=query)
 
 

@@ -1,7 +1,5 @@
 """``rmq topic``: topics, their queues, and making them."""
 
-# ruff: noqa: PLC0415 - imports inside commands: help is quick
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -10,14 +8,16 @@ import click
 
 from rmqclient.workers.commands.table import topic_table
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.asking import confirm, with_yes
+from rmqclient.workers.console.opening import opened_admin
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output, with_store
+from rmqclient.workers.console.tree import Noun
 
 
-@click.group()
+@click.group(cls=Noun)
 def topic() -> None:
-    """List, describe and make topics."""
+    """List, describe, make, change and remove topics."""
 
 
 @topic.command("ls")
@@ -25,10 +25,9 @@ def topic() -> None:
 @with_output
 def topic_ls(root: Path | str, output: str, query: str | None) -> None:
     """List all topics with their numbers of queues and messages."""
-    from rmqclient.admin import Admin
-
-    with opening(root, lambda: Admin(root)) as admin:
-        write([status.topic_row(info) for info in admin.topics()], output=output, query=query)
+    with opened_admin(root) as admin:
+        rows = [status.topic_row(info) for info in admin.topics()]
+    write(rows, output=output, query=query, nothing="no topics yet: a topic is made by its first message")
 
 
 @topic.command("info")
@@ -37,16 +36,14 @@ def topic_ls(root: Path | str, output: str, query: str | None) -> None:
 @with_output
 def topic_info(topic_name: str, root: Path | str, output: str, query: str | None) -> None:
     """Show the queues of TOPIC and their offsets."""
-    from rmqclient.admin import Admin
-
-    with opening(root, lambda: Admin(root)) as admin:
+    with opened_admin(root) as admin:
         info = admin.topic(topic_name)
         write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
 
 
 @topic.command("create")
-@click.argument("topic_name", metavar="TOPIC")
-@click.option("--queues", type=click.IntRange(min=1), default=4, show_default=True)
+@click.argument("topic_names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("--queues", type=click.IntRange(min=1), help="Of each new topic.  [default: 4]")
 @click.option(
     "--cleanup-policy",
     type=click.Choice(["delete", "compact"]),
@@ -55,14 +52,59 @@ def topic_info(topic_name: str, root: Path | str, output: str, query: str | None
 @with_store
 @with_output
 def topic_create(
-    topic_name: str, queues: int, cleanup_policy: str | None, root: Path | str, output: str, query: str | None
+    topic_names: tuple[str, ...],
+    queues: int | None,
+    cleanup_policy: str | None,
+    root: Path | str,
+    output: str,
+    query: str | None,
 ) -> None:
-    """Make TOPIC. The store is made, too, if it does not exist."""
-    from rmqclient.admin import Admin
+    """Make each TOPIC. The store is made, too, if it does not exist. A topic that is there stays as it is."""
+    with opened_admin(root, create=True) as admin:
+        made = [admin.create_topic(name, queues or 4, cleanup_policy) for name in topic_names]
+    details = [status.topic_detail(info) for info in made]
+    rows = status.queue_rows(made[0]) if len(made) == 1 else [status.topic_row(info) for info in made]
+    write(details[0] if len(made) == 1 else details, output=output, query=query, rows=rows)
+    for info in made:
+        if queues not in (None, len(info.queues)):
+            raise click.ClickException(
+                f"{info.topic} was there, with {len(info.queues)} queues: `rmq topic update {info.topic} --queues "
+                f"{queues}` adds queues"
+            )
 
-    with opening(root, lambda: Admin(root, create=True)) as admin:
-        info = admin.create_topic(topic_name, queues, cleanup_policy)
-        write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
+
+@topic.command("update")
+@click.argument("topic_name", metavar="TOPIC")
+@click.option("--queues", type=click.IntRange(min=1), required=True, help="As many as it has, or more.")
+@with_store
+@with_output
+def topic_update(topic_name: str, queues: int, root: Path | str, output: str, query: str | None) -> None:
+    """Give TOPIC more queues. Messages with a sharding key go to another queue from then on: let groups catch up first.
+
+    Producers that run learn of new queues when they are started again.
+    """
+    with opened_admin(root) as admin:
+        try:
+            info = admin.update_topic(topic_name, queues)
+        except ValueError as error:
+            raise click.ClickException(str(error)) from error
+    write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
+
+
+@topic.command("rm")
+@click.argument("topic_name", metavar="TOPIC")
+@with_yes
+@with_store
+def topic_rm(topic_name: str, yes: bool, root: Path | str) -> None:
+    """Forget TOPIC. Its messages stay in the log until retention removes them, and nobody reads them any more.
+
+    Whoever sends to it makes it again, with the queues and offsets that it had.
+    """
+    with opened_admin(root) as admin:
+        info = admin.topic(topic_name)
+        confirm(f"forget {topic_name} with {info.messages:,} messages?", yes=yes)
+        admin.remove_topic(topic_name)
+    click.echo(f"{topic_name}: forgotten, with {info.messages:,} messages", err=True)
 
 
 topic.add_command(topic_table)

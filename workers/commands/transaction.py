@@ -13,12 +13,13 @@ from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opened_backend
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output, with_store
+from rmqclient.workers.console.tree import Noun
 
 if TYPE_CHECKING:
     from rmqclient.sending.transactions import OpenTransaction
 
 
-@click.group()
+@click.group(cls=Noun)
 def tx() -> None:
     """Show and decide transactions that were neither committed nor rolled back."""
 
@@ -34,7 +35,7 @@ def tx_ls(group: str | None, topic: str | None, root: Path | str, output: str, q
 
     with opened_backend(root) as backend:
         rows = [_row(each) for each in transactions.select(backend, group=group, topic=topic)]
-    write(rows, output=output, query=query)
+    write(rows, output=output, query=query, nothing="no undecided transactions")
 
 
 @tx.command("commit")

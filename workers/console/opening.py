@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 from rmqclient.place import scheme_of, shown
 
 if TYPE_CHECKING:
-    from rmqclient import StoreConfig
-    from rmqclient.backend import Backend
+    from rmqclient.admin import Admin
+    from rmqclient.backend.protocols import Backend
+    from rmqclient.consuming.reader import Reader
     from rmqclient.opening import MessageStore
 
 T = TypeVar("T")
@@ -40,22 +41,41 @@ def opening(root: Path | str, make: Callable[[], contextlib.AbstractContextManag
 
 
 @contextlib.contextmanager
-def opened_backend(root: Path | str) -> Iterator[Backend]:
-    """Open a store that is there, or a cluster, for one command. Raises as :func:`opening`."""
+def opened_backend(root: Path | str, *, create: bool = False) -> Iterator[Backend]:
+    """Open a store, which must be there without ``create``, or a cluster, for one command. Raises as :func:`opening`.
+
+    The command does not become the housekeeper of the store, not even for a moment.
+    """
     from rmqclient.opening import open_backend
 
-    with opening(root, lambda: contextlib.closing(open_backend(root, create=False))) as backend:
+    with opening(root, lambda: contextlib.closing(open_backend(root, create=create, housekeeping=False))) as backend:
         yield backend
 
 
 @contextlib.contextmanager
-def opened_store(
-    root: Path | str, what: str, config: StoreConfig | None = None, *, create: bool = False
-) -> Iterator[MessageStore]:
+def opened_admin(root: Path | str, *, create: bool = False) -> Iterator[Admin]:
+    """Open a store or a cluster for one command that shows or changes topics and groups. Raises as :func:`opening`."""
+    from rmqclient.admin import Admin
+
+    with opened_backend(root, create=create) as backend:
+        yield Admin(backend)
+
+
+@contextlib.contextmanager
+def opened_reader(root: Path | str) -> Iterator[Reader]:
+    """Open a store or a cluster for one command that reads messages. Raises as :func:`opening`."""
+    from rmqclient.consuming.reader import Reader
+
+    with opened_backend(root) as backend:
+        yield Reader(backend)
+
+
+@contextlib.contextmanager
+def opened_store(root: Path | str, what: str) -> Iterator[MessageStore]:
     """Open a store of this host, for ``what`` only its files tell, a plural. Raises NotOnCluster, and as `opening`."""
     from rmqclient.opening import open_local_store
 
-    with opening(root, lambda: open_local_store(root, what, config, create=create)) as store:
+    with opening(root, lambda: open_local_store(root, what, housekeeping=False)) as store:
         yield store
 
 

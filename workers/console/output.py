@@ -1,4 +1,4 @@
-"""Data on standard output: a table for people, JSON or JSON lines for programs, after an optional JMESPath query.
+"""Data on standard output: a table for people; JSON, JSON lines, YAML or CSV for programs; after an optional JMESPath.
 
 Only data is written there; notes go to standard error. A table has colours only on a terminal and only without
 ``NO_COLOR``; off a terminal it is as wide as its content, so that nothing is cut off in a pipe.
@@ -8,19 +8,31 @@ Only data is written there; notes go to standard error. A table has colours only
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-FORMATS = ("table", "json", "jsonl")
+FORMATS = ("table", "json", "jsonl", "yaml", "csv")
 
 
-def write(data: Any, *, output: str, query: str | None = None, rows: Sequence[Mapping[str, Any]] | None = None) -> None:
+_PLAIN_KEY = re.compile(r"(?!(?:yes|no|on|off|true|false|null|y|n)$)[A-Za-z_][A-Za-z0-9_]*", re.IGNORECASE)
+"""What YAML takes for a text, whatever its version."""
+
+
+def write(
+    data: Any,
+    *,
+    output: str,
+    query: str | None = None,
+    rows: Sequence[Mapping[str, Any]] | None = None,
+    nothing: str = "",
+) -> None:
     """Write ``data`` in one of ``FORMATS``.
 
-    ``rows`` is shown by the table instead of ``data``, if given. Raises ``click.BadParameter`` for a query
-    that is not JMESPath.
+    ``rows`` is shown by the table and by CSV instead of ``data``, if given. ``nothing`` is a note on standard error,
+    for a person who asked for a table that has no row. Raises ``click.BadParameter`` for a query that is not JMESPath.
     """
     if query is not None:
         data, rows = apply_query(data, query), None
@@ -29,7 +41,13 @@ def write(data: Any, *, output: str, query: str | None = None, rows: Sequence[Ma
     elif output == "jsonl":
         for item in data if isinstance(data, list) else [data]:
             click.echo(to_json(item))
+    elif output == "yaml":
+        click.echo("\n".join(_yaml(data)))
+    elif output == "csv":
+        _write_csv(data if rows is None else rows)
     else:
+        if nothing and query is None and not (data if rows is None else rows):
+            click.echo(nothing, err=True)
         _write_table(data if rows is None else rows)
 
 
@@ -53,6 +71,58 @@ def to_json(data: Any, *, indent: bool = False) -> str:
     import orjson
 
     return orjson.dumps(data, option=orjson.OPT_INDENT_2 if indent else 0).decode("utf-8")
+
+
+def _yaml(data: Any) -> list[str]:
+    """The lines of a YAML document. Scalars are written as JSON, which YAML 1.2 contains, so nothing needs a rule."""
+    if isinstance(data, Mapping) and data:
+        return [line for name, value in data.items() for line in _yaml_of(f"{_yaml_key(name)}:", value)]
+    if isinstance(data, list) and data:
+        return [line for value in data for line in _yaml_item(value)]
+    return [to_json(data)]
+
+
+def _yaml_of(head: str, value: Any) -> list[str]:
+    lines = _yaml(value)
+    if isinstance(value, Mapping | list) and value:
+        return [head, *(f"  {line}" for line in lines)]
+    return [f"{head} {lines[0]}"]
+
+
+def _yaml_item(value: Any) -> list[str]:
+    first, *others = _yaml(value)
+    return [f"- {first}", *(f"  {line}" for line in others)]
+
+
+def _yaml_key(name: object) -> str:
+    text = str(name)
+    return text if _PLAIN_KEY.fullmatch(text) else to_json(text)
+
+
+def _write_csv(data: Any) -> None:
+    """Write rows with a head; what is no row stands in a column ``value``. Lists and mappings are JSON in a cell."""
+    import csv
+    import io
+
+    items = data if isinstance(data, list) else [data]
+    rows = [item if isinstance(item, Mapping) else {"value": item} for item in items]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if names:
+        writer.writerow(names)
+    for row in rows:
+        values = (row.get(name) for name in names)
+        writer.writerow(
+            ["" if value is None else value if isinstance(value, str) else to_json(value) for value in values]
+        )
+    click.echo(text.getvalue(), nl=False)
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else to_json(value)
 
 
 def _write_table(data: Any) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from rmqclient.place import scheme_of
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.output import FORMATS
+from rmqclient.workers.console.settings import FILE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -90,15 +92,44 @@ def name_and_value(text: str) -> tuple[str, str]:
     return name, value
 
 
+def address(text: str) -> tuple[str, int]:
+    """``host:port`` to listen on, or ``[::1]:port``; port 0 takes a free one. Raises ``click.BadParameter``."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > 65_535:
+        raise click.BadParameter(f"{text!r} is no HOST:PORT with a port from 0 to 65535, such as 127.0.0.1:5558")
+    return host.strip("[]"), int(port)
+
+
+class StoreOption(click.Option):
+    """``--store``, which may also stand before the noun: ``rmq --store ./store topic ls``."""
+
+    def consume_value(self, ctx: click.Context, opts: Any) -> Any:
+        """Return the value and where it comes from."""
+        found = super().consume_value(ctx, opts)
+        before = ctx.find_root().params.get("root")
+        if found[1] is not ParameterSource.COMMANDLINE and before is not None and ctx.parent is not None:
+            return before, ParameterSource.COMMANDLINE
+        return found
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """Return the value. Raises UsageError, which says how to name a store."""
+        try:
+            return super().process_value(ctx, value)
+        except click.MissingParameter as error:
+            raise click.UsageError(
+                f'no store: give --store DIR, set {environment.STORE}, or write store = "./store" into {FILE}', ctx
+            ) from error
+
+
 def with_store(command: Command) -> Command:
     """Add ``--store``; the command gets it as ``root``: a directory as a Path, or a URL as text."""
     return click.option(
         "--store",
         "root",
+        cls=StoreOption,
         type=STORE,
-        envvar=environment.STORE,
         required=True,
-        help=f"Directory of the store, or rocketmq://host:9876.  [env: {environment.STORE}]",
+        help="Directory of the store, or rocketmq://host:9876.",
     )(command)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,13 @@ def queue_rows(info: TopicInfo) -> list[Row]:
 
 def group_row(info: GroupInfo) -> Row:
     """One group of a list."""
-    return {"group": info.group, "topics": list(info.topics), "members": info.members, "lag": info.lag}
+    return {
+        "group": info.group,
+        "topics": list(info.topics),
+        "members": info.members,
+        "lag": info.lag,
+        "state": info.state,
+    }
 
 
 def lag_row(lag: QueueLag) -> Row:
@@ -212,13 +219,45 @@ def dead_letter_detail(letter: DeadLetter) -> Row:
 
 def dead_letter_lines(letter: DeadLetter) -> list[str]:
     """The same for a person, with the tracebacks as they are."""
-    lines = [f"{name:<13} {value}" for name, value in dead_letter_row(letter).items()]
+    row = {**dead_letter_row(letter), "done": letter.done or "waiting", "keys": " ".join(letter.message.keys) or "-"}
+    lines = [f"{name:<13} {value}" for name, value in row.items()]
     for failure in letter.failures:
         when = _local_time(int(failure.get("at", 0)))
         error = printable(f"{failure.get('error')}: {failure.get('text')}".encode())
         lines.append(f"attempt {failure.get('attempt')}  {when}  {failure.get('worker') or '-'}  {error}")
-        lines += [printable(line.encode()) for line in str(failure.get("trace", "")).splitlines()]
+        lines += [printable(line.encode()) for line in own_frames(str(failure.get("trace", "")))]
     return [*lines, f"body          {_shown_body(letter.message)}"]
+
+
+def own_frames(trace: str) -> list[str]:
+    """Return the lines of a traceback without the frames of this package, which say nothing about the handler."""
+    lines, kept = trace.splitlines(), []
+    skipping = False
+    for line in lines:
+        if line.startswith('  File "'):
+            skipping = f"{os.sep}rmqclient{os.sep}" in line
+        elif not line.startswith("    "):
+            skipping = False
+        if not skipping:
+            kept.append(line)
+    return kept
+
+
+def message_page(message: ReceivedMessage) -> list[str]:
+    """One message as a page for a person."""
+    lines = [
+        f"id            {message.message_id}",
+        f"topic         {message.topic}",
+        f"place         {message.queue_id}:{message.queue_offset}  (commit log {message.commit_log_offset})",
+        f"stored        {_local_time(message.store_timestamp)}",
+        f"born          {_local_time(message.born_timestamp)}",
+        f"tags          {message.tags or '-'}",
+        f"keys          {' '.join(message.keys) or '-'}",
+        f"attempts      {message.reconsume_times}",
+    ]
+    lines += [f"{'sharding key':<13} {message.sharding_key}"] if message.sharding_key else []
+    lines += [f"property      {printable(f'{name}={value}'.encode())}" for name, value in message.properties.items()]
+    return [*lines, f"body          {_shown_body(message)}"]
 
 
 def message_line(message: ReceivedMessage) -> str:

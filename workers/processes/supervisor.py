@@ -23,6 +23,7 @@ import logging
 import random
 import signal
 import time
+from collections import Counter
 from dataclasses import replace
 
 import multiprocess.connection
@@ -84,6 +85,7 @@ class Supervisor:
         self._member_name = member_name
         self._workers: dict[int, Worker] = {}
         self._children: dict[int, Child] = {}
+        self._starts: Counter[int] = Counter()
         self._stopping = False
         self._exit_code = ExitCode.OK
         for _ in range(processes):
@@ -152,7 +154,7 @@ class Supervisor:
 
     def _start(self, number: int) -> None:
         try:
-            slot = self._table.claim()
+            slot = self._table.claim(f"{self._member_name}-{number}", self._starts[number])
         except QueueError as error:
             _log.error("worker %d: no slot: %s", number, error)
             self._feed(number, Exited(None, random.random()))
@@ -164,6 +166,7 @@ class Supervisor:
             self._table.release(slot)
             self._feed(number, Exited(None, random.random()))
             return
+        self._starts[number] += 1
         self._children[number] = child
         self._table.assign(slot, child.pid)
 

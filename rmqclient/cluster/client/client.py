@@ -37,13 +37,14 @@ _numbers = itertools.count()
 class ClusterClient:
     """One member of the cluster of ``url``; for any thread. Nothing is connected before it is needed.
 
-    ``client_id`` is made of this host's address and the process id if none is given. A forked child must make its own
-    client: this one raises StoreClosed there.
+    ``client_id`` is made of this host's address and the process id if none is given; the unit's name of the URL stands
+    at its end. A forked child must make its own client: this one raises StoreClosed there.
     """
 
     def __init__(self, url: ClusterURL, client_id: str | None = None) -> None:
         self.url = url
-        self.client_id = client_id or _client_id(url)
+        unit = f"@{url.unit_name}" if url.unit_name else ""
+        self.client_id = f"{client_id or _made_client_id()}{unit}"
         self._requests = BrokerRequests(self.client_id)
         self._connections = Connections(
             None if url.tls is None else context_of(url.tls), url.timeout_s, self._requests.take, self._lost
@@ -174,11 +175,9 @@ class ClusterClient:
         self._heartbeats.lost(address)
 
 
-def _client_id(url: ClusterURL) -> str:
-    """Return ``ip@pid#number``, with the unit's name at its end. [ClientConfig.buildMQClientId]"""
-    number = f"{time.time_ns()}{next(_numbers)}"
-    unit = f"@{url.unit_name}" if url.unit_name else ""
-    return f"{_own_address()}@{os.getpid()}#{number}{unit}"
+def _made_client_id() -> str:
+    """Return ``ip@pid#number``. [ClientConfig.buildMQClientId]"""
+    return f"{_own_address()}@{os.getpid()}#{time.time_ns()}{next(_numbers)}"
 
 
 def _own_address() -> str:

@@ -299,6 +299,14 @@ class ClusterGrant:
             self._attempts.rest()
         return True
 
+    def give_back(self, offsets: list[int], *, dead_lettered: bool) -> bool:
+        """Mark messages finished that are stored elsewhere; a broker does not count what became of messages."""
+        del dead_lettered
+        return self.acknowledge_offsets(offsets)
+
+    def count_failed(self, attempts: int) -> None:
+        """Do nothing: nobody else looks at the counters of this process."""
+
     def _finish(self, offset: int) -> None:
         left = self._unfinished.pop(offset, 0) - 1
         if left > 0:  # the other messages of a batch that was stored as one

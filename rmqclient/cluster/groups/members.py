@@ -152,7 +152,7 @@ class _Client:
         self._changed = changed
         self._numbering = threading.Lock()
         self._subscriptions = Subscriptions(self._client)
-        self._journal = Journal(state_directory() / "running", client_id, numbers.__getitem__)
+        self._journal = Journal(state_directory() / "running", self._client.client_id, numbers.__getitem__)
         self._groups: dict[str, _Group] = {}
         self._client.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._notified)
         answer_brokers(self._client, self._subscriptions, self._memberships_of)

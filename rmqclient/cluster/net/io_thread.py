@@ -106,11 +106,15 @@ class IoThread:
             self._poll.unregister(descriptor)
 
     def leave_to_parent(self) -> None:
-        """In a forked child: close the copies of the descriptors, so that connections end with the parent."""
+        """In a forked child: close the copies of the descriptors, so that connections end with the parent.
+
+        A thread that has ended has none: the number of its bell may be that of a file of the child.
+        """
         global _shared
-        _shared = None
+        if _shared is self:
+            _shared = None
         self._poll.close()
-        for descriptor in (self._bell, *self._ready):
+        for descriptor in (*([self._bell] if self._has_bell else []), *self._ready):
             os.close(descriptor)
         self._ready.clear()
 

@@ -94,14 +94,14 @@ class BatchDelivery(ConcurrentDelivery):
         handled = 0
         kept: list[ReceivedMessage] = []
         if not (self._turns.stopping or queue.revoked):
-            handled, kept = self._call_with(call, queue, batch)
+            handled, kept = self._call_with(call, calls, queue, batch)
         calls.running_slot.rest()
         calls.running = 0
         calls.handled += handled
         self._account(queue, batch, kept)
 
     def _call_with(
-        self, call: Callable[[Any], object], queue: ConcurrentQueue, batch: list[ReceivedMessage]
+        self, call: Callable[[Any], object], calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
     ) -> tuple[int, list[ReceivedMessage]]:
         """Return how many messages are acknowledged, and those that failed and could not be stored for their retry."""
         errors: list[tuple[ReceivedMessage, BaseException]] = []
@@ -124,4 +124,5 @@ class BatchDelivery(ConcurrentDelivery):
                     handled = len(decoded)
                 else:
                     self._acknowledger.refused(queue)
+        calls.running_slot.fail(len(errors))
         return handled, [message for message, error in errors if not self.send_back.failed(queue, message, error)]

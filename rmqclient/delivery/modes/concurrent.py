@@ -139,6 +139,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
             try:
                 call(message)
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
+                calls.running_slot.fail(1)
                 if not self.send_back.failed(queue, message, error):
                     kept.append(message)
             else:
@@ -172,6 +173,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         calls.running_slot.serve(queue.grant.group_queue)
         calls.running_slot.begin_batch(batch)
         outcomes = runner.run(self._gather(batch)) if not queue.revoked else []
+        calls.running_slot.fail(sum(error is not None for error in outcomes))
         kept = []
         handled = 0
         for message, error in zip(batch, outcomes, strict=False):

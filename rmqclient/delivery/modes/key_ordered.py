@@ -126,13 +126,18 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
                     message.check_opened()
                     call(message)
                 except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler fails this message, too
+                    calls.running_slot.fail(1)
+                    grant.count_failed(1)
                     self.counters.add(failed=1)
                     pause_s = self._suspension.after([message], error)
                     messages[0] = message.redelivered()
             if pause_s:
                 break
             try:
-                taken = acknowledge(message)
+                if pause_s is None:
+                    taken = acknowledge(message)
+                else:
+                    taken = self._acknowledger.give_back(queue, [message], dead_lettered=True)
             except StoreBusy:
                 taken = self._acknowledger.acknowledge(queue, message)
             if not taken:

@@ -132,25 +132,33 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
     ) -> None:
         queue.enter()
         calls.running = 1
+        calls.running_slot.serve(queue.grant.group_queue)
         done = 0
         for messages in [batch] if self._handler.batch is not None else [[message] for message in batch]:
             if not self._begin(queue, messages[0]):
                 break
             calls.begun += 1
-            pause_s = self._pause_after(call, messages)
+            calls.running_slot.show(messages)
+            pause_s = self._pause_after(call, calls, queue, messages)
             if pause_s:
                 queue.suspend([message.redelivered() for message in messages] + batch[done + len(messages) :], pause_s)
                 break
-            if not self._acknowledger.acknowledge_all(queue, messages):
+            if not self._is_finished(queue, messages, is_handled=pause_s is None):
                 self._acknowledger.refused(queue)
                 break
             done += len(messages)
+        calls.running_slot.rest()
         calls.running = 0
         calls.handled += done
         queue.leave(batch[:done])
         queue.claimed = False
         if len(self._calls) > 1:
             self.wake()
+
+    def _is_finished(self, queue: OrderlyQueue, messages: list[ReceivedMessage], *, is_handled: bool) -> bool:
+        if is_handled:
+            return self._acknowledger.acknowledge_all(queue, messages)
+        return self._acknowledger.give_back(queue, messages, dead_lettered=True)
 
     def _begin(self, queue: OrderlyQueue, message: ReceivedMessage) -> bool:
         """Count the attempt. False when the queue has gone to another member, or the consumer stops."""
@@ -163,8 +171,13 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
                 _log.warning("beginning message %d of %s: %s", message.queue_offset, queue.queue, error)
         return False
 
-    def _pause_after(self, call: Callable[[Any], object], messages: list[ReceivedMessage]) -> float:
-        """Run the handler. Return 0 when the messages are finished, otherwise in how many seconds they come again."""
+    def _pause_after(
+        self, call: Callable[[Any], object], calls: Calls, queue: OrderlyQueue, messages: list[ReceivedMessage]
+    ) -> float | None:
+        """Run the handler. Return None when it has returned, 0 when the messages have become dead letters.
+
+        Otherwise return in how many seconds they come again.
+        """
         pause_s = self._suspension.before(messages)
         if pause_s is not None:
             return pause_s
@@ -173,6 +186,8 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
                 message.check_opened()
             call(messages if self._handler.batch is not None else messages[0])
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
+            calls.running_slot.fail(len(messages))
+            queue.grant.count_failed(len(messages))
             self.counters.add(failed=len(messages))
             return self._suspension.after(messages, error)
-        return 0
+        return None

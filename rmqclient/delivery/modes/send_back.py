@@ -49,6 +49,7 @@ class SendBack:
 
     def failed(self, queue: ConcurrentQueue, message: ReceivedMessage, error: BaseException) -> bool:
         """Send back a message whose handler raised. False when it cannot be stored: it is tried again in place."""
+        queue.grant.count_failed(1)
         failure = Failure.raised(error, message.delivery_attempt, self._failures.client_id)
         deaths = [Failure.died(each, message) for each in queue.deaths.get(message.queue_offset, ())]
         _log.warning(
@@ -95,6 +96,7 @@ class SendBack:
         self, queue: ConcurrentQueue, message: ReceivedMessage, failure: Failure, *earlier: Failure
     ) -> None:
         if self._is_stored(queue, message, failure, *earlier):
+            queue.grant.count_failed(1)
             queue.settle([message])
             self._counters.add(failed=1)
         else:
@@ -115,6 +117,11 @@ class SendBack:
                 "group %s: message %s of %s is a dead letter after attempt %d: %s: %s",
                 self._group, message.message_id, message.topic, failure.attempt, failure.error, failure.text,
             )  # fmt: skip
-        if not self._acknowledger.acknowledge(queue, message):
+        if not self._is_acknowledged(queue, message, outcome):
             self._acknowledger.refused(queue)
         return True
+
+    def _is_acknowledged(self, queue: ConcurrentQueue, message: ReceivedMessage, outcome: Outcome | None) -> bool:
+        if outcome is None:
+            return self._acknowledger.acknowledge(queue, message)
+        return self._acknowledger.give_back(queue, [message], dead_lettered=outcome is Outcome.DEAD_LETTER)

@@ -259,6 +259,9 @@ cdef void announce(Section *section, uint64_t end) noexcept nogil:
     cdef Plan *plan = &section.plan
     store64(shared + H_APPEND_FROM, section.commit_log_offset)
     store64(shared + H_WRITTEN_TO, end)
+    store64(shared + H_BYTES_BEFORE, load64(section.slot + Q_BYTES_IN))
+    if section.other_slot != NULL:
+        store64(shared + H_OTHER_BYTES_BEFORE, load64(section.other_slot + Q_BYTES_IN))
     store64(shared + H_PROGRESS_AT, plan.done_at if plan.done_at else plan.progress_at)
     store64(shared + H_PROGRESS_TO, plan.done_bit if plan.done_at else plan.progress_from + 1)
     store64(shared + H_APPEND_STAGE, COPYING)
@@ -269,9 +272,12 @@ cdef void publish_queues(Section *section) noexcept nogil:
     """Show the messages in their queues; then move the word, or set the bit, that this append moves on."""
     cdef unsigned char *shared = section.shared
     cdef Plan *plan = &section.plan
+    cdef uint64_t others = section.sizes[plan.count - 1] if section.other_slot != NULL else 0
+    store64(section.slot + Q_BYTES_IN, load64(section.slot + Q_BYTES_IN) + plan.size - others)
     store64_seq(section.slot + Q_MAX_OFFSET, section.queue_offset + plan.count - (section.other_slot != NULL))
     reach_point(AT_QUEUE_PUBLISHED)
     if section.other_slot != NULL:
+        store64(section.other_slot + Q_BYTES_IN, load64(section.other_slot + Q_BYTES_IN) + others)
         store64_seq(section.other_slot + Q_MAX_OFFSET, section.other_queue_offset + 1)
         reach_point(AT_OTHER_QUEUE_PUBLISHED)
     if plan.progress_at:

@@ -26,6 +26,8 @@ cdef class QueueGrant:
     cdef readonly uint64_t epoch
     cdef readonly uint64_t next_offset
     cdef int64_t timeout_ns
+    cdef uint64_t taken                 # records of the present call of take, and their bytes
+    cdef uint64_t taken_bytes
     cdef readonly uint64_t skipped      # messages that were finished because they are not wanted
     cdef public uint64_t expired        # messages removed before they were taken, for the caller to report and clear
 
@@ -50,7 +52,7 @@ cdef class QueueGrant:
         reader.max_opened_body_bytes = max_opened_body_bytes
         reader.compacted = compacted
         reader.damaged = []
-        self._acknowledge(NULL, 0)  # finishes a move that a dead owner left half done
+        self._acknowledge(NULL, 0, COUNT_HANDLED)  # finishes a move that a dead owner left half done
         self.next_offset = load64(self.slot + G_COMMITTED)
 
     @property
@@ -107,6 +109,14 @@ cdef class QueueGrant:
         return load64_seq(self.queue_slot + Q_MAX_OFFSET) > self.next_offset
 
     def take(self, Py_ssize_t limit, uint64_t span):
+        cdef list messages
+        self.taken = self.taken_bytes = 0
+        messages = self._take(limit, span)
+        if self.taken:
+            self.count_delivered(self.taken, self.taken_bytes)
+        return messages
+
+    cdef list _take(self, Py_ssize_t limit, uint64_t span):
         cdef list messages = []
         cdef list unwanted = []
         cdef uint64_t offset = self.next_offset
@@ -170,10 +180,13 @@ cdef class QueueGrant:
             return UNWANTED
         if message is _GONE:
             return self._pass_removed(offset, &entry)
+        self.taken += 1
         if type(message) is list:
             messages += <list>message
+            self.taken_bytes += entry.size
         else:
             messages.append(message)
+            self.taken_bytes += get_i32((<ReceivedMessage>message).at + R_TOTAL_SIZE)
         return TAKEN
 
     cdef int _pass_removed(self, uint64_t *offset, const Entry *entry) except -1:
@@ -189,14 +202,14 @@ cdef class QueueGrant:
 
     cdef bint _finish_unwanted(self, list offsets) except -1:
         self.skipped += len(offsets)
-        return self._acknowledge_offsets(offsets)
+        return self._acknowledge_offsets(offsets, COUNT_SKIPPED)
 
     def acknowledge(self, ReceivedMessage message not None):
         cdef uint64_t offset = get_i64(message.at + R_QUEUE_OFFSET)
         message.opened = None  # a batch of messages holds each of them until all are finished
         if message.rest is not None and finish_inner(message):
             return self._hold_behind(offset, message.rest)
-        return self._acknowledge(&offset, 1)
+        return self._acknowledge(&offset, 1, COUNT_HANDLED)
 
     def finish(self, list messages not None):
         cdef ReceivedMessage message = None
@@ -209,7 +222,17 @@ cdef class QueueGrant:
         return offsets
 
     def acknowledge_offsets(self, list offsets not None):
-        return self._acknowledge_offsets(offsets)
+        return self._acknowledge_offsets(offsets, COUNT_HANDLED)
+
+    def give_back(self, list offsets not None, *, bint dead_lettered):
+        return self._acknowledge_offsets(offsets, COUNT_DEAD_LETTERED if dead_lettered else COUNT_RETRIED)
+
+    def count_failed(self, uint64_t attempts):
+        add64(self.slot + G_FAILED, attempts)
+
+    cpdef count_delivered(self, uint64_t messages, uint64_t size):
+        add64(self.slot + G_DELIVERED, messages)
+        add64(self.slot + G_BYTES_OUT, size)
 
     def begin(self, ReceivedMessage message not None):
         cdef Attempt attempt
@@ -242,7 +265,7 @@ cdef class QueueGrant:
         holding.count = len(rest) - 4
         return self._change(hold_section, &holding, "finish a message of a batch") == 1
 
-    cdef bint _acknowledge_offsets(self, list offsets) except -1:
+    cdef bint _acknowledge_offsets(self, list offsets, int why) except -1:
         cdef Py_ssize_t count = len(offsets)
         cdef Py_ssize_t number
         cdef uint64_t *values = <uint64_t *>malloc(max(1, count) * sizeof(uint64_t))
@@ -251,16 +274,17 @@ cdef class QueueGrant:
         try:
             for number in range(count):
                 values[number] = offsets[number]
-            return self._acknowledge(values, count)
+            return self._acknowledge(values, count, why)
         finally:
             free(values)
 
-    cdef bint _acknowledge(self, const uint64_t *offsets, Py_ssize_t count) except -1:
+    cdef bint _acknowledge(self, const uint64_t *offsets, Py_ssize_t count, int why) except -1:
         cdef Marking marking
         cdef int outcome
         marking.epoch = self.epoch
         marking.offsets = offsets
         marking.count = count
+        marking.why = why
         outcome = self._change(acknowledge_section, &marking, "acknowledge")
         if outcome == 2:
             raise ValueError(f"acknowledged {offsets[0]} of {self.queue}, beyond {ACK_WINDOW} above the committed offset")
@@ -275,6 +299,7 @@ cdef class QueueGrant:
         expiry.low = low
         expiry.start = start
         expiry.count = 0
+        expiry.why = COUNT_LOST if self.reader.compacted is None else COUNT_SKIPPED
         outcome = self._change(expire_section, &expiry, "step over removed messages")
         if self.reader.compacted is None:
             self.expired += expiry.count

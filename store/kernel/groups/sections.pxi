@@ -3,17 +3,27 @@
 
 ctypedef int (*SlotSection)(unsigned char *slot, void *what) noexcept nogil
 
+cdef enum:  # why a message is finished: the word that counts it, and layout.COUNTED
+    COUNT_HANDLED = 0
+    COUNT_RETRIED = 1
+    COUNT_DEAD_LETTERED = 2
+    COUNT_SKIPPED = 3
+    COUNT_LOST = 4
+    COUNT_MOVED = 5             # the group is moved, and nothing is finished by that
+
 
 cdef struct Marking:                # messages to acknowledge
     uint64_t epoch
     const uint64_t *offsets
     Py_ssize_t count
+    int why                         # COUNT_HANDLED and so on
 
 
 cdef struct Expiry:                 # messages that retention has removed
     uint64_t epoch
     uint64_t low                    # the oldest message that is there
     uint64_t start                  # from where on they are counted
+    int why
     uint64_t count                  # result: those that were not finished
 
 
@@ -48,15 +58,66 @@ cdef inline int under_mutex(unsigned char *slot, SlotSection section, void *what
     """
     cdef int failure = mutex_try(slot + G_MUTEX, 30)
     if failure == 0:
+        settle_dead(slot)
         outcome[0] = section(slot, what)
         mutex_release(slot + G_MUTEX)
     elif failure == EBUSY:
         with nogil:
             failure = mutex_wait(slot + G_MUTEX, timeout_ns)
             if failure == 0:
+                settle_dead(slot)
                 outcome[0] = section(slot, what)
                 mutex_release(slot + G_MUTEX)
     return failure
+
+
+cdef inline void settle_dead(unsigned char *slot) noexcept nogil:
+    """Finish what an owner left that died with the mutex: a move, and the count of what it marked.
+
+    An unfinished seek settles both itself.
+    """
+    if load64(slot + G_ORPHANED) and load64(slot + G_SEEK_TO) == 0:
+        settle_dead_advance(slot)
+        count_marked(slot)
+        store64(slot + G_ORPHANED, 0)
+
+
+cdef unsigned char *counter_of(const unsigned char *slot, int why) noexcept nogil:
+    """The word that counts messages that are finished for a reason, or the one that a move changes."""
+    if why == COUNT_HANDLED:
+        return <unsigned char *>slot + G_HANDLED
+    if why == COUNT_MOVED:
+        return <unsigned char *>slot + G_COUNTED_FROM
+    return <unsigned char *>slot + G_RETRIED + 8 * (why - COUNT_RETRIED)
+
+
+cdef inline void count_as(unsigned char *slot, int why) noexcept nogil:
+    """Say why the messages are finished that are marked next: whoever settles a death counts them by it."""
+    if why != COUNT_HANDLED:
+        store64(slot + G_COUNTING, why)
+
+
+cdef inline void count_up(unsigned char *slot, int why, uint64_t count) noexcept nogil:
+    """Count messages that were marked."""
+    cdef unsigned char *counter = counter_of(slot, why)
+    store64(counter, load64(counter) + count)
+    if why != COUNT_HANDLED:
+        store64(slot + G_COUNTING, COUNT_HANDLED)
+
+
+cdef void count_marked(unsigned char *slot) noexcept nogil:
+    """Count what is marked and not counted, by the word that was announced. A second time changes nothing.
+
+    The group has finished as many messages as lie below the committed offset and have a bit. So many must be counted.
+    """
+    cdef uint64_t finished = load64(slot + G_COMMITTED)
+    cdef uint64_t counted = load64(slot + G_COUNTED_FROM)
+    cdef int number
+    for number in range(ACK_WINDOW // 64):
+        finished += count_bits(load64(slot + G_ACKNOWLEDGED + number * 8))
+    for number in range(COUNT_MOVED):
+        counted += load64(counter_of(slot, number))
+    count_up(slot, <int>load64(slot + G_COUNTING), finished - counted)
 
 
 cdef void settle_advance(unsigned char *slot) noexcept nogil:
@@ -115,30 +176,39 @@ cdef void advance(unsigned char *slot, uint64_t committed) noexcept nogil:
 cdef int acknowledge_section(unsigned char *slot, void *what) noexcept nogil:
     """Acknowledge messages. Returns 2 for an offset beyond the window; the offsets before it are then marked."""
     cdef const Marking *marking = <Marking *>what
-    cdef uint64_t committed, offset
+    cdef uint64_t committed, offset, bits
+    cdef uint64_t marked = 0
     cdef unsigned char *word
     cdef Py_ssize_t number
+    cdef int outcome = 1
     if load64(slot + G_EPOCH) != marking.epoch:
         return 0
     settle_dead_advance(slot)
     reach_point(AT_ACK_LOCKED)
     committed = load64(slot + G_COMMITTED)
+    count_as(slot, marking.why)
     for number in range(marking.count):
         offset = marking.offsets[number]
         if offset < committed:
             continue
         if offset >= committed + ACK_WINDOW:
-            return 2
+            outcome = 2
+            break
         word = word_of(slot, offset)
-        store64(word, load64(word) | <uint64_t>1 << offset % 64)
+        bits = load64(word)
+        marked += ~bits >> offset % 64 & 1
+        store64(word, bits | <uint64_t>1 << offset % 64)
     reach_point(AT_ACK_MARKED)
-    advance(slot, committed)
-    return 1
+    count_up(slot, marking.why, marked)
+    if outcome == 1:
+        advance(slot, committed)
+    return outcome
 
 
 cdef int skip_section(unsigned char *slot, uint64_t epoch, uint64_t offset, uint64_t end) noexcept nogil:
     """Finish every message in ``[offset, end)``, as acknowledge_section does. The caller has the mutex."""
     cdef uint64_t committed, bits
+    cdef uint64_t marked = 0
     cdef unsigned char *word
     if epoch != load64(slot + G_EPOCH):
         return 0
@@ -148,11 +218,14 @@ cdef int skip_section(unsigned char *slot, uint64_t epoch, uint64_t offset, uint
     if end > committed + ACK_WINDOW:
         return 2
     offset = max(offset, committed)
+    count_as(slot, COUNT_SKIPPED)
     while offset < end:
         word = word_of(slot, offset)
         bits = bits_in_word(&offset, end)
+        marked += count_bits(bits & ~load64(word))
         store64(word, load64(word) | bits)
     reach_point(AT_ACK_MARKED)
+    count_up(slot, COUNT_SKIPPED, marked)
     advance(slot, committed)
     return 1
 
@@ -172,8 +245,10 @@ cdef int expire_section(unsigned char *slot, void *what) noexcept nogil:
         expiry.count = expiry.low - start
     for offset in range(start, min(expiry.low, committed + ACK_WINDOW)):
         expiry.count -= is_acknowledged(slot, offset)
+    count_as(slot, expiry.why)
     store64(slot + G_ADVANCE_TO, expiry.low)
     settle_advance(slot)
+    count_marked(slot)
     return 1
 
 
@@ -249,13 +324,16 @@ cdef int commit_section(unsigned char *slot, void *what) noexcept nogil:
     reach_point(AT_ACK_LOCKED)
     committed = load64(slot + G_COMMITTED)
     if position.offset < committed:
+        count_as(slot, COUNT_MOVED)
         move_back(slot, committed, position.offset)
+        count_marked(slot)
         return 1
     while committed < position.offset:
         committed += min(position.offset - committed, <uint64_t>ACK_WINDOW)
         store64(slot + G_ADVANCE_TO, committed)
         reach_point(AT_ACK_ADVANCING)
         settle_advance(slot)
+    count_marked(slot)
     advance(slot, committed)  # over what others have finished ahead of it
     return 1
 
@@ -270,6 +348,12 @@ cdef void move_back(unsigned char *slot, uint64_t committed, uint64_t target) no
         store64(slot + G_COMMITTED, committed)
         reach_point(AT_COMMIT_HALF_BACK)
         store64(slot + G_ADVANCE_TO, committed)
+
+
+def settle_counters(Mapping shared not None, Py_ssize_t group_queue_at):
+    if not 0 < group_queue_at <= shared.size - GROUP_QUEUE_SLOT_SIZE:
+        raise ValueError(f"no slot at {group_queue_at}")
+    settle_dead(shared.address + group_queue_at)
 
 
 def commit_offset(Mapping shared not None, Py_ssize_t group_queue_at, Py_ssize_t queue_at, uint64_t epoch, uint64_t offset,

@@ -67,6 +67,7 @@ cdef int skip_unwanted(Skip *skip, int slices, int64_t timeout_ns) noexcept nogi
         failure = mutex_wait(skip.slot + G_MUTEX, timeout_ns) if timeout_ns else mutex_try(skip.slot + G_MUTEX, 30)
         if failure:
             return failure
+        settle_dead(skip.slot)
         outcome = skip_section(skip.slot, skip.epoch, skip.offset, wanted)
         mutex_release(skip.slot + G_MUTEX)
         if outcome != 1:

@@ -77,6 +77,9 @@ class Rules:
         del group, queue
         return max(self.feeds_from, int(request.fields["queueOffset"]))
 
+    def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
+        """Count nothing."""
+
     def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
         del peer, group, queue
         self.committed.append(offset)

@@ -58,6 +58,14 @@ class RecordedGrant:
             self._write(Kind.COMMIT if taken else Kind.REFUSED, at, offset)
         return taken
 
+    def give_back(self, offsets: list[int], *, dead_lettered: bool) -> bool:
+        """Acknowledge messages that are stored elsewhere, and write down each."""
+        at = now()
+        taken: bool = self._grant.give_back(offsets, dead_lettered=dead_lettered)
+        for offset in offsets:
+            self._write(Kind.COMMIT if taken else Kind.REFUSED, at, offset)
+        return taken
+
     def renew(self, lease_ms: int) -> bool:
         """Renew the lease, and write down whether the queue was lost."""
         at = now()

@@ -196,7 +196,8 @@ def test_the_shell_shows_sends_and_puts_aside(store: MessageStore) -> None:
         "replayed": 3,
         "purged": 2,
     }
-    assert json.loads(rmq_dlq(root, "ls", "nobody", "-o", "json").stdout) == []
+    unknown = CliRunner().invoke(rmq, ["dlq", "ls", "nobody", "--store", str(root)])
+    assert (unknown.exit_code, "no group is named nobody" in unknown.stderr) == (1, True)
 
 
 def test_a_dead_letter_that_is_not_there_is_one_line(store: MessageStore) -> None:

@@ -174,13 +174,13 @@ def test_why_a_queue_gives_nothing_is_seen_from_outside(store: MessageStore) -> 
         go_on.wait(20)
 
     with consuming(store, app, ConsumerConfig(max_messages=4, batch_messages=4)):
-        assert [queue.state for queue in Admin(store).lag("g")] == ["running"]
+        assert [queue.state for queue in Admin(store).lag("g")] == ["idle"]
         send(store, 20)
         wait_for(lambda: Admin(store).lag("g")[0].state == "flow control: messages", "the limit is seen")
         go_on.set()
         wait_for(lambda: Admin(store).lag("g")[0].lag == 0, "everything is handled")
-        assert Admin(store).lag("g")[0].state == "running"
-    assert Admin(store).lag("g")[0].state == "no owner"
+        assert Admin(store).lag("g")[0].state == "idle"
+    assert Admin(store).lag("g")[0].state == "idle"
 
 
 def test_a_failed_message_that_waits_for_its_next_attempt_is_shown(store: MessageStore) -> None:

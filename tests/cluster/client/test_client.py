@@ -191,7 +191,7 @@ def test_closing_takes_bounded_time_though_a_broker_is_silent() -> None:
 
 def test_client_ids_differ_and_name_the_unit() -> None:
     url = ClusterURL.parse("rocketmq://127.0.0.1:9?unit_name=west")
-    clients = [ClusterClient(url) for _ in range(100)]
+    clients = [*(ClusterClient(url) for _ in range(99)), ClusterClient(url, "me@host")]
     assert len({client.client_id for client in clients}) == 100
     assert all(client.client_id.endswith("@west") for client in clients)
     for client in clients:

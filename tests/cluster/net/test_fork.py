@@ -8,9 +8,11 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.net import io_thread
 from rmqclient.errors import StoreClosed
 from tests.cluster.net.conftest import question
 from tests.support.cluster.raw_peer import echo, raw_peer
@@ -93,3 +95,21 @@ def test_a_connection_ends_with_the_parent_though_a_child_lives() -> None:
         os.close(stay)
         os.close(leave)
         assert ended_well(pid)
+
+
+def test_a_child_keeps_its_files_when_the_thread_of_the_parent_had_ended(tmp_path: Path) -> None:
+    # Given a file that has got the descriptor of the ended thread's bell
+    thread = io_thread.acquire()
+    bell = thread._bell
+    io_thread.release(thread)
+    taken = [os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)]
+    while taken[-1] < bell:
+        taken.append(os.dup(taken[0]))
+
+    # When a child is forked, then it has the file open
+    def has_it_open() -> bool:
+        return os.write(bell, b"mine") == 4
+
+    assert ended_well(in_a_child(has_it_open))
+    for descriptor in taken:
+        os.close(descriptor)

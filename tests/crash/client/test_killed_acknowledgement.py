@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.store import Message, MessageStore, open_store
+from rmqclient.store import Message, MessageStore, layout, open_store
 from rmqclient.store.crash_points import CrashPoint
 from tests.crash.processes.nursery import Nursery, notes_of
 from tests.crash.processes.order import Order
@@ -81,9 +81,16 @@ def filled(store: MessageStore) -> MessageStore:
     return store
 
 
+def counted(store: MessageStore) -> dict[str, int]:
+    """Return how many messages of the group were counted, by what became of them."""
+    (slot,) = [slot for slot in store.groups if slot.group == GROUP]
+    return {name: count for name in layout.COUNTED if (count := slot.load(name))}
+
+
 @pytest.mark.crash
 @pytest.mark.guarantee("G6")
 @pytest.mark.guarantee("G7")
+@pytest.mark.guarantee("G50")
 @pytest.mark.parametrize(("pattern", "batch", "point", "survive", "ending"), each_seventh(CASES), ids=name_of)
 def test_an_acknowledged_message_is_not_delivered_again(
     filled: MessageStore,
@@ -120,6 +127,9 @@ def test_an_acknowledged_message_is_not_delivered_again(
     assert delivered == sorted(set(range(1_001)) - known)
     assert grant.committed_offset == 1_001
     assert grant_of(following).take(SPAN, SPAN) == []
+
+    # And each message was counted once
+    assert counted(following) == {"handled": 1_001}
     following.close()
     assert reference.check_store(root) == []
 
@@ -138,6 +148,7 @@ SKIPS = [
 @pytest.mark.guarantee("G6")
 @pytest.mark.guarantee("G7")
 @pytest.mark.guarantee("G15")
+@pytest.mark.guarantee("G50")
 @pytest.mark.parametrize(("pattern", "point", "survive", "ending"), each_seventh(SKIPS), ids=name_of)
 def test_a_consumer_killed_while_it_skips_loses_no_message_that_its_tags_match(
     store: MessageStore,
@@ -183,6 +194,7 @@ def test_a_consumer_killed_while_it_skips_loses_no_message_that_its_tags_match(
     assert delivered == sorted(wanted - known)
     assert grant.committed_offset == 1_001
     assert acknowledged_bits(following, GROUP) == set()
+    assert counted(following) == {"handled": len(wanted), "skipped": 1_001 - len(wanted)}
     following.close()
     assert reference.check_store(root) == []
 

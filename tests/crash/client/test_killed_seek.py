@@ -14,7 +14,7 @@ import pytest
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.inspect.verify import verify
-from tests.crash.client.test_killed_acknowledgement import close_and_open, hand_over, reopen
+from tests.crash.client.test_killed_acknowledgement import close_and_open, counted, hand_over, reopen
 from tests.crash.processes.nursery import Nursery
 from tests.crash.processes.order import Order
 from tests.support.oracle import reference
@@ -75,6 +75,9 @@ def test_a_killed_seek_has_moved_nothing_or_is_completed(
         delivered += batch
         assert grant.acknowledge_offsets(batch)
     assert delivered == [offset for offset in range(begin, COUNT) if offset not in ahead]
+
+    # And each message was counted, once for each time that the group has finished it
+    assert counted(following) == {"handled": FINISHED_BELOW + len(FINISHED_AHEAD) + len(delivered)}
     following.close()
     assert reference.check_store(root) == []
 

@@ -15,6 +15,7 @@ from rmqclient.errors import BrokerUnreachable, NameServerUnreachable, NoPermiss
 from rmqclient.remoting.bodies import MASTER_ID
 from rmqclient.remoting.table import RequestCode, request, response_fields
 from rmqclient.store import MessageQueue
+from tests.interop.cluster.behaviour.place import eventually
 from tests.interop.cluster.clusters import Cluster, started_cluster
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3
 from tests.support.cluster.certificates import Authority
@@ -138,7 +139,7 @@ def test_keys_sign_requests_and_wrong_ones_are_refused(
             address = client.routes.address("broker-a")
             assert send(client, topic, address) == 0
             assert send(client, topic, address, b"\x00\xff" * 1000) == 1
-            assert max_offset(client, topic, address) == 2
+            eventually(lambda: max_offset(client, topic, address) == 2, "the second message in its queue")
             if release == BROKER_4_9_7:
                 with pytest.raises(NoPermission):
                     send(client, name("Forbidden"), address)

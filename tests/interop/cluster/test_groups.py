@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage
 from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
 from tests.interop.cluster.behaviour.place import LONG_S, eventually
@@ -111,6 +111,26 @@ def test_members_share_the_queues_and_repeat_nothing_when_one_leaves(cluster: Cl
         sent = feed.end()
         eventually(lambda: len(seen) >= sent, "every message")
     assert len(seen) == len(set(seen)) == sent
+
+
+def test_a_member_that_joins_takes_only_the_queues_that_it_must(cluster: Cluster, name: Name) -> None:
+    topic, app = made(cluster.url, name("Sticky")), App("nowhere")
+
+    @app.handler(topic, group=name("sticky"), allocation="sticky")
+    def note(message: ReceivedMessage) -> None:
+        """Do nothing."""
+
+    def queues(consumer: PushConsumer) -> set[MessageQueue]:
+        return {queue for held_here in consumer.queues.values() for queue in held_here}
+
+    with consuming(cluster.url, app) as first, consuming(cluster.url, app) as second:
+        eventually(lambda: (held(first), held(second)) == (4, 4), "half of the queues each")
+        before = queues(first), queues(second)
+        with consuming(cluster.url, app) as third:
+            eventually(lambda: sorted(map(held, (first, second, third))) == [2, 3, 3], "a share of the third")
+            assert queues(first) < before[0] or queues(second) < before[1]
+            assert queues(first) <= before[0]
+            assert queues(second) <= before[1]
 
 
 @pytest.mark.parametrize("order", ["", "queue", "key"])

@@ -51,6 +51,11 @@ REASONS: tuple[Reason, ...] = (
         "5.x remembers how far a group pulled before it was moved; here nothing is in flight then.",
         _5,
     ),
+    Reason(
+        "^consumerProgress$",
+        r"^tools_group 1 \S+ PUSH CLUSTERING [01] 0$",
+        "How many messages a second were consumed is a figure, which a broker takes every ten seconds.",
+    ),
     Reason("^statsAll", "ToolsTopic", "A broker counts by the minute; this server tells what came until now."),
     Reason(
         "^(cloneGroupOffset|statsAll|topicList)",

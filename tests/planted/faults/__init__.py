@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tests.planted.faults import append, client, delivery, groups, records, recovery, remoting, serving, upkeep, waiting
+from tests.planted.faults import (
+    append,
+    client,
+    dashboard,
+    delivery,
+    groups,
+    records,
+    recovery,
+    remoting,
+    serving,
+    upkeep,
+    waiting,
+)
 
 FAULTS = [
     *append.FAULTS,
@@ -15,4 +27,5 @@ FAULTS = [
     *client.FAULTS,
     *remoting.FAULTS,
     *serving.FAULTS,
+    *dashboard.FAULTS,
 ]

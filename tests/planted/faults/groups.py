@@ -63,11 +63,27 @@ FAULTS = [
     Fault(
         name="a skip moves the committed offset over a message in flight",
         file=SECTIONS,
-        old="    reach_point(AT_ACK_MARKED)\n    advance(slot, committed)\n    return 1\n\n\ncdef int expire_section",
-        new="    reach_point(AT_ACK_MARKED)\n    store64(slot + G_ADVANCE_TO, max(end, committed))\n    settle_advance(slot)\n"
-        "    return 1\n\n\ncdef int expire_section",
+        old="    count_up(slot, COUNT_SKIPPED, marked)\n    advance(slot, committed)\n",
+        new="    count_up(slot, COUNT_SKIPPED, marked)\n    store64(slot + G_ADVANCE_TO, max(end, committed))\n"
+        "    settle_advance(slot)\n",
         tests=KILLED_ACKNOWLEDGEMENT,
         select="skips",
+    ),
+    Fault(
+        name="messages that a dead owner has marked are never counted",
+        file=SECTIONS,
+        old="        settle_dead_advance(slot)\n        count_marked(slot)\n",
+        new="        settle_dead_advance(slot)\n",
+        tests=KILLED_ACKNOWLEDGEMENT,
+        select="hand_over and ack_marked",
+    ),
+    Fault(
+        name="messages that a dead owner has marked are counted as handled, whatever became of them",
+        file=SECTIONS,
+        old="    count_up(slot, <int>load64(slot + G_COUNTING), finished - counted)\n",
+        new="    count_up(slot, COUNT_HANDLED, finished - counted)\n",
+        tests=KILLED_ACKNOWLEDGEMENT,
+        select="skips and hand_over and ack_marked",
     ),
     Fault(
         name="the bits that a skip sets are one too many at the end of a word",

@@ -32,10 +32,18 @@ FAULTS = [
     Fault(
         name="acknowledgements ahead of the committed offset are forgotten when everybody dies",
         file="store/recovery/group_progress.py",
-        old='GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused)',
-        new='GroupProgress(advance_to, 0, slot.load("epoch"), interrupted, held, paused)',
+        old='GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused, counters)',
+        new='GroupProgress(advance_to, 0, slot.load("epoch"), interrupted, held, paused, counters)',
         tests=KILLED_ACKNOWLEDGEMENT,
         select="never and reopen",
+    ),
+    Fault(
+        name="what everybody left uncounted is never counted",
+        file="store/runtime/group_table.py",
+        old="            counted[layout.COUNTED[why]] = max(0, counted[layout.COUNTED[why]] + missing) & _WORD\n",
+        new="            counted[layout.COUNTED[why]] += 0 * missing\n",
+        tests=KILLED_ACKNOWLEDGEMENT,
+        select="reopen and ack_marked",
     ),
     Fault(
         name="a seek that died is not completed by the next opening",

@@ -1,6 +1,7 @@
 """Mutated requests: recorded ones with other bytes, lengths, fields and bodies.
 
-Most stay frames, so that what is inside is read. Every code that was recorded comes as often as any other one.
+Most stay frames, so that what is inside is read. Every code that was recorded comes; those of messages, pulls and
+heartbeats come more often.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import orjson
 
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.errors import FrameError
-from rmqclient.remoting.frame import FrameReader
+from rmqclient.remoting.frame import Frame, FrameReader
 from tests.remoting.recordings import BUNDLES, recorded_frames
 from tests.torture.damage.fuzz import mutate
 
@@ -78,6 +79,25 @@ _TOKENS: Final[tuple[Any, ...]] = (
 )
 
 
+_TEXTS: Final = frozenset(token for token in _TOKENS if isinstance(token, str))
+_NAMING: Final = frozenset(
+    {"b", "topic", "group", "consumerGroup", "groupName", "srcGroup", "destGroup", "namespace", "key"}
+)
+"""Fields whose values name what is made."""
+
+OFTEN: Final[dict[int, int]] = {
+    RequestCode.SEND_MESSAGE: 8,
+    RequestCode.SEND_MESSAGE_V2: 8,
+    RequestCode.SEND_BATCH_MESSAGE: 2,
+    RequestCode.PULL_MESSAGE: 1,
+    RequestCode.HEART_BEAT: 1,
+}
+"""What clients send all the time, and its shares."""
+
+_OFTEN_SHARE: Final = 5
+"""How much more often these come than any other request."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mutated:
     """Some bytes. Behind broken ones nothing on the connection can be understood."""
@@ -86,66 +106,118 @@ class Mutated:
     is_whole: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A request as a client sent it: ``header`` begins with its kind and length."""
+
+    header: bytes
+    body: bytes
+    texts: frozenset[str]
+    """What may be a name in it."""
+
+
 class Requests:
-    """What clients were recorded to ask. ``made_share``: how many of those that make something are mutated at all."""
+    """What clients were recorded to ask.
+
+    ``made_share``: how many requests that would make something of a name that nobody recorded are let through.
+    """
 
     def __init__(self, made_share: float = 1.0) -> None:
         self._made_share = made_share
-        found: dict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
+        found: dict[int, list[_Recorded]] = defaultdict(list)
         for bundle in BUNDLES:
             for frame in recorded_frames(bundle):
                 if frame.is_from_client and not frame.is_response and len(frame.raw) < _LONGEST:
-                    _, mark = _PREFIX.unpack_from(frame.raw)
-                    body = 8 + (mark & 0xFFFFFF)
-                    found[frame.header["code"]].append((frame.raw[4:body], frame.raw[body:]))
-        self._codes = list(found)
-        self._found = dict(found)
+                    found[frame.header["code"]].append(_recorded(frame.raw))
+        self._found = [found[code] for code in found for _ in range(_OFTEN_SHARE if code in OFTEN else 1)]
+        self._often = [found[code] for code in found for _ in range(OFTEN.get(code, 0))]
 
     def one(self, rng: random.Random) -> Mutated:
         """Return a request with some change, or with none. Few are no frames: they end what a connection can try."""
+        return self._one(rng, self._found)
+
+    def often(self, rng: random.Random) -> bytes:
+        """Return a frame of what clients send all the time, with some change, or with none."""
+        while not (mutated := self._one(rng, self._often)).is_whole:
+            pass
+        return mutated.raw
+
+    def _one(self, rng: random.Random, found: list[list[_Recorded]]) -> Mutated:
         while True:
-            mutated = self._any(rng)
-            if _is_frame(mutated.raw):
-                return mutated
-            if rng.random() < _BROKEN_SHARE:
-                return Mutated(mutated.raw, is_whole=False)
-
-    def _any(self, rng: random.Random) -> Mutated:
-        code = rng.choice(self._codes)
-        header, body = rng.choice(self._found[code])
-        choice = rng.random()
-        if code in MAKES and rng.random() >= self._made_share:
-            return _framed(header, body)
-        if choice < 0.40:
-            return _framed(_fields_changed(header, rng), body)
-        if choice < 0.65:
-            return _framed(header[:4] + _changed(header[4:], rng), body)
-        if choice < 0.97 and body:
-            return _framed(header, _changed(body, rng))
-        if choice < 0.97:
-            return _framed(header, rng.randbytes(rng.randrange(64)))
-        broken = bytearray(_framed(header, body).raw)
-        if choice < 0.98:
-            broken[:8] = _changed(bytes(broken[:16]), rng)[:8]
-        else:
-            del broken[rng.randrange(len(broken)) :]
-        return Mutated(bytes(broken), is_whole=False)
+            request = rng.choice(rng.choice(found))
+            raw = _mutated(request.header, request.body, rng)
+            frame = _frame_of(raw)
+            if frame is None:
+                if rng.random() < _BROKEN_SHARE:
+                    return Mutated(raw, is_whole=False)
+            elif not _makes_another(frame, request) or rng.random() < self._made_share:
+                return Mutated(raw, is_whole=True)
 
 
-def _is_frame(raw: bytes) -> bool:
+def _recorded(raw: bytes) -> _Recorded:
+    body = 8 + (_PREFIX.unpack_from(raw)[1] & 0xFFFFFF)
+    frame = _frame_of(raw)
+    assert frame is not None
+    return _Recorded(raw[4:body], raw[body:], frozenset(frame.fields.values()) | _texts_in(frame.body) | _TEXTS)
+
+
+def _makes_another(frame: Frame, request: _Recorded) -> bool:
+    """Whether a broker makes something of a name that was not in the request."""
+    if frame.code not in MAKES:
+        return False
+    names = {value for field, value in frame.fields.items() if field in _NAMING}
+    return not names <= request.texts or not _texts_in(frame.body) <= request.texts
+
+
+def _texts_in(body: bytes) -> frozenset[str]:
+    """Return the texts in a body of JSON; none if it is something else."""
+    try:
+        waiting = [orjson.loads(body)] if body else []
+    except orjson.JSONDecodeError:
+        return frozenset()
+    texts = set()
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            texts.add(value)
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return frozenset(texts)
+
+
+def _mutated(header: bytes, body: bytes, rng: random.Random) -> bytes:
+    choice = rng.random()
+    if choice < 0.40:
+        return _framed(_fields_changed(header, rng), body)
+    if choice < 0.65:
+        return _framed(header[:4] + _changed(header[4:], rng), body)
+    if choice < 0.97 and body:
+        return _framed(header, _changed(body, rng))
+    if choice < 0.97:
+        return _framed(header, rng.randbytes(rng.randrange(64)))
+    broken = bytearray(_framed(header, body))
+    if choice < 0.98:
+        broken[:8] = _changed(bytes(broken[:16]), rng)[:8]
+    else:
+        del broken[rng.randrange(len(broken)) :]
+    return bytes(broken)
+
+
+def _frame_of(raw: bytes) -> Frame | None:
+    """Return the frame that some bytes are; None if they are no frame, or more or less than one."""
     reader = FrameReader()
     try:
-        return len(reader.feed(raw)) == 1 and not reader.held and reader.damage is None
+        frames = reader.feed(raw)
     except FrameError:
-        return False
+        return None
+    return frames[0] if len(frames) == 1 and not reader.held and reader.damage is None else None
 
 
-def _framed(header: bytes, body: bytes) -> Mutated:
+def _framed(header: bytes, body: bytes) -> bytes:
     """Return the frame of a header that begins with its kind and length."""
-    kind = header[0]
-    return Mutated(
-        _PREFIX.pack(len(header) + len(body), kind << 24 | len(header) - 4) + header[4:] + body, is_whole=True
-    )
+    return _PREFIX.pack(len(header) + len(body), header[0] << 24 | len(header) - 4) + header[4:] + body
 
 
 def _changed(content: bytes, rng: random.Random) -> bytes:

@@ -63,7 +63,7 @@ OWNERS = (
 )
 """Modules that state invariants, by number, in their docstrings."""
 
-RUNTIME_FILE_ALONE = {8, 9, 10, 13}
+RUNTIME_FILE_ALONE = {8, 9, 10, 13, 17}
 """Invariants that are about nothing in a store without a runtime file to believe."""
 
 
@@ -211,6 +211,10 @@ def set_the_bit_of_a_finished_message(root: Path) -> None:
     overwrite(root / shared_state.FILE_NAME, group_field("acknowledged") + 19 // 8, bytes((1 << 19 % 8,)))
 
 
+def count_a_message_twice(root: Path) -> None:
+    write_word(root, group_field("handled"), 1 << 40)
+
+
 def flush_more_than_is_published(root: Path) -> None:
     write_word(root, layout.RUNTIME_HEADER.at["flushed_to"], log_end(root) + 1)
 
@@ -329,7 +333,7 @@ BREAKS = (
     Break(7, leave_bytes_far_behind_the_last_entry),
     Break(8, move_advance_to_below_the_committed_offset),
     Break(8, move_advance_to_further_than_the_bitmap),
-    Break(9, set_the_bit_of_a_finished_message),
+    Break(9, set_the_bit_of_a_finished_message, frozenset({17})),
     Break(10, flush_more_than_is_published),
     Break(10, publish_more_than_is_written),
     Break(11, point_a_slot_behind_the_last_entry),
@@ -342,6 +346,7 @@ BREAKS = (
     Break(14, damage_an_entry_of_a_compacted_file),
     Break(15, damage_a_record_of_a_compacted_file),
     Break(16, compact_a_record_without_a_key),
+    Break(17, count_a_message_twice),
 )
 
 
@@ -432,7 +437,7 @@ def test_the_command_ends_with_6_and_prints_a_line_for_each_problem(written: Pat
     assert done.returncode == 6
     assert done.stdout.splitlines() == [str(problem) for problem in problems]
     assert done.stdout.startswith(f"4  {entry_path(root, 30)}, byte {30 * ENTRY.size}: entry 30: empty\n9  ")
-    assert done.stderr == f"check failed: 2 problems in {root}\n"
+    assert done.stderr == f"check failed: 3 problems in {root}\n"
 
 
 def test_the_command_prints_problems_as_json(written: Path, tmp_path: Path) -> None:

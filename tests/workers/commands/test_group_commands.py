@@ -35,7 +35,7 @@ def lag(store: str, *fields: str) -> list[tuple[Any, ...]]:
 
 def test_a_group_is_moved_and_a_dry_run_only_says_so(store: str) -> None:
     assert moved("--to", "latest", "--dry-run", "--store", store) == [(0, None, 5), (1, None, 5)]
-    assert lag(store, "queue_id") == []
+    assert run("group", "lag", "billing", "--store", store).exit_code == 1
     assert moved("--to", "latest", "--store", store) == [(0, None, 5), (1, None, 5)]
     assert moved("--to", "3", "--queue", "1", "--store", store) == [(1, 5, 3)]
     assert moved("--to", "1h", "--store", store) == [(0, 5, 0), (1, 3, 0)]
@@ -64,7 +64,7 @@ def test_a_group_is_paused_and_resumed(store: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["seek", "billing", "orders"], 2, "Missing option '--to'"),
+        (["seek", "billing", "orders"], 2, "give one of --to, --shift and --to-file"),
         (["seek", "billing", "orders", "--to", "soon"], 2, "write earliest, latest, a queue offset"),
         (["seek", "billing", "orders", "--to", "6"], 1, "offset 6: queue 0 of 'orders' has 0 to 5"),
         (["seek", "billing", "nothing", "--to", "0"], 1, "topic 'nothing' does not exist"),
@@ -101,3 +101,48 @@ def test_a_member_name_that_cannot_be_one_is_wrong_usage(tmp_path: Path, name: s
     result = run("run", f"{APPS / 'broadcasting.py'}:app", "--store", str(tmp_path), "--member-name", name)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"rmq: member '{name[:20]}")
+
+
+def test_a_group_is_shifted_and_put_to_places_in_a_file(store: str, tmp_path: Path) -> None:
+    assert moved("--to", "3", "--store", store) == [(0, None, 3), (1, None, 3)]
+    assert moved("--shift", "-2", "--store", store) == [(0, 3, 1), (1, 3, 1)]
+    assert moved("--shift", "100", "--queue", "0", "--store", store) == [(0, 1, 5)]
+
+    # What lag printed can be sought again, and so can lines that a person writes
+    saved = tmp_path / "places"
+    saved.write_text(run("group", "lag", "billing", "-o", "jsonl", "--store", store).stdout)
+    assert moved("--to", "latest", "--store", store) == [(0, 5, 5), (1, 1, 5)]
+    back = rows(run("group", "seek", "billing", "--to-file", str(saved), "-o", "json", "--store", store))
+    assert [(row["queue_id"], row["to_offset"]) for row in back] == [(0, 5), (1, 1)]
+    saved.write_text("orders 1 4\n\n")
+    assert lag(store, "committed_offset") == [(5,), (1,)]
+    run("group", "seek", "billing", "--to-file", str(saved), "--store", store)
+    assert lag(store, "committed_offset") == [(5,), (4,)]
+    saved.write_text("orders one 4")
+    wrong = run("group", "seek", "billing", "--to-file", str(saved), "--store", store)
+    assert (wrong.exit_code, "line 1, 'orders one 4': write TOPIC QUEUE OFFSET" in wrong.stderr) == (2, True)
+
+
+def test_a_group_is_cloned(store: str) -> None:
+    moved("--to", "3", "--store", store)
+    found = rows(run("group", "clone", "billing", "copies", "-o", "json", "--store", store))
+    assert [(row["group"], row["queue_id"], row["to_offset"]) for row in found] == [("copies", 0, 3), ("copies", 1, 3)]
+    assert run("group", "clone", "nobody", "copies", "--store", store).exit_code == 1
+    listed = rows(run("group", "ls", "-o", "json", "--store", store))
+    assert [(row["group"], row["lag"], row["state"]) for row in listed] == [
+        ("billing", 4, "no members"),
+        ("copies", 4, "no members"),
+    ]
+
+
+def test_a_topic_gets_more_queues_and_is_removed(store: str) -> None:
+    again = run("topic", "create", "orders", "--queues", "8", "--store", store)
+    assert (again.exit_code, "was there, with 2 queues" in again.stderr) == (1, True)
+    more = run(
+        "topic", "update", "orders", "--queues", "8", "-o", "json", "--query", "length(queues)", "--store", store
+    )
+    assert data(more) == 8
+    assert "cannot be taken away" in run("topic", "update", "orders", "--queues", "1", "--store", store).stderr
+    assert run("topic", "create", "mails", "--store", store).exit_code == 0
+    assert run("topic", "rm", "orders", "--store", store).stderr == "orders: forgotten, with 10 messages\n"
+    assert data(run("topic", "ls", "-o", "json", "--query", "[].topic", "--store", store)) == ["mails"]

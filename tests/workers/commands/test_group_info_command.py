@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmqclient import App, Message, Producer, sql
+from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.store import open_store
 from rmqclient.workers.cli import rmq
@@ -53,8 +54,11 @@ def test_the_filter_of_a_running_member_is_shown(tmp_path: Path) -> None:
         assert json.loads(info(tmp_path, "-o", "json", "--query", query)) == [[None, [], 1]]
 
 
-def test_a_group_that_never_consumed_is_an_empty_list_and_a_note(tmp_path: Path) -> None:
-    with open_store(tmp_path):
-        assert json.loads(info(tmp_path, "-o", "json")) == []
-        result = CliRunner().invoke(rmq, ["group", "info", "billing", "--store", str(tmp_path)])
-    assert "never consumed" in result.stderr
+@pytest.mark.parametrize("verb", ["info", "lag", "assignment"])
+def test_a_group_that_nobody_knows_is_an_error_with_the_name_that_is_close(tmp_path: Path, verb: str) -> None:
+    with open_store(tmp_path) as store, Producer(store) as producer:
+        producer.create_topic("orders", 1)
+        Admin(store).seek("billing", "orders", "earliest")
+        result = CliRunner().invoke(rmq, ["group", verb, "biling", "--store", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no group is named biling: did you mean billing?" in result.stderr

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ import click
 
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opening
-from rmqclient.workers.console.parameters import STORE, duration
+from rmqclient.workers.console.parameters import STORE, StoreOption, address, duration
 from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 @click.argument("target")
 @click.option("--processes", type=click.IntRange(min=1), help="Worker processes.  [default: one per usable CPU]")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only handlers of this group; repeatable.")
-@click.option("--store", "root", type=STORE, help="Directory or URL, instead of the App's own.")
+@click.option("--store", "root", cls=StoreOption, type=STORE, help="Directory or URL, instead of the App's own.")
 @click.option("--shutdown-timeout", type=duration, default="30s", show_default=True, help="Time to finish after TERM.")
 @click.option(
     "--time-limit",
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Workers are NAME-1, NAME-2 and so on of broadcast groups.",
 )
+@click.option("--metrics", "metrics_at", type=address, metavar="HOST:PORT", help="Serve metrics at /metrics there.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
@@ -62,6 +65,7 @@ def run(
     time_limit: float,
     beat_timeout: float,
     member_name: str,
+    metrics_at: tuple[str, int] | None,
     log_level: str,
 ) -> None:
     """Run the handlers and schedules of TARGET in worker processes.
@@ -84,11 +88,18 @@ def run(
         message_time_limit_s=time_limit or float("inf"),
         beat_timeout_s=beat_timeout,
     )
-    sys.exit(_supervise(app, root or app.root, processes or _usable_cpus(), limits, log_level.upper(), member_name))
+    place, count = root or app.root, processes or _usable_cpus()
+    sys.exit(_supervise(app, place, count, limits, log_level.upper(), member_name, metrics_at))
 
 
 def _supervise(
-    app: App, root: Path | str, processes: int, limits: Limits, log_level: str, member_name: str
+    app: App,
+    root: Path | str,
+    processes: int,
+    limits: Limits,
+    log_level: str,
+    member_name: str,
+    metrics_at: tuple[str, int] | None,
 ) -> ExitCode:
     from rmqclient.names import check_member
     from rmqclient.workers import handler_transfer
@@ -110,15 +121,33 @@ def _supervise(
     with (
         SignalPipe(*supervisor.SIGNALS) as signal_pipe,
         opening(root, lambda: places.for_supervisor(root, app.config)) as place,
+        contextlib.ExitStack() as shown_at,
     ):
         banner = status.banner(
             place.name, app.handlers, processes=processes, durability=place.durability, crons=app.crons
         )
         click.echo(banner, err=True)
+        if metrics_at is not None:
+            shown_at.enter_context(_metrics(root, metrics_at))
         signal_pipe.install()  # from here until the store is closed no signal interrupts anything
         return supervisor.Supervisor(
             place.workers, boot, signal_pipe, processes=processes, limits=limits, member_name=member_name
         ).run()
+
+
+@contextlib.contextmanager
+def _metrics(root: Path | str, address: tuple[str, int]) -> Iterator[None]:
+    """Serve the metrics from a thread of the supervisor."""
+    from rmqclient.metrics import Listener, Source
+
+    try:
+        listener = Listener(Source(root), address)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {address[0]}:{address[1]}: {error.strerror or error}") from error
+    with listener:
+        host, port = listener.address
+        click.echo(f"metrics: http://{host}:{port}/metrics", err=True)
+        yield
 
 
 def _usable_cpus() -> int:

@@ -15,6 +15,7 @@ import click
 from rmqclient.workers.console.opening import opened_store
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output, with_store
+from rmqclient.workers.console.tree import Noun
 from rmqclient.workers.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rmqclient.schedules.waiting import Pending
 
 
-@click.group()
+@click.group(cls=Noun)
 def schedule() -> None:
     """Show and cancel messages that wait for their time, and show the schedules of applications."""
 
@@ -39,7 +40,8 @@ def schedule_ls(topic_name: str | None, limit: int, root: Path | str, output: st
     now_ms = time.time_ns() // 1_000_000
     with opened_store(root, "messages that wait for a time") as store:
         rows = [_waiting_row(each, now_ms) for each in islice(waiting.select(store, topic=topic_name), limit)]
-    write(rows, output=output, query=query)
+    nothing = "no message waits for its time; those with a delay level are not listed"
+    write(rows, output=output, query=query, nothing=nothing)
 
 
 @schedule.command("cancel")

@@ -12,9 +12,10 @@ from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opened_store
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output, with_store
+from rmqclient.workers.console.tree import Noun
 
 
-@click.group()
+@click.group(cls=Noun)
 def worker() -> None:
     """List worker processes."""
 
@@ -27,7 +28,8 @@ def worker_ls(root: Path | str, output: str, query: str | None) -> None:
     from rmqclient.admin.workers import workers_of_cluster
 
     if isinstance(root, str):
-        write([status.worker_row(row) for row in workers_of_cluster(root).all()], output=output, query=query)
-        return
-    with opened_store(root, "worker processes") as store:
-        write([status.worker_row(row) for row in store.workers().all()], output=output, query=query)
+        rows = [status.worker_row(row) for row in workers_of_cluster(root).all()]
+    else:
+        with opened_store(root, "worker processes") as store:
+            rows = [status.worker_row(row) for row in store.workers().all()]
+    write(rows, output=output, query=query, nothing="no workers: `rmq run MODULE:APP` starts them")

@@ -97,6 +97,15 @@ class JournalSlot:
         begun = first.delivery_attempt - first.reconsume_times
         _RUNS.pack_into(self._map, self._at, first.queue_offset, last.queue_offset, begun)
 
+    def show(self, messages: list[ReceivedMessage]) -> None:
+        """Do nothing: the messages of an ordered queue are journalled by their grant."""
+
+    def fail(self, messages: int) -> None:
+        """Do nothing: times are kept by a store."""
+
+    def add_up(self) -> None:
+        """Do nothing, as :meth:`fail`."""
+
     def rest(self) -> None:
         """Say that no handler runs."""
         _RUNS.pack_into(self._map, self._at, 0, 0, 0)

@@ -1,0 +1,87 @@
+"""Desk: what every page needs, one for each dashboard."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from rmqclient.admin import Admin
+from rmqclient.backend import Backend
+from rmqclient.dashboard.desk.live import Live
+from rmqclient.dashboard.desk.rendering import Renderer
+from rmqclient.local.glance import Glance
+from rmqclient.opening import MessageStore, open_backend, open_local_store
+
+_log = logging.getLogger("rmqclient.dashboard")
+
+
+class Desk:
+    """The store, opened at the first request: an application may fork before that. Safe for threads.
+
+    ``place`` is a directory, or an open store, which stays open. The housekeeper's role is left to other processes.
+    """
+
+    def __init__(self, place: Path | str | MessageStore, *, allow_actions: bool) -> None:
+        self.allow_actions = allow_actions
+        self.renderer = Renderer()
+        self.live = Live(self.glance)
+        self._place = place
+        self._opening = threading.Lock()
+        self._store: MessageStore | None = place if isinstance(place, MessageStore) else None
+
+    @property
+    def name(self) -> str:
+        """The name of the store's directory."""
+        root = self._place.root if isinstance(self._place, MessageStore) else Path(self._place)
+        return root.resolve().name
+
+    def store(self) -> MessageStore:
+        """Return the open store. Raises NotOnCluster, and what :func:`rmqclient.store.open_store` raises."""
+        with self._opening:
+            if self._store is None:
+                assert not isinstance(self._place, MessageStore)
+                self._store = open_local_store(self._place, "what a dashboard shows", housekeeping=False)
+            return self._store
+
+    def backend(self) -> Backend:
+        """Return the same store as the rooms that read messages take it."""
+        return open_backend(self.store())
+
+    def admin(self) -> Admin:
+        """Return what looks at topics and groups, and changes them."""
+        return Admin(self.store())
+
+    def glance(self) -> Glance:
+        """Return the shared words of the store, for one request; close it."""
+        return Glance(str(self.store().root))
+
+    def page(self, request: Request, template: str, *, status: int = 200, **facts: Any) -> HTMLResponse:
+        """Return a page: a template with these facts."""
+        known = {"store_name": self.name, "allow_actions": self.allow_actions, "latest": self.live.latest()}
+        return HTMLResponse(self.renderer.render(request, template, {**known, **facts}), status)
+
+    def acted(self, request: Request, action: str, **facts: Any) -> None:
+        """Write the log line of an action: what was done, and which browser asked for it."""
+        said = " ".join(f"{name}={value!r}" for name, value in facts.items())
+        asker = request.client.host if request.client else "-"
+        _log.info("action %s %s by browser %s at %s", action, said, request.state.browser, asker)
+
+    def close(self) -> None:
+        """End the sampler, and close the store if it was opened here. Closing twice does nothing."""
+        self.live.close()
+        with self._opening:
+            if self._store is not None and not isinstance(self._place, MessageStore):
+                self._store.close()
+                self._store = None
+
+
+def desk_of(request: Request) -> Desk:
+    """Return the desk of the dashboard that got a request."""
+    desk = request.app.state.desk
+    assert isinstance(desk, Desk)
+    return desk

@@ -1,0 +1,146 @@
+"""Rendering: templates, and how numbers, ages, sizes and times are written.
+
+Every value is text to the templates: Jinja2 escapes it. Nothing here makes markup but :func:`when`, from numbers.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+
+NOTHING = "\N{EN DASH}"
+_UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
+
+
+class Renderer:
+    """Renders the templates of this package."""
+
+    def __init__(self) -> None:
+        self._environment = Environment(
+            loader=PackageLoader("rmqclient.dashboard"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters |= {
+            "count": count,
+            "age": age,
+            "when": when,
+            "size": size,
+            "json": partial(json.dumps, indent=2, ensure_ascii=False),
+            "tone": tone,
+        }
+
+    def render(self, request: Request, template: str, facts: Mapping[str, Any]) -> str:
+        """Return a template as text. Raises what Jinja2 raises for a template that asks for what is not there."""
+        base = request.scope.get("root_path", "").rstrip("/")
+        known = {
+            "base": base,
+            "url": partial(url, base),
+            "with_query": partial(_with_query, request),
+            "here": request.url.path.removeprefix(base) or "/",
+            "form_token": request.state.form_token,
+        }
+        return self._environment.get_template(template).render({**known, **facts})
+
+
+def url(base: str, *parts: object, **query: object) -> str:
+    """Return the path of a page: its parts, quoted, and what is asked for; None and empty texts are left out."""
+    path = "/".join(quote(str(part), safe="") for part in parts)
+    asked = {name.rstrip("_"): value for name, value in query.items() if value not in (None, "", False)}
+    return f"{base}/{path}" + (f"?{urlencode(asked, doseq=True)}" if asked else "")
+
+
+def _with_query(request: Request, **changed: object) -> str:
+    """Return this page with some of its filters changed; None takes one away."""
+    query = {**request.query_params, **{name.rstrip("_"): value for name, value in changed.items()}}
+    return "?" + urlencode({name: value for name, value in query.items() if value not in (None, "")})
+
+
+def count(number: float | None) -> str:
+    """Return a number as people read it: ``1,234``, ``0.4``; a dash for None."""
+    if number is None:
+        return NOTHING
+    if isinstance(number, float):
+        return f"{number:,.1f}" if 0 < number < 10 else f"{number:,.0f}"
+    return f"{number:,}"
+
+
+def size(count_of_bytes: float) -> str:
+    """Return bytes in units of 1024."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count_of_bytes < 1024:
+            return f"{count_of_bytes:,.0f} {unit}" if unit == "bytes" else f"{count_of_bytes:,.1f} {unit}"
+        count_of_bytes /= 1024
+    return f"{count_of_bytes:,.1f} TiB"
+
+
+def age(seconds: float | None) -> str:
+    """Return an age with its two largest units: ``3 min 12 s``; a dash for None."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 60:
+        return (
+            f"{seconds * 1000:,.0f} ms" if seconds < 1 else f"{seconds:,.1f} s" if seconds < 10 else f"{seconds:,.0f} s"
+        )
+    for length, unit, shorter, shorter_unit in _UNITS:
+        if seconds >= length:
+            whole, rest = divmod(int(seconds), length)
+            return f"{whole} {unit} {rest // shorter} {shorter_unit}"
+    raise AssertionError(seconds)
+
+
+def when(milliseconds: int | None) -> str | Markup:
+    """Return a time, in the zone of this host, with how long ago it was beside it; a dash for None and 0."""
+    if not milliseconds:
+        return NOTHING
+    try:
+        moment = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms since 1970"
+    local = moment.astimezone()
+    today = local.date() == datetime.datetime.now(local.tzinfo).date()
+    shown = local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S") + f".{milliseconds % 1000:03}"
+    passed = time.time() - milliseconds / 1000
+    away = f"{age(passed)} ago" if passed >= 0 else f"in {age(-passed)}"
+    exact = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Markup('<time datetime="{0}" title="{0}, {1}">{2}</time>').format(exact, away, shown)
+
+
+def tone(state: str) -> str:
+    """Return the colour of a state in words: ``good``, ``busy``, ``warn``, ``bad`` or ``calm``."""
+    for start, colour in _TONES.items():
+        if state.startswith(start):
+            return colour
+    return "calm"
+
+
+_TONES = {
+    "running": "good",
+    "ready": "good",
+    "busy": "good",
+    "idle": "calm",
+    "hung": "bad",
+    "behind": "bad",
+    "no members": "bad",
+    "silent": "bad",
+    "a file": "bad",
+    "no owner": "warn",
+    "flow": "warn",
+    "suspended": "warn",
+    "paused": "warn",
+    "retrying": "busy",
+    "starting": "busy",
+    "draining": "busy",
+    "given up": "bad",
+}

@@ -1,0 +1,94 @@
+"""Bodies: what a person sees of the bytes of a message. Everything here is text, whatever stands in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from rmqclient.errors import BodyUnreadable, NotInstalled
+from rmqclient.message import ReceivedMessage
+
+SHOWN_BYTES = 64 * 1024
+_BRIEF_CHARACTERS = 160
+_HEX_BYTES = 4 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body in the forms that it has."""
+
+    size: int
+    """Bytes, opened."""
+    stored_size: int
+    text: str | None
+    """None unless it is UTF-8."""
+    json: str | None
+    """The same, indented; None unless it is JSON."""
+    hex: str
+    is_cut: bool
+    problem: str | None
+    """Why it could not be opened; the other fields tell of the stored bytes then."""
+
+
+def body_of(message: ReceivedMessage) -> Body:
+    """Return the body of a message, 64 KiB of it at most. A compressed one is opened under the limit of the store."""
+    stored, problem = message.stored_body, None
+    try:
+        opened = message.open_body()
+    except (BodyUnreadable, NotInstalled) as error:
+        opened, problem = stored, str(error)
+    shown = opened[:SHOWN_BYTES]
+    text = _as_text(shown, is_cut=len(opened) > SHOWN_BYTES)
+    return Body(
+        size=len(opened),
+        stored_size=len(stored),
+        text=None if text is None else visible(text),
+        json=None if text is None or len(opened) > SHOWN_BYTES else _as_json(text),
+        hex=_as_hex(shown[:_HEX_BYTES]),
+        is_cut=len(opened) > SHOWN_BYTES,
+        problem=problem,
+    )
+
+
+def brief(message: ReceivedMessage) -> str:
+    """Return the begin of a body on one line."""
+    try:
+        begin = message.open_body()[: 4 * _BRIEF_CHARACTERS]
+    except (BodyUnreadable, NotInstalled) as error:
+        return f"<{error}>"
+    text = visible(" ".join(begin.decode("utf-8", "backslashreplace").split()))
+    return text if len(text) <= _BRIEF_CHARACTERS else text[: _BRIEF_CHARACTERS - 1] + "…"
+
+
+def visible(text: str) -> str:
+    """Return a text whose control and direction characters are escapes: nothing beside it is hidden."""
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def _as_text(body: bytes, *, is_cut: bool) -> str | None:
+    for left in range(4 if is_cut else 1):  # a cut may go through a character
+        try:
+            return body[: len(body) - left].decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+    return None
+
+
+def _as_json(text: str) -> str | None:
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return visible(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _as_hex(body: bytes) -> str:
+    lines = []
+    for at in range(0, len(body), 16):
+        row = body[at : at + 16]
+        text = "".join(chr(each) if 32 <= each < 127 else "." for each in row)
+        lines.append(f"{at:06x}  {row[:8].hex(' '):<23}  {row[8:].hex(' '):<23}  {text}")
+    return "\n".join(lines)

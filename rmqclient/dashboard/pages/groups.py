@@ -1,0 +1,132 @@
+"""Groups: how far they are, who has what, what runs now; pausing, resuming and moving them."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from rmqclient.dashboard.desk.desk import desk_of
+from rmqclient.dashboard.desk.forms import Form, WrongInput, action, asked, position
+from rmqclient.dashboard.desk.rendering import url
+from rmqclient.dashboard.looking.groups import group_lines, running_of, state_of
+from rmqclient.errors import UnknownGroup
+from rmqclient.local.glance import RETRY_PREFIX
+from rmqclient.names import group_and_member
+
+
+def show_all(request: Request) -> Response:
+    """Answer the list of groups; ``?q=`` selects by a part of the name, ``?state=`` by the begin of the state."""
+    desk = desk_of(request)
+    desk.live.begin()
+    part, state = asked(request, "q"), asked(request, "state")
+    with desk.glance() as glance:
+        lines = group_lines(glance, desk.backend().consumers(), time.time_ns() // 1_000_000)
+    shown = [each for each in lines if part.lower() in each.group.lower() and each.state.startswith(state)]
+    states = sorted({each.state.partition(":")[0] for each in lines})
+    return desk.page(request, "groups/all.html", groups=shown, part=part, state=state, states=states, known=len(lines))
+
+
+def show_one(request: Request) -> Response:
+    """Answer the page of one group. Raises UnknownGroup."""
+    desk = desk_of(request)
+    desk.live.begin()
+    name = request.path_params["group"]
+    now_ms = time.time_ns() // 1_000_000
+    with desk.glance() as glance, desk.admin() as admin:
+        line = next((each for each in group_lines(glance, admin.consumers(), now_ms) if each.group == name), None)
+        if line is None:
+            raise UnknownGroup(f"group {name!r} never consumed from this store, and has no member")
+        seen = {
+            (each.queue.topic, each.queue.queue_id, group_and_member(each.group)[1]): each
+            for each in glance.group_queues()
+            if group_and_member(each.group)[0] == name
+        }
+        rows = [(lag, seen.get((lag.topic, lag.queue_id, lag.member))) for lag in admin.lag(name)]
+        return desk.page(
+            request,
+            "groups/one.html",
+            line=line,
+            rows=[
+                (lag, state_of(each) if each else lag.state, each.held_attempts if each else 0) for lag, each in rows
+            ],
+            running=running_of(glance, name),
+            members=admin.assignment(name),
+            subscriptions=[each for each in admin.subscriptions(name) if not each.topic.startswith(RETRY_PREFIX)],
+            paused=[lag for lag, _ in rows if lag.state == "paused"],
+            done=asked(request, "done"),
+        )
+
+
+def show_seek(request: Request) -> Response:
+    """Answer the form that moves a group; with ``?to=``, where it would land in each queue."""
+    desk = desk_of(request)
+    group, topic, to = request.path_params["group"], asked(request, "topic"), asked(request, "to")
+    queue_id, moved, wrong = asked(request, "queue"), None, ""
+    with desk.admin() as admin:
+        topics = [each.topic for each in admin.subscriptions(group) if not each.topic.startswith(RETRY_PREFIX)]
+        if topic and to:
+            try:
+                moved = admin.seek(group, topic, position(to), queue_id=_queue(queue_id), dry_run=True)
+            except (WrongInput, ValueError) as error:
+                wrong = str(error)
+    facts = {"group": group, "topic": topic, "topics": topics, "to": to, "queue": queue_id, "moved": moved}
+    return desk.page(request, "groups/seek.html", wrong=wrong, **facts)
+
+
+@action
+def pause(request: Request, form: Form) -> Response:
+    """Let a group take nothing more."""
+    return _set_paused(request, form, paused=True)
+
+
+@action
+def resume(request: Request, form: Form) -> Response:
+    """Let a group take messages again."""
+    return _set_paused(request, form, paused=False)
+
+
+@action
+def seek(request: Request, form: Form) -> Response:
+    """Move a group to where the preview said, and go back to its page."""
+    desk = desk_of(request)
+    group, topic, to = request.path_params["group"], form.one("topic"), form.one("to")
+    with desk.admin() as admin:
+        moved = admin.seek(group, topic, position(to), queue_id=_queue(form.one("queue")))
+    desk.acted(request, "seek", group=group, topic=topic, to=to, queues=len(moved))
+    return _back(request, group, f"{len(moved)} queues of {topic} moved to {to}")
+
+
+def _set_paused(request: Request, form: Form, *, paused: bool) -> Response:
+    desk = desk_of(request)
+    group, topic = request.path_params["group"], form.one("topic") or None
+    with desk.admin() as admin:
+        changed = (admin.pause if paused else admin.resume)(group, topic)
+    done = "paused" if paused else "resumed"
+    desk.acted(request, "pause" if paused else "resume", group=group, topic=topic, queues=len(changed))
+    return _back(request, group, f"{len(changed)} queues {done}")
+
+
+def _back(request: Request, group: str, done: str) -> Response:
+    base = request.scope.get("root_path", "").rstrip("/")
+    return RedirectResponse(url(base, "groups", group, done=done), 303)
+
+
+def _queue(text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise WrongInput(f"queue {text!r}: give the number of a queue, or nothing for all")
+    return int(text)
+
+
+ROUTES = [
+    Route("/groups", show_all),
+    Route("/groups/{group}", show_one),
+    Route("/groups/{group}/seek", show_seek, methods=["GET"]),
+    Route("/groups/{group}/seek", seek, methods=["POST"]),
+    Route("/groups/{group}/pause", pause, methods=["POST"]),
+    Route("/groups/{group}/resume", resume, methods=["POST"]),
+]

@@ -1,0 +1,71 @@
+"""Topics: how much comes in, who consumes it, and the last messages."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rmqclient.dashboard.desk.desk import desk_of
+from rmqclient.dashboard.desk.forms import asked
+from rmqclient.dashboard.looking.bodies import brief
+from rmqclient.dashboard.looking.groups import state_of
+from rmqclient.dashboard.looking.sample import is_of_application
+from rmqclient.dashboard.looking.search import Search, search
+from rmqclient.names import group_and_member
+
+_LAST_SHOWN = 50
+
+
+def show_all(request: Request) -> Response:
+    """Answer the list of topics; ``?q=`` selects by a part of the name, ``?system=1`` shows the library's own, too."""
+    desk = desk_of(request)
+    desk.live.begin()
+    part, system = asked(request, "q"), bool(asked(request, "system"))
+    with desk.admin() as admin:
+        known = [each for each in admin.topics() if system or is_of_application(each.topic)]
+    latest = desk.live.latest()
+    with desk.glance() as glance:
+        groups: dict[str, set[str]] = {}
+        for each in glance.group_queues():
+            groups.setdefault(each.queue.topic, set()).add(group_and_member(each.group)[0])
+    return desk.page(
+        request,
+        "topics/all.html",
+        topics=[each for each in known if part.lower() in each.topic.lower()],
+        hidden=len([each for each in known if part.lower() not in each.topic.lower()]),
+        rates=latest.topic_rates if latest else {},
+        groups=groups,
+        part=part,
+        system=system,
+    )
+
+
+def show_one(request: Request) -> Response:
+    """Answer the page of one topic. Raises UnknownTopic."""
+    desk = desk_of(request)
+    name = request.path_params["topic"]
+    with desk.admin() as admin:
+        info = admin.topic(name)
+    latest = desk.live.latest()
+    lag: dict[str, int] = {}
+    states: dict[str, list[str]] = {}
+    with desk.glance() as glance:
+        for each in glance.group_queues():
+            if each.queue.topic == name:
+                group = group_and_member(each.group)[0]
+                lag[group] = lag.get(group, 0) + each.lag
+                states.setdefault(group, []).append(state_of(each))
+    last = search(desk.backend(), Search(topic=name, limit=_LAST_SHOWN)).messages
+    return desk.page(
+        request,
+        "topics/one.html",
+        info=info,
+        rate=latest.topic_rates.get(name, 0.0) if latest else None,
+        lag=lag,
+        states={group: sorted(set(each)) for group, each in states.items()},
+        last=[(message, brief(message)) for message in last],
+    )
+
+
+ROUTES = [Route("/topics", show_all), Route("/topics/{topic}", show_one)]

@@ -1,0 +1,330 @@
+"""Findings: what a look at a store finds, one line for each subject, the worst first.
+
+============  ====================================================================================================
+check         looks at
+============  ====================================================================================================
+store         a failed flush, a full disk, records that are late on their way to the disk
+housekeeper   whether a process flushes, removes old files and delivers what waits
+workers       how many are ready, and whether each of them beats
+hung          handlers that have run longer than a limit, by the message that they run
+lag           each group: its state in words, messages that are not finished, age of the oldest
+dlq           each group: dead letters that wait, and their age
+timer         messages with a delay level that are late
+tx            transactions that were given up after their last check
+supervisor    a supervisor of this host, for liveness only
+============  ====================================================================================================
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from rmqclient.health import words
+from rmqclient.health.limits import Limits
+from rmqclient.local.glance import GIVEN_UP_TOPIC, Glance, GroupQueue, Member, Queue, Running, Worker
+
+OK, WARNING, CRITICAL, UNKNOWN = range(4)
+LEVELS = ("ok", "warning", "critical", "unknown")
+
+_INTERNAL = frozenset(("CID_RMQ_SYS_TRANS", "rmq_sys_timer"))
+_BROADCAST = "|"
+_QUEUES_READ = 64
+"""Of a group, for the age of its oldest message: a read of two files each."""
+
+
+class Value(NamedTuple):
+    """A number behind a finding."""
+
+    name: str
+    """A metric, as ``lag``; its labels are the finding's subject."""
+    value: float
+    warn: float | None = None
+    crit: float | None = None
+
+
+class Finding(NamedTuple):
+    """What was found of one subject."""
+
+    check: str
+    subject: str
+    """A group or a worker; empty for the whole store."""
+    level: int
+    """``OK``, ``WARNING``, ``CRITICAL`` or ``UNKNOWN``."""
+    state: str
+    """In words."""
+    remedy: str = ""
+    """What to do; empty when all is well."""
+    values: tuple[Value, ...] = ()
+
+
+def look(glance: Glance, limits: Limits | None = None, *, now_ms: int | None = None) -> list[Finding]:
+    """Return every finding, the worst first; what is well is there, too."""
+    limits = limits or Limits()
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    queues = glance.queues()
+    found = [store(glance, limits, now_ms), housekeeper(glance)]
+    found += workers(glance, limits)
+    found += groups(glance, queues, limits, now_ms)
+    found += dead_letters(glance, queues, limits, now_ms)
+    found += [timer(glance, queues, limits, now_ms), transactions(queues)]
+    return sorted(found, key=lambda finding: -finding.level)
+
+
+def ready(glance: Glance, limits: Limits) -> list[Finding]:
+    """Return what readiness needs: the store takes messages, and enough workers are ready."""
+    now_ms = time.time_ns() // 1_000_000
+    found = [store(glance, limits, now_ms)]
+    found += [each for each in workers(glance, limits) if each.check == "workers"]
+    return sorted(found, key=lambda finding: -finding.level)
+
+
+def alive(glance: Glance, limits: Limits) -> list[Finding]:
+    """Return what liveness needs: a supervisor that runs here, and looks after its workers.
+
+    A supervisor is ours when it has the lock file of this store open and is visible in this PID namespace. It replaces
+    a worker that is silent; one that was silent for twice as long shows that the supervisor itself does nothing.
+    """
+    mine = [each for each in glance.workers() if _has_open(each.supervisor_pid, glance.root)]
+    if not mine:
+        return [Finding("supervisor", "", CRITICAL, "no supervisor runs here", "start `rmq run`, or restart this pod")]
+    silent = [each for each in mine if (each.beat_age_s or 0) > 2 * limits.beat_age_s]
+    pid = mine[0].supervisor_pid
+    if silent:
+        state = f"supervisor {pid} leaves {len(silent)} silent workers as they are"
+        return [Finding("supervisor", str(pid), CRITICAL, state, "restart it")]
+    return [Finding("supervisor", str(pid), OK, f"supervisor {pid} looks after {len(mine)} workers")]
+
+
+def store(glance: Glance, limits: Limits, now_ms: int) -> Finding:
+    """Look at the store as a whole."""
+    used = glance.disk_used_ratio()
+    values = (Value("disk_used_ratio", round(used, 4), limits.disk_warn, limits.disk_crit),)
+    if failed := glance.word("poisoned"):
+        name = errno.errorcode.get(failed, str(failed))
+        return Finding(
+            "store",
+            "",
+            CRITICAL,
+            f"poisoned: a flush failed with {name}",
+            "look at the disk, stop every process of the store, run `rmq store repair`, start them again",
+            values,
+        )
+    if glance.word("disk_full"):
+        remedy = "make room: sends go on by themselves"
+        return Finding("store", "", CRITICAL, f"disk full: appends are refused, {used:.0%} used", remedy, values)
+    behind_s = _flush_age_s(glance, now_ms)
+    if behind_s > limits.flush_warn_s:
+        remedy = "look at the disk and at the housekeeper"
+        return Finding("store", "", WARNING, f"{words.age(behind_s)} of records are not on the disk", remedy, values)
+    level = _level(used, limits.disk_warn, limits.disk_crit)
+    remedy = "make room, or files go before their time" if level else ""
+    state = f"{'disk ' if level else ''}{used:.0%} {'of the disk ' if not level else ''}used"
+    return Finding("store", "", level, state, remedy, values)
+
+
+def housekeeper(glance: Glance) -> Finding:
+    """Look for the process that flushes, removes old files and delivers what waits."""
+    if glance.has_housekeeper:
+        return Finding("housekeeper", "", OK, "at work")
+    remedy = "start `rmq run`, or any process that opens the store with housekeeping"
+    state = "none: nothing is flushed, removed or delivered later" if glance.is_open else "none: the store is closed"
+    return Finding("housekeeper", "", WARNING, state, remedy)
+
+
+def workers(glance: Glance, limits: Limits) -> Iterator[Finding]:
+    """Look at the workers of all supervisors, and at the messages that handlers run."""
+    found, running = glance.workers(), glance.running()
+    count = sum(each.state == "ready" for each in found)
+    silent = [each for each in found if (each.beat_age_s or 0) > limits.beat_age_s]
+    values = (Value("workers_ready", count, None, limits.min_ready or None),)
+    if silent:
+        state = "; ".join(f"worker {each.pid} silent for {words.age(each.beat_age_s or 0)}" for each in silent)
+        yield Finding("workers", "", CRITICAL, state, "its supervisor replaces it; see `rmq worker ls`", values)
+    elif count < limits.min_ready:
+        state = f"{count} of {limits.min_ready} workers are ready"
+        yield Finding("workers", "", CRITICAL, state, "start `rmq run`, and read its log", values)
+    else:
+        yield Finding("workers", "", OK, f"{count} ready", "", values)
+    for state in hung(found, running, limits.message_age_s):
+        remedy = "see its stack: `rmq worker stack`; end it: `rmq worker restart`"
+        yield Finding("hung", "", CRITICAL, state, remedy)
+
+
+def hung(found: Iterable[Worker], running: list[Running], hung_after_s: float) -> list[str]:
+    """Return the state of each handler call that runs too long, in words."""
+    states = [
+        words.worker_state("", message_age_s=each.age_s, hung_after_s=hung_after_s, place=_place(each))
+        for each in running
+        if each.age_s is not None and each.age_s > hung_after_s
+    ]
+    told = {each.pid for each in running if each.age_s is not None}
+    for worker in found:
+        if worker.pid not in told and (worker.message_age_s or 0) > hung_after_s:
+            place = running_place(worker.pid, running)
+            states.append(
+                words.worker_state("", message_age_s=worker.message_age_s, hung_after_s=hung_after_s, place=place)
+            )
+    return states
+
+
+def running_place(pid: int, running: list[Running]) -> str | None:
+    """Return the place of what a process has run longest; of all that it runs if the store does not tell."""
+    mine = [each for each in running if each.pid == pid]
+    if mine and all(each.age_s is not None for each in mine):
+        return _place(max(mine, key=lambda each: each.age_s or 0))
+    return " or ".join(map(_place, mine[:3])) or None
+
+
+def groups(glance: Glance, queues: list[Queue], limits: Limits, now_ms: int) -> Iterator[Finding]:
+    """Look at each group: how far it is behind, and what keeps it."""
+    by_group: dict[str, list[GroupQueue]] = {}
+    for each in glance.group_queues(queues):
+        name = each.group.partition(_BROADCAST)[0]
+        if name not in _INTERNAL and limits.group in (None, name):
+            by_group.setdefault(name, []).append(each)
+    members = members_by_group(glance.members())
+    if limits.group is not None and limits.group not in by_group:
+        yield Finding("lag", limits.group, UNKNOWN, f"no group {limits.group} ever consumed", "see `rmq group ls`")
+    for name in sorted(by_group):
+        yield _group(glance, name, by_group[name], members.get(name, 0), limits, now_ms)
+
+
+def dead_letters(glance: Glance, queues: list[Queue], limits: Limits, now_ms: int) -> Iterator[Finding]:
+    """Look at the dead letters that were neither replayed nor purged."""
+    letters = glance.dead_letters(queues)
+    settled = glance.settled_letters() if letters else {}
+    for group in sorted(letters):
+        if limits.group not in (None, group):
+            continue
+        done = settled.get(letters[group][0].topic, set())
+        waiting = [offset for queue in letters[group] for offset in _unsettled(queue, done)]
+        oldest = _oldest_s(glance, [(letters[group][0], min(waiting))] if waiting else [], now_ms)
+        level = _level(len(waiting), limits.dlq_warn, limits.dlq_crit)
+        state, remedy = f"{len(waiting)} dead letters", f"rmq dlq ls {group}" if waiting else ""
+        if oldest is not None and oldest > limits.dlq_age_warn_s:
+            level = max(level, WARNING)
+            state += f", the oldest from {words.age(oldest)} ago goes with its log file"
+        values = (Value("dead_letters", len(waiting), limits.dlq_warn, limits.dlq_crit),)
+        yield Finding("dlq", group, level, state, remedy, values)
+
+
+def timer(glance: Glance, queues: list[Queue], limits: Limits, now_ms: int) -> Finding:
+    """Look at the messages with a delay level that are due."""
+    due = glance.next_delayed_ms(queues)
+    late_s = 0.0 if due is None else max(0.0, (now_ms - due) / 1000)
+    values = (Value("timer_late_seconds", round(late_s, 3), limits.late_warn_s),)
+    if late_s > limits.late_warn_s:
+        remedy = "the housekeeper delivers them: see its finding"
+        return Finding("timer", "", WARNING, f"delayed messages are {words.age(late_s)} late", remedy, values)
+    return Finding("timer", "", OK, "in time", "", values)
+
+
+def transactions(queues: list[Queue]) -> Finding:
+    """Look at the transactions that nobody decided."""
+    count = sum(queue.max_offset - queue.min_offset for queue in queues if queue.topic == GIVEN_UP_TOPIC)
+    values = (Value("transactions_given_up", count, 1),)
+    if count:
+        state = f"{count} transactions were given up; some may be decided by now"
+        return Finding("tx", "", WARNING, state, "see `rmq tx ls`, decide with `rmq tx commit` or `rollback`", values)
+    return Finding("tx", "", OK, "none given up", "", values)
+
+
+def _group(glance: Glance, name: str, rows: list[GroupQueue], members: int, limits: Limits, now_ms: int) -> Finding:
+    lag = sum(each.lag for each in rows)
+    oldest = _oldest_s(glance, [(row.queue, row.committed_offset) for row in rows if row.lag][:_QUEUES_READ], now_ms)
+    state = group_state(rows, members)
+    level = max(_level(lag, limits.lag_warn, limits.lag_crit), _level(oldest, limits.age_warn_s, limits.age_crit_s))
+    remedy = f"rmq group lag {name}" if level else ""
+    for begin, (least, what) in _REMEDIES.items():
+        if state.startswith(begin):
+            level, remedy = max(level, least), what.format(name)
+    values = [Value("lag", lag, limits.lag_warn, limits.lag_crit)]
+    text = f"{state}, lag {lag:,}" if lag else state
+    if oldest is not None:
+        text += f", the oldest {words.age(oldest)}"
+        values.append(Value("lag_seconds", round(oldest, 3), limits.age_warn_s, limits.age_crit_s))
+    return Finding("lag", name, level, text, remedy, tuple(values))
+
+
+_REMEDIES = {
+    "behind retention": (CRITICAL, "they are gone: go on with `rmq group seek {} TOPIC --to earliest`"),
+    "no members": (WARNING, "start its workers, or `rmq group rm {}` if nobody needs it"),
+    "no owner": (WARNING, "see `rmq group assignment {}`"),
+    "a file cannot be read": (CRITICAL, "run `rmq store verify`; the group is {}"),
+    "flow control": (WARNING, "a message is not finished: `rmq group lag {}` and `rmq worker ls` show it"),
+    "suspended": (WARNING, "see the failure in the workers' log, and `rmq group lag {}`"),
+    "paused": (WARNING, "rmq group resume {}"),
+}
+"""By the begin of the state: the least level, and what to do."""
+
+
+def members_by_group(members: Iterable[Member]) -> dict[str, int]:
+    """Return how many processes consume each group."""
+    pids: dict[str, set[int]] = {}
+    for member in members:
+        pids.setdefault(member.group.partition(_BROADCAST)[0], set()).add(member.pid)
+    return {group: len(found) for group, found in pids.items()}
+
+
+def group_state(rows: list[GroupQueue], members: int) -> str:
+    """Return the state of a group from its queues, and from how many processes consume it."""
+    states = [
+        words.queue_state(
+            lag=each.lag,
+            lost=each.lost,
+            paused=each.paused,
+            has_owner=each.has_owner,
+            flow_control=each.flow_control,
+            held_attempts=each.held_attempts,
+        )
+        for each in rows
+    ]
+    return words.group_state(states, members=members, lag=sum(each.lag for each in rows))
+
+
+def _oldest_s(glance: Glance, places: list[tuple[Queue, int]], now_ms: int) -> float | None:
+    stored = [glance.stored_ms(queue, max(offset, queue.min_offset)) for queue, offset in places]
+    return max(((now_ms - each) / 1000 for each in stored if each is not None), default=None)
+
+
+def _flush_age_s(glance: Glance, now_ms: int) -> float:
+    flushed, published = glance.word("flushed_to"), glance.word("published_to")
+    stored = glance.stored_at(flushed) if glance.is_open and flushed < published else None
+    return 0.0 if stored is None else (now_ms - stored) / 1000
+
+
+def _unsettled(queue: Queue, done: set[int]) -> list[int]:
+    return [offset for offset in range(queue.min_offset, queue.max_offset) if offset not in done]
+
+
+def _level(value: float | None, warn: float | None, crit: float | None) -> int:
+    if value is None:
+        return OK
+    if crit is not None and value >= crit:
+        return CRITICAL
+    return WARNING if warn is not None and value >= warn else OK
+
+
+def _place(running: Running) -> str:
+    return words.place(running.topic, running.queue_id, running.queue_offset)
+
+
+def _has_open(pid: int, root: str) -> bool:
+    """Tell whether a process of this PID namespace has the lock file of a store open."""
+    try:
+        lock = os.stat(f"{root}/lock")
+        descriptors = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    for descriptor in descriptors:
+        try:
+            found = os.stat(f"/proc/{pid}/fd/{descriptor}")
+        except OSError:
+            continue
+        if (found.st_dev, found.st_ino) == (lock.st_dev, lock.st_ino):
+            return True
+    return False

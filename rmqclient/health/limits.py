@@ -1,0 +1,37 @@
+"""Limits: the numbers from which something in a store is wrong."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Limits(NamedTuple):
+    """When a check warns, and when it is critical. None never does."""
+
+    group: str | None = None
+    """Look at this group alone; None looks at every group."""
+    lag_warn: int | None = None
+    """Messages that a group has not finished."""
+    lag_crit: int | None = None
+    age_warn_s: float | None = None
+    """Age of the oldest message that a group has not finished."""
+    age_crit_s: float | None = None
+    message_age_s: float = 300.0
+    """A handler that has run so long hangs: critical."""
+    beat_age_s: float = 30.0
+    """A worker that was silent for so long: critical."""
+    min_ready: int = 1
+    """Workers that are ready: fewer are critical. 0 looks at no number."""
+    dlq_warn: int | None = 1
+    """Dead letters of a group that wait."""
+    dlq_crit: int | None = None
+    dlq_age_warn_s: float = 172_800.0
+    """Age of the oldest dead letter: it goes with its log file, usually after three days."""
+    disk_warn: float = 0.75
+    """Part of the file system in use: from 75 % on, old files are removed at any hour."""
+    disk_crit: float = 0.85
+    """From 85 % on, files are removed at any age."""
+    flush_warn_s: float = 10.0
+    """Age of the oldest record that is not on the disk."""
+    late_warn_s: float = 5.0
+    """How late a delayed message is."""

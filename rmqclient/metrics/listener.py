@@ -1,0 +1,102 @@
+"""Listener: answers Prometheus over HTTP, from a thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Self
+
+from rmqclient.metrics.source import Source
+from rmqclient.metrics.text import CONTENT_TYPE, exposition
+from rmqclient.store.errors import QueueError
+
+_log = logging.getLogger(__name__)
+
+PATH = "/metrics"
+_TIMEOUT_S = 5.0
+"""How long a client may take to send its request."""
+
+
+class Listener:
+    """Serves ``/metrics`` of one place; a context manager.
+
+    ``source`` reads the place; ``address`` is where it listens, and port 0 takes a free one. A scrape of a store that
+    cannot be read is answered with 503 and the reason. Raises OSError for an address that cannot be had.
+    """
+
+    def __init__(self, source: Source, address: tuple[str, int]) -> None:
+        self._source = source
+        self._reading = threading.Lock()
+        self._server = _Server(address, self)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="rmq-metrics", daemon=True)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, port = self._server.server_address[:2]
+        return str(host), port
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering. After that, no thread is left."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+        self._source.close()
+
+    def text(self) -> str:
+        """Return the metrics as text. Raises what :meth:`Source.read` raises."""
+        with self._reading:
+            return exposition(self._source.read())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], listener: Listener) -> None:
+        super().__init__(address, _Request)
+        self.listener = listener
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _TIMEOUT_S
+
+    def do_GET(self) -> None:
+        """Answer with the metrics."""
+        if self.path.partition("?")[0] != PATH:
+            self._answer(HTTPStatus.NOT_FOUND, f"ask for {PATH}\n")
+            return
+        try:
+            self._answer(HTTPStatus.OK, self.server.listener.text(), CONTENT_TYPE)
+        except (QueueError, OSError) as error:
+            _log.warning("the metrics cannot be read: %s", error)
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{type(error).__name__}: {error}\n")
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name of the base class
+        """Say nothing about each scrape."""
+
+    def _answer(self, status: HTTPStatus, text: str, content_type: str = "text/plain; charset=utf-8") -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

@@ -1,0 +1,236 @@
+"""Readings: the families of one sample. A series is there from the start, at 0, because rates and alerts need that."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from rmqclient.metrics.families import BARE_NAMES, METRICS, NODE_LABELS, PER_QUEUE, Family, Metric
+from rmqclient.metrics.totals import GroupTotals, by_group, by_topic
+from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, group_and_member
+from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, WorkerState, WorkerStatus
+from rmqclient.store.samples.sample import Sample
+from rmqclient.store.samples.sampler import HISTOGRAM_BOUNDS_S
+
+_SYSTEM_TOPICS = frozenset((HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC))
+_GROUP_STATES = ("running", "paused", "no members")
+_WORKER_STATES = (WorkerState.STARTING, WorkerState.READY, WorkerState.DRAINING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What is shown of a store."""
+
+    per_queue: bool = False
+    """Also the metrics of :data:`~rmqclient.metrics.families.PER_QUEUE`."""
+    bare_names: bool = False
+    """Also the names of :data:`~rmqclient.metrics.families.BARE_NAMES`."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Added to every series, or in place of one of ``cluster``, ``node_type`` and ``node_id``."""
+
+
+USUAL: Final = Shown()
+
+
+def readings(sample: Sample, root: Path, shown: Shown) -> list[Family]:
+    """Return the families of a sample of the store in ``root``."""
+    families = _empty()
+    add = _Adding(families)
+    _add_topics(add, sample)
+    _add_groups(add, sample)
+    _add_handling(families, sample)
+    _add_timer_and_disk(add, sample)
+    _add_workers(add, sample.workers)
+    _add_build(add)
+    if shown.per_queue:
+        for row in sample.group_queues:
+            labels = row.group, row.queue.topic, str(row.queue.queue_id)
+            add("rmq_queue_lag_messages", row.lag, *labels)
+            add("rmq_queue_inflight_messages", row.in_flight, *labels)
+    found = [family for name, family in families.items() if shown.per_queue or name not in PER_QUEUE]
+    if shown.bare_names:
+        found += [_renamed(families[name], bare) for name, bare in BARE_NAMES.items()]
+    return _labelled(found, root.resolve().name, shown)
+
+
+def readings_of_workers(workers: Iterable[WorkerStatus], place: str, shown: Shown) -> list[Family]:
+    """Return the families of workers whose messages are on a cluster: its brokers have exporters of their own."""
+    families = _empty()
+    add = _Adding(families)
+    _add_workers(add, workers)
+    _add_build(add)
+    return _labelled([family for family in families.values() if family.points], place, shown)
+
+
+def _empty() -> dict[str, Family]:
+    return {metric.name: Family(metric) for metric in METRICS}
+
+
+class _Adding:
+    """Adds a series to the family of a name."""
+
+    def __init__(self, families: dict[str, Family]) -> None:
+        self._families = families
+
+    def __call__(self, name: str, value: float, *labels: str) -> None:
+        self._families[name].add(value, *labels)
+
+
+_Add = Callable[..., None]
+
+
+def _add_topics(add: _Add, sample: Sample) -> None:
+    topics = by_topic(sample)
+    for topic, totals in topics.items():
+        if not _is_copies(topic):
+            add("rocketmq_messages_in_total", totals.messages_in, topic, "normal", _is_system(topic))
+            add("rocketmq_throughput_in_total", totals.bytes_in, topic, "normal", _is_system(topic))
+    add("rocketmq_topic_number", sum(not _is_copies(topic) and topic not in _SYSTEM_TOPICS for topic in topics))
+
+
+def _add_groups(add: _Add, sample: Sample) -> None:
+    members: dict[str, set[str]] = {}
+    topics_of: dict[str, set[str]] = {}
+    for member in sample.members:
+        group = group_and_member(member.group)[0]
+        members.setdefault(group, set()).add(member.client_id)
+        topics_of.setdefault(group, set()).add(member.topic)
+    ages: dict[tuple[str, str], float] = {}
+    for call in sample.calls:
+        key = group_and_member(call.group)[0], call.queue.topic
+        ages[key] = max(call.age_s, ages.get(key, 0.0))
+    groups = by_group(sample)
+    for (group, topic), totals in groups.items():
+        _add_rocketmq_group(add, sample, group, topic, totals)
+        _add_group(add, group, topic, totals)
+        add("rmq_call_age_seconds", ages.get((group, topic), 0.0), group, topic)
+        state = "paused" if totals.paused else "running" if topic in topics_of.get(group, ()) else "no members"
+        for each in _GROUP_STATES:
+            add("rmq_group_state", int(each == state), group, topic, each)
+    names = {group for group, _ in groups}
+    for group in sorted(names | set(members)):
+        add("rocketmq_consumer_connections", len(members.get(group, ())), group, "python", "push")
+    add("rocketmq_consumer_group_number", len(names))
+
+
+def _add_rocketmq_group(add: _Add, sample: Sample, group: str, topic: str, totals: GroupTotals) -> None:
+    system = _is_system(topic)
+    if not _is_copies(topic):
+        add("rocketmq_messages_out_total", totals.delivered, topic, group, system)
+        add("rocketmq_throughput_out_total", totals.bytes_out, topic, group, system)
+    add("rocketmq_send_to_dlq_messages_total", totals.dead_lettered, group, topic, system)
+    labels = group, topic, _bool(topic.startswith(RETRY_PREFIX)), system
+    add("rocketmq_consumer_lag_messages", totals.lag, *labels)
+    add("rocketmq_consumer_lag_latency_milliseconds", _age_ms(sample, totals.oldest_stored_ms), *labels)
+    add("rocketmq_consumer_inflight_messages", totals.in_flight, *labels)
+    add("rocketmq_consumer_ready_messages", totals.ready, *labels)
+    add("rocketmq_consumer_queueing_latency_milliseconds", _age_ms(sample, totals.next_stored_ms), *labels)
+
+
+def _add_group(add: _Add, group: str, topic: str, totals: GroupTotals) -> None:
+    add("rmq_handled_total", totals.handled, group, topic)
+    add("rmq_failed_total", totals.failed, group, topic)
+    add("rmq_retried_total", max(0, totals.failed - totals.dead_lettered), group, topic)
+    add("rmq_dead_lettered_total", totals.dead_lettered, group, topic)
+    add("rmq_skipped_total", totals.skipped, group, topic)
+    add("rmq_lost_total", totals.lost, group, topic)
+    add("rmq_group_paused", int(totals.paused > 0), group, topic)
+
+
+def _add_handling(families: dict[str, Family], sample: Sample) -> None:
+    durations, waits = families["rmq_handler_duration_seconds"], families["rmq_queue_wait_seconds"]
+    for each in sample.handling:
+        for outcome, histogram in (("handled", each.handled), ("failed", each.failed)):
+            labels = each.group, each.topic, outcome
+            durations.add_histogram(HISTOGRAM_BOUNDS_S, histogram.counts, histogram.seconds, *labels)
+        waits.add_histogram(HISTOGRAM_BOUNDS_S, each.waited.counts, each.waited.seconds, each.group, each.topic)
+
+
+def _add_timer_and_disk(add: _Add, sample: Sample) -> None:
+    timer, disk, storage = sample.timer, sample.disk, ("local", "disk")
+    add("rocketmq_timing_messages", timer.waiting)
+    add("rocketmq_timer_enqueue_total", timer.enqueued)
+    add("rocketmq_timer_dequeue_total", timer.enqueued - timer.waiting)
+    add("rocketmq_timer_dequeue_latency_milliseconds", _age_ms(sample, timer.next_due_ms if timer.waiting else None))
+    add("rocketmq_storage_size_bytes", disk.published_to - disk.min_offset, *storage)
+    add("rocketmq_storage_flush_behind_bytes", max(0, disk.published_to - disk.flushed_to), *storage)
+    add("rocketmq_storage_dispatch_behind_bytes", max(0, disk.published_to - disk.indexed_to), *storage)
+    add("rocketmq_storage_message_reserve_time_milliseconds", _age_ms(sample, disk.oldest_stored_ms), *storage)
+    add("rmq_store_open", int(sample.is_open))
+    add("rmq_store_poisoned", int(disk.poisoned != 0))
+    add("rmq_housekeeper_up", int(sample.has_housekeeper))
+    add("rmq_disk_full", int(disk.is_full))
+    add("rmq_disk_used_ratio", disk.used_ratio)
+    add("rmq_restarts_total", sample.worker_restarts)
+
+
+def _add_workers(add: _Add, workers: Iterable[WorkerStatus]) -> None:
+    seen: set[str] = set()
+    for status in workers:
+        name = status.name or f"slot-{status.slot}"
+        name = f"{name}@{status.supervisor_pid}" if name in seen else name  # two supervisors may use one name
+        seen.add(name)
+        add("rmq_worker_up", int(status.state is WorkerState.READY), name)
+        for state in _WORKER_STATES:
+            add("rmq_worker_state", int(status.state is state), name, state.name.lower())
+        add("rmq_worker_beat_age_seconds", (status.beat_age_ms or 0.0) / 1000, name)
+        add("rmq_worker_message_age_seconds", (status.message_age_ms or 0.0) / 1000, name)
+        add("rmq_worker_inflight_messages", status.in_flight, name)
+        add("rmq_worker_restarts_total", status.restarts, name)
+        if (resident := _resident_bytes(status.pid)) is not None:
+            add("rmq_worker_resident_bytes", resident, name)
+
+
+def _add_build(add: _Add) -> None:
+    add("rmq_build_info", 1, _version(), platform.python_version())
+    add("rmq_scrape_duration_seconds", 0.0)
+
+
+def _resident_bytes(pid: int) -> int | None:
+    """Return the memory of a process; None when it ended, or is in another container."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _age_ms(sample: Sample, at_ms: int | None) -> int:
+    return 0 if at_ms is None else max(0, sample.wall_ms - at_ms)
+
+
+def _is_copies(topic: str) -> bool:
+    return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+
+
+def _is_system(topic: str) -> str:
+    return _bool(topic in _SYSTEM_TOPICS)
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _labelled(families: list[Family], node: str, shown: Shown) -> list[Family]:
+    labels = {**dict(zip(NODE_LABELS, ("rmq", "broker", node), strict=True)), **dict(shown.labels)}
+    return [
+        Family(each.metric, [point._replace(labels={**labels, **point.labels}) for point in each.points])
+        for each in families
+    ]
+
+
+def _renamed(family: Family, name: str) -> Family:
+    metric = family.metric
+    return Family(Metric(name, metric.kind, metric.meaning, metric.labels), family.points)
+
+
+def _version() -> str:
+    try:
+        return version("rmqclient")
+    except PackageNotFoundError:
+        return "unknown"

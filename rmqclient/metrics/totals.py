@@ -1,0 +1,136 @@
+"""Totals: the numbers of a sample summed up by topic, and by group and topic; and their rates between two samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Self, TypeVar
+
+from rmqclient.names import group_and_member
+from rmqclient.store.samples.sample import GroupQueueSample, QueueSample, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTotals:
+    """One topic."""
+
+    queues: int
+    messages_in: int
+    """Ever appended; a counter."""
+    bytes_in: int
+    """A counter."""
+    messages: int
+    """That are there now."""
+
+    @classmethod
+    def of(cls, queues: list[QueueSample]) -> Self:
+        """Sum up the queues of one topic."""
+        return cls(
+            queues=len(queues),
+            messages_in=sum(each.max_offset for each in queues),
+            bytes_in=sum(each.bytes_in for each in queues),
+            messages=sum(each.max_offset - each.min_offset for each in queues),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTotals:
+    """One group on one topic, in all queues; the members of a broadcast group together.
+
+    The fields are those of :class:`rmqclient.store.samples.sample.GroupQueueSample`.
+    """
+
+    queues: int
+    owned: int
+    """Queues that a member has."""
+    paused: int
+    """Queues from which the group takes nothing."""
+    lag: int
+    acknowledged_ahead: int
+    in_flight: int
+    ready: int
+    oldest_stored_ms: int | None
+    """The smallest of all queues."""
+    next_stored_ms: int | None
+    """The smallest of all queues."""
+    delivered: int
+    bytes_out: int
+    handled: int
+    failed: int
+    retried: int
+    dead_lettered: int
+    skipped: int
+    lost: int
+
+    @classmethod
+    def of(cls, rows: list[GroupQueueSample]) -> Self:
+        """Sum up the queues of one group on one topic."""
+        sums = {name: sum(getattr(row, name) for row in rows) for name in (*_GAUGES, *COUNTERS)}
+        return cls(
+            queues=len(rows),
+            owned=sum(row.owner is not None for row in rows),
+            oldest_stored_ms=_earliest(row.oldest_stored_ms for row in rows),
+            next_stored_ms=_earliest(row.next_stored_ms for row in rows),
+            **sums,
+        )
+
+
+COUNTERS = ("delivered", "bytes_out", "handled", "failed", "retried", "dead_lettered", "skipped", "lost")
+"""Counters of a group: they never fall but to 0, when the machine has started anew."""
+
+_GAUGES = ("paused", "lag", "acknowledged_ahead", "in_flight", "ready")
+
+
+def by_topic(sample: Sample) -> dict[str, TopicTotals]:
+    """Return the totals of every topic, system topics included, by name."""
+    found: dict[str, list[QueueSample]] = {}
+    for each in sample.queues:
+        found.setdefault(each.queue.topic, []).append(each)
+    return {topic: TopicTotals.of(queues) for topic, queues in found.items()}
+
+
+def by_group(sample: Sample) -> dict[tuple[str, str], GroupTotals]:
+    """Return the totals of every group on every topic, its retry topic included, by group and topic."""
+    found: dict[tuple[str, str], list[GroupQueueSample]] = {}
+    for each in sample.group_queues:
+        found.setdefault((group_and_member(each.group)[0], each.queue.topic), []).append(each)
+    return {key: GroupTotals.of(rows) for key, rows in found.items()}
+
+
+Totals = TypeVar("Totals", TopicTotals, GroupTotals)
+
+
+def per_second(before: Totals | None, after: Totals, seconds: float) -> dict[str, float]:
+    """Return how fast each counter has grown between two totals, by name; all 0 without a total before.
+
+    A counter that was begun anew meanwhile has grown by what it says.
+    """
+    names = _counters_of(after)
+    if before is None or seconds <= 0:
+        return dict.fromkeys(names, 0.0)
+    return {name: _growth(getattr(before, name), getattr(after, name)) / seconds for name in names}
+
+
+def topic_rates(before: Sample, after: Sample) -> dict[str, dict[str, float]]:
+    """Return, by topic, ``messages_in`` and ``bytes_in`` per second between two samples."""
+    old, seconds = by_topic(before), after.at_s - before.at_s
+    return {topic: per_second(old.get(topic), now, seconds) for topic, now in by_topic(after).items()}
+
+
+def group_rates(before: Sample, after: Sample) -> dict[tuple[str, str], dict[str, float]]:
+    """Return, by group and topic, every one of :data:`COUNTERS` per second between two samples."""
+    old, seconds = by_group(before), after.at_s - before.at_s
+    return {key: per_second(old.get(key), now, seconds) for key, now in by_group(after).items()}
+
+
+def _earliest(times_ms: Iterable[int | None]) -> int | None:
+    return min((each for each in times_ms if each is not None), default=None)
+
+
+def _counters_of(totals: TopicTotals | GroupTotals) -> Iterable[str]:
+    known = {each.name for each in fields(totals)}
+    return [name for name in ("messages_in", "bytes_in", *COUNTERS) if name in known]
+
+
+def _growth(before: int, after: int) -> int:
+    return after - before if after >= before else after

@@ -1,0 +1,158 @@
+"""Sample: one look at what the processes of a store share: counters, progress, members, workers, what runs now.
+
+All of it is read from the runtime file, without a lock. Its words are not of one moment, but each is whole, and
+counters never fall. Counters are as :data:`rmqclient.store.layout.COUNTED` says: a compressed batch is one message, and
+a message of the retry topic is counted there.
+
+Times of other processes are ages in seconds. ``None`` stands for a number that nobody tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.runtime.handling_table import Handling
+from rmqclient.store.runtime.members import MemberInfo
+from rmqclient.store.runtime.worker_table import WorkerStatus
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSample:
+    """One message queue."""
+
+    queue: MessageQueue
+    min_offset: int
+    """Of the oldest message that is there."""
+    max_offset: int
+    """Of the next message; also how many were ever appended."""
+    bytes_in: int
+    """Bytes of all records that were appended since the runtime file was first built; 0 again after a reboot."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQueueSample:
+    """One group in one message queue."""
+
+    group: str
+    """Of a broadcast group: its name, ``%`` and that of the member; see :func:`rmqclient.names.group_and_member`."""
+    queue: MessageQueue
+    committed_offset: int
+    """Every message below it is finished."""
+    max_offset: int
+    """Where the queue ends."""
+    lag: int
+    """Messages that are there and not below the committed offset."""
+    acknowledged_ahead: int
+    """Those of them that are finished all the same, out of order."""
+    in_flight: int
+    """Messages that the owner has taken and not finished; 0 without an owner."""
+    ready: int
+    """Messages that nobody has taken."""
+    oldest_stored_ms: int | None
+    """Store time of the message at the committed offset, in ms since 1970; None without lag, and if it is gone."""
+    next_stored_ms: int | None
+    """Store time of the first message that is ready; None if none is, and if it is gone."""
+    owner: MemberInfo | None
+    """The member that has the queue."""
+    epoch: int
+    paused: bool
+    flow_control: int
+    """Why the owner takes nothing; :meth:`rmqclient.delivery.process_queue.FlowControl.of_code` knows the words."""
+    held_attempts: int
+    """Attempts so far of the failed message that an ordered queue waits for, 0 for none."""
+    delivered: int
+    """Messages that members have taken, each time anew."""
+    bytes_out: int
+    """Bytes of their records."""
+    handled: int
+    """Finished by a handler that returned, or committed by a consumer that pulls."""
+    failed: int
+    """Delivery attempts that failed."""
+    retried: int
+    """Finished here by storing a copy for the next attempt."""
+    dead_lettered: int
+    """Finished here by storing a dead letter."""
+    skipped: int
+    """Finished because the group does not want them: tags, filters, damage."""
+    lost: int
+    """Finished because retention removed them first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallSample:
+    """One call of a handler that runs now."""
+
+    group: str
+    queue: MessageQueue
+    """The queue that the message was taken from, which may be one of the group's retry topic."""
+    queue_offset: int
+    """Of the first message of the call."""
+    last_offset: int
+    """Of the last one."""
+    pid: int
+    age_s: float
+    """For how long it has run."""
+    member: MemberInfo
+    """The member whose thread runs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerSample:
+    """The messages that wait for their time."""
+
+    waiting: int
+    """Messages with a delay or a time that wait, rolled ones included."""
+    enqueued: int
+    """Messages that ever began to wait."""
+    next_due_ms: int | None
+    """When the next one is due, in ms since 1970; None if none waits or no housekeeper knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSample:
+    """The log and the file system under it. Offsets are those of the commit log, in bytes."""
+
+    min_offset: int
+    published_to: int
+    flushed_to: int
+    indexed_to: int
+    oldest_stored_ms: int | None
+    """Store time of the oldest record, in ms since 1970."""
+    used_ratio: float
+    """Of the file system, 0 to 1."""
+    free_bytes: int
+    is_full: bool
+    """Whether appends are refused."""
+    poisoned: int
+    """The errno of a failed flush, 0 while all is well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look at a store."""
+
+    at_s: float
+    """Seconds on a monotonic clock, for rates."""
+    wall_ms: int
+    """Wall clock, in ms since 1970."""
+    queues: tuple[QueueSample, ...]
+    """Every queue, system topics included, by topic and queue id."""
+    group_queues: tuple[GroupQueueSample, ...]
+    """Every group in every queue that it ever had, by group, topic and queue id; without the store's own group."""
+    members: tuple[MemberInfo, ...]
+    """Every member whose process lives."""
+    workers: tuple[WorkerStatus, ...]
+    """The workers of every living supervisor, by slot."""
+    calls: tuple[CallSample, ...]
+    """What handlers run now, the longest first."""
+    handling: tuple[Handling, ...]
+    """How long the messages of each handler took; a process adds its times every half second."""
+    timer: TimerSample
+    disk: DiskSample
+    worker_restarts: int
+    """Workers that supervisors have started again."""
+    is_open: bool
+    """Whether any process has the store open."""
+    has_housekeeper: bool
+    """Whether a process flushes, removes old files and delivers what is due."""

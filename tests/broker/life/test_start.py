@@ -1,0 +1,61 @@
+"""A server is ready before what only some clients need is imported: most of its start is imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqclient.testing.serving import started_by
+
+TOO_SLOW = frozenset(
+    {
+        "apscheduler",
+        "click",
+        "cryptography",
+        "jmespath",
+        "msgspec",
+        "multiprocess",
+        "multiprocessing",
+        "pytest",
+        "rich",
+        "sqlite3",
+        "rmqclient.app",
+        "rmqclient.archive.archiver",
+        "rmqclient.broker.access.accounts",
+        "rmqclient.broker.administration.room",
+        "rmqclient.cluster",
+        "rmqclient.filters.body",
+        "rmqclient.filters.sql92",
+        "rmqclient.remoting.bodies.heartbeat",
+        "rmqclient.remoting.bodies.members",
+        "rmqclient.remoting.bodies.stats",
+        "rmqclient.spark",
+        "rmqclient.workers",
+    }
+)
+"""Each takes milliseconds, alone or with what it imports, and no server needs it before a client asks for it."""
+
+TELL_MODULES = """
+import rmqclient.broker.server as server
+ready = server.ready_line
+def modules(addresses):
+    print(*sys.modules, flush=True)
+    return ready(addresses)
+server.ready_line = modules
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--sync",)], ids=["without options", "with an option"])
+def test_a_server_is_ready_without_what_only_some_clients_need(tmp_path: Path, options: tuple[str, ...]) -> None:
+    program, *arguments = started_by(tmp_path / "store", 0, options)
+    command = [sys.executable, "-P", "-c", program.replace("\nfrom", f"{TELL_MODULES}\nfrom", 1), *arguments]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        imported = set(process.stdout.readline().split())
+        assert "name_server" in process.stdout.readline()
+        process.terminate()
+    assert {"rmqclient.broker.server", "rmqclient.store"} <= imported
+    assert imported & TOO_SLOW <= ({"click", "rmqclient.workers"} if options else set())

@@ -1,0 +1,289 @@
+"""A real browser at a shop under load: four workers, kills, dead letters, live charts, and every page.
+
+Chromium of the system, such as Debian's package ``chromium``; none is downloaded. Every message of a browser's console
+fails the test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette", reason="the dashboard needs Starlette")
+pytest.importorskip("uvicorn", reason="rmq dashboard needs uvicorn")
+pytest.importorskip("playwright", reason="Playwright drives the browser")
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from rmqclient.opening import open_backend
+from rmqclient.store import open_store
+from tests.workers.supervised import COMMAND, environment, eventually
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no browser: install Debian's package chromium"),
+]
+
+LONG_MS = 60_000
+PAGES = [
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/groups",
+    "/groups/billing",
+    "/messages?topic=orders",
+    "/dead-letters?group=billing",
+]
+PAGES += ["/workers", "/schedules", "/transactions", "/groups/billing/seek?topic=orders&to=earliest"]
+
+
+@dataclass
+class Shop:
+    """Children that run the shop, send orders to it, and show it."""
+
+    store: Path
+    supervisor: subprocess.Popen[bytes]
+    load: subprocess.Popen[bytes]
+    dashboard: subprocess.Popen[str]
+    address: str
+    log: Path
+
+    @property
+    def base(self) -> str:
+        return self.address.partition("/?")[0]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    directory = tmp_path_factory.mktemp("shop")
+    store, log = directory / "store", directory / "dashboard.log"
+    application = f"{Path(__file__).parent / 'apps' / 'shop.py'}:app"
+    settings = {"cwd": directory, "env": environment(), "start_new_session": True}
+    children: list[subprocess.Popen[bytes] | subprocess.Popen[str]] = []
+    with (directory / "run.log").open("wb") as run_log, log.open("wb") as dashboard_log:
+        try:
+            command = [*COMMAND, "run", application, "--processes", "4", "--store", str(store)]
+            supervisor = subprocess.Popen(command, stdout=run_log, stderr=run_log, **settings)  # type: ignore[call-overload]
+            children.append(supervisor)
+            eventually(lambda: (directory / "run.log").read_text().count(": ready") >= 4, "four ready workers")
+            load_command = [sys.executable, "-m", "tests.dashboard.load", str(store), "60"]
+            load = subprocess.Popen(load_command, stdin=subprocess.PIPE, **settings)  # type: ignore[call-overload]
+            children.append(load)
+            show = [*COMMAND, "dashboard", str(store), "--listen", "127.0.0.1:0", "--allow-actions"]
+            shown = subprocess.Popen(show, stdout=subprocess.PIPE, stderr=dashboard_log, text=True, **settings)  # type: ignore[call-overload]
+            children.append(shown)
+            yield Shop(store, supervisor, load, shown, shown.stdout.readline().strip(), log)
+        finally:
+            for child in children:
+                end(child)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Browser, shop: Shop) -> Iterator[Page]:
+    """Yield a page that came in by the token. Any message of its console fails the test that used it."""
+    context = browser.new_context(viewport={"width": 1360, "height": 900})
+    context.set_default_timeout(LONG_MS)
+    expect.set_options(timeout=LONG_MS)
+    opened = context.new_page()
+    told: list[str] = []
+    opened.on("console", lambda message: told.append(f"{message.type}: {message.text}"))
+    opened.on("pageerror", lambda error: told.append(f"error: {error}"))
+    opened.on("dialog", lambda dialog: told.append(f"dialog: {dialog.message}"))
+    opened.goto(shop.address)
+    yield opened
+    context.close()
+    assert told == []
+
+
+def test_the_token_does_not_stay_in_the_address(page: Page, shop: Shop) -> None:
+    assert page.url == f"{shop.base}/"
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_each_page_is_shown_without_a_word_on_the_console(page: Page, shop: Shop, path: str) -> None:
+    page.goto(shop.base + path)
+    expect(page.locator("h1")).to_be_visible()
+    expect(page.locator("#live-text")).to_have_text("Live")
+
+
+def test_numbers_and_charts_move_under_load(page: Page) -> None:
+    coming_in = page.locator('.tile [data-live="in"]')
+    expect(coming_in).to_have_text(re.compile(r"[1-9][0-9,]*(\.\d)?"))
+    expect(page.locator(".chart canvas")).to_have_count(2)
+    expect(page.locator(".spark canvas")).to_have_count(6)
+    before = canvas_of(page)
+    eventually(lambda: canvas_of(page) != before, "another picture of the chart")
+
+
+def test_live_updates_pause_and_go_on(page: Page) -> None:
+    page.keyboard.press("p")
+    expect(page.locator("#live-text")).to_have_text("Paused")
+    before = canvas_of(page)
+    page.wait_for_timeout(2_500)  # what must not happen is waited for
+    assert canvas_of(page) == before
+    page.locator("#pause").click()
+    expect(page.locator("#live-text")).to_have_text("Live")
+    eventually(lambda: canvas_of(page) != before, "another picture of the chart")
+
+
+def test_a_killed_worker_is_replaced_on_the_page(page: Page, shop: Shop) -> None:
+    page.goto(f"{shop.base}/workers")
+    expect(page.locator("tbody th")).to_have_count(4)
+    pid = int(page.locator("td.pid").first.inner_text())
+    os.kill(pid, signal.SIGKILL)
+    expect(page.locator("td.pid", has_text=re.compile(rf"^{pid}$"))).to_have_count(0)
+    expect(page.locator("tbody th")).to_have_count(4)
+
+
+def test_hostile_bodies_stay_text(page: Page, shop: Shop) -> None:
+    page.goto(f"{shop.base}/messages?topic=orders&where=body.note&limit=5")
+    row = page.locator("table.messages tbody tr").first
+    expect(row).to_contain_text("<script>document.title='owned'</script>")
+    row.locator("a.place").click()
+    expect(page.locator("#body")).to_contain_text("<img src=x onerror=alert(1)>")
+    expect(page).not_to_have_title(re.compile("owned"))
+
+
+def test_a_search_survives_a_reload_because_it_is_in_the_address(page: Page, shop: Shop) -> None:
+    page.goto(f"{shop.base}/messages")
+    page.get_by_label("Topic").select_option("orders")
+    page.get_by_label("Where").fill("body.total > `200`")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator("table.messages tbody tr").first).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("Where")).to_have_value("body.total > `200`")
+    expect(page.locator("table.messages tbody tr").first).to_be_visible()
+
+
+def test_a_dead_letter_shows_its_traceback_and_its_life(page: Page, shop: Shop) -> None:
+    letters(page, shop)
+    page.locator(".reason summary").first.click()
+    expect(page.locator("pre.trace").first).to_contain_text("shop.py")
+    page.locator("table.letters a.place").first.click()
+    for step in ("born", "stored", "attempt 1 failed", "retried", "attempt 2 failed", "dead letter"):
+        expect(page.locator(".timeline b", has_text=step).first).to_be_visible()
+
+
+def test_selected_letters_are_replayed_and_the_others_are_not(page: Page, shop: Shop) -> None:
+    letters(page, shop)
+    page.get_by_role("link", name=re.compile("KeyError")).first.click()
+    boxes = page.locator('input[name="letter"]')
+    expect(boxes.nth(1)).to_be_visible()
+    chosen = [boxes.nth(number).get_attribute("value") for number in range(2)]
+    for number in range(2):
+        boxes.nth(number).check()
+    page.get_by_role("button", name="Replay selected…").click()
+    expect(page.locator("h1")).to_have_text("Replay 2 letters?")
+    page.get_by_role("button", name="Replay 2").click()
+    expect(page.locator("h1")).to_have_text("2 of 2 replayed")
+    page.goto(f"{shop.base}/dead-letters?group=billing&again=1&limit=500")
+    for name in chosen:
+        row = page.locator("tr", has=page.locator(f'input[value="{name}"]'))
+        expect(row.locator(".pill")).to_have_text("replayed")
+    expect(page.locator("tr .pill")).to_have_count(2)
+    assert "action replay group='billing' asked=2 done=2" in shop.log.read_text()
+
+
+def test_a_group_is_paused_by_the_keyboard_and_resumed(page: Page, shop: Shop) -> None:
+    page.goto(f"{shop.base}/groups/ledger")
+    page.get_by_role("button", name="Pause", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".strip .pill")).to_have_text(re.compile("paused"))
+    expect(page.locator(".strip div", has_text="Lag").locator("dd")).to_have_text(re.compile(r"[1-9]"))
+    page.goto(f"{shop.base}/")
+    expect(page.locator(".needs")).to_contain_text("ledger: paused")
+    page.goto(f"{shop.base}/groups/ledger")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator(".strip .pill")).to_have_text(re.compile("running|idle"))
+
+
+def test_a_move_is_shown_before_it_is_done(page: Page, shop: Shop) -> None:
+    page.goto(f"{shop.base}/groups/shipping")
+    page.get_by_role("link", name="Move…").click()
+    page.get_by_role("combobox", name="To", exact=True).fill("earliest")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.locator("td .pill").first).to_contain_text("again")
+    page.get_by_role("button", name=re.compile("Move 4 queues")).click()
+    expect(page.locator(".notice")).to_have_text("4 queues of orders moved to earliest")
+
+
+def test_light_and_dark_are_chosen_by_a_key_and_kept(page: Page) -> None:
+    before = page.evaluate("getComputedStyle(document.body).color")
+    page.keyboard.press("t")
+    after = page.evaluate("getComputedStyle(document.body).color")
+    assert after != before
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).color") == after
+
+
+def test_the_keyboard_reaches_the_content_past_the_navigation(page: Page) -> None:
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_controls_have_names_and_tables_have_headers(page: Page, shop: Shop, path: str) -> None:
+    page.goto(shop.base + path)
+    for control in page.locator("button:visible, a:visible, input:visible, select:visible").all()[:200]:
+        assert control.evaluate(NAME), control.evaluate("each => each.outerHTML")
+    assert page.locator("table:not(.u-legend):not(:has(th[scope]))").count() == 0
+
+
+def test_a_narrow_window_shows_every_page_without_scrolling_sideways(page: Page, shop: Shop) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    for path in PAGES:
+        page.goto(shop.base + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+
+
+NAME = """each => each.getAttribute("aria-label") || each.textContent.trim() || each.placeholder
+    || [...(each.labels || [])].map(label => label.textContent.trim()).join("") || each.querySelector("[aria-label]")"""
+
+
+def letters(page: Page, shop: Shop) -> None:
+    """Open the letters of billing when there are some of each kind."""
+    eventually(lambda: count_of_letters(shop) >= 8, "eight dead letters")
+    page.goto(f"{shop.base}/dead-letters?group=billing")
+
+
+def count_of_letters(shop: Shop) -> int:
+    with open_store(shop.store, housekeeping=False) as store:
+        backend = open_backend(store)
+        if "%DLQ%billing" not in backend.topics():
+            return 0
+        return sum(backend.span(queue).max_offset for queue in backend.queues("%DLQ%billing"))
+
+
+def canvas_of(page: Page) -> str:
+    return str(page.locator(".chart canvas").first.evaluate("each => each.toDataURL()"))
+
+
+def end(child: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(child.pid, signal.SIGTERM)
+        child.wait(20)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()

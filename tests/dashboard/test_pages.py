@@ -1,0 +1,269 @@
+"""The pages over a real store: what they show, that everything in it stays text, and what actions do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette", reason="the dashboard needs Starlette")
+pytest.importorskip("httpx2", reason="Starlette's test client needs httpx2")
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from rmqclient import Message, Producer, PullConsumer
+from rmqclient.admin import Admin
+from rmqclient.dashboard import dashboard
+from rmqclient.failures import dead_letters
+from rmqclient.failures.failure import Failure, with_failures
+from rmqclient.failures.retry import copying
+from rmqclient.message import SendResult
+from rmqclient.opening import open_backend
+from rmqclient.store import open_store
+from tests.dashboard.visiting import OWN, form_token, text_of, visitor
+from tests.support.stores import SMALL
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{7*7}} hx-get=/x"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    root = tmp_path / "store"
+    with Producer(root, config=SMALL) as producer:
+        for number in range(12):
+            body = json.dumps({"number": number, "note": HOSTILE}).encode()
+            producer.send(Message("orders", body, tags="paid", keys=(f"key-{number}",)), sharding_key="one")
+    return root
+
+
+@pytest.fixture
+def sent(tmp_path: Path) -> Iterator[SendResult]:
+    with Producer(tmp_path / "store", config=SMALL) as producer:
+        yield producer.send(Message("orders", HOSTILE.encode(), keys=("<b>key</b>",), properties={"p": HOSTILE}))
+
+
+def page(browser: TestClient, path: str) -> str:
+    answer = browser.get(path)
+    assert answer.status_code == 200, answer.text
+    return str(answer.text)
+
+
+def test_every_page_of_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
+    open_store(tmp_path / "store", SMALL).close()
+    with visitor(tmp_path / "store") as browser:
+        for path in (
+            "/",
+            "/topics",
+            "/groups",
+            "/messages",
+            "/dead-letters",
+            "/workers",
+            "/schedules",
+            "/transactions",
+        ):
+            assert re.search(r"No |Nothing|Every|Choose", text_of(page(browser, path))), path
+
+
+def test_hostile_bodies_keys_and_properties_stay_text(store: Path, sent: SendResult) -> None:
+    place = f"/messages/orders/{sent.queue.queue_id}/{sent.queue_offset}"
+    with visitor(store) as browser:
+        for path in ("/topics/orders", "/messages?topic=orders", place, f"/messages?topic=orders&key={HOSTILE}"):
+            shown = page(browser, path)
+            assert "<script>alert" not in shown, path
+            assert "<img src=x" not in shown, path
+            assert "{{7*7}}" in shown or "49" not in text_of(shown).split(), path
+        assert HOSTILE in text_of(page(browser, place).replace("&#34;", '"')) or "alert(1)" in page(browser, place)
+
+
+def test_a_search_finds_by_key_id_place_time_and_content(store: Path, sent: SendResult) -> None:
+    queries = {
+        "topic=orders&key=key-7": 1,
+        f"id={sent.message_id}": 1,
+        f"topic=orders&place={sent.queue.queue_id}:{sent.queue_offset}": 1,
+        "topic=orders&where=body.number %3E= `10`": 2,
+        "topic=orders&where=contains(keys, 'key-3')": 1,
+        "topic=orders&since=1h&limit=5": 5,
+        "topic=orders&until=2001-01-01": 0,
+        "topic=orders&where=body.number.x": 0,
+    }
+    with visitor(store) as browser:
+        for query, count in queries.items():
+            assert page(browser, f"/messages?{query}").count('class="place"') == count, query
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("topic=orders&where=body.[", "is not JMESPath"),
+        ("topic=orders&place=7", "write queue:offset"),
+        ("topic=orders&since=yesterday", "2h for two hours ago"),
+        ("topic=orders&limit=501", "1 to 500"),
+        ("topic=nosuch", "nosuch"),
+    ],
+)
+def test_a_wrong_filter_is_told_beside_the_form_that_keeps_it(store: Path, query: str, told: str) -> None:
+    with visitor(store) as browser:
+        assert told in text_of(page(browser, f"/messages?{query}"))
+
+
+def test_what_was_found_is_saved_as_json_lines(store: Path) -> None:
+    with visitor(store) as browser:
+        lines = page(browser, "/messages?topic=orders&format=jsonl&limit=3").splitlines()
+    assert [json.loads(line)["body"]["number"] for line in lines] == [11, 10, 9]
+
+
+@pytest.mark.parametrize("path", ["/topics/nosuch", "/groups/nosuch", "/nosuch", "/messages/nosuch/0/0"])
+def test_what_is_not_there_is_told(store: Path, path: str) -> None:
+    with visitor(store) as browser:
+        assert browser.get(path).status_code == 404
+
+
+def test_a_group_is_paused_and_resumed_and_each_action_is_a_line_of_the_log(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rmqclient.dashboard")
+    consume(store, 2)
+    with visitor(store, allow_actions=True) as browser:
+        token = {"form_token": form_token(browser)}
+        assert "2 queues" not in page(browser, "/groups/billing")
+        browser.post("/groups/billing/pause", data=token, headers=OWN)
+        with Admin(store) as admin:
+            assert {each.state for each in admin.lag("billing")} == {"paused"}
+        assert "paused" in text_of(page(browser, "/groups"))
+        browser.post("/groups/billing/resume", data=token, headers=OWN)
+        with Admin(store) as admin:
+            assert "paused" not in {each.state for each in admin.lag("billing")}
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("action")]
+    assert [line.split()[1] for line in lines] == ["pause", "resume"]
+    assert all("group='billing'" in line and "by browser" in line for line in lines)
+
+
+def test_a_group_is_moved_to_where_the_preview_said(store: Path) -> None:
+    consume(store, 12)
+    with visitor(store, allow_actions=True) as browser:
+        preview = text_of(page(browser, "/groups/billing/seek?topic=orders&to=earliest"))
+        assert "12 again" in preview
+        with Admin(store) as admin:
+            assert sum(each.lag for each in admin.lag("billing")) == 0, "a preview moves nothing"
+        posted = {"form_token": form_token(browser), "topic": "orders", "to": "earliest", "queue": ""}
+        assert browser.post("/groups/billing/seek", data=posted, headers=OWN).status_code == 200
+    with Admin(store) as admin:
+        assert sum(each.lag for each in admin.lag("billing")) == 12
+
+
+def test_only_the_chosen_dead_letters_are_replayed(store: Path) -> None:
+    give_up(store, 3)
+    with visitor(store, allow_actions=True) as browser:
+        shown = page(browser, "/dead-letters?group=billing")
+        names = re.findall(r'name="letter" value="([^"]+)"', shown)
+        assert len(names) == 3
+        assert "ValueError" in shown
+        form = {"form_token": form_token(browser), "group": "billing", "what": "replay", "letter": names[:2]}
+        assert "Replay 2 letters?" in text_of(browser.post("/dead-letters/preview", data=form, headers=OWN).text)
+        assert waiting(store) == 3, "a preview sends nothing"
+        done = text_of(browser.post("/dead-letters/settle", data=form, headers=OWN).text)
+        assert "2 of 2 replayed" in done
+        assert waiting(store) == 1
+        form |= {"what": "purge", "letter": names[2:]}
+        assert "1 of 1 purged" in text_of(browser.post("/dead-letters/settle", data=form, headers=OWN).text)
+    assert waiting(store) == 0
+
+
+def test_dead_letters_are_chosen_by_exception_and_text(store: Path) -> None:
+    give_up(store, 3)
+    with visitor(store) as browser:
+        for query, count in {
+            "": 3,
+            "&class=ValueError": 3,
+            "&class=KeyError": 0,
+            "&error=number 1": 1,
+            "&key=x": 0,
+        }.items():
+            shown = page(browser, f"/dead-letters?group=billing{query}")
+            assert shown.count('class="place"') == count, query
+
+
+def test_the_life_of_a_message_is_told_from_its_dead_letter_too(store: Path) -> None:
+    give_up(store, 1)
+    with visitor(store) as browser:
+        told = text_of(page(browser, "/messages/%25DLQ%25billing/0/0"))
+    for step in ("born", "stored", "attempt 1 failed", "ValueError: number 0", "dead letter", "Traceback"):
+        assert step in told, step
+
+
+def test_nobody_sees_a_body_that_cannot_be_opened_as_another(store: Path) -> None:
+    with Producer(store) as producer:
+        sent = producer.send(Message("orders", b"\xff\xfe\x00binary", keys=("bin",)), sharding_key="one")
+    with visitor(store) as browser:
+        assert "ff fe 00 62" in page(browser, f"/messages/orders/{sent.queue.queue_id}/{sent.queue_offset}")
+
+
+def test_it_mounts_into_an_application_that_guards_it(store: Path) -> None:
+    board = dashboard(store, guarded=True, hosts=["shop.example"], allow_actions=True)
+    client = TestClient(Starlette(routes=[Mount("/rmq", board)]), base_url="http://shop.example")
+    try:
+        shown = client.get("/rmq/topics")
+        assert shown.status_code == 200
+        assert 'href="/rmq/topics/orders"' in shown.text
+        assert "path=/rmq" in shown.headers["set-cookie"].lower()
+        assert client.get("/rmq/static/dashboard.css").status_code == 200
+        assert client.get("/rmq/topics", headers={"Host": "evil.example"}).status_code == 421
+        consume(store, 1)
+        posted = client.post("/rmq/groups/billing/pause", data={"form_token": form_token_at(client)}, headers=OWN)
+        assert posted.status_code == 200
+        assert "/rmq/groups/billing" in str(posted.url)
+    finally:
+        board.close()
+
+
+def test_every_answer_carries_the_policy(store: Path) -> None:
+    with visitor(store) as browser:
+        for path in ("/", "/static/dashboard.css", "/nosuch", "/samples"):
+            headers = browser.get(path).headers
+            assert "default-src 'none'" in headers["content-security-policy"]
+            assert "unsafe" not in headers["content-security-policy"]
+            assert headers["x-content-type-options"] == "nosniff"
+
+
+def consume(root: Path, count: int) -> None:
+    with PullConsumer(root, group="billing") as consumer:
+        for queue in consumer.queues("orders"):
+            consumer.commit(queue, min(count, consumer.max_offset(queue)))
+
+
+def give_up(root: Path, count: int) -> None:
+    """Make dead letters of the first messages, as a handler that fails for the last time does."""
+    backend = open_backend(root)
+    try:
+        sender = copying(backend)
+        (queue,) = [queue for queue in backend.queues("orders") if backend.span(queue).max_offset]
+        backend.create_topic("%DLQ%billing", 1)
+        for number in range(count):
+            message = backend.message_at(queue, number)
+            failure = Failure(attempt=1, error="ValueError", text=f"number {number}", worker="w", trace="File shop.py")
+            properties = with_failures(dict(message.properties) | {"RETRY_TOPIC": "orders"}, [failure])
+            properties["ORIGIN_MESSAGE_ID"] = message.offset_message_id
+            sender.append_copy(message, "%DLQ%billing", 0, properties, reconsume_times=1)
+        sender.close()
+    finally:
+        backend.close()
+
+
+def waiting(root: Path) -> int:
+    backend = open_backend(root)
+    try:
+        return sum(each.waiting for each in dead_letters.groups(backend))
+    finally:
+        backend.close()
+
+
+def form_token_at(client: TestClient) -> str:
+    found = re.search(r'name="form-token" content="([0-9a-f]+)"', client.get("/rmq/topics").text)
+    assert found
+    return found[1]

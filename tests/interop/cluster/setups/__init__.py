@@ -1,0 +1,1 @@
+"""Clusters that are set up in another way: shared by tenants, with slaves."""

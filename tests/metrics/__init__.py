@@ -1,0 +1,1 @@
+"""Tests of what a store counts, and how it is shown."""

@@ -1,0 +1,71 @@
+"""The page, the board and the alert rules name metrics that there are, and say of each what the code says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rmqclient.metrics.families import METRICS, PER_QUEUE, Kind
+
+OPERATE = Path(__file__).parents[2] / "docs" / "operate"
+SUFFIXES = ("", "_bucket", "_sum", "_count")
+
+
+def names_in(text: str) -> set[str]:
+    return set(re.findall(r"\b(?:rmq|rocketmq)_[a-z0-9_]+", text))
+
+
+def shown_names() -> set[str]:
+    return {
+        metric.name + suffix
+        for metric in METRICS
+        for suffix in (SUFFIXES[1:] if metric.kind is Kind.HISTOGRAM else SUFFIXES[:1])
+    }
+
+
+def table() -> str:
+    """Return the table of the page."""
+    rows = ["| name | type | labels | meaning |", "| --- | --- | --- | --- |"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        rows.append(f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.meaning} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_page_has_every_metric_with_its_type_its_labels_and_its_meaning() -> None:
+    page = (OPERATE / "metrics.md").read_text(encoding="utf-8")
+    shown = page.partition("<!-- metrics -->\n")[2]
+    assert shown == table(), f"write this behind <!-- metrics -->:\n{table()}"
+
+
+@pytest.mark.parametrize("name", ["board.json", "alerts.yml"])
+def test_the_board_and_the_alerts_use_metrics_that_are_always_there(name: str) -> None:
+    used = names_in((OPERATE / name).read_text(encoding="utf-8"))
+    assert used
+    assert used - shown_names() == set()
+    assert used.isdisjoint(PER_QUEUE)
+
+
+def test_the_labels_that_the_board_and_the_alerts_choose_by_are_those_of_their_metric() -> None:
+    labels = {metric.name: {*metric.labels, "node_id", "le"} for metric in METRICS}
+    text = (OPERATE / "board.json").read_text(encoding="utf-8") + (OPERATE / "alerts.yml").read_text(encoding="utf-8")
+    for name, chosen in re.findall(r"\b((?:rmq|rocketmq)_[a-z0-9_]+)\{([^}]*)\}", text.replace('\\"', '"')):
+        known = labels.get(name) or labels[re.sub(r"_(bucket|sum|count)$", "", name)]
+        assert set(re.findall(r"(\w+)=", chosen)) <= known, name
+
+
+def test_every_panel_of_the_board_asks_something_and_has_a_number_of_its_own() -> None:
+    panels = json.loads((OPERATE / "board.json").read_text(encoding="utf-8"))["panels"]
+    assert all(target["expr"] for panel in panels for target in panel["targets"])
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_each_alert_says_how_grave_it_is_and_what_to_do() -> None:
+    rules = (OPERATE / "alerts.yml").read_text(encoding="utf-8").split("- alert: ")[1:]
+    for rule in rules:
+        for part in ("expr: ", "for: ", "severity: ", "summary: ", "description: "):
+            assert part in rule, rule
+    assert len({rule.split("\n")[0] for rule in rules}) == len(rules)

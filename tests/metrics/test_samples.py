@@ -1,0 +1,139 @@
+"""A sample says what became of each message, who has what, and how long it took."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient.admin import Admin
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.metrics import Sampler, by_group, by_topic, group_rates, topic_rates
+from rmqclient.store import open_store
+from rmqclient.store.errors import StoreUnusable
+from tests.metrics.conftest import SENT, is_finished, wait_for
+
+
+@pytest.mark.guarantee("G50")
+def test_each_message_is_counted_once_by_what_became_of_it(handled: Sampler) -> None:
+    groups = by_group(handled.sample())
+    billing, audit = groups["billing", "orders"], groups["audit", "orders"]
+    assert (billing.handled, billing.dead_lettered, billing.skipped, billing.retried) == (65, 10, 25, 0)
+    assert (billing.failed, billing.delivered) == (10, 75)
+    assert (audit.handled, audit.failed, audit.delivered) == (SENT, 0, SENT)
+
+
+def test_bytes_are_those_of_the_records(handled: Sampler, root: Path) -> None:
+    with open_store(root, housekeeping=False) as store:
+        sizes = [
+            store.message_at(queue, offset).size
+            for queue in store.topics.queues("orders")
+            for offset in range(store.topics.max_offset(queue))
+        ]
+    sample = handled.sample()
+    assert by_topic(sample)["orders"].bytes_in == sum(sizes)
+    assert by_group(sample)["audit", "orders"].bytes_out == sum(sizes)
+
+
+def test_the_times_of_all_calls_are_there_once_the_consumer_has_ended(handled: Sampler, root: Path) -> None:
+    wait_for(lambda: sum(each.waited.count for each in handled.sample().handling) == 75 + SENT, "all are added up")
+    times = {each.group: each for each in handled.sample().handling}
+    assert (times["billing"].handled.count, times["billing"].failed.count) == (65, 10)
+    assert times["audit"].handled.count == SENT
+    assert 0 < times["audit"].handled.seconds < 60
+
+
+@pytest.mark.guarantee("G50")
+def test_counters_go_on_after_the_store_was_closed_and_opened(root: Path) -> None:
+    # Given a store whose messages were handled, and that nobody has open
+    app = App(str(root))
+
+    @app.handler("orders", group="billing")
+    def bill(message: ReceivedMessage) -> None:
+        """Take it."""
+
+    def handle(count: int) -> None:
+        with Producer(root) as producer:
+            for number in range(count):
+                producer.send(Message("orders", b"%d" % number))
+        consumer = PushConsumer(root, app.handlers)
+        consumer.start()
+        wait_for(lambda: is_finished(sampler.sample()), "everything is handled")
+        consumer.close()
+
+    with Producer(root) as producer:
+        producer.create_topic("orders", 2)
+    with Sampler(root) as sampler:
+        handle(10)
+        before = sampler.sample()
+        assert not before.is_open
+
+        # When it is opened again, and more are handled
+        handle(5)
+
+        # Then the counters go on
+        after = sampler.sample()
+    assert by_group(after)["billing", "orders"].handled == 15
+    assert by_topic(after)["orders"].messages_in == 15
+    assert by_topic(after)["orders"].bytes_in > by_topic(before)["orders"].bytes_in
+    assert sum(each.handled.count for each in after.handling) == 15
+    assert group_rates(before, after)["billing", "orders"]["handled"] > 0
+    assert topic_rates(before, after)["orders"]["messages_in"] > 0
+
+
+def test_what_runs_now_is_there_with_its_age(root: Path) -> None:
+    app, go_on = App(str(root)), threading.Event()
+
+    @app.handler("orders", group="slow", order="queue")
+    def slow(message: ReceivedMessage) -> None:
+        go_on.wait(60)
+
+    with Producer(root) as producer:
+        sent = producer.send(Message("orders", b"1"))
+        producer.send(Message("orders", b"2"))
+        consumer = PushConsumer(root, app.handlers)
+        consumer.start()
+        with Sampler(root) as sampler:
+            wait_for(lambda: len(sampler.sample().calls) > 0, "a call runs")
+            call = next(each for each in sampler.sample().calls if each.queue == sent.queue)
+            assert (call.group, call.queue_offset, call.member.topic) == ("slow", sent.queue_offset, "orders")
+            assert 0 <= call.age_s < 60
+            row = next(each for each in sampler.sample().group_queues if each.queue == sent.queue)
+            assert row.in_flight >= 1
+            assert row.owner is not None
+            go_on.set()
+            wait_for(lambda: not sampler.sample().calls, "no call runs")
+        consumer.close()
+
+
+def test_lag_has_an_age_and_a_pause_is_shown(root: Path) -> None:
+    with Producer(root) as producer:
+        producer.create_topic("orders", 1)
+        with Admin(root) as admin:
+            admin.seek("late", "orders", "earliest")
+            sent = producer.send(Message("orders", b"1"))
+            admin.pause("late")
+        with Sampler(root) as sampler:
+            (row,) = sampler.sample().group_queues
+    with open_store(root, housekeeping=False) as store:
+        stored_ms = store.message_at(sent.queue, 0).store_timestamp
+    assert (row.lag, row.ready, row.in_flight, row.paused, row.owner) == (1, 1, 0, True, None)
+    assert row.oldest_stored_ms == row.next_stored_ms == stored_ms
+
+
+def test_a_message_that_waits_is_counted_and_its_time_is_known(root: Path) -> None:
+    with Producer(root) as producer:
+        producer.send(Message("orders", b"1"), delay=3_600)
+        with Sampler(root) as sampler:
+            wait_for(lambda: sampler.sample().timer.next_due_ms is not None, "the housekeeper knows of it")
+            sample = sampler.sample()
+    assert (sample.timer.waiting, sample.timer.enqueued) == (1, 1)
+    assert sample.timer.next_due_ms is not None
+    assert abs(sample.timer.next_due_ms - sample.wall_ms - 3_600_000) < 60_000
+
+
+def test_a_directory_without_a_store_is_told(tmp_path: Path) -> None:
+    with Sampler(tmp_path) as sampler, pytest.raises(StoreUnusable, match="holds no store"):
+        sampler.sample()

@@ -1,0 +1,203 @@
+"""Counters of two groups while senders and consumers are killed, compared with what the log holds at the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy, StoreConfig
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.metrics import Sample, Sampler, by_group, by_topic
+from rmqclient.store import MessageStore, open_store
+from rmqclient.store.inspect.verify import verify
+from tests.torture.result import Result, Rig
+
+CLAIM = (
+    "Through kills of senders and consumers, one by one and all at once, each message that a group has finished is "
+    "counted once, by what became of it, and the bytes of a topic count each record once."
+)
+TOPIC = "orders"
+ORDERED, SIDE = "ordered", "side-by-side"
+CONFIG = StoreConfig(commit_log_file_bytes=8 << 20, consume_queue_file_entries=4_096)
+_QUEUES = 2
+_SENT = 40
+"""Messages that a sender sends, unless it is killed."""
+_LONGEST_S = 0.4
+_SENDING_S = 0.05
+_LIMIT_S = 120.0
+
+
+class Poison(Exception):
+    """What the handlers raise for some messages, which are dead letters at once."""
+
+
+def run(seed: int, rounds: int, scratch: Path) -> Result:
+    """Kill at random in each of so many rounds, then let everything be handled and compare."""
+    result, chosen, root = Result(CLAIM), random.Random(seed), scratch / "store"
+    kills = {"kills of senders": 0, "kills of consumers": 0, "kills of all at once": 0}
+    with Producer(root, config=CONFIG) as producer:
+        producer.create_topic(TOPIC, _QUEUES)
+    for _ in range(rounds):
+        sender, consumers = _started(_send, root), [_started(_consume, root) for _ in range(2)]
+        if chosen.random() < 0.5:
+            time.sleep(chosen.random() * _SENDING_S)
+            kills["kills of senders"] += _killed(sender)
+        time.sleep(chosen.random() * _LONGEST_S)
+        if chosen.random() < 0.3:
+            kills["kills of all at once"] += 1
+            _killed(sender)
+        for consumer in consumers:
+            kills["kills of consumers"] += _killed(consumer)
+        _ended(sender)
+    last = _started(_consume, root)
+    with Sampler(root) as sampler:
+        is_done = _wait(lambda: _is_finished(sampler.sample()))
+        _killed(last)
+        sample = sampler.sample()
+    if not is_done:
+        result.problems.append(f"after {_LIMIT_S:.0f} s not all messages were handled")
+    with open_store(root, housekeeping=False) as store:
+        truth = {topic: _records(store, topic) for topic in store.topics.topics()}
+    result.problems += [*_wrong_bytes(sample, truth), *_wrong_counts(sample, truth)]
+    result.problems += [f"verify: {problem}" for problem in verify(root)]
+    result.figures |= {**kills, "messages": sum(map(len, truth.values()))}
+    return result
+
+
+def application(root: Path) -> App:
+    """Return two groups on one topic, which want most of its messages."""
+    app = App(str(root), config=CONFIG)
+
+    @app.handler(TOPIC, group=ORDERED, tags="wanted", order="queue", retry=_policy())
+    def in_order(message: ReceivedMessage) -> None:
+        _handle(message)
+
+    @app.handler(TOPIC, group=SIDE, tags="wanted", threads=3, retry=_policy(0.05))
+    def side_by_side(message: ReceivedMessage) -> None:
+        _handle(message)
+
+    return app
+
+
+def _policy(*delays: float) -> RetryPolicy:
+    return RetryPolicy(max_retries=1_000_000, delays=delays, dead_letter_on=(Poison,))
+
+
+def _handle(message: ReceivedMessage) -> None:
+    if message.body.startswith(b"poison"):
+        raise Poison
+
+
+def _send(root: Path) -> None:
+    with Producer(root, config=CONFIG) as producer:
+        for number in range(_SENT):
+            tags = "other" if number % 5 == 0 else "wanted"
+            body = b"poison" if number % 7 == 0 else b"good"
+            producer.send(Message(TOPIC, body * (1 + number), tags=tags))
+
+
+def _consume(root: Path) -> None:
+    consumer = PushConsumer(root, application(root).handlers)
+    consumer.start()
+    while True:
+        signal.pause()
+
+
+def _records(store: MessageStore, topic: str) -> list[ReceivedMessage]:
+    return [
+        store.message_at(queue, offset)
+        for queue in store.topics.queues(topic)
+        for offset in range(store.topics.max_offset(queue))
+    ]
+
+
+def _wrong_bytes(sample: Sample, truth: dict[str, list[ReceivedMessage]]) -> list[str]:
+    counted = {topic: totals.bytes_in for topic, totals in by_topic(sample).items()}
+    stored = {topic: sum(record.size for record in records) for topic, records in truth.items()}
+    return [
+        f"{topic}: {counted.get(topic)} bytes counted, {stored[topic]} stored"
+        for topic in stored
+        if counted.get(topic) != stored[topic]
+    ]
+
+
+def _wrong_counts(sample: Sample, truth: dict[str, list[ReceivedMessage]]) -> list[str]:
+    """Compare what each group counted with the records that it has finished."""
+    problems: list[str] = []
+    sent = Counter((record.tags, record.body.startswith(b"poison")) for record in truth[TOPIC])
+    other = sum(count for (tags, _), count in sent.items() if tags != "wanted")
+    good, poison = sent["wanted", False], sent["wanted", True]
+    totals = by_group(sample)
+    ordered, side = totals[ORDERED, TOPIC], totals[SIDE, TOPIC]
+    for group, found in ((ORDERED, ordered), (SIDE, side)):
+        finished = found.handled + found.retried + found.dead_lettered + found.skipped + found.lost
+        if (finished, found.skipped, found.lost) != (len(truth[TOPIC]), other, 0):
+            problems.append(f"{group}: {len(truth[TOPIC])} messages, {other} of them not wanted, counted as {found}")
+    if (ordered.handled, ordered.dead_lettered, ordered.retried) != (good, poison, 0):
+        problems.append(f"{ORDERED}: {good} good and {poison} poison messages, counted as {ordered}")
+    copies = truth.get(f"%RETRY%{SIDE}", [])
+    retry = totals.get((SIDE, f"%RETRY%{SIDE}"))
+    if retry is not None:
+        finished = retry.handled + retry.retried + retry.dead_lettered + retry.skipped + retry.lost
+        if finished != len(copies):
+            problems.append(f"{SIDE}: {len(copies)} copies for a retry, counted as {retry}")
+    letters = len(truth.get(f"%DLQ%{SIDE}", []))
+    if not side.dead_lettered + (retry.dead_lettered if retry else 0) <= letters:
+        problems.append(f"{SIDE}: {letters} dead letters, counted as {side} and {retry}")
+    for group, found in ((ORDERED, ordered), (SIDE, side)):
+        if found.delivered < len(truth[TOPIC]) - other or found.failed < found.dead_lettered:
+            problems.append(f"{group}: fewer delivered or failed than finished: {found}")
+    return problems
+
+
+def _is_finished(sample: Sample) -> bool:
+    groups = by_group(sample).values()
+    return sample.timer.waiting == 0 and all(each.lag == 0 and each.in_flight == 0 for each in groups)
+
+
+def _started(target: Callable[[Path], None], root: Path) -> int:
+    """Run a function in a child; return its process id."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        target(root)
+    except BaseException as error:  # noqa: BLE001 - the child must not go on with the parent's work
+        print(f"{target.__name__}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        os._exit(1)
+    os._exit(0)
+
+
+def _killed(child: int) -> bool:
+    """Kill a child and wait for its end; False when it had ended before."""
+    try:
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    except (ProcessLookupError, ChildProcessError):
+        return False
+    return os.WIFSIGNALED(status)
+
+
+def _ended(child: int) -> None:
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        return
+
+
+def _wait(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + _LIMIT_S
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+RIG = Rig("counters", 1_000, run)

@@ -1,0 +1,81 @@
+"""Where a value comes from: the command line, a variable, the file, the default; and names that people write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqclient.workers.cli import rmq
+from rmqclient.workers.console.tree import leaves, options_of, variables
+from tests.workers.commands.test_cli import data, run
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("flag", "variable", "file"):
+        assert run("topic", "create", name, "--store", str(tmp_path / name)).exit_code == 0
+    return tmp_path
+
+
+def topics(*arguments: str, **given: str) -> object:
+    return data(run(*arguments, "-o", "json", "--query", "[].topic", stdin=None, **given))
+
+
+def test_the_command_line_is_stronger_than_a_variable_and_that_than_the_file(here: Path) -> None:
+    (here / "rmq.toml").write_text('store = "file"\n')
+    assert topics("topic", "ls") == ["file"]
+    assert topics("topic", "ls", RMQ_STORE="variable") == ["variable"]
+    assert topics("topic", "ls", RMQ_TOPIC_LS_STORE="flag", RMQ_STORE="variable") == ["flag"]
+    assert topics("--store", "flag", "topic", "ls", RMQ_STORE="variable") == ["flag"]
+    assert topics("topic", "ls", "--store", "flag", RMQ_STORE="variable") == ["flag"]
+
+
+def test_a_project_file_above_is_found_and_a_file_can_be_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "pyproject.toml").write_text('[tool.rmq]\nstore = "./file"\n[tool.rmq.topic.ls]\noutput = "csv"\n')
+    (here / "other.toml").write_text('store = "flag"\n')
+    (here / "below").mkdir()
+    monkeypatch.chdir(here / "below")
+    assert run("topic", "ls").stdout == "topic,queues,messages\nfile,4,0\n"
+    assert topics("--config", "../other.toml", "topic", "ls") == ["flag"]
+    assert topics("topic", "ls", RMQ_CONFIG="../other.toml") == ["flag"]
+    assert run("check", "--min-ready", "0").exit_code == 0
+
+
+@pytest.mark.parametrize("text", ["store = ", "\xff"])
+def test_a_file_that_is_no_toml_is_wrong_usage(here: Path, text: str) -> None:
+    (here / "rmq.toml").write_bytes(text.encode("latin-1"))
+    for command in (["topic", "ls"], ["check"]):
+        result = run(*command)
+        assert (result.exit_code, "rmq.toml is not TOML" in result.stderr) == (2, True)
+
+
+def test_without_a_store_it_says_how_to_name_one(here: Path) -> None:
+    for command in (["topic", "ls"], ["check"]):
+        result = run(*command)
+        assert result.exit_code == 2
+        assert 'give --store DIR, set RMQ_STORE, or write store = "./store" into rmq.toml' in result.stderr
+
+
+def test_every_option_is_the_variable_that_its_name_says() -> None:
+    for words, command in leaves(rmq):
+        for option in options_of(command):
+            assert option.envvar == variables(words, option)
+            name = max(option.opts, key=len).lstrip("-").upper().replace("-", "_")
+            assert option.envvar[0] == "_".join(["RMQ", *(word.upper().replace("-", "_") for word in words), name])
+            assert option.show_envvar
+
+
+def test_other_usual_names_are_understood(here: Path) -> None:
+    assert topics("topic", "list", RMQ_STORE="file") == ["file"]
+    assert run("msg", "find", "file", "7", RMQ_STORE="file").exit_code == 0
+    assert run("topic", "describe", "file", RMQ_STORE="file").exit_code == 0
+
+
+def test_an_empty_list_is_a_note_for_a_person_and_an_empty_list_for_a_program(here: Path) -> None:
+    for command in (["group", "ls"], ["tx", "ls"], ["dlq", "ls"], ["schedule", "ls"], ["worker", "ls"]):
+        result = run(*command, RMQ_STORE="file")
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert result.stderr.startswith("no ")
+        assert data(run(*command, "-o", "json", RMQ_STORE="file")) == []

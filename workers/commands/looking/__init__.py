@@ -1,0 +1,1 @@
+"""Commands that look at a store and say what is wrong with it."""

@@ -1,0 +1,159 @@
+"""``rmq check``: is a store healthy, is it ready, is its supervisor alive.
+
+A probe is a new process each time, so this command is parsed by ``argparse`` and looks by a glance: neither click nor
+the store is imported. Its options take part in the environment and in the settings file as those of every command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+from rmqclient.health import findings, report
+from rmqclient.health.limits import Limits
+from rmqclient.local.glance import Glance, Unreadable
+from rmqclient.workers.console.settings import Settings, SettingsError, load
+
+_USAGE, _CANNOT_OPEN = 2, 3
+"""As :class:`rmqclient.workers.exit_codes.ExitCode`; in Nagios' words CRITICAL and UNKNOWN."""
+
+_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+_EPILOG = """\
+Exit codes, with -o text, json and prometheus:
+  0  healthy; warnings are no reason to act at once
+  1  not healthy: at least one check is critical
+  2  wrong usage
+  3  there is no store, or it cannot be read
+With -o nagios: 0 ok, 1 warning, 2 critical, 3 unknown.
+
+Examples:
+  rmq check --store ./store
+  rmq check ready --min-ready 4
+  rmq check live
+  rmq check --group billing --warn 1000 --crit 10000 --age-warn 1m -o nagios
+  rmq check -o prometheus > rmq.prom.new && mv rmq.prom.new rmq.prom
+"""
+
+
+def main(arguments: Sequence[str], named: str | None = None) -> int:
+    """Run the command with these arguments, print, and return the exit code. ``named`` is the file of ``--config``."""
+    try:
+        chosen = _parser(load(named)).parse_args(arguments)
+    except SettingsError as error:
+        return _fail(str(error), _USAGE)
+    except SystemExit as ended:  # argparse has printed help, or what is wrong
+        return int(ended.code or 0)
+    if not chosen.store:
+        told = 'no store: give --store DIR, set RMQ_STORE, or write store = "./store" into rmq.toml'
+        return _fail(told, _USAGE)
+    if "://" in chosen.store:
+        told = "a cluster's brokers answer for themselves: `rmq group ls` tells its lag; check looks at a directory"
+        return _fail(told, _CANNOT_OPEN)
+    return _checked(chosen)
+
+
+def _checked(chosen: argparse.Namespace) -> int:
+    limits = Limits(**{name: getattr(chosen, name) for name in Limits._fields if hasattr(chosen, name)})
+    looks = {"live": findings.alive, "ready": findings.ready}
+    try:
+        with Glance(chosen.store) as glance:
+            found = looks.get(chosen.what, findings.look)(glance, limits)
+    except Unreadable as error:
+        return _unreadable(str(error), chosen.output)
+    print(report.written(found, chosen.output))  # noqa: T201 - click, whose echo others use, takes longer than the check
+    worst = report.worst(found)
+    return worst if chosen.output == "nagios" else int(worst == findings.CRITICAL)
+
+
+def _unreadable(reason: str, output: str) -> int:
+    if output == "nagios":
+        print(f"RMQ UNKNOWN - {reason.replace('|', '/')}")  # noqa: T201 - as above
+        return findings.UNKNOWN
+    return _fail(reason, _CANNOT_OPEN)
+
+
+def _fail(reason: str, code: int) -> int:
+    print(f"rmq: {reason}", file=sys.stderr)  # noqa: T201 - as above
+    return code
+
+
+def _parser(settings: Settings) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rmq check",
+        description="Say whether a store is healthy, what is stuck, and what to do. Nothing is opened or changed.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    usual = Limits()
+    parser.add_argument(
+        "what",
+        nargs="?",
+        choices=["all", "ready", "live"],
+        default="all",
+        help="all: every check; ready: the store takes messages and workers are ready; live: the supervisor of this "
+        "container looks after its workers  [default: all]",
+    )
+    add = _Adding(parser, settings)
+    add("--store", str, None, "directory of the store  [env: RMQ_STORE]", variables=("RMQ_STORE",))
+    add("-o", str, "text", "text, json, nagios or prometheus", name="output", choices=report.FORMATS)
+    add("--group", str, usual.group, "only this group")
+    add("--warn", int, usual.lag_warn, "messages of lag, for a warning", name="lag_warn")
+    add("--crit", int, usual.lag_crit, "messages of lag that are critical", name="lag_crit")
+    add("--age-warn", _seconds, usual.age_warn_s, "age of the oldest message, for a warning", name="age_warn_s")
+    add("--age-crit", _seconds, usual.age_crit_s, "the same, critical", name="age_crit_s")
+    add("--message-age", _seconds, usual.message_age_s, "a handler that runs so long hangs", name="message_age_s")
+    add("--beat-age", _seconds, usual.beat_age_s, "a worker that is silent so long is critical", name="beat_age_s")
+    add("--min-ready", int, usual.min_ready, "workers that must be ready; 0 for stores without `rmq run`")
+    add("--dlq-warn", int, usual.dlq_warn, "dead letters of a group, for a warning")
+    add("--dlq-crit", int, usual.dlq_crit, "the same, critical")
+    add("--dlq-age-warn", _seconds, usual.dlq_age_warn_s, "age of the oldest dead letter", name="dlq_age_warn_s")
+    add("--disk-warn", float, usual.disk_warn, "part of the file system in use, 0 to 1, for a warning")
+    add("--disk-crit", float, usual.disk_crit, "the same, critical")
+    return parser
+
+
+class _Adding:
+    """Adds options whose defaults come from the environment and from the settings file."""
+
+    def __init__(self, parser: argparse.ArgumentParser, settings: Settings) -> None:
+        self._parser = parser
+        self._settings = settings
+
+    def __call__(
+        self,
+        option: str,
+        convert: type | object,
+        default: object,
+        text: str,
+        *,
+        name: str | None = None,
+        choices: Sequence[str] | None = None,
+        variables: Sequence[str] = (),
+    ) -> None:
+        names = [option, "--output"] if option == "-o" else [option]
+        word = names[-1].removeprefix("--")
+        given = [os.environ.get(each) for each in (f"RMQ_CHECK_{word.upper().replace('-', '_')}", *variables)]
+        found = next((each for each in given if each), None) or self._settings.option(["check"], word)
+        shown = "" if default is None else f"  [default: {default:g}]" if isinstance(default, float) else ""
+        if default is not None and not shown:
+            shown = f"  [default: {default}]"
+        self._parser.add_argument(
+            *names,
+            dest=name or word.replace("-", "_"),
+            type=convert,  # type: ignore[arg-type]
+            default=default if found is None else str(found),
+            choices=choices,
+            metavar=None if choices else word.rpartition("-")[2].upper(),
+            help=text + shown,
+        )
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: write 30s, 500ms, 5m, 2h or 3d")
+    return float(found[1]) * _UNITS[found[2]]

@@ -1,0 +1,88 @@
+"""``rmq dashboard``: a store as pages in a browser."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from pathlib import Path
+
+import click
+
+from rmqclient.workers.console import environment
+from rmqclient.workers.console.opening import one_line, opening
+from rmqclient.workers.console.parameters import STORE, StoreOption, address
+from rmqclient.workers.exit_codes import EXPLAINED
+
+
+@click.command(epilog=EXPLAINED)
+@click.argument("place", metavar="[STORE]", required=False, type=STORE)
+@click.option("--store", "root", cls=StoreOption, type=STORE, help="The same, as every other command takes it.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:8650",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Address; port 0 picks one. One that is not of this host alone needs --token-file.",
+)
+@click.option("--uds", type=click.Path(path_type=Path), help="Listen on this socket instead, for a proxy.")
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Token, at least 16 characters.  [default: a new one]",
+)
+@click.option(
+    "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", help="Name that clients may use; repeatable."
+)
+@click.option("--allow-actions", is_flag=True, help="Let visitors pause, move, replay, purge and decide.")
+def dashboard(
+    place: Path | str | None,
+    root: Path | str | None,
+    listen: str,
+    uds: Path | None,
+    token_file: Path | None,
+    allowed_hosts: tuple[str, ...],
+    allow_actions: bool,
+) -> None:
+    r"""Show STORE in a browser: what it does, what needs somebody, its messages and dead letters.
+
+    Prints an address with a token; who opens it sees everything. Nothing can be changed without --allow-actions. Each
+    change is a line of the log. Needs the extra: pip install 'rmqclient[dashboard]'
+
+    \b
+    Examples:
+      rmq dashboard ./store
+      rmq dashboard ./store --allow-actions --listen 127.0.0.1:0
+      ssh -L 8650:127.0.0.1:8650 server rmq dashboard /var/lib/shop/store
+    """
+    named = place or root
+    if named is None:
+        raise click.UsageError(f"no store: name its directory, give --store DIR, or set {environment.STORE}")
+    from rmqclient.errors import NotInstalled
+    from rmqclient.opening import open_local_store
+
+    try:
+        from rmqclient.dashboard.serving import Serving, serve
+    except (NotInstalled, ImportError) as error:
+        raise click.ClickException(f"{one_line(error)} (pip install 'rmqclient[dashboard]')") from error
+    host, port = address(listen)
+    token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
+    if uds is None and token is None and not _is_loopback(host):
+        raise click.UsageError(f"--listen {listen} can be reached from other hosts: give --token-file, too")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    serving = Serving(
+        host=host, port=port, unix_socket=uds, token=token, allowed_hosts=allowed_hosts, allow_actions=allow_actions
+    )
+    with opening(named, lambda: open_local_store(named, "what a dashboard shows", housekeeping=False)) as store:
+        try:
+            serve(store, serving, click.echo)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

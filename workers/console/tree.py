@@ -1,0 +1,90 @@
+"""Tree: all commands of ``rmq``, and what each of them gets because it belongs to the tree.
+
+- Every option is a variable, named by the commands and the option: ``RMQ_GROUP_SEEK_DRY_RUN``. Help shows it.
+- Every option can stand in the settings file; the variable is stronger.
+- A command is found by another usual name, too: ``message`` is ``msg``, ``ls`` is ``list``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from rmqclient.workers.console import environment
+from rmqclient.workers.console.settings import Settings
+
+ALIASES = {
+    "msg": "message",
+    "list": "ls",
+    "describe": "info",
+    "get": "show",
+    "show": "get",
+    "delete": "rm",
+    "dead-letters": "dlq",
+    "completions": "completion",
+}
+"""Other names, tried where a command has no child of the name that was written."""
+
+
+class Noun(click.Group):
+    """A command with commands, which are also found by their other names."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name or by another usual one."""
+        return super().get_command(ctx, cmd_name) or super().get_command(ctx, ALIASES.get(cmd_name, ""))
+
+
+class Leaf(NamedTuple):
+    """A command that does something, and the words that call it."""
+
+    words: tuple[str, ...]
+    command: click.Command
+
+
+def leaves(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """Yield every command that does something, below one of the tree."""
+    if isinstance(command, click.Group):
+        for name in sorted(command.commands):
+            yield from leaves(command.commands[name], (*words, name))
+    else:
+        yield Leaf(words, command)
+
+
+def options_of(command: click.Command) -> list[click.Option]:
+    """Return the options of a command that have a value to set."""
+    return [each for each in command.params if isinstance(each, click.Option) and not each.is_eager]
+
+
+def long_name(option: click.Option) -> str:
+    """Return the long name of an option without its dashes."""
+    return max(option.opts, key=len).lstrip("-")
+
+
+def variables(words: Sequence[str], option: click.Option) -> list[str]:
+    """Return the variables of an option, the strongest first."""
+    name = "_".join([environment.PREFIX, *words, long_name(option)]).upper().replace("-", "_")
+    return [name, environment.STORE] if long_name(option) == "store" else [name]
+
+
+def name_variables(root: click.Group) -> None:
+    """Give every option of the tree its variables."""
+    for words, command in leaves(root):
+        for option in options_of(command):
+            option.envvar = variables(words, option)
+            option.show_envvar = True
+
+
+def defaults(root: click.Group, settings: Settings) -> dict[str, Any]:
+    """Return the settings as click wants them: by command, and by the parameter's own name."""
+    found: dict[str, Any] = {}
+    for words, command in leaves(root):
+        for option in options_of(command):
+            value = settings.option(words, long_name(option))
+            if value is not None and option.name is not None:
+                table = found
+                for word in words:
+                    table = table.setdefault(word, {})
+                table[option.name] = value if isinstance(value, bool | list) else str(value)
+    return found
