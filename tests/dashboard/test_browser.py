@@ -149,9 +149,9 @@ def test_live_updates_pause_and_go_on(page: Page) -> None:
 def test_a_killed_worker_is_replaced_on_the_page(page: Page, shop: Shop) -> None:
     page.goto(f"{shop.base}/workers")
     expect(page.locator("tbody th")).to_have_count(4)
-    pid = int(page.locator("tbody th").first.inner_text())
+    pid = int(page.locator("td.pid").first.inner_text())
     os.kill(pid, signal.SIGKILL)
-    expect(page.locator("tbody th", has_text=re.compile(rf"^{pid}$"))).to_have_count(0)
+    expect(page.locator("td.pid", has_text=re.compile(rf"^{pid}$"))).to_have_count(0)
     expect(page.locator("tbody th")).to_have_count(4)
 
 

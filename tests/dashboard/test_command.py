@@ -46,6 +46,11 @@ def test_it_prints_its_address_with_the_token_and_ends_by_a_signal_while_a_page_
             assert child.wait(LONG_S) == 0
 
 
+def test_the_store_is_named_as_for_any_other_command_too(store: Path) -> None:
+    with running_command("--store", str(store), "dashboard", "--listen", "127.0.0.1:0") as (_, address):
+        assert "?token=" in address
+
+
 def test_nobody_comes_in_by_the_bare_address(store: Path) -> None:
     with running(store, "--listen", "127.0.0.1:0") as (_, address):
         with pytest.raises(urllib.error.HTTPError) as refused:
@@ -105,8 +110,13 @@ def test_a_taken_address_is_one_line(store: Path) -> None:
 
 @contextmanager
 def running(store: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [*COMMAND, "dashboard", str(store), *options]
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as child:
+    with running_command("dashboard", str(store), *options) as started:
+        yield started
+
+
+@contextmanager
+def running_command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    with subprocess.Popen([*COMMAND, *arguments], env=environment(), stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         try:
             yield child, child.stdout.readline().strip()

@@ -101,6 +101,11 @@ def test_the_wheel_holds_the_package_and_nothing_beside_it(wheel: Path) -> None:
     assert len([name for name in names if name.endswith(".so")]) == 1
     assert {"rmqclient/py.typed", "rmqclient/store/kernel/_kernel.pyi"} <= set(names)
     assert len(names) == len(set(names))
+    pages = TOP / "rmqclient" / "dashboard"
+    shown = {
+        path.relative_to(TOP).as_posix() for kind in ("static", "templates") for path in (pages / kind).rglob("*.*")
+    }
+    assert {name for name in shown if (TOP / name).is_file()} <= set(names)
 
 
 def test_an_application_with_a_store_workers_and_tests_of_its_own_runs(environment: Path, tmp_path: Path) -> None:

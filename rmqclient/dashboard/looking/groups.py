@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rmqclient.dashboard.looking.sample import OWN_GROUPS
 from rmqclient.health.words import group_state, queue_state
 from rmqclient.local.glance import RETRY_PREFIX, Glance, GroupQueue, Running
 from rmqclient.names import group_and_member
@@ -32,7 +33,8 @@ def group_lines(glance: Glance, members: Iterable[MemberInfo], now_ms: int) -> l
     """Return every group that has consumed or consumes, those that need somebody first, then by lag."""
     queues_of: dict[str, list[GroupQueue]] = {}
     for each in glance.group_queues():
-        queues_of.setdefault(group_and_member(each.group)[0], []).append(each)
+        if each.group not in OWN_GROUPS:
+            queues_of.setdefault(group_and_member(each.group)[0], []).append(each)
     members_of: dict[str, list[MemberInfo]] = {}
     for member in members:
         members_of.setdefault(group_and_member(member.group)[0], []).append(member)

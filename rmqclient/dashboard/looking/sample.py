@@ -16,6 +16,8 @@ from rmqclient.names import MEMBER_SEPARATOR
 from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 
 _GROUPS_KEPT = 100
+OWN_GROUPS = frozenset(("CID_RMQ_SYS_TRANS", "rmq_sys_timer"))
+"""Groups by which the store says how far its own work is."""
 _OWN_TOPICS = frozenset((HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, "TRANS_CHECK_MAX_TIME_TOPIC"))
 
 
@@ -68,6 +70,7 @@ class Sampling:
         glance, now = self._glance, time.monotonic()
         queues = glance.queues()
         group_queues = glance.group_queues(queues)
+        group_queues = [each for each in group_queues if each.group not in OWN_GROUPS]
         waiting = [
             each for each in group_queues if each.lag > 0 and not each.queue.topic.startswith(DEAD_LETTER_PREFIX)
         ]

@@ -11,7 +11,8 @@ from starlette.routing import Route
 
 from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.health.words import worker_state
-from rmqclient.local.glance import Running, Worker
+from rmqclient.local.glance import Running
+from rmqclient.store import WorkerStatus
 
 _HUNG_AFTER_S = 60.0
 
@@ -21,7 +22,8 @@ def show(request: Request) -> Response:
     desk = desk_of(request)
     desk.live.begin()
     with desk.glance() as glance:
-        workers, running = glance.workers(), glance.running()
+        running = glance.running()
+    workers = desk.store().workers().all()
     by_pid: dict[int, list[Running]] = {}
     for each in running:
         by_pid.setdefault(each.pid, []).append(each)
@@ -44,10 +46,11 @@ def resident_bytes(pid: int) -> int | None:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _state(worker: Worker, running: dict[int, list[Running]]) -> str:
+def _state(worker: WorkerStatus, running: dict[int, list[Running]]) -> str:
     first = running.get(worker.pid, [None])[0]
     place = f"{first.topic} {first.queue_id}:{first.queue_offset}" if first else None
-    return worker_state(worker.state, message_age_s=worker.message_age_s, hung_after_s=_HUNG_AFTER_S, place=place)
+    age_s = None if worker.message_age_ms is None else worker.message_age_ms / 1000
+    return worker_state(worker.state.name.lower(), message_age_s=age_s, hung_after_s=_HUNG_AFTER_S, place=place)
 
 
 ROUTES = [Route("/workers", show)]

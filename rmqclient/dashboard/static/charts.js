@@ -34,12 +34,13 @@
   const WHOLE = [1, 2, 5, 10, 20, 50].flatMap((step) => [1, 100, 1e4, 1e6, 1e8].map((unit) => step * unit)).sort((one, other) => one - other);
   const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
   const short = (value) => (value >= 1e6 ? `${+(value / 1e6).toFixed(1)}M` : value >= 1e4 ? `${+(value / 1e3).toFixed(1)}k` : value.toLocaleString("en-US"));
+  const heightOf = (place) => (place.dataset.spark ? 40 : place.classList.contains("low") ? 104 : 184);
   const options = (place, drawn) => {
     const spark = Boolean(place.dataset.spark);
     const axis = { size: 24, gap: 4, stroke: colour("faint"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "11px sans-serif" };
     return {
       width: place.clientWidth,
-      height: place.clientHeight - (spark ? 0 : 26),
+      height: heightOf(place),
       padding: spark ? [4, 0, 0, 0] : [8, 8, 0, 0],
       legend: { show: !spark },
       cursor: { show: !spark, y: false, drag: { x: false, y: false } },
@@ -80,6 +81,6 @@
   });
   document.addEventListener("rmq:theme", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  new ResizeObserver(() => { for (const { plot, place } of plots) plot.setSize({ width: place.clientWidth, height: place.clientHeight - (place.dataset.spark ? 0 : 26) }); }).observe(document.getElementById("main"));
+  new ResizeObserver(() => { for (const { plot, place } of plots) plot.setSize({ width: place.clientWidth, height: heightOf(place) }); }).observe(document.getElementById("main"));
   draw();
 })();

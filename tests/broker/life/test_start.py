@@ -29,7 +29,9 @@ TOO_SLOW = frozenset(
         "rmqclient.cluster",
         "rmqclient.filters.body",
         "rmqclient.filters.sql92",
-        "rmqclient.remoting.bodies.body",
+        "rmqclient.remoting.bodies.heartbeat",
+        "rmqclient.remoting.bodies.members",
+        "rmqclient.remoting.bodies.stats",
         "rmqclient.spark",
         "rmqclient.workers",
     }

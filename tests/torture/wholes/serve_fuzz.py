@@ -33,7 +33,7 @@ _SMALLEST_PART = 5_000
 _GROWTH = 1.25
 _SLACK_KIB = 16 << 10
 _MOST_PROBLEMS = 50
-_TRACE = re.compile(r"^\w*(?:Error|Exception|Warning)\b.*|^[\w.]+(?:Error|Exception)\b.*", re.MULTILINE)
+_TRACE = re.compile(r"^Traceback .*\n(?:\s.*\n)+\S.*", re.MULTILINE)
 
 
 def run(seed: int, rounds: int, scratch: Path) -> Result:
@@ -48,8 +48,10 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
         seconds = time.monotonic() - started
         _judge(server, place, rss, result)
         log = server.log
-    traces = Counter(_TRACE.findall(log)) if "Traceback" in log else Counter[str]()
-    result.problems += [f"a trace in the log, {count} times: {line:.300}" for line, count in traces.most_common(20)]
+    traces = Counter(_TRACE.findall(log))
+    result.problems += [
+        f"a trace in the log, {count} times: ...{trace[-600:]}" for trace, count in traces.most_common(20)
+    ]
     result.figures |= {
         "mutated requests that the server read": counts["read"],
         "connections": counts["connections"],

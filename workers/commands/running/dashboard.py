@@ -12,17 +12,13 @@ import click
 
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.opening import one_line, opening
+from rmqclient.workers.console.parameters import STORE, StoreOption, address
 from rmqclient.workers.exit_codes import EXPLAINED
 
 
 @click.command(epilog=EXPLAINED)
-@click.argument(
-    "root",
-    metavar="[STORE]",
-    required=False,
-    envvar=environment.STORE,
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
-)
+@click.argument("place", metavar="[STORE]", required=False, type=STORE)
+@click.option("--store", "root", cls=StoreOption, type=STORE, help="The same, as every other command takes it.")
 @click.option(
     "--listen",
     default="127.0.0.1:8650",
@@ -41,7 +37,8 @@ from rmqclient.workers.exit_codes import EXPLAINED
 )
 @click.option("--allow-actions", is_flag=True, help="Let visitors pause, move, replay, purge and decide.")
 def dashboard(
-    root: Path | None,
+    place: Path | str | None,
+    root: Path | str | None,
     listen: str,
     uds: Path | None,
     token_file: Path | None,
@@ -59,8 +56,9 @@ def dashboard(
       rmq dashboard ./store --allow-actions --listen 127.0.0.1:0
       ssh -L 8650:127.0.0.1:8650 server rmq dashboard /var/lib/shop/store
     """
-    if root is None:
-        raise click.UsageError(f"which store? Name its directory, or set {environment.STORE}")
+    named = place or root
+    if named is None:
+        raise click.UsageError(f"no store: name its directory, give --store DIR, or set {environment.STORE}")
     from rmqclient.errors import NotInstalled
     from rmqclient.opening import open_local_store
 
@@ -68,7 +66,7 @@ def dashboard(
         from rmqclient.dashboard.serving import Serving, serve
     except (NotInstalled, ImportError) as error:
         raise click.ClickException(f"{one_line(error)} (pip install 'rmqclient[dashboard]')") from error
-    host, port = _address(listen)
+    host, port = address(listen)
     token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
     if uds is None and token is None and not _is_loopback(host):
         raise click.UsageError(f"--listen {listen} can be reached from other hosts: give --token-file, too")
@@ -76,18 +74,11 @@ def dashboard(
     serving = Serving(
         host=host, port=port, unix_socket=uds, token=token, allowed_hosts=allowed_hosts, allow_actions=allow_actions
     )
-    with opening(root, lambda: open_local_store(root, "what a dashboard shows", housekeeping=False)) as store:
+    with opening(named, lambda: open_local_store(named, "what a dashboard shows", housekeeping=False)) as store:
         try:
             serve(store, serving, click.echo)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
-        raise click.BadParameter(f"{text!r} is no HOST:PORT with a port from 0 to 65535", param_hint="--listen")
-    return host.strip("[]"), int(port)
 
 
 def _is_loopback(host: str) -> bool:
