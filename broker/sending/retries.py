@@ -26,7 +26,7 @@ from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import MessageQueue, MessageStore, ReceivedMessage
+from rmqclient.store import MessageQueue, MessageStore, ReceivedMessage, parse_offset_id
 from rmqclient.store.message_queue import is_name
 
 _FIRST_WITH_MOST: Final = 121
@@ -60,7 +60,10 @@ class Retries:
         Returns how long it waits. Raises AnswerError for a group that may not be.
         """
         most = self._most(request, self._settings(group))
-        if message.reconsume_times < most:
+        is_dead = message.reconsume_times >= most
+        if (failed := self._failed_record(message.properties)) is not None:
+            self._count(group, failed, is_dead=is_dead)
+        if not is_dead:
             return wait
         message.topic = self._dead_letters(group)
         message.queue_id = 0
@@ -93,6 +96,15 @@ class Retries:
         result = self._appends.append_copy(message, topic, queue_id, properties, level)
         self._count(group, message, is_dead=topic == dead_letter_topic(group))
         return self._flushes.when_flushed(request, request.success(), result.commit_log_end)
+
+    def _failed_record(self, properties: Mapping[str, str]) -> ReceivedMessage | None:
+        """Return the record that failed first, of a copy that its consumer has made; None if it is not here."""
+        try:
+            origin = parse_offset_id(properties.get("ORIGIN_MESSAGE_ID", ""))
+        except ValueError:
+            return None
+        found = record_at(self._store, origin.commit_log_offset)
+        return found if found is not None and found.topic == properties.get("RETRY_TOPIC") else None
 
     def _count(self, group: str, message: ReceivedMessage, *, is_dead: bool) -> None:
         """Count the attempt that failed, where the group had the message."""
