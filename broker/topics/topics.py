@@ -18,6 +18,7 @@ from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.settings.config_file import TopicConfig
 
 _MOST_QUEUES: Final = 1_024
+_FLAGS = range(2**31)
 _INHERIT: Final = 1
 _READ_AND_WRITE: Final = 6
 
@@ -93,6 +94,9 @@ class Topics:
                 )
         if not 0 <= config.perm <= 0xF:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"topic[{topic}]: perm is {config.perm}: bits 8, 4, 2 and 1")
+        flag = config.topic_sys_flag
+        if flag not in _FLAGS:  # once stored, it would keep the settings of every topic from being read
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, f"topic[{topic}]: topicSysFlag is {flag}: 0 to {_FLAGS[-1]}")
         self._refuse_when_read_only(topic)
         self._table.configure(topic, config)
 

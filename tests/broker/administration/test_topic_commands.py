@@ -106,6 +106,16 @@ def test_a_newer_client_makes_a_compact_topic(client: Asking) -> None:
     assert client.broker.store.topics.is_compact("orders")
 
 
+def test_a_flag_that_no_topic_has_is_refused_and_other_topics_can_be_read(client: Asking) -> None:
+    _update(client, topic="known")
+    refused = _update(client, flag=-1)
+    assert (refused.code, refused.remark) == (1, "topic[orders]: topicSysFlag is -1: 0 to 2147483647")
+    assert "orders" not in client.broker.topics.configs()
+    many = b'{"topicConfigList":[{"topicName":"orders","topicSysFlag":4294967296}]}'
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, many).code == 1
+    assert client.broker.topics.configs().keys() >= {"known"}
+
+
 def _update(
     client: Asking,
     topic: str = "orders",
@@ -114,6 +124,7 @@ def _update(
     write: int = 4,
     perm: int = 6,
     kind: str = "SINGLE_TAG",
+    flag: int = 0,
     attributes: str | None = None,
 ) -> Frame:
     return client.ask(
@@ -124,7 +135,7 @@ def _update(
         writeQueueNums=write,
         perm=perm,
         topicFilterType=kind,
-        topicSysFlag=0,
+        topicSysFlag=flag,
         order=False,
         attributes=attributes,
     )
