@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 LINKED = {"store", "remoting", "broker", "workers"}
 """Folders at the top that are installed under ``rmqclient``."""
 
-ALSO_IMPORT = {"workers/commands/store.py": {"store"}}
+ALSO_IMPORT = {"workers/commands/store.py": {"store"}, "workers/commands/looking/doctor.py": {"store"}}
 """Files that look at a directory of a store as it lies there, and ask the store itself for that."""
 
 SHARED_MEMORY = {"layout", "shared_state", "file_lock", "group_table"}

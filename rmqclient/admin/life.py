@@ -6,7 +6,7 @@ a group has finished it shows in the group's committed offset.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rmqclient.backend.protocols import Backend
@@ -14,6 +14,7 @@ from rmqclient.failures.dead_letters import Selection, select
 from rmqclient.failures.failure import history
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rmqclient.store import RESERVED_PROPERTIES
 from rmqclient.store.log.query import END_OF_TIME
 
 _MOST_COPIES = 64
@@ -46,6 +47,11 @@ def life_of(backend: Backend, message: ReceivedMessage) -> list[Step]:
         steps.append(Step(int(failure.get("at", 0)), "failed", str(failure.get("worker") or ""), said))
     steps.sort(key=lambda step: step.at_ms or 0)
     return [*steps, *_settled(backend, copies), *_groups(backend, copies)]
+
+
+def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that are the application's, without those that belong to one stored message."""
+    return {name: value for name, value in properties.items() if name not in RESERVED_PROPERTIES}
 
 
 def _copies(backend: Backend, message: ReceivedMessage) -> list[ReceivedMessage]:

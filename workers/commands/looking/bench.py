@@ -41,7 +41,7 @@ def measured(root: Path, messages: int, body: bytes) -> list[dict[str, Any]]:
     """Return a row for sending and one for handling."""
     from rmqclient import App, Message, Producer
     from rmqclient.consuming.push_consumer import PushConsumer
-    from rmqclient.store import open_store
+    from rmqclient.opening import open_local_store
 
     left, finished = [messages], threading.Event()
     app = App(root)
@@ -53,7 +53,7 @@ def measured(root: Path, messages: int, body: bytes) -> list[dict[str, Any]]:
         if not left[0]:
             finished.set()
 
-    with open_store(root) as store:
+    with open_local_store(root, "messages", create=True) as store:
         with Producer(store) as producer:
             message, begun = Message(_TOPIC, body), time.perf_counter()
             for _ in range(messages):

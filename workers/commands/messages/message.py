@@ -79,34 +79,12 @@ def message_decode(message_id: str, output: str, query: str | None) -> None:
 
     Both kinds of ids have 32 digits, so both readings are shown; the likelier one is what the sender printed.
     """
-    from rmqclient.store import parse_offset_id
+    from rmqclient.admin.ids import readings
 
     try:
-        offset_id, data = parse_offset_id(message_id), bytes.fromhex(message_id)
+        rows = readings(message_id)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
-    rows: list[dict[str, Any]] = []
-    if len(data) == 16:
-        rows.append(
-            {
-                "kind": "unique id",
-                "address": ".".join(map(str, data[:4])),
-                "pid": int.from_bytes(data[4:6], "big"),
-                "ms_of_month": int.from_bytes(data[10:14], "big"),
-                "counter": int.from_bytes(data[14:16], "big"),
-                "commit_log_offset": None,
-            }
-        )
-    rows.append(
-        {
-            "kind": "offset id",
-            "address": offset_id.address,
-            "pid": None,
-            "ms_of_month": None,
-            "counter": None,
-            "commit_log_offset": offset_id.commit_log_offset,
-        }
-    )
     write(rows, output=output, query=query)
 
 

@@ -113,6 +113,8 @@ def _of_json(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, s
 
     import orjson
 
+    from rmqclient.admin.life import own_properties
+
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -128,16 +130,9 @@ def _of_json(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, s
         "tags": row.get("tags") or parts["tags"],
         "keys": row.get("keys") or parts["keys"],
         "sharding_key": row.get("sharding_key") or parts["sharding_key"],
-        "properties": {**_own(row.get("properties") or {}), **dict(parts["properties"])},
+        "properties": {**own_properties(row.get("properties") or {}), **dict(parts["properties"])},
     }
     return _message(topic, body, said)
-
-
-def _own(properties: dict[str, str]) -> dict[str, str]:
-    """Return the properties that are the application's: the others belong to the message that was read."""
-    from rmqclient.store import RESERVED_PROPERTIES
-
-    return {name: value for name, value in properties.items() if name not in RESERVED_PROPERTIES}
 
 
 def _with_keys(wanted: Iterable[tuple[Message, str | None]], expression: str) -> Iterator[tuple[Message, str | None]]:
