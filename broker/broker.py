@@ -58,7 +58,7 @@ class Broker:
             most_held=settings.limits.held_pulls,
         )
         rooms: Sequence[Room] = (
-            NameServer(self.topics, settings),
+            NameServer(self.topics, settings, clients.note_awaited),
             KvSettings(settings.root, read_only=settings.read_only),
             self.groups,
             self.producing,

@@ -10,7 +10,9 @@ first offset                the oldest message of each queue
 last offset                 the end of every queue as it was when the group's first member sent its first heartbeat
 a time                      the client asks for it: 22
 a queue of a retry topic,   its oldest message
-or one that came later
+one that came later, or
+of a topic that the member
+had to wait for
 ==========================  =======================================================================================
 
 Any other client gets RocketMQ's answer, and a queue counts as young when it still has its first message.
@@ -21,6 +23,8 @@ its start.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.names import RETRY_PREFIX
@@ -37,13 +41,17 @@ class Begins:
         self._store = store
         self._ends: dict[str, dict[str, Ends]] = {}
 
-    def note(self, consumer: Consumer) -> None:
-        """Note where the queues end that a new group is about to consume."""
+    def note(self, consumer: Consumer, awaits: Callable[[str], bool]) -> None:
+        """Note where the queues end that a new group is about to consume.
+
+        A topic that ``awaits`` says yes to was made after the consumer had come, so all of its messages are new to it.
+        """
         ends = self._ends.setdefault(consumer.group, {})
         for topic in consumer.subscriptions:
             if topic in self._store.topics and (topic not in ends or consumer.is_broadcast):
                 queues = self._store.topics.queues(topic)
-                now = {queue: self._store.topics.max_offset(queue) for queue in queues}
+                end_of = self._store.topics.min_offset if awaits(topic) else self._store.topics.max_offset
+                now = {queue: end_of(queue) for queue in queues}
                 ends.setdefault(topic, now)
                 if consumer.is_broadcast:
                     consumer.begins = {**now, **consumer.begins}

@@ -14,6 +14,7 @@ code  what it does
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Mapping
@@ -104,7 +105,7 @@ class GroupsRoom:
 
     def joined(self, consumer: Consumer) -> None:
         """Give a member its seats, and take back those of topics that it subscribes to no more."""
-        self._begins.note(consumer)
+        self._begins.note(consumer, functools.partial(self.clients.awaits, consumer.peer))
         if consumer.shares_queues:
             for topic in self._topics_of.setdefault(consumer, set()) - consumer.subscriptions.keys():
                 self._topics_of[consumer].discard(topic)

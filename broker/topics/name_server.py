@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Handler, Peer, Request
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.remoting import bodies
@@ -23,11 +23,12 @@ _WHERE_TO_READ: Final = "See http://rocketmq.apache.org/docs/faq/ for further de
 
 
 class NameServer:
-    """Answers what clients ask a name server."""
+    """Answers what clients ask a name server. ``note_awaited`` hears which topics they ask for in vain."""
 
-    def __init__(self, topics: Topics, settings: ServeSettings) -> None:
+    def __init__(self, topics: Topics, settings: ServeSettings, note_awaited: Callable[[Peer, str], None]) -> None:
         self._topics = topics
         self._settings = settings
+        self._note_awaited = note_awaited
         self._wiped: dict[str, TopicConfig] = {}
         """Topics that nobody shall send to, as they were when an administrator said so; never on the disk."""
 
@@ -73,6 +74,7 @@ class NameServer:
         topic = request.frame.fields.get("topic", "null")
         config = self._topics.config(topic)
         if config is None:
+            self._note_awaited(request.peer, topic)
             return request.failure(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {topic}\n{_WHERE_TO_READ}",

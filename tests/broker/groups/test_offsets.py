@@ -31,6 +31,18 @@ def test_a_group_of_the_last_offset_begins_at_the_first_message_of_a_queue_that_
     assert first.offset(4) == 0
 
 
+def test_a_consumer_that_waited_for_a_topic_begins_at_its_first_message(house: House) -> None:
+    waiting, late = house.client("one"), house.client("two")
+    assert waiting.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="new").code == ResponseCode.TOPIC_NOT_EXIST
+    with Producer(house.root) as producer:
+        producer.send(Message("new", b"the first"))
+    for member, group in ((waiting, "waiting"), (late, "late")):
+        member.beat("new", group=group, consume_from=ConsumeFrom.CONSUME_FROM_LAST_OFFSET)
+    queues = [queue.queue_id for queue in house.store.topics.queues("new")]
+    assert sum(begin(waiting, "waiting", "new", queue_id) for queue_id in queues) == 0
+    assert sum(begin(late, "late", "new", queue_id) for queue_id in queues) == 1
+
+
 def test_a_broadcast_consumer_begins_where_the_queue_ended_when_it_came(house: House) -> None:
     house.fill(8)
     one = house.client("one")
@@ -119,3 +131,9 @@ def test_a_slave_reads_how_far_the_delay_levels_are(house: House) -> None:
 def end(client: Client, queue_id: int) -> int:
     """Return what a client is told as the end of a queue."""
     return int(client.ask(RequestCode.GET_MAX_OFFSET, topic=TOPIC, queueId=queue_id).fields["offset"])
+
+
+def begin(client: Client, group: str, topic: str, queue_id: int) -> int:
+    """Return where a group is told to begin."""
+    answer = client.ask(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=group, topic=topic, queueId=queue_id)
+    return int(answer.fields["offset"])

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -41,11 +40,13 @@ class JavaMember:
 
 
 @contextmanager
-def java_member(cluster: Cluster, group: str, topic: str, directory: Path) -> Iterator[JavaMember]:
+def java_member(cluster: Cluster, group: str, topic: str, way: str) -> Iterator[JavaMember]:
     """Run a Java consumer in a group until the block ends; it then leaves the group."""
-    stop, member = directory / "stop", JavaMember()
-    command = cluster.java.command("interop.Interop", "share", ";".join(cluster.addresses), group, topic, stop)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    member = JavaMember()
+    command = cluster.java.command("interop.Interop", "take", ";".join(cluster.addresses), group, topic, way, "")
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
 
         def read() -> None:
             for text in process.stdout or ():
@@ -59,7 +60,8 @@ def java_member(cluster: Cluster, group: str, topic: str, directory: Path) -> It
         try:
             assert member.ready.wait(LONG_S), "the Java consumer did not start"
             yield member
-            stop.touch()
+            assert process.stdin is not None
+            process.stdin.close()
             assert process.wait(LONG_S) == 0
         finally:
             process.kill()
@@ -67,9 +69,7 @@ def java_member(cluster: Cluster, group: str, topic: str, directory: Path) -> It
 
 
 @pytest.mark.parametrize("kind", ["ordered", "plain"])
-def test_ours_and_javas_share_a_group_without_overlap(
-    kind: str, cluster: Cluster, name: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_ours_and_javas_share_a_group_without_overlap(kind: str, cluster: Cluster, name: Callable[[str], str]) -> None:
     topic, group, app, ours = name("Shared"), name(kind), App(cluster.url), list[ReceivedMessage]()
 
     @app.handler(topic, group=group, order="queue" if kind == "ordered" else None)
@@ -85,7 +85,7 @@ def test_ours_and_javas_share_a_group_without_overlap(
         consumer = PushConsumer(cluster.url, app.handlers)
         consumer.start()
         try:
-            with java_member(cluster, group, topic, tmp_path) as java:
+            with java_member(cluster, group, topic, kind) as java:
                 eventually(lambda: 0 < len(_held(consumer)) < len(queues), "the queues are divided")
                 send(range(400))
                 eventually(lambda: len(ours) + len(java.bodies) >= 400, "every message at one of them")

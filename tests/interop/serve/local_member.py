@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from rmqclient import App, ReceivedMessage
 from rmqclient.consuming.push_consumer import PushConsumer
@@ -17,7 +18,7 @@ def main(place: str, group: str, topic: str) -> None:
 
     @app.handler(topic, group=group, threads=4)
     def handle(message: ReceivedMessage) -> None:
-        place = f'"queue_id":{message.queue_id},"queue_offset":{message.queue_offset}'
+        place = f'"queue_id":{message.queue_id},"queue_offset":{message.queue_offset},"at_ms":{time.time() * 1000}'
         print(f'{{"kind":"message","body":"{message.body.decode()}",{place}}}\n', end="", flush=True)
 
     consumer = PushConsumer(place, app.handlers)

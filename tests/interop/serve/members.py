@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import subprocess
 import sys
 import threading
@@ -15,15 +15,12 @@ from typing import NamedTuple
 import orjson
 
 from rmqclient.testing import Server
-from tests.interop.rocketmq import BROKER_4_9_7, TOP, Java
-
-CLIENTS = Path(__file__).parents[1] / "clients"
-READY_S = 60.0
-BUILD_S = 900.0
+from tests.interop.rocketmq import BROKER_4_9_7, TOP
+from tests.interop.serve.programs import READY_S, go, java
 
 
 class Handled(NamedTuple):
-    """A message that a member has handled; ``at`` is when its line came."""
+    """A message that a member has handled; ``at`` is when, by the member's clock, in seconds since 1970."""
 
     at: float
     member: int
@@ -38,6 +35,7 @@ class Member:
 
     name: str
     command: Sequence[str]
+    home: Path
     handled: list[Handled]
     process: subprocess.Popen[str] | None = None
     readers: list[threading.Thread] = field(default_factory=list)
@@ -46,7 +44,13 @@ class Member:
     def start(self, number: int) -> None:
         """Start a new life, with a number that no other life of any member has; return when it is a consumer."""
         self.process = subprocess.Popen(
-            self.command, cwd=TOP, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            self.command,
+            cwd=TOP,
+            env=os.environ | {"HOME": str(self.home)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         ready = threading.Event()
         self.readers.append(threading.Thread(target=self._read, args=(self.process, number, ready), daemon=True))
@@ -60,6 +64,9 @@ class Member:
             self.process.kill()
             self.process.wait()
             self.readers[-1].join(READY_S)
+            for pipe in (self.process.stdin, self.process.stdout):
+                assert pipe is not None
+                pipe.close()
 
     def _read(self, process: subprocess.Popen[str], number: int, ready: threading.Event) -> None:
         assert process.stdout is not None
@@ -71,20 +78,17 @@ class Member:
                 ready.set()
             elif line["kind"] == "message":
                 place = line["queue_id"], line["queue_offset"]
-                self.handled.append(Handled(time.monotonic(), number, int(line["body"]), *place))
+                self.handled.append(Handled(line["at_ms"] / 1000, number, int(line["body"]), *place))
 
 
 def members(server: Server, group: str, topic: str, directory: Path, handled: list[Handled]) -> list[Member]:
     """Return a member in Java, one in Go, and a local one, none of which is started."""
-    java = Java(BROKER_4_9_7, directory)
-    go = shutil.copytree(CLIENTS / "go", directory / "go")
-    subprocess.run(["go", "build", "-o", "built", "./member"], cwd=go, timeout=BUILD_S, check=True)
     local = [sys.executable, "-m", "tests.interop.serve.local_member", str(server.root), group, topic]
-    share = java.command("interop.Interop", "share", server.address, group, topic, directory / "never")
+    take = ("take", server.address, group, topic, "plain", "")
     return [
-        Member("Java", share, handled),
-        Member("Go", [str(go / "built"), server.address, group, topic], handled),
-        Member("local", local, handled),
+        Member("Java", java(BROKER_4_9_7, directory).command(*take), directory, handled),
+        Member("Go", go(directory).command(*take), directory, handled),
+        Member("local", local, directory, handled),
     ]
 
 

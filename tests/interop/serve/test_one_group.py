@@ -27,8 +27,11 @@ QUEUES = 6
 PEACE_S = 150.0
 """A broker's lock, and a lease of a client whose connection is gone, end after 30 s and 60 s."""
 
-COMMITTED_EVERY_S = 5.0
-"""How often Java and Go commit their offsets: what they handled since then may come again after a kill."""
+UNCOMMITTED_S = 15.0
+"""Java and Go commit their offsets every 5 s, or later on a busy host: what they handled since then may come again."""
+
+SKEW_S = 1.0
+"""A message may be handled so long after its member was to be killed."""
 
 REASON = why_not(BROKER_4_9_7) or ("" if shutil.which("go") else "there is no Go")
 
@@ -42,7 +45,6 @@ def test_three_languages_share_a_group_while_members_are_killed(tmp_path: Path, 
         try:
             for number, member in enumerate(group):
                 member.start(number)
-            eventually(lambda: len(queues_of(handled)) >= 0, "members", 1)
             sending = threading.Thread(target=send, args=(producer,))
             sending.start()
             while sending.is_alive():
@@ -56,16 +58,16 @@ def test_three_languages_share_a_group_while_members_are_killed(tmp_path: Path, 
     counted = Counter(each.number for each in handled)
     by_name = Counter(group[each.member].name if each.member < len(group) else "later" for each in handled)
     assert counted.keys() == set(range(MESSAGES))
-    late = [each for each in repeats(handled) if not any(-1.0 < each.at - kill < PEACE_S for kill in kills)]
+    late = [pair for pair in repeats(handled) if not any(explains(kill, *pair) for kill in kills)]
     assert not late, f"repeated without a kill: {late[:5]}"
-    assert not (both := at_once(handled)), f"two owners at once: {both[:5]}"
+    assert not (both := at_once(handled, kills)), f"two owners at once: {both[:5]}"
     repeated = len(handled) - MESSAGES
     report.append(f"one group: {MESSAGES} messages, {len(kills)} kills, {repeated} repeats, 0 lost; {dict(by_name)}")
 
 
 def kill_one(member: Member, kills: list[float], number: int) -> None:
     """Kill a member, and start it again."""
-    kills.append(time.monotonic())
+    kills.append(time.time())
     member.kill()
     member.start(number)
 
@@ -79,26 +81,26 @@ def send(producer: Producer) -> None:
         producer.send(Message("Shared", b"%d" % number))
 
 
-def queues_of(handled: list[Handled]) -> set[int]:
-    """Return the queues that somebody has handled a message of."""
-    return {each.queue_id for each in handled}
-
-
-def repeats(handled: list[Handled]) -> list[Handled]:
-    """Return what was handled before."""
-    seen: set[int] = set()
+def repeats(handled: list[Handled]) -> list[tuple[Handled, Handled]]:
+    """Return what was handled before, each behind the last time that it was."""
+    seen: dict[int, Handled] = {}
     found = []
     for each in sorted(handled):
         if each.number in seen:
-            found.append(each)
-        seen.add(each.number)
+            found.append((seen[each.number], each))
+        seen[each.number] = each
     return found
 
 
-def at_once(handled: list[Handled], within_s: float = 0.5) -> list[tuple[Handled, Handled]]:
+def explains(kill: float, before: Handled, again: Handled) -> bool:
+    """Tell whether a message was in flight or not committed at a kill, and came again after it."""
+    return kill - UNCOMMITTED_S < before.at < kill + SKEW_S and again.at > kill - SKEW_S
+
+
+def at_once(handled: list[Handled], kills: list[float], within_s: float = 0.5) -> list[tuple[Handled, Handled]]:
     """Return where a member went on in a queue right after another one had begun there.
 
-    A queue moves from A to B once; A, B, A within a moment would be two owners at once.
+    A queue moves from A to B once; A, B, A within a moment would be two owners at once, unless B was killed meanwhile.
     """
     queues: defaultdict[int, list[Handled]] = defaultdict(list)
     for each in sorted(handled):
@@ -107,6 +109,7 @@ def at_once(handled: list[Handled], within_s: float = 0.5) -> list[tuple[Handled
     for lines in queues.values():
         runs = lines[:1] + [line for before, line in pairwise(lines) if before.member != line.member]
         for first, second, third in zip(runs, runs[1:], runs[2:], strict=False):
-            if first.member == third.member and third.at - second.at < within_s:
+            was_killed = any(second.at - SKEW_S < kill < third.at + SKEW_S for kill in kills)
+            if first.member == third.member and third.at - second.at < within_s and not was_killed:
                 found.append((second, third))
     return found

@@ -1,7 +1,8 @@
 package interop;
 
 import interop.clients.Load;
-import interop.clients.Sharing;
+import interop.clients.Producing;
+import interop.clients.Taking;
 import java.util.Arrays;
 import java.util.List;
 
@@ -63,8 +64,11 @@ public final class Interop {
             case "load-consume": // NAMESRV GROUP TOPIC EXPECTED THREADS: how long that takes
                 Load.consume(rest.get(0), rest.get(1), rest.get(2), number(rest, 3), number(rest, 4));
                 break;
-            case "share": // NAMESRV GROUP TOPIC FILE: a member of a group, until the file is there
-                Sharing.run(rest.get(0), rest.get(1), rest.get(2), rest.get(3));
+            case "produce": // NAMESRV TOPIC: messages in every way of a producer
+                Producing.run(rest.get(0), rest.get(1));
+                break;
+            case "take": // NAMESRV GROUP TOPIC WAY EXPRESSION: a member of a group, until standard input ends
+                Taking.run(rest.get(0), rest.get(1), rest.get(2), rest.get(3), rest.get(4));
                 break;
             case "request": // NAMESRV GROUP TOPIC BODY: a request, and its reply
                 Requests.ask(rest.get(0), rest.get(1), rest.get(2), rest.get(3));
