@@ -192,7 +192,7 @@ class Admin:
         ValueError for a time without a zone: nothing is moved then. StoreBusy, TableFull: some queues may be moved and
         others not; seek again. StoreFull: all are moved, and the disk does not know of it yet.
         """
-        check_group(group)
+        _check_movable(group)
         targets = {queue: self._position(queue, to) for queue in self._queues(topic, queue_id)}
         return self._move(group, targets, dry_run=dry_run, at_ms=_time_of(to))
 
@@ -203,27 +203,30 @@ class Admin:
 
         A group that was never seen is shifted from the oldest message. Otherwise as :meth:`seek`.
         """
+        _check_movable(group)
         targets = {}
         for queue in self._queues(topic, queue_id):
             low, high = self._backend.span(queue)
-            stands = self._backend.committed_offset(check_group(group), queue)
+            stands = self._backend.committed_offset(group, queue)
             targets[queue] = min(max((low if stands is None else stands) + by, low), high)
         return self._move(group, targets, dry_run=dry_run)
 
     def place(self, group: str, offsets: Mapping[tuple[str, int], int], *, dry_run: bool = False) -> list[SeekInfo]:
         """Move a group to a queue offset in each of some queues, given by topic and queue id. As :meth:`seek`."""
+        _check_movable(group)
         targets = {
             queue: self._position(queue, offset)
             for (topic, queue_id), offset in offsets.items()
             for queue in self._queues(topic, queue_id)
         }
-        return self._move(check_group(group), targets, dry_run=dry_run)
+        return self._move(group, targets, dry_run=dry_run)
 
     def clone(self, source: str, target: str, *, topic: str | None = None, dry_run: bool = False) -> list[SeekInfo]:
         """Move a group to where another one stands, in all queues of that one or in those of a topic. As :meth:`seek`.
 
         What the other has finished out of order is delivered again. Raises UnknownGroup, too.
         """
+        _check_movable(target)
         stands = {
             each.queue: max(each.committed_offset, self._backend.span(each.queue).min_offset)
             for each in self._queues_of(check_group(source))
@@ -233,15 +236,11 @@ class Admin:
         }
         if not stands:
             raise UnknownGroup(f"group {source!r} never consumed {topic or 'a topic'}: there is nothing to clone")
-        return self._move(check_group(target), stands, dry_run=dry_run)
+        return self._move(target, stands, dry_run=dry_run)
 
     def _move(
         self, group: str, targets: Mapping[MessageQueue, int], *, dry_run: bool, at_ms: int | None = None
     ) -> list[SeekInfo]:
-        if group == TRANSACTION_GROUP:
-            raise InvalidName(
-                f"group {group!r} says how far transactions are: moved back, it would send messages twice"
-            )
         names = sorted({each.group for each in self._queues_of(group, targets)}) or [group]
         moved = [self._seek_info(name, queue, target) for name in names for queue, target in targets.items()]
         if not dry_run:
@@ -377,6 +376,11 @@ def _assignment(group: str, shelf: _Shelf, queue_ids: list[int]) -> MemberAssign
         queue_ids=ids,
         broker_name=broker_name,
     )
+
+
+def _check_movable(group: str) -> None:
+    if check_group(group) == TRANSACTION_GROUP:
+        raise InvalidName(f"group {group!r} says how far transactions are: moved back, it would send messages twice")
 
 
 def _time_of(to: Position) -> int | None:

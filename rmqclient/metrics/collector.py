@@ -52,8 +52,10 @@ class StoreCollector:
 def collect(place: Path | str, shown: Shown = USUAL) -> Iterator[Any]:
     """Yield the metrics of a store, once, as families of ``prometheus_client``; as :class:`StoreCollector`."""
     collector = StoreCollector(place, shown)
-    yield from collector.collect()
-    collector.close()
+    try:
+        yield from collector.collect()
+    finally:
+        collector.close()
 
 
 def _metric_class() -> Any:

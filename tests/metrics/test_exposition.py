@@ -101,6 +101,7 @@ def test_a_registry_gets_the_same_series(root: Path, handled: Sampler) -> None:
     collector = StoreCollector(root)
     registry.register(collector)
     text = pytest.importorskip("prometheus_client").generate_latest(registry).decode()
+    collector.close()
     assert {key for key in parsed(text) if not key[0].endswith("_created")} == set(parsed(shown(root)))
 
 

@@ -91,6 +91,7 @@ def test_what_runs_now_is_there_with_its_age(root: Path) -> None:
         go_on.wait(60)
 
     with Producer(root) as producer:
+        producer.create_topic("orders", 1)
         sent = producer.send(Message("orders", b"1"))
         producer.send(Message("orders", b"2"))
         consumer = PushConsumer(root, app.handlers)
