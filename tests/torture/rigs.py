@@ -9,6 +9,7 @@ from tests.torture.wholes import (
     archives,
     checker,
     cluster,
+    dashboard,
     images,
     power,
     serve_fuzz,
@@ -45,6 +46,7 @@ RIGS: dict[str, Rig] = {
         serve_fuzz.RIG,
         serve_group.RIG,
         serve_kills.RIG,
+        dashboard.RIG,
         serve_languages.RIG,
     )
 }
