@@ -27,7 +27,7 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -35,17 +35,18 @@ import multiprocess
 import multiprocess.connection
 
 from rmqclient.admin.workers import WorkerSlot, WorkerState
+from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import HandlerError, MembershipRefused, QueueError
 from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit
 from rmqclient.workers.processes import places, signals
+from rmqclient.workers.processes.logs import LogFormat, configure_logging
 from rmqclient.workers.processes.stacks import tell_stacks
 
 if TYPE_CHECKING:
     from rmqclient import StoreConfig
-    from rmqclient.consumer_config import ConsumerConfig
     from rmqclient.handler import Handler
     from rmqclient.schedules.cron import Cron
     from rmqclient.workers.handler_transfer import Transfer
@@ -75,6 +76,7 @@ class Boot:
     """How long the worker may drain after SIGTERM."""
 
     log_level: str = "INFO"
+    log_format: LogFormat = "text"
 
     member_name: str = "worker-1"
     """The name under which broadcast handlers keep their offsets. A worker that replaces another one has its name."""
@@ -88,19 +90,11 @@ def main(boot: Boot) -> None:
     stop.install()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals.unblock()
-    configure_logging(boot.log_level)
+    configure_logging(boot.log_level, boot.log_format)
     code = _run_until_told(boot, stop)
     if code is WorkerExit.UNFINISHED:
         _leave_threads_behind(code)
     sys.exit(code)
-
-
-def configure_logging(level: str) -> None:
-    """Log to standard error, the same way in the supervisor and in its workers, so that their lines can be told apart.
-
-    Call it before the application is imported: then an application that configures logging itself adds to this.
-    """
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s")
 
 
 def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
@@ -113,7 +107,10 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
             places.for_worker(boot.root, boot.config) as (place, workers),
             read_by_worker(place),
         ):
-            consumer = PushConsumer(place, handlers, member_name=boot.member_name, config=boot.consumer, crons=crons)
+            config = boot.consumer or ConsumerConfig()
+            if boot.log_format == "json":
+                config = replace(config, log_context=True)
+            consumer = PushConsumer(place, handlers, member_name=boot.member_name, config=config, crons=crons)
             slot = workers.attach(boot.slot)
             with Heartbeat(slot, consumer) as heartbeat:
                 return _deliver(consumer, heartbeat, stop, boot.drain_timeout_s)
