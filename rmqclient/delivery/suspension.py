@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import logging
 
+from rmqclient.calling.current import fields_of
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery.log_context import extra_of
 from rmqclient.duration import Duration, in_seconds
 from rmqclient.failures.failure import DEATH, Failure
 from rmqclient.failures.retry import Outcome, Retries
@@ -70,7 +70,7 @@ class Suspension:
             "messages behind it wait",
             self._group, attempt, message.message_id, message.topic, message.queue_id, message.queue_offset,
             type(error).__name__, error, pause_s, exc_info=error if attempt == 1 and not asked else None,
-            extra=extra_of(message, self._group),
+            extra=fields_of(message, self._group),
         )  # fmt: skip
         return pause_s
 
@@ -95,7 +95,7 @@ class Suspension:
         _log.error(
             "group %s: %d messages from %s (%s, queue %d, offset %d) on are dead letters after attempt %d: %s: %s",
             self._group, len(messages), message.message_id, message.topic, message.queue_id, message.queue_offset,
-            failure.attempt, failure.error, failure.text, extra=extra_of(message, self._group),
+            failure.attempt, failure.error, failure.text, extra=fields_of(message, self._group),
         )  # fmt: skip
         return True
 

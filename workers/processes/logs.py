@@ -13,7 +13,7 @@ import json
 import logging
 from typing import Final, Literal
 
-from rmqclient.delivery.log_context import ContextFilter
+from rmqclient.calling.current import log_fields
 
 LogFormat = Literal["text", "json"]
 
@@ -31,7 +31,6 @@ def configure_logging(level: str, log_format: LogFormat = "text") -> None:
         return
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
-    handler.addFilter(ContextFilter())
     logging.basicConfig(level=level, handlers=[handler])
 
 
@@ -48,7 +47,8 @@ class JsonFormatter(logging.Formatter):
             "pid": record.process,
             "message": record.getMessage(),
         }
-        line |= {name: value for name, value in vars(record).items() if name not in _USUAL and value not in ("", 0)}
+        line |= log_fields()
+        line |= {name: value for name, value in vars(record).items() if name not in _USUAL}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)

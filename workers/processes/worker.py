@@ -27,7 +27,7 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -35,7 +35,6 @@ import multiprocess
 import multiprocess.connection
 
 from rmqclient.admin.workers import WorkerSlot, WorkerState
-from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import HandlerError, MembershipRefused, QueueError
 from rmqclient.tables.app_table import read_by_worker
@@ -47,6 +46,7 @@ from rmqclient.workers.processes.stacks import tell_stacks
 
 if TYPE_CHECKING:
     from rmqclient import StoreConfig
+    from rmqclient.consumer_config import ConsumerConfig
     from rmqclient.handler import Handler
     from rmqclient.schedules.cron import Cron
     from rmqclient.workers.handler_transfer import Transfer
@@ -107,10 +107,7 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
             places.for_worker(boot.root, boot.config) as (place, workers),
             read_by_worker(place),
         ):
-            config = boot.consumer or ConsumerConfig()
-            if boot.log_format == "json":
-                config = replace(config, log_context=True)
-            consumer = PushConsumer(place, handlers, member_name=boot.member_name, config=config, crons=crons)
+            consumer = PushConsumer(place, handlers, member_name=boot.member_name, config=boot.consumer, crons=crons)
             slot = workers.attach(boot.slot)
             with Heartbeat(slot, consumer) as heartbeat:
                 return _deliver(consumer, heartbeat, stop, boot.drain_timeout_s)

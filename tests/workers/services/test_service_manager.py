@@ -99,7 +99,7 @@ def test_a_worker_that_is_left_silent_starves_the_watchdog(tmp_path: Path, monke
         for _ in range(3):
             reporting.look(1, {0: worker(beat_age_s=61)})
         later = time.monotonic() + reporting_module.WELL_FOR_S
-        monkeypatch.setattr(reporting_module.time, "monotonic", lambda: later)
+        monkeypatch.setattr(time, "monotonic", lambda: later)
         assert not reporting.is_well
         assert not reporting.is_ready
         while (message := manager.next(0.01)) is not None:
