@@ -20,6 +20,7 @@ from typing import Generic
 
 from rmqclient.backend.group_protocols import Death, Grant, Membership
 from rmqclient.backend.protocols import Backend
+from rmqclient.calling.current import Current
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery import caller
 from rmqclient.delivery.acknowledging import Acknowledger
@@ -82,6 +83,7 @@ class Delivery(ABC, Generic[Queue]):
         """Begin to deliver. Raises TableFull, StoreBusy."""
         for calls, slot in zip(self._calls, self._membership.claim(len(self._calls)), strict=True):
             calls.running_slot = slot
+            calls.current = Current(self._handler.group)
         for thread in self._threads:
             thread.start()
 
@@ -129,6 +131,7 @@ class Delivery(ABC, Generic[Queue]):
         return None
 
     def _run(self, calls: Calls) -> None:
+        calls.current.enter()
         try:
             self._serve(calls)
         finally:

@@ -104,8 +104,7 @@ class BatchDelivery(ConcurrentDelivery):
         kept: list[ReceivedMessage] = []
         if not (self._turns.stopping or queue.revoked):
             handled, kept = self._call_with(call, calls, queue, batch)
-        calls.running_slot.rest()
-        calls.running = 0
+        calls.rest()
         calls.handled += handled
         self._account(queue, batch, kept)
 
@@ -124,6 +123,7 @@ class BatchDelivery(ConcurrentDelivery):
                 errors.append((message, error))
         handled = 0
         if bodies:
+            calls.current.message = decoded[0]
             try:
                 call((decoded, bodies))
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of its batch, too
