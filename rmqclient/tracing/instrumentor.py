@@ -1,4 +1,4 @@
-"""Instrumentor: how the command ``opentelemetry-instrument`` switches spans on in a program that does not do it itself."""
+"""Instrumentor: how ``opentelemetry-instrument`` switches spans on in a program that does not do it itself."""
 
 from __future__ import annotations
 
