@@ -14,6 +14,7 @@ from tests.torture.wholes import (
     serve_fuzz,
     serve_group,
     serve_kills,
+    serve_languages,
     spark_restarts,
 )
 
@@ -44,5 +45,6 @@ RIGS: dict[str, Rig] = {
         serve_fuzz.RIG,
         serve_group.RIG,
         serve_kills.RIG,
+        serve_languages.RIG,
     )
 }
