@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from rmqclient.consuming.pull_consumer import PullConsumer
     from rmqclient.databases.inbox import Inbox
     from rmqclient.databases.outbox import Outbox, Relay
-    from rmqclient.delivery.suspension import Suspend
     from rmqclient.failures.retry import RetryPolicy
+    from rmqclient.failures.suspend import Suspend
     from rmqclient.filters import jmespath, sql
     from rmqclient.handler import Batch
     from rmqclient.message import Message, ReceivedMessage, SendResult
@@ -133,7 +133,7 @@ _HOMES = {
     "SendFuture": "rmqclient.backend.futures",
     "SendResult": "rmqclient.message",
     "StoreConfig": "rmqclient.store",
-    "Suspend": "rmqclient.delivery.suspension",
+    "Suspend": "rmqclient.failures.suspend",
     "Table": "rmqclient.tables.table",
     "Transaction": "rmqclient.sending.transaction_producer",
     "TransactionConfig": "rmqclient.store",
