@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 
+from rmqclient.calling.current import fields_of
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.failures.failure import DEATH, Failure
 from rmqclient.failures.retry import Outcome, Retries
@@ -52,6 +53,7 @@ class Suspension:
             "messages behind it wait",
             self._group, attempt, message.message_id, message.topic, message.queue_id, message.queue_offset,
             type(error).__name__, error, pause_s, exc_info=error if attempt == 1 and not asked else None,
+            extra=fields_of(message, self._group),
         )  # fmt: skip
         return pause_s
 
@@ -76,7 +78,7 @@ class Suspension:
         _log.error(
             "group %s: %d messages from %s (%s, queue %d, offset %d) on are dead letters after attempt %d: %s: %s",
             self._group, len(messages), message.message_id, message.topic, message.queue_id, message.queue_offset,
-            failure.attempt, failure.error, failure.text,
+            failure.attempt, failure.error, failure.text, extra=fields_of(message, self._group),
         )  # fmt: skip
         return True
 
