@@ -12,7 +12,7 @@ import pytest
 
 from tests.interop.rocketmq import BROKER_4_9_7, why_not
 from tests.interop.serve.members import Handled
-from tests.interop.serve.one_group import Outcome, share_and_kill
+from tests.interop.serve.one_group import Kill, Outcome, share_and_kill
 
 REASON = why_not(BROKER_4_9_7) or ("" if shutil.which("go") else "there is no Go")
 
@@ -39,8 +39,14 @@ def test_a_loss_a_repeat_and_two_owners_are_found_out() -> None:
     assert found.at_once == [(lines[1], lines[2])]
 
 
-def test_a_kill_explains_what_came_again_and_a_queue_that_went_back() -> None:
+@pytest.mark.parametrize("kill", [Kill(0.15, 0.3), Kill(-5.0, -1.0)], ids=["its member died", "its queue moved"])
+def test_a_kill_explains_what_came_again(kill: Kill) -> None:
     lines = [handled(0.0, 0, 0), handled(0.1, 1, 1), handled(0.2, 0, 1)]
-    found = Outcome(2, ("m0", "m1"), lines, kills=[0.15], server_runs=True)
-    assert (found.lost, found.unexplained, found.at_once) == ([], [], [])
+    found = Outcome(2, ("m0", "m1"), lines, [kill], server_runs=True)
+    assert (found.lost, found.unexplained) == ([], [])
     assert found.figures()["handled again"] == 1
+
+
+def test_a_move_does_not_explain_what_had_long_been_handled() -> None:
+    lines = [handled(0.0, 1, 0), handled(20.0, 0, 0)]
+    assert Outcome(1, ("m0", "m1"), lines, [Kill(17.0, 19.0)], server_runs=True).unexplained == [(lines[0], lines[1])]
