@@ -128,16 +128,18 @@ class StoreArgument(click.Argument):
     A command with it is for directories alone.
     """
 
-    def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Return the directory. Raises UsageError, which says how to name a store."""
-        if value is None:
-            root = ctx.find_root()
-            value = root.params.get("root") or os.environ.get(environment.STORE)
-            value = value or load(root.params.get("config_file")).option([], "store")
+    def consume_value(self, ctx: click.Context, opts: Any) -> Any:
+        """Return the directory and where it comes from. Raises UsageError, which says how to name a store."""
+        found = super().consume_value(ctx, opts)
+        if isinstance(found[0], str) or ctx.resilient_parsing:
+            return found
+        root = ctx.find_root()
+        value = root.params.get("root") or os.environ.get(environment.STORE)
+        value = value or load(root.params.get("config_file")).option([], "store")
         if value is None:
             told = f'no store: give ROOT, set {environment.STORE}, or write store = "./store" into {FILE}'
             raise click.UsageError(told, ctx)
-        return super().process_value(ctx, value)
+        return value, ParameterSource.ENVIRONMENT
 
 
 def with_store(command: Command) -> Command:

@@ -13,6 +13,7 @@ import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy
 from rmqclient.admin import Admin
+from rmqclient.codecs import encode_body
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.health import findings
 from rmqclient.health.limits import Limits
@@ -173,7 +174,7 @@ def test_a_handler_may_name_its_group_in_second_place() -> None:
 def test_dead_letters_near_their_end_are_warned_of(tmp_path: Path) -> None:
     with open_store(tmp_path) as store, Producer(store) as producer:
         producer.send(Message("orders", b"1"))
-        letters = store.appender(lambda topic: store.topics.create(topic, 1), lambda body: body)
+        letters = store.appender(lambda topic: store.topics.create(topic, 1), encode_body)
         letters.append(Message("%DLQ%billing", b"1"))
         with Glance(str(tmp_path)) as glance:
             (old,) = [

@@ -11,7 +11,7 @@ from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy, Stor
 from rmqclient.local.glance import Glance
 from rmqclient.store import open_store
 from rmqclient.store.config import RetentionConfig
-from rmqclient.workers.commands.looking.advice import application, clock
+from rmqclient.workers.commands.looking.advice import Line, application, clock
 from tests.workers.commands.test_cli import data, run
 
 
@@ -30,9 +30,9 @@ def handled(app: App, topic: str, group: str, policy: RetryPolicy | None = None)
         del message
 
 
-def advice(root: Path, app: App) -> list[tuple[str, str, str, str]]:
+def advice(root: Path, app: App) -> list[Line]:
     with Glance(str(root)) as glance:
-        return [tuple(line) for line in application(app, glance.queues())]
+        return list(application(app, glance.queues()))
 
 
 def test_a_handler_of_a_topic_that_is_not_there_or_that_nobody_sends_to_is_found(root: Path) -> None:
