@@ -7,10 +7,10 @@ many messages as the first answer about it says: the offset of a message that wa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rmqclient import StoreConfig, TransactionConfig
-from rmqclient.remoting.bodies.fastjson import read
+from rmqclient.remoting.bodies import GroupList
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame, FrameReader, encode
 from rmqclient.store import Message, MessageStore, ReceivedMessage
@@ -52,7 +52,7 @@ def prepare(store: MessageStore, events: Iterable[RecordedFrame | Closed]) -> No
                 appender.append(other if shown is None else copy_of(shown), key)
 
 
-def commit_as_shown(connections: Connections, events: Iterable[RecordedFrame | Closed]) -> None:
+def commit_as_shown(connections: Connections, events: Sequence[RecordedFrame | Closed]) -> None:
     """Commit the first offset of each group and topic that an answer shows to have had one before."""
     for number, (group, topic) in enumerate(sorted(groups_shown(events))):
         fields = {"consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": "0"}
@@ -61,12 +61,12 @@ def commit_as_shown(connections: Connections, events: Iterable[RecordedFrame | C
     connections.close(_OURS)
 
 
-def groups_shown(events: Iterable[RecordedFrame | Closed]) -> set[tuple[str, str]]:
+def groups_shown(events: Sequence[RecordedFrame | Closed]) -> set[tuple[str, str]]:
     """Return the groups that had consumed, each with its topic, as the tools were told."""
     found: set[tuple[str, str]] = set()
     for request, answer in answered(events):
         if request.code == RequestCode.QUERY_TOPIC_CONSUME_BY_WHO and answer.body:
-            found |= {(group, request.fields["topic"]) for group in read(answer.body)["groupList"]}
+            found |= {(group, request.fields["topic"]) for group in GroupList.decode(answer.body).groups}
         elif request.code == RequestCode.GET_CONSUME_STATS:
             found |= {(request.fields["consumerGroup"], topic.decode()) for topic in _TOPIC.findall(answer.body)}
     return found
@@ -122,7 +122,7 @@ def shown_before(events: list[RecordedFrame | Closed]) -> tuple[dict[str, int], 
     return topics, ends
 
 
-def answered(events: list[RecordedFrame | Closed]) -> Iterator[tuple[Frame, Frame]]:
+def answered(events: Sequence[RecordedFrame | Closed]) -> Iterator[tuple[Frame, Frame]]:
     """Return the requests of clients with their answers, in the order of the answers."""
     asked: dict[tuple[int, int], Frame] = {}
     for event in events:
