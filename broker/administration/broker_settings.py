@@ -91,7 +91,7 @@ class BrokerSettings:
     def _refuse_keys(self, request: Request) -> Frame:
         return request.failure(
             _CODES_OF_KEYS[request.code],
-            "access keys are in the file of --acl, which is read again when it changes; `rmq serve --make-key` makes one",
+            "access keys are in the file of --acl, read again when it changes; `rmq serve --make-key` makes one",
         )
 
 
