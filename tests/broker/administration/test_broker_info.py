@@ -105,7 +105,7 @@ def _figures(client: Asking) -> dict[str, str]:
     ],
 )
 def test_access_keys_are_not_changed_by_requests(
-    client: Asking, code: RequestCode, fields: dict[str, str], answer: int
+    client: Asking, code: RequestCode, fields: dict[str, Any], answer: int
 ) -> None:
     refused = client.ask(code, **fields)
     assert refused.code == answer
