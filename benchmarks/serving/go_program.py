@@ -1,6 +1,7 @@
 """Go's program: the benchmark that RocketMQ's Go client brings along, against ``rmq serve`` and RocketMQ's brokers.
 
 It is built by the name of its module. It sends until it is told to end, and tells the rate of the last ten seconds.
+Several producers are as many processes: of those in one process only the first starts, because all have one group.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, TOP, why_not
 
 MODULE = "github.com/apache/rocketmq-client-go/v2/benchmark"
 _GO = TOP / "tests" / "interop" / "clients" / "go"
-_RATE = re.compile(r"Benchmark Producer Snapshot.*?sendTps=(\d+).*?total=(\d+)")
+_TOLD = re.compile(r"Benchmark Producer Snapshot.*?sendTps=(\d+).*?total=(\d+)")
 _END_S = 60.0
 
 
@@ -30,7 +33,7 @@ class Parameters:
 
     repetitions: int
     sending_s: float
-    producers: tuple[int, ...] = (1, 64)
+    producers: tuple[int, ...] = (1, 8)
     body_bytes: int = 100
     brokers: tuple[str, ...] = (BROKER_4_9_7, BROKER_5_3_3)
 
@@ -41,7 +44,7 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
         samples.note(f"Not measured: {why}.")
         return
     samples.note(
-        f"The program `{MODULE}` sends bodies of {parameters.body_bytes} B for {parameters.sending_s:g} s, in a process "
+        f"`{MODULE}` sends bodies of {parameters.body_bytes} B for {parameters.sending_s:g} s, each producer in a process "
         "of its own on the machine of the server. The rate is that of its last ten seconds. It tells latency in whole "
         "milliseconds, which says nothing here."
     )
@@ -52,7 +55,7 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
             for server in (SERVE, *parameters.brokers):
                 with scratch(directory) as home, running(server, home) as found:
                     for producers in parameters.producers:
-                        _measure(parameters, server, found, [str(program)], producers, samples)
+                        _measure(parameters, server, found, program, producers, samples)
     for broker in parameters.brokers:
         for case in map(_case, parameters.producers):
             name = f"rmq serve to {broker}"
@@ -62,33 +65,45 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
 
 
 def _measure(
-    parameters: Parameters, server: str, found: Running, program: list[str], producers: int, samples: Samples
+    parameters: Parameters, server: str, found: Running, program: Path, producers: int, samples: Samples
 ) -> None:
-    options = ["-t", "Sent", "-g", "benchmark", "-n", found.address, "-i", str(producers)]
+    options = ["-t", "Sent", "-g", "benchmark", "-n", found.address, "-s", str(parameters.body_bytes)]
     before = found.processor_s
-    with subprocess.Popen(
-        [*program, "producer", *options, "-s", str(parameters.body_bytes)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        try:
-            time.sleep(parameters.sending_s)
+    logs = [program.with_name(f"log-{number}") for number in range(producers)]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(_started([str(program), "producer", *options], log)) for log in logs]
+        time.sleep(parameters.sending_s)
+        for process in processes:
             process.send_signal(signal.SIGTERM)
-            output, _ = process.communicate(timeout=_END_S)
-        finally:
-            process.kill()
-    told = _RATE.findall(output)
-    if not told:
-        raise RuntimeError(f"the program told no rate: {output[-1000:]}")
-    rate, total = map(int, told[-1])
+        for process in processes:
+            process.wait(_END_S)
+    told = [_told(log.read_text(encoding="utf-8", errors="replace")) for log in logs]
 
     def add(case: str, unit: Unit, value: float) -> None:
         samples.add(server, case, unit, value)
         print(f"{server}, {case}: {value:,.2f} {unit}", file=sys.stderr)
 
-    add(_case(producers), "/s", rate)
-    add(processor_name(_case(producers)), "µs", (found.processor_s - before) / total * 1e6)
+    add(_case(producers), "/s", sum(rate for rate, _ in told))
+    used_s = found.processor_s - before
+    add(processor_name(_case(producers)), "µs", used_s / sum(total for _, total in told) * 1e6)
+
+
+@contextmanager
+def _started(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _told(log: str) -> tuple[int, int]:
+    """Return the last rate, and how many messages were sent. Raises RuntimeError when nothing was."""
+    found = _TOLD.findall(log)
+    if not found or found[-1][1] == "0":
+        raise RuntimeError(f"the program sent nothing: {log[-1000:]}")
+    rate, total = map(int, found[-1])
+    return rate, total
 
 
 def _case(producers: int) -> str:
