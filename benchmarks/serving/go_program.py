@@ -44,9 +44,9 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
         samples.note(f"Not measured: {why}.")
         return
     samples.note(
-        f"`{MODULE}` sends bodies of {parameters.body_bytes} B for {parameters.sending_s:g} s, each producer in a process "
-        "of its own on the machine of the server. The rate is that of its last ten seconds. It tells latency in whole "
-        "milliseconds, which says nothing here."
+        f"`{MODULE}` sends bodies of {parameters.body_bytes} B for {parameters.sending_s:g} s, each producer in a "
+        "process of its own on the machine of the server. The rate is that of its last ten seconds. Its latencies are "
+        "whole milliseconds, which say nothing here."
     )
     with scratch(directory) as built:
         program = built / "benchmark"
