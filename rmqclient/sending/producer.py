@@ -22,7 +22,8 @@ from rmqclient.store import Durability, MessageQueue, StoreConfig, fork
 from rmqclient.store.bodies import Compression, compress
 from rmqclient.store.errors import MessageRejected
 from rmqclient.store.waiting.once import with_key
-from rmqclient.tracing.observers import observers_of
+from rmqclient.tracing.message_trace import MessageTrace
+from rmqclient.tracing.observers import Observer, observers_of
 from rmqclient.tracing.outgoing import ObservedSender
 
 
@@ -40,6 +41,9 @@ class Producer:
     [compressMsgBodyOverHowmuch]. Readers get them as they were sent. ``compression_level`` is a level of that
     compression; the default is RocketMQ's. Raises NotInstalled if the package of the compression is missing.
 
+    With ``message_trace``, RocketMQ's records of what was sent go to the topic RMQ_SYS_TRACE_TOPIC, behind the messages
+    and without making a send wait or fail (docs/operate/traces.md). [enableMsgTrace]
+
     A forked child must make its own producer: this one raises StoreClosed there.
     """
 
@@ -53,6 +57,7 @@ class Producer:
         compression: Compression | None = None,
         compress_over_bytes: int = OVER_BYTES,
         compression_level: int | None = None,
+        message_trace: bool = False,
     ) -> None:
         self.group = check_group(group)
         _check_write_buffer(write_buffer_bytes, config)
@@ -70,7 +75,8 @@ class Producer:
         self._sender: Sender = self._backend.sender(self._make_topic, prepare=not self._is_sync, group=self.group)
         if compressor is not None:
             self._sender = CompressingSender(self._sender, compressor, self._backend.config.max_body_bytes)
-        self._observers = observers_of(self._backend)
+        self._trace = MessageTrace(self._backend, self.group) if message_trace else None
+        self._observers: list[Observer] = [*([self._trace] if self._trace else []), *observers_of(self._backend)]
         for observer in self._observers:
             self._sender = ObservedSender(self._sender, observer, self.group)
         self._buffer: Buffer | None = self._sender.buffer(write_buffer_bytes) if write_buffer_bytes else None
@@ -111,7 +117,11 @@ class Producer:
         # A call costs more than these two comparisons, and most messages have no due time.
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         append = self._sender.append  # CPython calls a local name faster than an attribute of an attribute
-        result = append(message, sharding_key, delay_level, due)
+        try:
+            result = append(message, sharding_key, delay_level, due)
+        except TypeError:
+            _check_message(message)
+            raise
         if self._is_sync:
             self._sender.wait_until_flushed(result.commit_log_end)
         return result
@@ -136,7 +146,11 @@ class Producer:
         raises as :meth:`send`.
         """
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
-        return self._sender.append_async(message, sharding_key, delay_level, due)
+        try:
+            return self._sender.append_async(message, sharding_key, delay_level, due)
+        except TypeError:
+            _check_message(message)
+            raise
 
     def send_once(
         self,
@@ -165,6 +179,7 @@ class Producer:
         keys, is stopped half way; StoreCorrupt for an index file of the wrong size.
         """
         self._sender.check_usable()
+        _check_message(message)
         due = due_ms(delay_level, delay, deliver_at)
         window = _window(within, self._backend.config)
         result = self._sender.append_once(with_key(message, key), key, window, sharding_key, delay_level, due)
@@ -300,6 +315,8 @@ class Producer:
                 sender, self._sender = self._sender, CLOSED
                 sender.close()
                 self._requester.close()
+                if self._trace is not None:
+                    self._trace.close()
                 self._backend.close()
 
     def __enter__(self) -> Self:
@@ -332,6 +349,12 @@ class Producer:
         self._sender = FORKED
         self._buffer = None  # the messages in it are the parent's
         self._requester = Requester(self._backend)  # whose thread is the parent's
+
+
+def _check_message(message: object) -> None:
+    """Raise TypeError, which says what to write, for what is no message."""
+    if not isinstance(message, Message):
+        raise TypeError(f'send takes a Message, not {type(message).__name__}: write send(Message("topic", body))')
 
 
 def _check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:
