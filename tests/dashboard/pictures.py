@@ -89,7 +89,7 @@ def _take(browser: Browser, shop: Shop, scheme: str) -> None:
     _save(page, f"{scheme}/message")
     page.set_viewport_size(_TELEPHONE)  # type: ignore[arg-type]
     page.goto(shop.base)
-    _save(page, f"{scheme}/telephone")
+    _save(page, f"telephone/{scheme}")
     context.close()
 
 
