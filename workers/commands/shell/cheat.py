@@ -12,6 +12,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "completion": ('eval "$(rmq completion bash)"', "rmq completion fish > ~/.config/fish/completions/rmq.fish"),
     "config": ("rmq config", "rmq config run --all"),
     "dashboard": ("rmq dashboard",),
+    "dlq export": (
+        "rmq dlq export billing letters.jsonl",
+        "rmq dlq export billing --since 1h | rmq send orders --jsonl -",
+    ),
     "dlq ls": ("rmq dlq ls", "rmq dlq ls billing --since 1h --error TimeoutError"),
     "dlq purge": ("rmq dlq purge billing --key 7 --dry-run", "rmq dlq purge billing --yes"),
     "dlq replay": ("rmq dlq replay billing --dry-run", "rmq dlq replay billing --topic orders --rate 100"),
