@@ -117,10 +117,11 @@ def dlq_export(group_name: str, file: BinaryIO, root: Path | str, limit: int | N
     messages without their failures. FILE gets its name when it is whole; the letters stay as they are.
     """
     from rmqclient.failures import dead_letters
+    from rmqclient.failures.retry import dead_letter_topic
     from rmqclient.workers.console.output import to_json
 
     with opened_backend(root) as backend:
-        if dead_letters.dead_letter_topic(group_name) not in backend.topics():
+        if dead_letter_topic(group_name) not in backend.topics():
             raise unknown("group", group_name, [each.group for each in dead_letters.groups(backend)])
         count = 0
         for letter in dead_letters.select(backend, group_name, _selection(chosen), limit):

@@ -28,6 +28,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "group ls": ("rmq group ls", "rmq group ls -o json --query '[?lag > `1000`].group'"),
     "group pause": ("rmq group pause billing", "rmq group pause billing orders --queue 2"),
     "group resume": ("rmq group resume billing",),
+    "group rm": ("rmq group rm billing --dry-run", "rmq group rm billing --yes -o jsonl > places"),
     "group seek": (
         "rmq group seek billing orders --to 2h --dry-run",
         "rmq group seek billing orders --shift -100",
