@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rmqclient.store import layout
+from rmqclient.store import clock, layout
 from rmqclient.store.append.appending import repair
 from rmqclient.store.append.releaser import REMOVED_WORD, Releaser
 from rmqclient.store.config import StoreConfig
@@ -73,10 +73,15 @@ def open_store(
         check_file_system(path, allow_network=config is not None and config.allow_network_file_system)
         lock = LockFile(path / "lock")
         try:
-            with lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
-                settled = settle_config(path, config)
-                state = enter(path, settled, lock)
-            return MessageStore(path, settled, state, lock, housekeeping=housekeeping)
+            clock.enter(path)
+            try:
+                with lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
+                    settled = settle_config(path, config)
+                    state = enter(path, settled, lock)
+                return MessageStore(path, settled, state, lock, housekeeping=housekeeping)
+            except BaseException:
+                clock.leave()
+                raise
         except BaseException:
             lock.close()
             raise
@@ -330,6 +335,7 @@ class MessageStore:
         finally:
             self._mappings.cold.clear()
             self.lock.close()
+            clock.leave()
 
     def _close_last(self) -> None:
         """Make everything durable, then say so. No other process has the store open."""
@@ -373,10 +379,10 @@ class MessageStore:
             self.persist_offsets: config.offset_persist_interval_ms,
             self.persist_schedule: PERSIST_INTERVAL_MS,
             self.timer.persist: PERSIST_INTERVAL_MS,
-            self.transactions.check: config.transactions.check_interval_ms,
+            self.transactions.check: _moved(config.transactions.check_interval_ms),
             self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
-            self.retention.run: Every(config.retention.interval_ms, FIRST_RUN_AFTER_MS),
-            self.compaction.run: config.compaction.interval_ms,
+            self.retention.run: _moved(config.retention.interval_ms, FIRST_RUN_AFTER_MS),
+            self.compaction.run: _moved(config.compaction.interval_ms),
         }
         if config.message_index:
             tasks[self.build_index] = _INDEX_INTERVAL_MS
@@ -388,3 +394,8 @@ class MessageStore:
             {"schedule": self.schedule.run, "timer": self.timer.run},
             self.timer.wake,
         )
+
+
+def _moved(interval_ms: int, first_after_ms: int | None = None) -> Every:
+    """Return when a task runs whose work applications wait for, so that a test may move it."""
+    return Every(interval_ms, interval_ms if first_after_ms is None else first_after_ms, clock.elapsed_ns)

@@ -33,7 +33,7 @@ from rmqclient.opening import Place, open_backend
 from rmqclient.schedules.cron import Cron
 from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer
-from rmqclient.store import MessageQueue, boottime, check_client_id, default_client_id
+from rmqclient.store import MessageQueue, boottime, check_client_id, clock, default_client_id
 from rmqclient.store.errors import QueueError
 from rmqclient.tables.app_table import AppTables
 
@@ -182,6 +182,7 @@ class PushConsumer:
     def stop_taking(self) -> None:
         """Begin no further message and send none of a schedule; running handlers go on."""
         self._sending_ended.set()
+        clock.ring()
         for subscription in self.subscriptions:
             subscription.delivery.stop_taking()
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from rmqclient.backend.bells import ArrivalBell
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import LONGEST_SLEEP_S
+from rmqclient.store import LONGEST_SLEEP_S, clock
 from rmqclient.store.log.record import reason
 
 _log = logging.getLogger(__name__)
@@ -113,7 +112,7 @@ class Turns(Generic[Queue]):
         for queue in queues:
             due = queue.next_due()
             if due is not None:
-                pause_s = min(pause_s, due - time.monotonic())
+                pause_s = min(pause_s, clock.real_s(due - clock.elapsed()))
             if not queue.revoked and not queue.is_blocked and queue.grant.arm(self._bell.lane):
                 return
         self._bell.wait(heard, pause_s)

@@ -14,11 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from rmqclient.store import layout
+from rmqclient.store import clock, layout
+from rmqclient.store.clock import boottime
 from rmqclient.store.errors import QueueError, StoreUnusable
 from rmqclient.store.files.file_lock import BROKER_BYTE, HOUSEKEEPER_BYTE, LockFile
 from rmqclient.store.inspect.view import LocalView, entry_at
-from rmqclient.store.kernel._kernel import boottime
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime import handling_table, shared_state
 from rmqclient.store.runtime.group_table import GroupTable
@@ -140,7 +140,7 @@ class _Shared:
         members = tuple(self._members.all())
         return Sample(
             at_s=at_s,
-            wall_ms=time.time_ns() // 1_000_000,
+            wall_ms=clock.wall_ms(),
             queues=tuple(sorted(queues, key=lambda each: each.queue)),
             group_queues=tuple(sorted(self._group_queues(queues, members), key=lambda each: (each.group, each.queue))),
             members=members,

@@ -23,12 +23,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from threading import Event
 
-from rmqclient.store import layout
+from rmqclient.store import clock, layout
 from rmqclient.store.errors import MessageRejected, StoreClosed, StoreCorrupt, UnknownTopic
 from rmqclient.store.files.file_lock import SCHEDULE_BYTE, TOPIC_BYTE
 from rmqclient.store.kernel._kernel import SCHEDULE_TOPIC, Appender, ReceivedMessage, delay_ms
@@ -59,7 +58,7 @@ class Schedule:
         parts: Parts,
         oldest: Callable[[MessageQueue], int],
         make_appender: Callable[[], Appender],
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = clock.wall_ms,
     ) -> None:
         self._root = parts.root
         self._state = parts.state
@@ -76,11 +75,14 @@ class Schedule:
         }
 
     def run(self, ended: Event) -> None:
-        """Deliver what is due until ``ended`` is set; failures are logged and tried again."""
+        """Deliver what is due until ``ended`` is set and the clock rung; failures are logged and tried again."""
         with contextlib.suppress(StoreClosed):  # another thread has just closed the store
             self._appending()
-        while not ended.is_set():
-            ended.wait(self.look() / 1000)
+        while True:
+            heard = clock.heard()
+            if ended.is_set():
+                break
+            clock.wait(heard, clock.real_s(self.look() / 1000))
 
     def look(self) -> int:
         """Deliver what is due, up to a slice of each level; return in how many ms to look again."""
