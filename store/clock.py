@@ -63,6 +63,7 @@ __all__ = [
     "is_movable",
     "leave",
     "make",
+    "move",
     "real_s",
     "ring",
     "wait",
@@ -147,16 +148,35 @@ def make(root: Path, *, factor: int = 1) -> None:
 def advance(by: timedelta) -> None:
     """Move the clock forward, for every process that follows it, and wake the threads that sleep by it.
 
-    Threads that sleep on a bell of a store wake within half a second, or when the bell rings. Raises ConfigMismatch if
-    this process follows the clock of the host, ValueError for a time that is negative or moves it over 50 years.
+    Raises ConfigMismatch if this process follows the clock of the host, ValueError for a time that is negative or moves
+    it over 50 years.
     """
     if not is_movable():
         raise ConfigMismatch("this process follows the clock of the host: only that of a store made for tests is moved")
-    ahead = _words.load(_AT["ahead_ns"])
+    _move(_words, by)
+
+
+def move(root: Path, by: timedelta) -> None:
+    """Move the clock of the store in ``root`` forward, for the processes that have it open; this one need not.
+
+    Raises ConfigMismatch if the store follows the clock of the host, ValueError as :func:`advance`.
+    """
+    with store_errors(f"{root / FILE_NAME} cannot be moved"):
+        descriptor = _opened(root / FILE_NAME)
+        if descriptor is None:
+            raise ConfigMismatch(f"{root} follows the clock of the host: only that of a store made for tests is moved")
+        try:
+            _move(Words(Mapping(descriptor, mmap.PAGESIZE)), by)
+        finally:
+            os.close(descriptor)
+
+
+def _move(words: Words, by: timedelta) -> None:
+    ahead = words.load(_AT["ahead_ns"])
     if by < timedelta(0) or ahead / 1e9 + by.total_seconds() > FURTHEST.total_seconds():
         raise ValueError(f"by={by}: give a time that is not negative, and at most {FURTHEST.days} days altogether")
-    _words.add(_AT["ahead_ns"], by // timedelta(microseconds=1) * 1_000)
-    ring()
+    words.add(_AT["ahead_ns"], by // timedelta(microseconds=1) * 1_000)
+    words.signal(_AT["moved"])
 
 
 def enter(root: Path) -> None:

@@ -36,6 +36,7 @@ from rmqclient.store.recovery.recovery import ABORT
 from rmqclient.store.runtime.arrivals import ArrivalBell, Bell
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.members import MemberTable
+from rmqclient.store.runtime.moved_clock import MovedClock
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.worker_table import WorkerTable
 from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
@@ -117,6 +118,7 @@ class MessageStore:
             parts, self.index_files, self.disk, self.compaction, before_removal=self.timer.roll_below
         )
         self._releaser = Releaser(state, self._mappings)
+        self._moved_clock = MovedClock(state) if clock.is_movable() else None
         self.housekeeper = self._start_housekeeper() if housekeeping else None
 
     def _wire_waiting(self) -> None:
@@ -325,6 +327,8 @@ class MessageStore:
         if self.housekeeper is not None:
             self.housekeeper.close()
         self._releaser.close()
+        if self._moved_clock is not None:
+            self._moved_clock.close()
         try:
             with (
                 store_errors(f"{self.root} cannot be closed in order"),
