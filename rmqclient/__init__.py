@@ -19,6 +19,7 @@ Run the handlers with ``rmq run module:app --processes 2``.
 ``app``, ``handler``                         what an application declares
 ``sending``                                  producers, transactions, requests
 ``consuming``, ``delivery``                  consumers, and the way of a message to the call of its handler
+``calling``                                  what surrounds this call
 ``failures``, ``filters``, ``allocation``    what follows a failure, which messages are wanted, who gets which queue
 ``schedules``, ``databases``, ``tables``     messages by the clock, outbox and inbox, a topic as a mapping
 ``backend``                                  what producers and consumers ask of the place that keeps the messages
@@ -42,12 +43,13 @@ if TYPE_CHECKING:
     from rmqclient.app import App
     from rmqclient.backend.futures import SendFuture
     from rmqclient.backend.pull_result import PullResult, PullStatus
+    from rmqclient.calling.current import MessageFields, current_message
     from rmqclient.consumer_config import ConsumerConfig
     from rmqclient.consuming.pull_consumer import PullConsumer
     from rmqclient.databases.inbox import Inbox
     from rmqclient.databases.outbox import Outbox, Relay
-    from rmqclient.delivery.suspension import Suspend
     from rmqclient.failures.retry import RetryPolicy
+    from rmqclient.failures.suspend import Suspend
     from rmqclient.filters import jmespath, sql
     from rmqclient.handler import Batch
     from rmqclient.message import Message, ReceivedMessage, SendResult
@@ -78,6 +80,7 @@ __all__ = [
     "FlushConfig",
     "Inbox",
     "Message",
+    "MessageFields",
     "MessageQueue",
     "Outbox",
     "Producer",
@@ -98,6 +101,7 @@ __all__ = [
     "TransactionConfig",
     "TransactionProducer",
     "TransactionResult",
+    "current_message",
     "jmespath",
     "seconds_left",
     "sql",
@@ -114,6 +118,7 @@ _HOMES = {
     "FlushConfig": "rmqclient.store",
     "Inbox": "rmqclient.databases.inbox",
     "Message": "rmqclient.message",
+    "MessageFields": "rmqclient.calling.current",
     "MessageQueue": "rmqclient.store",
     "Outbox": "rmqclient.databases.outbox",
     "Producer": "rmqclient.sending.producer",
@@ -128,12 +133,13 @@ _HOMES = {
     "SendFuture": "rmqclient.backend.futures",
     "SendResult": "rmqclient.message",
     "StoreConfig": "rmqclient.store",
-    "Suspend": "rmqclient.delivery.suspension",
+    "Suspend": "rmqclient.failures.suspend",
     "Table": "rmqclient.tables.table",
     "Transaction": "rmqclient.sending.transaction_producer",
     "TransactionConfig": "rmqclient.store",
     "TransactionProducer": "rmqclient.sending.transaction_producer",
     "TransactionResult": "rmqclient.sending.transaction_producer",
+    "current_message": "rmqclient.calling.current",
     "jmespath": "rmqclient.filters",
     "seconds_left": "rmqclient.sending.reply",
     "sql": "rmqclient.filters",

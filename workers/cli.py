@@ -1,44 +1,50 @@
 """The command ``rmq``: it assembles the commands, and turns errors into one line and an exit code.
 
-A command is a noun and a verb. Every command imports the store inside its function, so that help is quick.
+A command is a noun and a verb. Its module is imported when it is used, and imports the store inside its function.
 """
 
 # ruff: noqa: PLC0415 - imports inside functions, for the reason above
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
 
-from rmqclient.workers.commands.dead_letters import dlq
-from rmqclient.workers.commands.group import group
-from rmqclient.workers.commands.looking.bench import bench
-from rmqclient.workers.commands.looking.doctor import doctor
-from rmqclient.workers.commands.looking.top import top
-from rmqclient.workers.commands.messages.message import message
-from rmqclient.workers.commands.messages.send import send
-from rmqclient.workers.commands.messages.tail import tail
-from rmqclient.workers.commands.pipeline import pipeline
-from rmqclient.workers.commands.running.dashboard import dashboard
-from rmqclient.workers.commands.running.metrics import metrics
-from rmqclient.workers.commands.running.run import run
-from rmqclient.workers.commands.running.schedule import schedule
-from rmqclient.workers.commands.running.serve import serve
-from rmqclient.workers.commands.running.worker import worker
-from rmqclient.workers.commands.shell.cheat import add_examples, cheat
-from rmqclient.workers.commands.shell.completion import complete_names, completion
-from rmqclient.workers.commands.shell.config import config
-from rmqclient.workers.commands.store import store
-from rmqclient.workers.commands.topic import topic
-from rmqclient.workers.commands.transaction import tx
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.opening import StoreCannotBeOpened, one_line
 from rmqclient.workers.console.parameters import STORE
 from rmqclient.workers.console.settings import SettingsError, load
-from rmqclient.workers.console.tree import Noun, defaults, name_variables
+from rmqclient.workers.console.tree import Commands, Noun, defaults, leaves, name_variables
 from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
+
+HOMES = {
+    "bench": "looking.bench",
+    "cheat": "shell.cheat",
+    "completion": "shell.completion",
+    "config": "shell.config",
+    "dashboard": "running.dashboard",
+    "dlq": "dead_letters",
+    "doctor": "looking.doctor",
+    "group": "group",
+    "message": "messages.message",
+    "metrics": "running.metrics",
+    "pipeline": "pipeline",
+    "run": "running.run",
+    "schedule": "running.schedule",
+    "send": "messages.send",
+    "serve": "running.serve",
+    "store": "store",
+    "tail": "messages.tail",
+    "top": "looking.top",
+    "topic": "topic",
+    "tx": "transaction",
+    "worker": "running.worker",
+}
+"""The module of each command, below :mod:`rmqclient.workers.commands`; the command has the same name there."""
 
 EXAMPLES = """\b
 Examples:
@@ -59,16 +65,18 @@ class _Root(Noun):
     An error that is raised on purpose becomes one line and an exit code; any other error shows its trace.
     """
 
-    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        """Parse the options before the noun, and read the settings file for those behind it."""
-        context = super().make_context(*arguments, **options)
-        try:
-            settings = load(context.params.get("config_file"))
-        except SettingsError as error:
-            raise click.UsageError(str(error), context) from error
-        context.default_map = defaults(self, settings)
-        context.obj = settings if context.obj is None else context.obj
-        return context
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that follows; its options have what the settings file says."""
+        name, command, others = super().resolve_command(ctx, args)
+        if name is not None and command is not None:
+            try:
+                settings = load(ctx.params.get("config_file"))
+            except SettingsError as error:
+                raise click.UsageError(str(error), ctx) from error
+            ctx.default_map = {name: defaults(command, (name,), settings)}
+        return name, command, others
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -113,6 +121,23 @@ def _exit_code_of(error: Exception) -> ExitCode | None:
     return ExitCode.FAILED if isinstance(error, QueueError) else None
 
 
+def _imported(name: str) -> click.Command:
+    """Import a command, and give it what it has because it belongs to the tree."""
+    from rmqclient.workers.commands.shell.cheat import add_examples
+    from rmqclient.workers.commands.shell.completion import complete_names
+
+    command: click.Command = check if name == "check" else getattr(_home(name), name)
+    for leaf in leaves(command, (name,)):
+        name_variables(leaf)
+        complete_names(leaf.command)
+        add_examples(leaf)
+    return command
+
+
+def _home(name: str) -> ModuleType:
+    return importlib.import_module(f"rmqclient.workers.commands.{HOMES[name]}")
+
+
 def main() -> None:
     """Run the command line; leaves by ``SystemExit`` with an :class:`~rmqclient.workers.exit_codes.ExitCode`."""
     rmq(prog_name="rmq")
@@ -120,6 +145,7 @@ def main() -> None:
 
 @click.group(
     cls=_Root,
+    commands=Commands([*HOMES, "check"], _imported),
     epilog=f"{EXPLAINED}\n{EXAMPLES}",
     context_settings={
         "help_option_names": ["-h", "--help"],
@@ -141,13 +167,3 @@ def rmq(root: Path | str | None, config_file: str | None) -> None:
     Is it healthy, and what is stuck: rmq check. Live: rmq top. What could be wrong: rmq doctor.
     """
     del root, config_file  # the command that follows asks for them
-
-
-for command in (
-    *(bench, cheat, check, completion, config, dashboard, dlq, doctor, group, message, metrics, pipeline, run),
-    *(schedule, send, serve, store, tail, top, topic, tx, worker),
-):
-    rmq.add_command(command)
-name_variables(rmq)
-complete_names(rmq)
-add_examples(rmq)

@@ -36,6 +36,7 @@ from rmqclient.sending.producer import Producer
 from rmqclient.store import MessageQueue, boottime, check_client_id, clock, default_client_id
 from rmqclient.store.errors import QueueError
 from rmqclient.tables.app_table import AppTables
+from rmqclient.tracing.observers import Observer, observers_of
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Subscription:
         client_id: str,
         config: ConsumerConfig,
         member_name: str | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.handler = handler
         self.filter = MessageFilter(handler.tags, handler.filters)
@@ -79,6 +81,7 @@ class Subscription:
             ordered=handler.order is not None,
         )
         self.delivery = make_delivery(backend, handler, self.membership, config)
+        self.delivery.observe(observers)
         self.rebalancer = Rebalancer(backend, self.membership, self.filter, self.delivery, config, handler.allocation)
 
 
@@ -129,6 +132,7 @@ class PushConsumer:
         self._member_name = member_name or client_id
         self._handlers = handlers
         self._config = config or ConsumerConfig()
+        self._observers = observers_of(self._backend)
         self.subscriptions: list[Subscription] = []
         """One per handler; empty before the start and after the end."""
         self._retry_topics: list[RetryTopic] = []
@@ -161,9 +165,16 @@ class PushConsumer:
 
     def _join(self) -> None:
         for handler in self._handlers:
-            self.subscriptions.append(
-                Subscription(self._backend, self._members, handler, self.client_id, self._config, self._member_name)
+            subscription = Subscription(
+                self._backend,
+                self._members,
+                handler,
+                self.client_id,
+                self._config,
+                self._member_name,
+                self._observers,
             )
+            self.subscriptions.append(subscription)
         for group, deliveries in _retrying(self.subscriptions).items():
             retry_topic = RetryTopic(self._backend, self._members, group, deliveries, self.client_id, self._config)
             self._retry_topics.append(retry_topic)
@@ -215,6 +226,8 @@ class PushConsumer:
             if each.rebalancer.release_all():
                 each.membership.leave()
         self._members.close()
+        for observer in self._observers:
+            observer.close()
         if self._tables is not None:
             self._tables.leave(self._backend)
         self._backend.close()

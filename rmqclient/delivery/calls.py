@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from operator import length_hint
 
 from rmqclient.backend.group_protocols import RunningSlot
+from rmqclient.calling.current import Current
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.message import ReceivedMessage
 
@@ -39,6 +40,9 @@ class Calls:
     running_slot: RunningSlot
     """Where the thread says what it runs, in case that kills the process. Set before the thread starts."""
 
+    current: Current
+    """What the thread shows of itself in log lines. Set before the thread starts."""
+
     queue: ProcessQueue
     """The queue of its batch. Set before :attr:`unfinished` holds anything."""
 
@@ -57,6 +61,12 @@ class Calls:
         self._looked_at = 0.0
         self._seen = 0
         self._seen_at = 0
+
+    def rest(self) -> None:
+        """Say that no handler runs in this thread any more."""
+        self.current.message = None
+        self.running_slot.rest()
+        self.running = 0
 
     def running_since(self, now: int) -> int:
         """Return the time at which the present call was first seen running, 0 when no call runs.

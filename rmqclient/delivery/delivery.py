@@ -20,6 +20,7 @@ from typing import Generic
 
 from rmqclient.backend.group_protocols import Death, Grant, Membership
 from rmqclient.backend.protocols import Backend
+from rmqclient.calling.current import Current
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery import caller
 from rmqclient.delivery.acknowledging import Acknowledger
@@ -27,6 +28,8 @@ from rmqclient.delivery.calls import Calls, Counters
 from rmqclient.delivery.turns import Queue, Relief, Turns
 from rmqclient.handler import Handler
 from rmqclient.sending.reply import Replier
+from rmqclient.tracing.incoming import observed
+from rmqclient.tracing.observers import Observer
 
 
 class Delivery(ABC, Generic[Queue]):
@@ -71,10 +74,16 @@ class Delivery(ABC, Generic[Queue]):
         """The queues of the handler's own topic that messages are delivered from."""
         return self._turns.queues
 
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Let observers see each call of the handler; before :meth:`start`."""
+        in_batches = self._handler.batch is not None
+        self._call = observed(self._handler, self._call, observers, list if in_batches else lambda given: (given,))
+
     def start(self) -> None:
         """Begin to deliver. Raises TableFull, StoreBusy."""
         for calls, slot in zip(self._calls, self._membership.claim(len(self._calls)), strict=True):
             calls.running_slot = slot
+            calls.current = Current(self._handler.group)
         for thread in self._threads:
             thread.start()
 
@@ -122,6 +131,7 @@ class Delivery(ABC, Generic[Queue]):
         return None
 
     def _run(self, calls: Calls) -> None:
+        calls.current.enter()
         try:
             self._serve(calls)
         finally:

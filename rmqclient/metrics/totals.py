@@ -78,6 +78,9 @@ class GroupTotals:
 COUNTERS = ("delivered", "bytes_out", "handled", "failed", "retried", "dead_lettered", "skipped", "lost")
 """Counters of a group: they never fall but to 0, when the machine has started anew."""
 
+FOR_GOOD = ("handled", "dead_lettered", "skipped", "lost")
+"""Counters by one of which each message leaves its group; one that was retried comes again."""
+
 _GAUGES = ("paused", "lag", "acknowledged_ahead", "in_flight", "ready")
 
 
@@ -101,14 +104,14 @@ Totals = TypeVar("Totals", TopicTotals, GroupTotals)
 
 
 def per_second(before: Totals | None, after: Totals, seconds: float) -> dict[str, float]:
-    """Return how fast each counter has grown between two totals, by name; all 0 without a total before.
+    """Return how fast each counter has grown between two totals, by name; all 0 when no time has passed.
 
-    A counter that was begun anew meanwhile has grown by what it says.
+    A counter that was begun meanwhile, for the first time (``before`` is None) or anew, has grown by what it says.
     """
     names = _counters_of(after)
-    if before is None or seconds <= 0:
+    if seconds <= 0:
         return dict.fromkeys(names, 0.0)
-    return {name: _growth(getattr(before, name), getattr(after, name)) / seconds for name in names}
+    return {name: _growth(getattr(before, name, 0), getattr(after, name)) / seconds for name in names}
 
 
 def topic_rates(before: Sample, after: Sample) -> dict[str, dict[str, float]]:

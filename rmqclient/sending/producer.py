@@ -22,6 +22,8 @@ from rmqclient.store import Durability, MessageQueue, StoreConfig, fork
 from rmqclient.store.bodies import Compression, compress
 from rmqclient.store.errors import MessageRejected
 from rmqclient.store.waiting.once import with_key
+from rmqclient.tracing.observers import observers_of
+from rmqclient.tracing.outgoing import ObservedSender
 
 
 class Producer:
@@ -68,6 +70,9 @@ class Producer:
         self._sender: Sender = self._backend.sender(self._make_topic, prepare=not self._is_sync, group=self.group)
         if compressor is not None:
             self._sender = CompressingSender(self._sender, compressor, self._backend.config.max_body_bytes)
+        self._observers = observers_of(self._backend)
+        for observer in self._observers:
+            self._sender = ObservedSender(self._sender, observer, self.group)
         self._buffer: Buffer | None = self._sender.buffer(write_buffer_bytes) if write_buffer_bytes else None
         self._requester = Requester(self._backend)
         self._replier = Replier(self._backend)

@@ -3,11 +3,12 @@
 - Every option is a variable, named by the commands and the option: ``RMQ_GROUP_SEEK_DRY_RUN``. Help shows it.
 - Every option can stand in the settings file; the variable is stronger.
 - A command is found by another usual name, too: ``message`` is ``msg``, ``ls`` is ``list``.
+- A command is imported when it is asked for, because a person waits for it and for no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -43,6 +44,31 @@ class Noun(click.Group):
         return name if command is None else command.name, command, others
 
 
+class Commands(MutableMapping[str, click.Command]):
+    """Commands by their names; ``make`` imports one when it is asked for the first time."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], click.Command]) -> None:
+        self._commands: dict[str, click.Command | None] = dict.fromkeys(names)
+        self._make = make
+
+    def __getitem__(self, name: str) -> click.Command:
+        command = self._commands[name] or self._make(name)
+        self._commands[name] = command
+        return command
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._commands[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._commands)
+
+    def __len__(self) -> int:
+        return len(self._commands)
+
+
 class Leaf(NamedTuple):
     """A command that does something, and the words that call it."""
 
@@ -75,23 +101,20 @@ def variables(words: Sequence[str], option: click.Option) -> list[str]:
     return [name, environment.STORE] if long_name(option) == "store" else [name]
 
 
-def name_variables(root: click.Group) -> None:
-    """Give every option of the tree its variables."""
-    for words, command in leaves(root):
-        for option in options_of(command):
-            option.envvar = variables(words, option)
-            option.show_envvar = True
+def name_variables(leaf: Leaf) -> None:
+    """Give every option of a command its variables."""
+    for option in options_of(leaf.command):
+        option.envvar = variables(leaf.words, option)
+        option.show_envvar = True
 
 
-def defaults(root: click.Group, settings: Settings) -> dict[str, Any]:
-    """Return the settings as click wants them: by command, and by the parameter's own name."""
+def defaults(command: click.Command, words: tuple[str, ...], settings: Settings) -> dict[str, Any]:
+    """Return the settings of a command as click wants them: by the commands below, and by the parameter's own name."""
+    if isinstance(command, click.Group):
+        return {name: defaults(child, (*words, name), settings) for name, child in command.commands.items()}
     found: dict[str, Any] = {}
-    for words, command in leaves(root):
-        for option in options_of(command):
-            value = settings.option(words, long_name(option))
-            if value is not None and option.name is not None:
-                table = found
-                for word in words:
-                    table = table.setdefault(word, {})
-                table[option.name] = value if isinstance(value, bool | list) else str(value)
+    for option in options_of(command):
+        value = settings.option(words, long_name(option))
+        if value is not None and option.name is not None:
+            found[option.name] = value if isinstance(value, bool | list) else str(value)
     return found

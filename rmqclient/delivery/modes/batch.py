@@ -16,6 +16,7 @@ A batch waits ``linger`` to become full, from its first message on; other queues
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ from rmqclient.delivery.modes.gathering import Gathering
 from rmqclient.delivery.modes.send_back import StoresFailures
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
+from rmqclient.tracing.incoming import Call, observed
+from rmqclient.tracing.observers import Observer
 
 
 class BatchQueue(ConcurrentQueue):
@@ -74,13 +77,19 @@ class BatchDelivery(ConcurrentDelivery):
     ) -> None:
         super().__init__(backend, handler, membership, failures, config)
         self._decode = element_decoder_for(handler.function)
+        self._call_decoded: Call = lambda decoded: handler.function(decoded[1])
+        """Takes the messages of a call and what they were decoded into."""
+
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Let observers see each call of the handler; before the start."""
+        self._call_decoded = observed(self._handler, self._call_decoded, observers, operator.itemgetter(0))
 
     def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> BatchQueue:
         """Return the process queue of this mode for a grant."""
         return BatchQueue(grant, self._handler, self._config, deaths)
 
     def _serve(self, calls: Calls) -> None:
-        with waiting_caller(self._handler, self._handler.function) as call:
+        with waiting_caller(self._handler, self._call_decoded) as call:
             self._serve_with(functools.partial(self._handle_batch, call), calls)
 
     def _handle_batch(
@@ -95,8 +104,7 @@ class BatchDelivery(ConcurrentDelivery):
         kept: list[ReceivedMessage] = []
         if not (self._turns.stopping or queue.revoked):
             handled, kept = self._call_with(call, calls, queue, batch)
-        calls.running_slot.rest()
-        calls.running = 0
+        calls.rest()
         calls.handled += handled
         self._account(queue, batch, kept)
 
@@ -115,8 +123,9 @@ class BatchDelivery(ConcurrentDelivery):
                 errors.append((message, error))
         handled = 0
         if bodies:
+            calls.current.message = decoded[0]
             try:
-                call(bodies)
+                call((decoded, bodies))
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of its batch, too
                 errors += [(message, error) for message in decoded]
             else:

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 from rmqclient.backend.group_protocols import Death, Grant, Membership
 from rmqclient.backend.protocols import Backend
+from rmqclient.calling.current import Current
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.delivery import Delivery
@@ -124,6 +125,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
 
     def _handle(self, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:
         turns, call, acknowledge = self._turns, self._call, queue.grant.acknowledge
+        current = calls.current
         calls.queue, calls.unfinished = queue, iter(batch)
         kept: list[ReceivedMessage] = []
         handled = 0
@@ -136,6 +138,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
                 break
             calls.begun += 1
             begin(message)
+            current.message = message
             try:
                 call(message)
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
@@ -151,8 +154,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
                     handled += 1
                 else:
                     self._acknowledger.refused(queue)
-        calls.running_slot.rest()
-        calls.running = 0
+        calls.rest()
         calls.handled += handled
         self._account(queue, calls.close_batch(batch), kept)
 
@@ -184,8 +186,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
                 handled += 1
             else:
                 self._acknowledger.refused(queue)
-        calls.running_slot.rest()
-        calls.running = 0
+        calls.rest()
         calls.handled += handled
         self._account(queue, batch, kept)
 
@@ -193,6 +194,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         return await asyncio.gather(*(self._outcome(message) for message in batch))
 
     async def _outcome(self, message: ReceivedMessage) -> BaseException | None:
+        Current(self._handler.group, message).enter()
         try:
             await self._call(message)
         except BaseException as error:  # noqa: BLE001 - the loop would end with SystemExit, and the thread with it

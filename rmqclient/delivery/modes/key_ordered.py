@@ -110,7 +110,7 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
         """Run a lane until it is empty, or held, or its queue has gone to another member."""
         lanes, queue, messages = lane.lanes, lane.lanes.queue, lane.messages
         turns, grant = self._turns, queue.grant
-        begin, acknowledge = calls.running_slot.begin, grant.acknowledge
+        begin, acknowledge, current = calls.running_slot.begin, grant.acknowledge, calls.current
         done = size = 0
         pause_s: float | None = None
         lane.running = True  # before the look at `revoked`: the rebalancer sets that first and then looks at this
@@ -120,6 +120,7 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
             message = messages[0]
             calls.begun += 1
             begin(message)
+            current.message = message
             pause_s = None if message.delivery_attempt == 1 else self._suspension.before([message])
             if pause_s is None:
                 try:
@@ -148,8 +149,7 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
             del messages[0]
             if not messages and lanes.is_over(lane):
                 break
-        calls.running_slot.rest()
-        calls.running = 0
+        calls.rest()
         lane.running = False
         calls.handled += done
         queue.count_finished(done, size)

@@ -139,6 +139,7 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
                 break
             calls.begun += 1
             calls.running_slot.show(messages)
+            calls.current.message = messages[0]
             pause_s = self._pause_after(call, calls, queue, messages)
             if pause_s:
                 queue.suspend([message.redelivered() for message in messages] + batch[done + len(messages) :], pause_s)
@@ -147,8 +148,7 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
                 self._acknowledger.refused(queue)
                 break
             done += len(messages)
-        calls.running_slot.rest()
-        calls.running = 0
+        calls.rest()
         calls.handled += done
         queue.leave(batch[:done])
         queue.claimed = False

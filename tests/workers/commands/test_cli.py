@@ -53,6 +53,25 @@ def test_help_loads_neither_the_store_nor_rich() -> None:
     assert {"rmqclient.app", "rmqclient.store", "rich", "multiprocess", "orjson"}.isdisjoint(done.stderr.split())
 
 
+def test_a_command_is_run_without_the_modules_of_the_others(tmp_path: Path) -> None:
+    program = (
+        "import sys, rmqclient.workers.cli\n"
+        "try: rmqclient.workers.cli.rmq(['--store', sys.argv[1], 'topic', 'ls'])\n"
+        "except SystemExit: print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "nothing")],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    commands = "rmqclient.workers.commands."
+    imported = {name.removeprefix(commands) for name in done.stderr.split() if name.startswith(commands)}
+    assert imported == {"topic", "table", "shell", "shell.cheat", "shell.completion"}
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

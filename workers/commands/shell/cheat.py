@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rmqclient.workers.console.tree import leaves
+from rmqclient.workers.console.tree import Leaf
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench": ("rmq bench --messages 100000", "rmq bench --directory /mnt/disk/try --size 1000 -o json"),
@@ -124,10 +124,10 @@ def cheat(subject: str | None) -> None:
             click.echo(f"{name}\n" + "\n".join(f"  {wanted:<40} {command}" for wanted, command in lines))
 
 
-def add_examples(root: click.Group) -> None:
-    """Put the examples of each command of the tree at the end of its help."""
-    for words, command in leaves(root):
-        lines = EXAMPLES.get(" ".join(words), ())
-        if lines:
-            examples = "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
-            command.epilog = f"{command.epilog}\n\n{examples}" if command.epilog else examples
+def add_examples(leaf: Leaf) -> None:
+    """Put the examples of a command at the end of its help."""
+    lines = EXAMPLES.get(" ".join(leaf.words), ())
+    if lines:
+        examples = "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
+        command = leaf.command
+        command.epilog = f"{command.epilog}\n\n{examples}" if command.epilog else examples

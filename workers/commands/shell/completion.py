@@ -15,7 +15,6 @@ import click
 from click.shell_completion import get_completion_class
 
 from rmqclient.workers.console import environment
-from rmqclient.workers.console.tree import leaves
 
 
 @click.command()
@@ -32,14 +31,13 @@ def completion(context: click.Context, shell: str) -> None:
     click.echo(made.source_template % made.source_vars())
 
 
-def complete_names(root: click.Group) -> None:
-    """Let every argument of the tree that is a topic or a group be completed by the names in the store."""
-    for _, command in leaves(root):
-        for parameter in command.params:
-            if parameter.name in ("topic_name", "topic_names"):
-                parameter._custom_shell_complete = _topics  # noqa: SLF001 - an argument has no public way to get it later
-            elif parameter.name in ("group_name", "source", "target") and isinstance(parameter, click.Argument):
-                parameter._custom_shell_complete = _groups  # noqa: SLF001 - as above
+def complete_names(command: click.Command) -> None:
+    """Let every argument of a command that is a topic or a group be completed by the names in the store."""
+    for parameter in command.params:
+        if parameter.name in ("topic_name", "topic_names"):
+            parameter._custom_shell_complete = _topics  # noqa: SLF001 - an argument has no public way to get it later
+        elif parameter.name in ("group_name", "source", "target") and isinstance(parameter, click.Argument):
+            parameter._custom_shell_complete = _groups  # noqa: SLF001 - as above
 
 
 def _topics(context: click.Context, _parameter: click.Parameter, begun: str) -> list[Any]:
