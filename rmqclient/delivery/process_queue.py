@@ -204,6 +204,19 @@ class ProcessQueue:
         """Return the times of `clock.elapsed` at which the queue may have something to give."""
         return [self._blocked_until] if self._blocked_until else []
 
+    def held_back(self) -> list[float]:
+        """Return times of `clock.elapsed`, one for each message that was taken and that no thread has until then."""
+        return []
+
+    def is_idle(self) -> bool:
+        """Tell whether no thread has a message of this queue, and none can be taken just now."""
+        waiting, now = self.held_back(), clock.elapsed()
+        if self.running or self._messages != len(waiting):
+            return False
+        if self.revoked or self.grant.paused:
+            return True
+        return all(due > now for due in waiting) and (self.is_blocked or not self.grant.has_more)
+
     def is_paused(self) -> bool:
         """Tell whether the group is paused for this queue, and show it."""
         if self.grant.paused:

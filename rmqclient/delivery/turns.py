@@ -48,6 +48,8 @@ class Turns(Generic[Queue]):
         """The queues that are looked at. Change it with :meth:`look_at`."""
         self.stopping = False
         """Set by :meth:`stop`: no further message is begun."""
+        self.held = False
+        """Set by :meth:`hold`: nothing is taken just now."""
         self._bell = bell
         self._relief = relief
         self._turn = threading.Lock()
@@ -69,6 +71,27 @@ class Turns(Generic[Queue]):
         self.stopping = True
         self.wake()
 
+    def hold(self) -> None:
+        """Take nothing until :meth:`resume`; batches that were taken go on."""
+        self.held = True
+
+    def resume(self) -> None:
+        """Take messages again."""
+        self.held = False
+        self.wake()
+
+    @property
+    def has_handed(self) -> bool:
+        """Whether a message waits that another delivery has handed over."""
+        return bool(self._handed)
+
+    def wait_while_held(self) -> bool:
+        """Sleep for a while if nothing is to be taken just now; tell whether that is so."""
+        heard = self._bell.heard()
+        if self.held and not self.stopping:
+            self._bell.wait(heard, LONGEST_SLEEP_S)
+        return self.held
+
     def wake(self) -> None:
         """Make a sleeping thread look again."""
         self._bell.ring()
@@ -77,6 +100,8 @@ class Turns(Generic[Queue]):
         """Wait for the turn and return the next batch; sleeps until there is one. None after :meth:`stop`."""
         with self._turn:
             while not self.stopping:
+                if self.held and self.wait_while_held():
+                    continue
                 if self._handed:
                     queue, message = self._handed.popleft()
                     return queue, [message]

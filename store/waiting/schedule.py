@@ -88,6 +88,21 @@ class Schedule:
         """Deliver what is due, up to a slice of each level; return in how many ms to look again."""
         return min(pump.look() for pump in self.pumps.values())
 
+    def has_due(self) -> bool:
+        """Tell whether a message is due and not delivered."""
+        return any(self._ms_to_wait(level) == 0 for level in DELAY_LEVELS)
+
+    def _ms_to_wait(self, level: int) -> int | None:
+        """Return in how many ms the next message of a level is due; None if there is none."""
+        try:
+            start, end = self.next_offset(level), self._topics.max_offset(queue_of(level))
+        except UnknownTopic:
+            return None
+        if start >= end:
+            return None
+        entries = self._entries(level, start, end)
+        return max(0, self._ms_left(level, entries[0])) if entries else 0
+
     def next_offset(self, level: int) -> int:
         """Return the queue offset of the next message of a level to be delivered."""
         return self._state.words.load(schedule_slot_at(level - 1))

@@ -322,6 +322,11 @@ class Timer:
                 if message is not None and target is not None:
                     yield Pending(message.message_id, target.topic, target.queue_id, due_ms, number)
 
+    def has_due(self) -> bool:
+        """Tell whether a message is due and not delivered."""
+        first = next(self.pending(), None)
+        return first is not None and first.due_ms <= self.now_ms()
+
     def cancel(self, message_id: str, appender: Appender) -> bool:
         """Cancel a waiting message, which is then never delivered. False if no such message waits.
 

@@ -71,6 +71,11 @@ class ConcurrentQueue(ProcessQueue):
                 times.append(self._alone[0][0])
         return times
 
+    def held_back(self) -> list[float]:
+        """Return when each message comes that was set aside."""
+        with self._lock:
+            return [due for due, *_ in self._alone]
+
     @property
     def unhindered(self) -> FlowControl:
         """The state of the queue when no limit and no pause holds it."""

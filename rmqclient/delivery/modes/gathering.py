@@ -21,6 +21,11 @@ class Gathering:
         """When, by `clock.elapsed`, a batch is given that is not full; None when no message waits."""
         return self._until if self._messages else None
 
+    @property
+    def held_back(self) -> list[float]:
+        """When each of the messages is given, if no others come."""
+        return [self._until] * len(self._messages)
+
     def take(self, size: int) -> list[ReceivedMessage]:
         """Return the next ``size`` messages, or none yet.
 

@@ -29,6 +29,10 @@ class KeyOrderedQueue(ProcessQueue):
         super().__init__(grant, config, deaths)
         self.lanes = Lanes(self)
 
+    def held_back(self) -> list[float]:
+        """Return when each message comes whose lane is held."""
+        return self.lanes.held_back()
+
     def due_times(self) -> list[float]:
         """Return when the queue may have something to give, a lane that is held included."""
         times, due = super().due_times(), self.lanes.next_due()
@@ -102,6 +106,11 @@ class Lanes:
         """Return when, by `clock.elapsed`, the next pause is over; None when no lane is held."""
         with self._lock:
             return self._held[0][0] if self._held else None
+
+    def held_back(self) -> list[float]:
+        """Return the end of its lane's pause, for each message of the lanes that are held."""
+        with self._lock:
+            return [due for due, _, _, lane in self._held for _ in lane.messages]
 
     @property
     def running(self) -> bool:

@@ -84,6 +84,10 @@ class OrderlyQueue(ProcessQueue):
         self._suspended_until = clock.elapsed() + pause_s
         self.show(FlowControl.SUSPENDED)
 
+    def held_back(self) -> list[float]:
+        """Return when each message comes that waits for the failed one, or for a full batch."""
+        return [*[self._suspended_until] * len(self._suspended), *self._gathering.held_back]
+
     def due_times(self) -> list[float]:
         """Return when the queue may have something to give: also a batch that is not full, and the failed message."""
         times, due = super().due_times(), self._gathering.due
