@@ -65,13 +65,13 @@ class GroupTotals:
     @classmethod
     def of(cls, rows: list[GroupQueueSample]) -> Self:
         """Sum up the queues of one group on one topic."""
-        sums = {name: sum(getattr(row, name) for row in rows) for name in (*_GAUGES, *COUNTERS)}
+        columns = dict(zip(GroupQueueSample._fields, zip(*rows, strict=True), strict=True))
         return cls(
             queues=len(rows),
-            owned=sum(row.owner is not None for row in rows),
-            oldest_stored_ms=_earliest(row.oldest_stored_ms for row in rows),
-            next_stored_ms=_earliest(row.next_stored_ms for row in rows),
-            **sums,
+            owned=len(rows) - columns["owner"].count(None),
+            oldest_stored_ms=_earliest(columns["oldest_stored_ms"]),
+            next_stored_ms=_earliest(columns["next_stored_ms"]),
+            **{name: sum(columns[name]) for name in (*_GAUGES, *COUNTERS)},
         )
 
 

@@ -6,7 +6,7 @@ from tests.torture.damage import disk_full, failed_flush, failures, flips, fuzz,
 from tests.torture.kills import compaction, counters, delays, interleavings, kills, once, poison, transactions
 from tests.torture.result import Rig
 from tests.torture.served import serve_fuzz, serve_group, serve_kills, serve_languages, serve_soak
-from tests.torture.wholes import archives, checker, cluster, images, power, spark_restarts
+from tests.torture.wholes import archives, checker, cluster, dashboard, images, power, spark_restarts
 
 RIGS: dict[str, Rig] = {
     rig.name: rig
@@ -37,5 +37,6 @@ RIGS: dict[str, Rig] = {
         serve_kills.RIG,
         serve_languages.RIG,
         serve_soak.RIG,
+        dashboard.RIG,
     )
 }

@@ -102,20 +102,25 @@ def _progress(rows: list[GroupQueueSample], now_ms: int) -> dict[str, Any]:
     }
 
 
-def _state(rows: Iterable[GroupQueueSample], members: int) -> str:
+def _state(rows: list[GroupQueueSample], members: int) -> str:
     from rmqclient.health import words
 
-    rows = list(rows)
-    states = (
-        words.queue_state(
-            lag=each.lag,
-            lost=each.out_of_reach,
-            paused=each.paused,
-            has_owner=each.owner is not None,
-            flow_control=each.flow_control,
-            held_attempts=each.held_attempts,
+    kinds = {  # most queues are in the same state: it is put into words once
+        (
+            min(each.lag, 1),
+            each.out_of_reach,
+            each.paused,
+            each.owner is not None,
+            each.flow_control,
+            each.held_attempts,
         )
         for each in rows
+    }
+    states = (
+        words.queue_state(
+            lag=lag, lost=lost, paused=paused, has_owner=has_owner, flow_control=flow_control, held_attempts=held
+        )
+        for lag, lost, paused, has_owner, flow_control, held in kinds
     )
     return words.group_state(states, members=members, lag=sum(each.lag for each in rows))
 
