@@ -85,10 +85,12 @@ def crash(root: Path, apps: Sequence[App], at: CrashPoint | str | Callable[..., 
     handlers = [_dying(each, passes) if each.function is at else each for app in apps for each in app.handlers]
 
     def handle() -> int:
+        consumer = PushConsumer(root, handlers, member_name="crashing")
+        consumer.hold()
+        consumer.start()
         if isinstance(point, CrashPoint):
             crash_points.arm(point, passes=passes)
-        consumer = PushConsumer(root, handlers, member_name="crashing")
-        consumer.start()
+        consumer.resume()
         while not (consumer.is_idle() and consumer.is_idle()):
             time.sleep(_LOOK_S)
         return _NOTHING_TO_DO
