@@ -36,6 +36,7 @@ from rmqclient.sending.producer import Producer
 from rmqclient.store import MessageQueue, boottime, check_client_id, clock, default_client_id
 from rmqclient.store.errors import QueueError, UnknownTopic
 from rmqclient.tables.app_table import AppTables
+from rmqclient.tracing.message_trace import MessageTrace
 from rmqclient.tracing.observers import Observer, observers_of
 
 _log = logging.getLogger(__name__)
@@ -133,6 +134,8 @@ class PushConsumer:
         self._handlers = handlers
         self._config = config or ConsumerConfig()
         self._observers = observers_of(self._backend)
+        if self._config.message_trace and handlers:
+            self._observers.append(MessageTrace(self._backend, handlers[0].group))
         self.subscriptions: list[Subscription] = []
         """One per handler; empty before the start and after the end."""
         self._retry_topics: list[RetryTopic] = []

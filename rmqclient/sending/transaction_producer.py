@@ -142,6 +142,7 @@ class TransactionProducer(Producer):
         compression: Compression | None = None,
         compress_over_bytes: int = OVER_BYTES,
         compression_level: int | None = None,
+        message_trace: bool = False,
     ) -> None:
         if client_id is not None:
             check_client_id(client_id)
@@ -152,6 +153,7 @@ class TransactionProducer(Producer):
             compression=compression,
             compress_over_bytes=compress_over_bytes,
             compression_level=compression_level,
+            message_trace=message_trace,
         )
         self._execute = execute
         self._check = check

@@ -35,8 +35,9 @@ class Outgoing(NamedTuple):
 class Sending(Protocol):
     """One send that is under way."""
 
-    messages: Sequence[Message]
-    """What to send: the messages that were given, or copies that say more."""
+    @property
+    def messages(self) -> Sequence[Message]:
+        """What to send: the messages that were given, or copies that say more."""
 
     def end(self, results: Sequence[SendResult]) -> None:
         """See where the messages stand; empty for messages in a buffer. Called once, unless :meth:`fail` is."""
