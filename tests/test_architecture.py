@@ -51,6 +51,7 @@ HOST_TIME: dict[str, str] = {
     "rmqclient/delivery/delivery.py": "the end of threads",
     "rmqclient/delivery/calls.py": "a thread that is kept by a call",
     "rmqclient/failures/dead_letters.py": "the pace of a replay",
+    "rmqclient/tracing/": "traces that other hosts read, and their pace",
     "rmqclient/testing/": "the start and the end of processes",
     "broker/": "connections and remote members",
     "workers/": "processes, and times that a person types",
