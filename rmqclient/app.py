@@ -82,11 +82,16 @@ class App:
         """
         return _root_or_variable(self._root)
 
+    @property
+    def own_root(self) -> Path | str | None:
+        """The directory or the URL that the code names; None if it leaves that to ``RMQ_STORE``."""
+        return self._root
+
     def handler(
         self,
         topic: str,
-        *,
         group: str,
+        *,
         tags: str | None = "*",
         filter: Filter | Sequence[Filter] | None = None,  # noqa: A002 - it reads best in a decorator
         threads: int = 1,

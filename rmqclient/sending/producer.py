@@ -117,7 +117,11 @@ class Producer:
         # A call costs more than these two comparisons, and most messages have no due time.
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         append = self._sender.append  # CPython calls a local name faster than an attribute of an attribute
-        result = append(message, sharding_key, delay_level, due)
+        try:
+            result = append(message, sharding_key, delay_level, due)
+        except TypeError:
+            _check_message(message)
+            raise
         if self._is_sync:
             self._sender.wait_until_flushed(result.commit_log_end)
         return result
@@ -142,7 +146,11 @@ class Producer:
         raises as :meth:`send`.
         """
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
-        return self._sender.append_async(message, sharding_key, delay_level, due)
+        try:
+            return self._sender.append_async(message, sharding_key, delay_level, due)
+        except TypeError:
+            _check_message(message)
+            raise
 
     def send_once(
         self,
@@ -171,6 +179,7 @@ class Producer:
         keys, is stopped half way; StoreCorrupt for an index file of the wrong size.
         """
         self._sender.check_usable()
+        _check_message(message)
         due = due_ms(delay_level, delay, deliver_at)
         window = _window(within, self._backend.config)
         result = self._sender.append_once(with_key(message, key), key, window, sharding_key, delay_level, due)
@@ -340,6 +349,12 @@ class Producer:
         self._sender = FORKED
         self._buffer = None  # the messages in it are the parent's
         self._requester = Requester(self._backend)  # whose thread is the parent's
+
+
+def _check_message(message: object) -> None:
+    """Raise TypeError, which says what to write, for what is no message."""
+    if not isinstance(message, Message):
+        raise TypeError(f'send takes a Message, not {type(message).__name__}: write send(Message("topic", body))')
 
 
 def _check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:

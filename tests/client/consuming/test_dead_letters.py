@@ -173,6 +173,7 @@ def rmq_dlq(root: Path, *arguments: str) -> Result:
     return done
 
 
+@pytest.mark.guarantee("G57")
 def test_the_shell_shows_sends_and_puts_aside(store: MessageStore) -> None:
     root = store.root
     assert json.loads(rmq_dlq(root, "ls", "-o", "json").stdout) == [
@@ -189,6 +190,7 @@ def test_the_shell_shows_sends_and_puts_aside(store: MessageStore) -> None:
     assert len(json.loads(rmq_dlq(root, "replay", "g", "--topic", "a", "--dry-run", "-o", "json").stdout)) == 3
     assert len(json.loads(rmq_dlq(root, "replay", "g", "--topic", "a", "--rate", "100", "-o", "json").stdout)) == 3
     assert rmq_dlq(root, "replay", "g", "--topic", "a").stderr == "0 dead letters replayed\n"
+    assert len(json.loads(rmq_dlq(root, "purge", "g", "--limit", "2", "--dry-run", "-o", "json").stdout)) == 2
     assert len(json.loads(rmq_dlq(root, "purge", "g", "--limit", "2", "-o", "json").stdout)) == 2
     assert json.loads(rmq_dlq(root, "ls", "-o", "json").stdout)[0] == {
         "group": "g",

@@ -56,7 +56,7 @@ def test_a_process_follows_the_clock_of_the_store_that_it_has_open_and_then_the_
     assert ahead_ms() == pytest.approx(0, abs=1_000)
 
 
-@pytest.mark.guarantee("G58")
+@pytest.mark.guarantee("G62")
 def test_moving_the_clock_ends_no_lease(movable: Path) -> None:
     with open_store(movable):
         began = clock.boottime()
@@ -64,7 +64,7 @@ def test_moving_the_clock_ends_no_lease(movable: Path) -> None:
         assert clock.boottime() - began < 60e9
 
 
-@pytest.mark.guarantee("G58")
+@pytest.mark.guarantee("G62")
 def test_another_process_follows_the_same_clock_and_may_move_it(movable: Path) -> None:
     def move() -> None:
         with open_store(movable):
@@ -112,7 +112,7 @@ def test_who_sleeps_by_the_clock_wakes_when_it_is_moved(movable: Path) -> None:
         sleeper.join()
 
 
-@pytest.mark.guarantee("G58")
+@pytest.mark.guarantee("G62")
 def test_a_process_follows_one_clock_at_a_time(movable: Path, tmp_path: Path) -> None:
     with open_store(movable), pytest.raises(ConfigMismatch, match="which follows a clock that tests move") as refused:
         open_store(tmp_path / "production")
@@ -133,7 +133,7 @@ def test_a_forked_child_that_opens_no_store_follows_the_host(movable: Path, tmp_
         in_child(look)
 
 
-@pytest.mark.guarantee("G58")
+@pytest.mark.guarantee("G62")
 def test_the_clock_of_a_store_that_was_made_without_one_cannot_be_moved(tmp_path: Path) -> None:
     with open_store(tmp_path), pytest.raises(ConfigMismatch, match="follows the clock of the host"):
         clock.advance(timedelta(hours=1))

@@ -33,6 +33,7 @@ def lag(store: str, *fields: str) -> list[tuple[Any, ...]]:
     return [tuple(row[field] for field in fields) for row in found]
 
 
+@pytest.mark.guarantee("G57")
 def test_a_group_is_moved_and_a_dry_run_only_says_so(store: str) -> None:
     assert moved("--to", "latest", "--dry-run", "--store", store) == [(0, None, 5), (1, None, 5)]
     assert run("group", "lag", "billing", "--store", store).exit_code == 1
