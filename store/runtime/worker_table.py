@@ -51,6 +51,10 @@ class WorkerStatus:
     """Such as ``worker-3``: the same for the worker that replaces it."""
     restarts: int = 0
     """How often the worker of this name was started again by its supervisor."""
+    handled_before: int = 0
+    """On a cluster, by its forerunners under this supervisor; a store counts by group."""
+    failed_before: int = 0
+    """As ``handled_before``."""
 
     @property
     def resident_bytes(self) -> int | None:
