@@ -42,11 +42,11 @@ def printed(command: list[object], directory: Path, tries: int = 1) -> str:
 
     One that gives up when the host is busy, as its page says, is started again, ``tries`` times in all.
     """
-    for _ in range(tries):
-        end, text = _run(list(map(str, command)), directory)
-        if end == "ended with 0":
-            return text
-    raise AssertionError(f"{command[0]} {end}: {text[-6000:]}")
+    end, text = _run(list(map(str, command)), directory)
+    if end != "ended with 0" and tries > 1:
+        return printed(command, directory, tries - 1)
+    assert end == "ended with 0", f"{command[0]} {end}: {text[-6000:]}"
+    return text
 
 
 def _run(command: list[str], directory: Path) -> tuple[str, str]:
