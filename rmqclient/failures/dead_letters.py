@@ -36,7 +36,7 @@ from rmqclient.filters.tag import parse_tags
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX
 from rmqclient.opening import open_backend
-from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, java_hash
+from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, clock, java_hash
 from rmqclient.store.errors import StoreBusy, UnknownTopic
 from rmqclient.store.files.mapped_file import make_directory
 from rmqclient.store.files.sharing import OWN_FILE, share_file
@@ -306,7 +306,7 @@ def _settle(journal: int, letter: DeadLetter, done: Done | Literal["begun"], beg
         "queue_offset": queue_offset,
         "message_id": message_id,
         "done": done,
-        "at": time.time_ns() // 1_000_000,
+        "at": clock.wall_ms(),
     }
     if begun is not None:
         queue, start = begun
