@@ -30,9 +30,9 @@ def is_shared(directory: os.stat_result) -> bool:
     return bool(mode & stat.S_ISGID) and mode & stat.S_IRWXG == stat.S_IRWXG and not mode & stat.S_IWOTH
 
 
-def share_file(descriptor: int, directory: Path | str) -> None:
-    """Open a file that was just made in ``directory``, for its owner alone, to whom the directory is shared with."""
-    if is_shared(os.stat(directory)):
+def share_file(descriptor: int, directory: Path) -> None:
+    """Let the group use a file that was just made for its owner alone, if its directory is shared."""
+    if is_shared(directory.stat()):
         os.fchmod(descriptor, _SHARED_FILE)
 
 

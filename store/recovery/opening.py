@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -64,9 +65,10 @@ def make_root(root: Path, *, create: bool) -> None:
             )
         if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
             owner = root.stat()
+            mode = stat.S_IMODE(owner.st_mode)
             raise StoreUnusable(
                 f"{root} is not readable and writable by this user, {os.geteuid()}: it belongs to user {owner.st_uid} "
-                f"and group {owner.st_gid} with mode {owner.st_mode & 0o7777:o}; run as its owner, or share it with the "
+                f"and group {owner.st_gid} with mode {mode:o}; run as its owner, or share it with the "
                 "group: docs/operate/deploy.md"
             )
     except FileExistsError as error:
