@@ -25,8 +25,8 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
     """Make a kit, send, drain, look and close; then one with a retry after a minute by the moved clock."""
     del directory  # a kit lies where it chooses
     samples.note(
-        "A test makes a kit, sends a message, drains, asserts that it was sent, and closes the kit. The second one also "
-        "lets the handler fail once, which logs a traceback, moves the clock by a minute and drains again."
+        "A test makes a kit, sends a message, drains, asserts that it was sent, and closes the kit. The second one "
+        "also lets the handler fail once, which logs a traceback, moves the clock by a minute and drains again."
     )
     app = _app()
     _once(app, retried=False)  # imports
