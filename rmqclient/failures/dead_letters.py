@@ -84,6 +84,12 @@ class DeadLetter:
         return history(self.message.properties)
 
     @property
+    def own_properties(self) -> dict[str, str]:
+        """The properties that the application gave it, without its history."""
+        left = _LEFT | _KEPT
+        return {name: value for name, value in self.message.properties.items() if name not in left}
+
+    @property
     def error(self) -> str:
         """The last failure in one line; empty if the history is."""
         last = self.failures[-1:]
