@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -137,6 +138,20 @@ class App:
             return function
 
         return register
+
+    @contextmanager
+    def override(self, *, store: str | os.PathLike[str]) -> Iterator[None]:
+        """Name another store until the end of the block: a directory, or the URL of a cluster.
+
+        For tests: :attr:`root` and the tables of the application name that store. What is open stays where it is.
+        """
+        before, self._root = self._root, _located(os.fspath(store))
+        self.tables.read(partial(_root_or_variable, self._root))
+        try:
+            yield
+        finally:
+            self._root = before
+            self.tables.read(partial(_root_or_variable, before))
 
     def include(self, other: App) -> None:
         """Add the handlers and schedules that ``other`` has now, as if they had been registered here.

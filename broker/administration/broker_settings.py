@@ -6,7 +6,6 @@ this server refuses it. Access keys cannot be changed by requests either, and ar
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,7 +14,7 @@ from rmqclient.broker.settings import ServeSettings
 from rmqclient.remoting.bodies import DataVersion
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import DELAYS, MessageStore
+from rmqclient.store import DELAYS, MessageStore, clock
 
 _CODES_OF_KEYS: Final[Mapping[int, ResponseCode]] = {
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,
@@ -31,7 +30,7 @@ class BrokerSettings:
     def __init__(self, store: MessageStore, settings: ServeSettings) -> None:
         self._store = store
         self._settings = settings
-        self._version = DataVersion(0, time.time_ns() // 1_000_000).encode().decode()
+        self._version = DataVersion(0, clock.wall_ms()).encode().decode()
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return what answers each request code."""

@@ -36,8 +36,10 @@ from rmqclient.filters.tag import parse_tags
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX
 from rmqclient.opening import open_backend
-from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, java_hash
+from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, clock, java_hash
 from rmqclient.store.errors import StoreBusy, UnknownTopic
+from rmqclient.store.files.mapped_file import make_directory
+from rmqclient.store.files.sharing import OWN_FILE, share_file
 
 Done = Literal["replayed", "purged"]
 
@@ -80,6 +82,12 @@ class DeadLetter:
     def failures(self) -> list[dict[str, Any]]:
         """Its history, oldest failure first (:mod:`rmqclient.failures.failure`). Empty if a broker gave it up."""
         return history(self.message.properties)
+
+    @property
+    def own_properties(self) -> dict[str, str]:
+        """The properties that the application gave it, without its history."""
+        left = _LEFT | _KEPT
+        return {name: value for name, value in self.message.properties.items() if name not in left}
 
     @property
     def error(self) -> str:
@@ -274,9 +282,12 @@ def _entries(lines: Iterable[bytes]) -> Iterator[tuple[Name, Done | Begun]]:
 @contextmanager
 def _journal(backend: Backend) -> Iterator[int]:
     path = backend.directory / _JOURNAL
-    path.parent.mkdir(exist_ok=True, mode=0o700, parents=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    make_directory(path.parent)
+    is_new = not path.exists()
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, OWN_FILE)
     try:
+        if is_new:
+            share_file(descriptor, path.parent)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -301,7 +312,7 @@ def _settle(journal: int, letter: DeadLetter, done: Done | Literal["begun"], beg
         "queue_offset": queue_offset,
         "message_id": message_id,
         "done": done,
-        "at": time.time_ns() // 1_000_000,
+        "at": clock.wall_ms(),
     }
     if begun is not None:
         queue, start = begun

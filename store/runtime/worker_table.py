@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqclient.store import layout
+from rmqclient.store.clock import boottime
 from rmqclient.store.errors import TableFull
 from rmqclient.store.files.file_lock import WORKER_BYTES, LockFile
-from rmqclient.store.kernel._kernel import boottime
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.slot_table import OwnedSlots
 
