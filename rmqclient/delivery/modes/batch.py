@@ -15,15 +15,12 @@ A batch waits ``linger`` to become full, from its first message on; other queues
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from rmqclient.backend.group_protocols import Death, Grant, Membership
 from rmqclient.backend.protocols import Backend
-from rmqclient.codecs import element_decoder_for
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery.caller import waiting_caller
+from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
@@ -71,21 +68,20 @@ class BatchDelivery(ConcurrentDelivery):
         membership: Membership,
         failures: StoresFailures,
         config: ConsumerConfig,
+        callers: Callers,
     ) -> None:
-        super().__init__(backend, handler, membership, failures, config)
-        self._decode = element_decoder_for(handler.function)
+        super().__init__(backend, handler, membership, failures, config, callers)
+        self._decode, call = callers.of_batches(handler)
+        self._call_many = callers.waiting(handler, call)
 
     def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> BatchQueue:
         """Return the process queue of this mode for a grant."""
         return BatchQueue(grant, self._handler, self._config, deaths)
 
     def _serve(self, calls: Calls) -> None:
-        with waiting_caller(self._handler, self._handler.function) as call:
-            self._serve_with(functools.partial(self._handle_batch, call), calls)
+        self._serve_with(self._handle_batch, calls)
 
-    def _handle_batch(
-        self, call: Callable[[Any], object], calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
-    ) -> None:
+    def _handle_batch(self, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:
         queue.enter()
         calls.running = len(batch)
         calls.running_slot.serve(queue.grant.group_queue)
@@ -94,13 +90,13 @@ class BatchDelivery(ConcurrentDelivery):
         handled = 0
         kept: list[ReceivedMessage] = []
         if not (self._turns.stopping or queue.revoked):
-            handled, kept = self._call_with(call, calls, queue, batch)
+            handled, kept = self._call_with(calls, queue, batch)
         calls.rest()
         calls.handled += handled
         self._account(queue, batch, kept)
 
     def _call_with(
-        self, call: Callable[[Any], object], calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
+        self, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
     ) -> tuple[int, list[ReceivedMessage]]:
         """Return how many messages are acknowledged, and those that failed and could not be stored for their retry."""
         errors: list[tuple[ReceivedMessage, BaseException]] = []
@@ -116,7 +112,7 @@ class BatchDelivery(ConcurrentDelivery):
         if bodies:
             calls.current.message = decoded[0]
             try:
-                call(bodies)
+                self._call_many(decoded, bodies)
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of its batch, too
                 errors += [(message, error) for message in decoded]
             else:
