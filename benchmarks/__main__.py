@@ -15,7 +15,7 @@ from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
 from benchmarks.sending import append, compression, once, sync
 from benchmarks.serving import brokers, connections, reads, wakeups
-from benchmarks.starting import scale, scrape, start
+from benchmarks.starting import scale, scrape, start, top
 
 BENCHMARKS: dict[str, Benchmark[Any]] = {
     module.BENCHMARK.name: module.BENCHMARK
@@ -31,6 +31,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         scale,
         start,
         scrape,
+        top,
         rebalance,
         tag_filter,
         table,

@@ -86,7 +86,7 @@ def opening(begin: Begin, root: Path) -> Opened:
 
 def send_prebuilt(begin: Begin, root: Path, messages: int, body_bytes: int) -> Span:
     """Send batches of prepared messages: 100 batches in turn, 10,000 messages."""
-    batches = list(islice(_batches(body_bytes), _PREBUILT_BATCHES))
+    batches = prebuilt(body_bytes)
     with Producer(root) as producer:
         first = producer.send_batch(batches[0], KEYS[0])[0]
         begin()
@@ -146,6 +146,11 @@ def call(begin: Begin, messages: int) -> Span:
     for message in islice(cycle(arguments), messages):
         handler(message)
     return Span(messages=messages, record_bytes=0, begun_ns=begun_ns, ended_ns=time.monotonic_ns())
+
+
+def prebuilt(body_bytes: int) -> list[list[Message]]:
+    """Return 100 batches of 100 messages."""
+    return list(islice(_batches(body_bytes), _PREBUILT_BATCHES))
 
 
 def ignore(_message: object) -> None:

@@ -28,16 +28,19 @@ from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.net.tls import Tls, keep_buffers_small
 from rmqclient.broker.request import Handler
 from rmqclient.broker.settings import Address, ServeSettings, TlsMode
+from rmqclient.health.service_manager import ServiceManager
 from rmqclient.store import open_store
 
 _log = logging.getLogger(__name__)
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LOOK_S: Final = 0.01
+_CLOSING_S: Final = 10.0
+"""What closing the store may take."""
 
 
-def serve(settings: ServeSettings, tell: Callable[[str], None]) -> None:
-    """Answer requests until TERM or INT. ``tell`` gets one line of JSON when the server is ready.
+def serve(settings: ServeSettings, tell: Callable[[str], None], manager: ServiceManager | None = None) -> None:
+    """Answer requests until TERM or INT. ``tell`` gets one line of JSON when the server is ready; ``manager`` is told.
 
     Raises as :func:`rmqclient.store.open_store`, CannotListen, TlsUnusable, AccountsUnusable, and ValueError for
     failures of another form.
@@ -56,7 +59,7 @@ def serve(settings: ServeSettings, tell: Callable[[str], None]) -> None:
         except BaseException:
             broker.close()
             raise
-        asyncio.run(Server(broker, answering, settings, tls).run(tell))
+        asyncio.run(Server(broker, answering, settings, tls, manager or ServiceManager()).run(tell))
 
 
 def _guarded(broker: Broker, settings: ServeSettings) -> Handler:
@@ -105,8 +108,11 @@ def _allow_files() -> None:
 class Server:
     """The event loop's side of a server."""
 
-    def __init__(self, broker: Broker, answering: Handler, settings: ServeSettings, tls: Tls) -> None:
+    def __init__(
+        self, broker: Broker, answering: Handler, settings: ServeSettings, tls: Tls, manager: ServiceManager
+    ) -> None:
         self._broker = broker
+        self._manager = manager
         self._settings = settings
         self._tls = tls
         self._opened = Opened(settings.limits, broker.counters)
@@ -132,10 +138,19 @@ class Server:
             addresses = [listener.listen(address) for address in self._settings.listen]
             self._opened.start()
             tell(ready_line(addresses))
-            await told.wait()
+            self._manager.ready(f"serving at {', '.join(map(str, addresses))}")
+            await self._until(told)
         finally:
             listener.close()
         await self._drain(told_again)
+
+    async def _until(self, told: asyncio.Event) -> None:
+        """Wait for the end, and tell the watchdog that this loop turns."""
+        while not told.is_set():
+            self._manager.alive()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(told.wait(), self._manager.beat_interval_s)
+        self._manager.stopping("answering what was asked", self._settings.drain_s + _CLOSING_S)
 
     def _make(self) -> Connection:
         return Connection(self._answering, self._settings.advertise, self._opened, self._quick)

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from rmqclient.consuming.push_consumer import PushConsumer
     from rmqclient.databases.inbox import Inbox
     from rmqclient.databases.outbox import Outbox, Relay
-    from rmqclient.delivery.suspension import Suspend
     from rmqclient.failures.retry import RetryPolicy
+    from rmqclient.failures.suspend import Suspend
     from rmqclient.filters import jmespath, sql
     from rmqclient.handler import Batch
     from rmqclient.message import Message, ReceivedMessage, SendResult
@@ -145,7 +145,7 @@ _HOMES = {
     "SendResult": "rmqclient.message",
     "Sending": "rmqclient.sending.middleware",
     "StoreConfig": "rmqclient.store",
-    "Suspend": "rmqclient.delivery.suspension",
+    "Suspend": "rmqclient.failures.suspend",
     "Table": "rmqclient.tables.table",
     "Transaction": "rmqclient.sending.transaction_producer",
     "TransactionConfig": "rmqclient.store",

@@ -58,8 +58,12 @@ class ConsumerConfig:
     suspend_ms: int = 1_000
     """Pause of an ordered queue, or of one key, after a failure; 10 ms to 30 s. [suspendCurrentQueueTimeMillis]"""
 
+    message_trace: bool = False
+    """Whether RocketMQ's records of each call of a handler go to the topic RMQ_SYS_TRACE_TOPIC; docs/operate/traces.md
+    describes them. [enableMsgTrace]"""
+
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
+        for name in self.__dataclass_fields__.keys() - {"message_trace"}:
             least = 0 if name in _MAY_BE_OFF else 1
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")

@@ -8,6 +8,7 @@ This file imports nothing from the package, so a missing or stale kernel is one 
 
 from __future__ import annotations
 
+import gc
 import random
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -68,6 +69,12 @@ def pytest_terminal_summary(
     """Show the seed beside failures as well: a quiet run has no header."""
     if exitstatus == pytest.ExitCode.TESTS_FAILED:
         terminalreporter.write_line(f"--random-seed={config.option.random_seed}")
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector from looking through thousands of tests again and again: a full collection took 0.25 s."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,7 +1,8 @@
 """Life: what happened to one message, as far as the log still tells.
 
 A message is stored again for each retry and as a dead letter, with its id, so its copies are found by that id. Whether
-a group has finished it shows in the group's committed offset.
+a group has finished it shows in the group's committed offset. The records of the message trace, if clients wrote them,
+tell who sent it, who handled it, and how long that took.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from rmqclient.message import ReceivedMessage
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqclient.store import RESERVED_PROPERTIES
 from rmqclient.store.log.query import END_OF_TIME
+from rmqclient.tracing.records import TRACE_TOPIC, EndTransaction, Pub, SubAfter, SubBefore, decoded
 
 _MOST_COPIES = 64
 
@@ -26,7 +28,8 @@ class Step(NamedTuple):
     at_ms: int | None
     """None for what is so now."""
     event: str
-    """``born``, ``stored``, ``failed``, ``retry stored``, ``dead letter``, ``replayed``, ``purged`` or ``group``."""
+    """``born``, ``stored``, ``failed``, ``retry stored``, ``dead letter``, ``replayed``, ``purged`` or ``group``. From
+    the message trace: ``sent``, ``begun``, ``handled``, ``not handled``, ``committed`` and ``rolled back``."""
     place: str
     """Topic, queue id and queue offset; a group for what happened in one."""
     detail: str
@@ -45,6 +48,7 @@ def life_of(backend: Backend, message: ReceivedMessage) -> list[Step]:
     for failure in history(fullest.properties):
         said = f"attempt {failure.get('attempt')}: {failure.get('error')}: {failure.get('text')}"
         steps.append(Step(int(failure.get("at", 0)), "failed", str(failure.get("worker") or ""), said))
+    steps += _traced(backend, message.message_id)
     steps.sort(key=lambda step: step.at_ms or 0)
     return [*steps, *_settled(backend, copies), *_groups(backend, copies)]
 
@@ -64,6 +68,43 @@ def _copies(backend: Backend, message: ReceivedMessage) -> list[ReceivedMessage]
         for each in backend.messages_by_key(topic, message.message_id, 0, END_OF_TIME, _MOST_COPIES):
             found.setdefault((each.topic, each.queue_id, each.queue_offset), each)
     return sorted(found.values(), key=lambda each: each.commit_log_offset)
+
+
+def _traced(backend: Backend, message_id: str) -> Iterator[Step]:
+    """Yield what the message trace says. A call that has ended stands there once, with its end."""
+    if TRACE_TOPIC not in backend.topics():
+        return
+    found = [
+        (record, message)
+        for message in backend.messages_by_key(TRACE_TOPIC, message_id, 0, END_OF_TIME, _MOST_COPIES)
+        for record in decoded(message.body.decode(errors="replace"))
+        if message_id in record.message_id.split(",")  # Java's batches have several in one record
+    ]
+    begun = {record.request_id: record for record, _ in found if isinstance(record, SubBefore)}
+    for record, message in found:
+        if isinstance(record, SubAfter):
+            before = begun.pop(record.request_id, None)
+            yield _ended(record, before, message)
+        elif not isinstance(record, SubBefore):
+            yield _told(record)
+    for before in begun.values():
+        yield Step(before.at_ms, "begun", f"group {before.group}", f"attempt {before.retries + 1}, end not told")
+
+
+def _ended(after: SubAfter, before: SubBefore | None, message: ReceivedMessage) -> Step:
+    attempt = f", attempt {before.retries + 1}" if before is not None else ""
+    at_ms = after.at_ms or (before.at_ms + after.cost_ms if before is not None else message.born_timestamp)
+    group = after.group or (before.group if before is not None else "")
+    event = "handled" if after.success else "not handled"
+    return Step(at_ms, event, f"group {group}", f"in {after.cost_ms} ms{attempt}")
+
+
+def _told(record: Pub | EndTransaction) -> Step:
+    if isinstance(record, EndTransaction):
+        said = "after a check" if record.from_check else "by its producer"
+        return Step(record.at_ms, "committed" if record.commit else "rolled back", f"group {record.group}", said)
+    said = f"in {record.cost_ms} ms to {record.store_host}" + ("" if record.success else ", not confirmed")
+    return Step(record.at_ms + record.cost_ms, "sent", f"group {record.group}", said)
 
 
 def _settled(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:

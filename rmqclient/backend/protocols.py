@@ -172,6 +172,10 @@ class Backend(Protocol):
         """The settings that it works by."""
 
     @property
+    def namespace(self) -> str:
+        """What tells its topics from topics of the same name elsewhere, in traces; may be empty."""
+
+    @property
     def directory(self) -> Path:
         """Where this host keeps what belongs to the backend beside its messages; it need not exist."""
 

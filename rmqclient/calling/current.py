@@ -53,10 +53,15 @@ def log_fields() -> dict[str, str | int]:
     current = _current.get()
     if current is None or (message := current.message) is None:
         return {}
+    return fields_of(message, current.group)
+
+
+def fields_of(message: ReceivedMessage, group: str) -> dict[str, str | int]:
+    """Return the same of any message: ``extra=`` of a log line about a message that is not handled just then."""
     return {
         "message_id": message.message_id,
         "topic": message.topic,
-        "group": current.group,
+        "group": group,
         "attempt": message.delivery_attempt,
     }
 
@@ -69,8 +74,9 @@ class MessageFields(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the fields to a record."""
+        """Add the fields to a record, but those that it has."""
         fields = log_fields()
         for name in FIELDS:
-            setattr(record, name, fields.get(name, ""))
+            if name not in record.__dict__:
+                setattr(record, name, fields.get(name, ""))
         return True

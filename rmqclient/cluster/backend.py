@@ -55,6 +55,11 @@ class ClusterBackend:
         self._alone = Alone(self._client)
 
     @property
+    def namespace(self) -> str:
+        """The namespace of the URL; empty if it has none."""
+        return self._client.url.namespace
+
+    @property
     def directory(self) -> Path:
         """Where this host keeps what belongs to the cluster."""
         return cluster_directory("clusters", self._client.url.name_servers)

@@ -45,6 +45,8 @@ from rmqclient.sending.producer import Producer
 from rmqclient.store import MessageQueue, StoreConfig, boottime, check_client_id, default_client_id
 from rmqclient.store.errors import QueueError
 from rmqclient.tables.app_table import AppTables
+from rmqclient.tracing.message_trace import MessageTrace
+from rmqclient.tracing.observers import Observer, observers_of
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +75,7 @@ class Subscription:
         config: ConsumerConfig,
         callers: Callers,
         member_name: str | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.handler = handler
         self.filter = MessageFilter(handler.tags, handler.filters)
@@ -89,6 +92,7 @@ class Subscription:
             ordered=handler.order is not None,
         )
         self.delivery = make_delivery(backend, handler, self.membership, config, callers)
+        self.delivery.observe(observers)
         self.rebalancer = Rebalancer(backend, self.membership, self.filter, self.delivery, config, handler.allocation)
 
 
@@ -151,6 +155,9 @@ class PushConsumer:
         self._member_name = member_name or client_id
         self._handlers = handlers
         self._config = config or ConsumerConfig()
+        self._observers = observers_of(self._backend)
+        if self._config.message_trace and handlers:
+            self._observers.append(MessageTrace(self._backend, handlers[0].group))
         self.subscriptions: list[Subscription] = []
         """One per handler; empty before the start and after the end."""
         self._retry_topics: list[RetryTopic] = []
@@ -187,17 +194,17 @@ class PushConsumer:
 
     def _join(self) -> None:
         for handler in self._handlers:
-            self.subscriptions.append(
-                Subscription(
-                    self._backend,
-                    self._members,
-                    handler,
-                    self.client_id,
-                    self._config,
-                    self._callers,
-                    self._member_name,
-                )
+            subscription = Subscription(
+                self._backend,
+                self._members,
+                handler,
+                self.client_id,
+                self._config,
+                self._callers,
+                self._member_name,
+                self._observers,
             )
+            self.subscriptions.append(subscription)
         for group, deliveries in _retrying(self.subscriptions).items():
             retry_topic = RetryTopic(self._backend, self._members, group, deliveries, self.client_id, self._config)
             self._retry_topics.append(retry_topic)
@@ -255,6 +262,8 @@ class PushConsumer:
         finally:
             self._callers.loop.close()
             self._members.close()
+            for observer in self._observers:
+                observer.close()
             if self._tables is not None:
                 self._tables.leave(self._backend)
             self._backend.close()

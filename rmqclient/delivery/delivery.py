@@ -28,6 +28,8 @@ from rmqclient.delivery.calls import Calls, Counters
 from rmqclient.delivery.turns import Queue, Relief, Turns
 from rmqclient.handler import Handler
 from rmqclient.sending.reply import Replier
+from rmqclient.tracing.incoming import observed
+from rmqclient.tracing.observers import Observer
 
 
 class Delivery(ABC, Generic[Queue]):
@@ -71,6 +73,11 @@ class Delivery(ABC, Generic[Queue]):
     def queues(self) -> tuple[Queue, ...]:
         """The queues of the handler's own topic that messages are delivered from."""
         return self._turns.queues
+
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Let observers see each call of the handler; before :meth:`start`."""
+        in_batches = self._handler.batch is not None
+        self._call = observed(self._handler, self._call, observers, list if in_batches else lambda given: (given,))
 
     def start(self) -> None:
         """Begin to deliver. Raises TableFull, StoreBusy."""

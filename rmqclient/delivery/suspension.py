@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import logging
 
+from rmqclient.calling.current import fields_of
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.duration import Duration, in_seconds
 from rmqclient.failures.failure import DEATH, Failure
 from rmqclient.failures.retry import Outcome, Retries
+from rmqclient.failures.suspend import Suspend
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.store.errors import QueueError
@@ -25,23 +26,6 @@ from rmqclient.store.errors import QueueError
 _log = logging.getLogger(__name__)
 
 _SHORTEST_S, _LONGEST_S = 0.01, 30.0
-
-
-class Suspend(Exception):
-    """Raised by a handler to get its message again after a pause, and the messages behind it after that.
-
-    ``pause`` is a timedelta, or seconds; it is clamped to 0.01 to 30 s. It holds the queue with ``order="queue"``, the
-    key with ``order="key"``, and counts as a delivery attempt. For any other handler it is a failure like others.
-
-    Raises TypeError for anything except a duration, and ValueError for a negative one.
-    """
-
-    def __init__(self, pause: Duration) -> None:
-        super().__init__(pause)
-        self.seconds = in_seconds("pause", pause)
-
-    def __str__(self) -> str:
-        return f"again in {self.seconds:g} s"
 
 
 class Suspension:
@@ -69,6 +53,7 @@ class Suspension:
             "messages behind it wait",
             self._group, attempt, message.message_id, message.topic, message.queue_id, message.queue_offset,
             type(error).__name__, error, pause_s, exc_info=error if attempt == 1 and not asked else None,
+            extra=fields_of(message, self._group),
         )  # fmt: skip
         return pause_s
 
@@ -93,7 +78,7 @@ class Suspension:
         _log.error(
             "group %s: %d messages from %s (%s, queue %d, offset %d) on are dead letters after attempt %d: %s: %s",
             self._group, len(messages), message.message_id, message.topic, message.queue_id, message.queue_offset,
-            failure.attempt, failure.error, failure.text,
+            failure.attempt, failure.error, failure.text, extra=fields_of(message, self._group),
         )  # fmt: skip
         return True
 

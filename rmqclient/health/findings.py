@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from rmqclient.health import words
 from rmqclient.health.limits import Limits
-from rmqclient.local.glance import GIVEN_UP_TOPIC, Glance, GroupQueue, Member, Queue, Running, Worker
+from rmqclient.local.glance import GIVEN_UP_TOPIC, Glance, GroupQueue, Member, Queue, Running, Worker, settled_letters
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 LEVELS = ("ok", "warning", "critical", "unknown")
@@ -196,7 +196,7 @@ def groups(glance: Glance, queues: list[Queue], limits: Limits, now_ms: int) -> 
 def dead_letters(glance: Glance, queues: list[Queue], limits: Limits, now_ms: int) -> Iterator[Finding]:
     """Look at the dead letters that were neither replayed nor purged."""
     letters = glance.dead_letters(queues)
-    settled = glance.settled_letters() if letters else {}
+    settled = settled_letters(glance.root) if letters else {}
     for group in sorted(letters):
         if limits.group not in (None, group):
             continue

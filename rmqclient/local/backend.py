@@ -53,6 +53,11 @@ class LocalBackend:
         return self.store.root
 
     @property
+    def namespace(self) -> str:
+        """The name of the directory."""
+        return self.store.root.name
+
+    @property
     def directory(self) -> Path:
         """The directory of the store, too."""
         return self.store.root

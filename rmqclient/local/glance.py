@@ -274,18 +274,6 @@ class Glance:
                 found.setdefault(queue.topic.removeprefix(DEAD_LETTER_PREFIX), []).append(queue)
         return found
 
-    def settled_letters(self) -> dict[str, set[int]]:
-        """Return the queue offsets of the dead letters that were replayed or purged, by topic."""
-        settled: dict[str, set[int]] = {}
-        for line in self._journal():
-            try:
-                entry = json.loads(line)
-                offsets = settled.setdefault(entry["topic"], set())
-                (offsets.add if entry["done"] in ("replayed", "purged") else offsets.discard)(entry["queue_offset"])
-            except (ValueError, KeyError, TypeError):  # torn by a power cut
-                continue
-        return settled
-
     def disk_used_ratio(self) -> float:
         """Return how full the file system is, from 0 to 1, as ``df`` shows it."""
         status = os.statvfs(self.root)
@@ -359,13 +347,6 @@ class Glance:
             os.close(descriptor)
         return found if len(found) == size else None
 
-    def _journal(self) -> Iterator[bytes]:
-        try:
-            with open(f"{self.root}/config/deadLetters.jsonl", "rb") as lines:
-                yield from lines
-        except FileNotFoundError:
-            return
-
     def _word(self, at: int) -> int:
         return self._words[at // 8]
 
@@ -376,8 +357,28 @@ class Glance:
         return bytes(self._view[at : at + size]).decode("utf-8", "replace")
 
 
-def _boottime() -> int:
+def settled_letters(root: str) -> dict[str, set[int]]:
+    """Return the queue offsets of the dead letters that were replayed or purged, by topic."""
+    settled: dict[str, set[int]] = {}
+    for line in _journal(root):
+        try:
+            entry = json.loads(line)
+            offsets = settled.setdefault(entry["topic"], set())
+            (offsets.add if entry["done"] in ("replayed", "purged") else offsets.discard)(entry["queue_offset"])
+        except (ValueError, KeyError, TypeError):  # torn by a power cut
+            continue
+    return settled
 
+
+def _journal(root: str) -> Iterator[bytes]:
+    try:
+        with open(f"{root}/config/deadLetters.jsonl", "rb") as lines:
+            yield from lines
+    except FileNotFoundError:
+        return
+
+
+def _boottime() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 

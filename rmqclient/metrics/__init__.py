@@ -11,18 +11,20 @@
 A sampler opens no store: it maps the runtime file for reading, takes no lock and changes nothing.
 
 For Prometheus, ``families`` declares every metric, ``readings`` makes them of a sample, ``source`` reads them again and
-again; ``text``, ``listener`` and ``collector`` show them. ``totals`` sums up by topic and by group; the rows of a
-sample are :mod:`rmqclient.store.samples.sample`.
+again; ``text``, ``listener`` and ``collector`` show them. ``totals`` sums up by topic and by group, ``letters`` counts
+the dead letters that wait; the rows of a sample are :mod:`rmqclient.store.samples.sample`.
 """
 
 from rmqclient.metrics.collector import StoreCollector, collect
 from rmqclient.metrics.families import METRICS, Family, Kind, Metric
+from rmqclient.metrics.letters import DeadLetterCount
 from rmqclient.metrics.listener import Listener
 from rmqclient.metrics.readings import Shown
 from rmqclient.metrics.source import Source
 from rmqclient.metrics.text import CONTENT_TYPE, exposition
 from rmqclient.metrics.totals import (
     COUNTERS,
+    FOR_GOOD,
     GroupTotals,
     TopicTotals,
     by_group,
@@ -31,6 +33,7 @@ from rmqclient.metrics.totals import (
     per_second,
     topic_rates,
 )
+from rmqclient.store import WorkerStatus
 from rmqclient.store.samples.sample import (
     CallSample,
     DiskSample,
@@ -44,8 +47,10 @@ from rmqclient.store.samples.sampler import Sampler
 __all__ = [
     "CONTENT_TYPE",
     "COUNTERS",
+    "FOR_GOOD",
     "METRICS",
     "CallSample",
+    "DeadLetterCount",
     "DiskSample",
     "Family",
     "GroupQueueSample",
@@ -61,6 +66,7 @@ __all__ = [
     "StoreCollector",
     "TimerSample",
     "TopicTotals",
+    "WorkerStatus",
     "by_group",
     "by_topic",
     "collect",

@@ -86,7 +86,7 @@ METRICS: Final = (
     _counter("rocketmq_messages_out_total", "Messages taken by members of a group, each time anew.", *_TAKEN),
     _counter("rocketmq_throughput_out_total", "Bytes of the records taken by members of a group.", *_TAKEN),
     _counter("rocketmq_send_to_dlq_messages_total", "Messages that became dead letters.", *_LAG[:2], "is_system"),
-    _gauge("rocketmq_consumer_lag_messages", "Messages that a group has not finished.", *_LAG),
+    _gauge("rocketmq_consumer_lag_messages", "Messages that a group has not committed.", *_LAG),
     _gauge("rocketmq_consumer_lag_latency_milliseconds", "Age of the oldest message not finished; 0 for none.", *_LAG),
     _gauge("rocketmq_consumer_inflight_messages", "Messages taken and not finished.", *_LAG),
     _gauge("rocketmq_consumer_ready_messages", "Messages that nobody has taken.", *_LAG),
@@ -114,7 +114,7 @@ METRICS: Final = (
     _gauge("rmq_call_age_seconds", "Age of the call that runs longest; 0 when none runs.", *_GROUP),
     _gauge("rmq_group_paused", "1 while a group takes nothing from a queue.", *_GROUP),
     _gauge("rmq_group_state", "1 for the state of a group: paused, no members, running.", *_GROUP, "state"),
-    _gauge("rmq_queue_lag_messages", "Messages that a group has not finished; with --per-queue.", *_GROUP, "queue"),
+    _gauge("rmq_queue_lag_messages", "Messages that a group has not committed; with --per-queue.", *_GROUP, "queue"),
     _gauge("rmq_queue_inflight_messages", "Messages taken and not finished; with --per-queue.", *_GROUP, "queue"),
     # --- workers
     _gauge("rmq_worker_up", "1 while a worker is ready.", "worker"),

@@ -1,9 +1,10 @@
-"""Listener: answers Prometheus over HTTP, from a thread."""
+"""Listener: answers Prometheus, and probes of Kubernetes, over HTTP, from a thread."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -15,20 +16,26 @@ from rmqclient.store.errors import QueueError
 
 _log = logging.getLogger(__name__)
 
+Probe = Callable[[], tuple[bool, str]]
+"""Tells whether all is well, and the state in words. May raise QueueError and OSError, which count as not well."""
+
 PATH = "/metrics"
+_PLAIN = "text/plain; charset=utf-8"
 _TIMEOUT_S = 5.0
 """How long a client may take to send its request."""
 
 
 class Listener:
-    """Serves ``/metrics`` of one place; a context manager.
+    """Serves ``/metrics`` of one place, and probes, such as ``/live`` and ``/ready``; a context manager.
 
     ``source`` reads the place; ``address`` is where it listens, and port 0 takes a free one. A scrape of a store that
-    cannot be read is answered with 503 and the reason. Raises OSError for an address that cannot be had.
+    cannot be read is answered with 503 and the reason. A probe is answered with 200 when all is well, otherwise with
+    503, and with the words. Raises OSError for an address that cannot be had.
     """
 
-    def __init__(self, source: Source, address: tuple[str, int]) -> None:
+    def __init__(self, source: Source, address: tuple[str, int], probes: Mapping[str, Probe] | None = None) -> None:
         self._source = source
+        self._probes = probes or {}
         self._reading = threading.Lock()
         self._server = _Server(address, self)
         self._thread = threading.Thread(target=self._server.serve_forever, name="rmq-metrics", daemon=True)
@@ -56,6 +63,20 @@ class Listener:
         with self._reading:
             return exposition(self._source.read())
 
+    def answer(self, path: str) -> tuple[HTTPStatus, str, str]:
+        """Return the answer to a request for this path: its status, its text, and the type of the text."""
+        probe = self._probes.get(path)
+        try:
+            if path == PATH:
+                return HTTPStatus.OK, self.text(), CONTENT_TYPE
+            if probe is None:
+                return HTTPStatus.NOT_FOUND, f"ask for {', '.join((PATH, *self._probes))}\n", _PLAIN
+            is_well, words = probe()
+        except (QueueError, OSError) as error:
+            _log.warning("%s cannot be answered: %s", path, error)
+            return HTTPStatus.SERVICE_UNAVAILABLE, f"{type(error).__name__}: {error}\n", _PLAIN
+        return HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE, f"{words}\n", _PLAIN
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -80,23 +101,14 @@ class _Request(BaseHTTPRequestHandler):
     timeout = _TIMEOUT_S
 
     def do_GET(self) -> None:
-        """Answer with the metrics."""
-        if self.path.partition("?")[0] != PATH:
-            self._answer(HTTPStatus.NOT_FOUND, f"ask for {PATH}\n")
-            return
-        try:
-            self._answer(HTTPStatus.OK, self.server.listener.text(), CONTENT_TYPE)
-        except (QueueError, OSError) as error:
-            _log.warning("the metrics cannot be read: %s", error)
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{type(error).__name__}: {error}\n")
-
-    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name of the base class
-        """Say nothing about each scrape."""
-
-    def _answer(self, status: HTTPStatus, text: str, content_type: str = "text/plain; charset=utf-8") -> None:
+        """Answer with the metrics, or to a probe."""
+        status, text, content_type = self.server.listener.answer(self.path.partition("?")[0])
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name of the base class
+        """Say nothing about each scrape."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from rmqclient.metrics.families import BARE_NAMES, METRICS, NODE_LABELS, PER_QUEUE, Family, Metric
+from rmqclient.metrics.topics import has_copies, is_of_application, is_system
 from rmqclient.metrics.totals import GroupTotals, by_group, by_topic
-from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, group_and_member
-from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, WorkerState, WorkerStatus
+from rmqclient.names import RETRY_PREFIX, group_and_member
+from rmqclient.store import WorkerState, WorkerStatus
 from rmqclient.store.samples.sample import Sample
 from rmqclient.store.samples.sampler import HISTOGRAM_BOUNDS_S
 
-_SYSTEM_TOPICS = frozenset((HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC))
 _GROUP_STATES = ("running", "paused", "no members")
 _WORKER_STATES = (WorkerState.STARTING, WorkerState.READY, WorkerState.DRAINING)
 
@@ -87,10 +86,10 @@ _Add = Callable[..., None]
 def _add_topics(add: _Add, sample: Sample) -> None:
     topics = by_topic(sample)
     for topic, totals in topics.items():
-        if not _is_copies(topic):
-            add("rocketmq_messages_in_total", totals.messages_in, topic, "normal", _is_system(topic))
-            add("rocketmq_throughput_in_total", totals.bytes_in, topic, "normal", _is_system(topic))
-    add("rocketmq_topic_number", sum(not _is_copies(topic) and topic not in _SYSTEM_TOPICS for topic in topics))
+        if not has_copies(topic):
+            add("rocketmq_messages_in_total", totals.messages_in, topic, "normal", _bool(is_system(topic)))
+            add("rocketmq_throughput_in_total", totals.bytes_in, topic, "normal", _bool(is_system(topic)))
+    add("rocketmq_topic_number", sum(map(is_of_application, topics)))
 
 
 def _add_groups(add: _Add, sample: Sample) -> None:
@@ -119,8 +118,8 @@ def _add_groups(add: _Add, sample: Sample) -> None:
 
 
 def _add_rocketmq_group(add: _Add, sample: Sample, group: str, topic: str, totals: GroupTotals) -> None:
-    system = _is_system(topic)
-    if not _is_copies(topic):
+    system = _bool(is_system(topic))
+    if not has_copies(topic):
         add("rocketmq_messages_out_total", totals.delivered, topic, group, system)
         add("rocketmq_throughput_out_total", totals.bytes_out, topic, group, system)
     add("rocketmq_send_to_dlq_messages_total", totals.dead_lettered, group, topic, system)
@@ -182,7 +181,7 @@ def _add_workers(add: _Add, workers: Iterable[WorkerStatus]) -> None:
         add("rmq_worker_message_age_seconds", (status.message_age_ms or 0.0) / 1000, name)
         add("rmq_worker_inflight_messages", status.in_flight, name)
         add("rmq_worker_restarts_total", status.restarts, name)
-        if (resident := _resident_bytes(status.pid)) is not None:
+        if (resident := status.resident_bytes) is not None:
             add("rmq_worker_resident_bytes", resident, name)
 
 
@@ -191,25 +190,8 @@ def _add_build(add: _Add) -> None:
     add("rmq_scrape_duration_seconds", 0.0)
 
 
-def _resident_bytes(pid: int) -> int | None:
-    """Return the memory of a process; None when it ended, or is in another container."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, IndexError, ValueError):
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def _age_ms(sample: Sample, at_ms: int | None) -> int:
     return 0 if at_ms is None else max(0, sample.wall_ms - at_ms)
-
-
-def _is_copies(topic: str) -> bool:
-    return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
-
-
-def _is_system(topic: str) -> str:
-    return _bool(topic in _SYSTEM_TOPICS)
 
 
 def _bool(value: bool) -> str:

@@ -65,18 +65,21 @@ class GroupTotals:
     @classmethod
     def of(cls, rows: list[GroupQueueSample]) -> Self:
         """Sum up the queues of one group on one topic."""
-        sums = {name: sum(getattr(row, name) for row in rows) for name in (*_GAUGES, *COUNTERS)}
+        columns = dict(zip(GroupQueueSample._fields, zip(*rows, strict=True), strict=True))
         return cls(
             queues=len(rows),
-            owned=sum(row.owner is not None for row in rows),
-            oldest_stored_ms=_earliest(row.oldest_stored_ms for row in rows),
-            next_stored_ms=_earliest(row.next_stored_ms for row in rows),
-            **sums,
+            owned=len(rows) - columns["owner"].count(None),
+            oldest_stored_ms=_earliest(columns["oldest_stored_ms"]),
+            next_stored_ms=_earliest(columns["next_stored_ms"]),
+            **{name: sum(columns[name]) for name in (*_GAUGES, *COUNTERS)},
         )
 
 
 COUNTERS = ("delivered", "bytes_out", "handled", "failed", "retried", "dead_lettered", "skipped", "lost")
 """Counters of a group: they never fall but to 0, when the machine has started anew."""
+
+FOR_GOOD = ("handled", "dead_lettered", "skipped", "lost")
+"""Counters by one of which each message leaves its group; one that was retried comes again."""
 
 _GAUGES = ("paused", "lag", "acknowledged_ahead", "in_flight", "ready")
 
@@ -101,14 +104,14 @@ Totals = TypeVar("Totals", TopicTotals, GroupTotals)
 
 
 def per_second(before: Totals | None, after: Totals, seconds: float) -> dict[str, float]:
-    """Return how fast each counter has grown between two totals, by name; all 0 without a total before.
+    """Return how fast each counter has grown between two totals, by name; all 0 when no time has passed.
 
-    A counter that was begun anew meanwhile has grown by what it says.
+    A counter that was begun meanwhile, for the first time (``before`` is None) or anew, has grown by what it says.
     """
     names = _counters_of(after)
-    if before is None or seconds <= 0:
+    if seconds <= 0:
         return dict.fromkeys(names, 0.0)
-    return {name: _growth(getattr(before, name), getattr(after, name)) / seconds for name in names}
+    return {name: _growth(getattr(before, name, 0), getattr(after, name)) / seconds for name in names}
 
 
 def topic_rates(before: Sample, after: Sample) -> dict[str, dict[str, float]]:

@@ -23,6 +23,9 @@ from rmqclient.store import Durability, MessageQueue, StoreConfig, fork
 from rmqclient.store.bodies import Compression, compress
 from rmqclient.store.errors import MessageRejected
 from rmqclient.store.waiting.once import with_key
+from rmqclient.tracing.message_trace import MessageTrace
+from rmqclient.tracing.observers import Observer, observers_of
+from rmqclient.tracing.outgoing import ObservedSender
 
 
 class Producer:
@@ -39,6 +42,9 @@ class Producer:
     [compressMsgBodyOverHowmuch]. Readers get them as they were sent. ``compression_level`` is a level of that
     compression; the default is RocketMQ's. Raises NotInstalled if the package of the compression is missing.
 
+    With ``message_trace``, RocketMQ's records of what was sent go to the topic RMQ_SYS_TRACE_TOPIC, behind the messages
+    and without making a send wait or fail (docs/operate/traces.md). [enableMsgTrace]
+
     ``middleware`` surrounds each send (:mod:`rmqclient.sending.middleware`), the first outermost.
 
     A forked child must make its own producer: this one raises StoreClosed there.
@@ -54,6 +60,7 @@ class Producer:
         compression: Compression | None = None,
         compress_over_bytes: int = OVER_BYTES,
         compression_level: int | None = None,
+        message_trace: bool = False,
         middleware: Sequence[SendMiddleware] = (),
     ) -> None:
         self.group = check_group(group)
@@ -72,6 +79,10 @@ class Producer:
         self._sender: Sender = self._backend.sender(self._make_topic, prepare=not self._is_sync, group=self.group)
         if compressor is not None:
             self._sender = CompressingSender(self._sender, compressor, self._backend.config.max_body_bytes)
+        self._trace = MessageTrace(self._backend, self.group) if message_trace else None
+        self._observers: list[Observer] = [*([self._trace] if self._trace else []), *observers_of(self._backend)]
+        for observer in self._observers:
+            self._sender = ObservedSender(self._sender, observer, self.group)
         if middleware:
             self._sender = SurroundedSender(self._sender, middleware)
         self._buffer: Buffer | None = self._sender.buffer(write_buffer_bytes) if write_buffer_bytes else None
@@ -380,6 +391,8 @@ class Producer:
                 sender, self._sender = self._sender, CLOSED
                 sender.close()
                 self._requester.close()
+                if self._trace is not None:
+                    self._trace.close()
                 self._backend.close()
 
     def __enter__(self) -> Self:

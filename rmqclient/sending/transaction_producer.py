@@ -143,6 +143,7 @@ class TransactionProducer(Producer):
         compression: Compression | None = None,
         compress_over_bytes: int = OVER_BYTES,
         compression_level: int | None = None,
+        message_trace: bool = False,
         middleware: Sequence[SendMiddleware] = (),
     ) -> None:
         if client_id is not None:
@@ -154,6 +155,7 @@ class TransactionProducer(Producer):
             compression=compression,
             compress_over_bytes=compress_over_bytes,
             compression_level=compression_level,
+            message_trace=message_trace,
             middleware=middleware,
         )
         self._execute = execute
@@ -216,7 +218,10 @@ class TransactionProducer(Producer):
         Returns where the committed message stands, None after a rollback. Raises TransactionDecided, MessageExpired,
         and what a send raises.
         """
-        return self._transactions.decide(half, commit=decision is Decision.COMMIT)
+        sent = self._transactions.decide(half, commit=decision is Decision.COMMIT)
+        for observer in self._observers:
+            observer.decide(half, self.group, commit=decision is Decision.COMMIT)
+        return sent
 
     def close(self) -> None:
         """End the checks, then leave the store. Closing twice does nothing."""
@@ -231,7 +236,11 @@ class TransactionProducer(Producer):
         except Exception:  # noqa: BLE001 - it is the application's
             _log.exception("check of producer group %r failed for message %s", self.group, half.message_id)
             return None
+        if decision is Decision.UNKNOWN:
+            return None
         if isinstance(decision, Decision):
-            return None if decision is Decision.UNKNOWN else decision is Decision.COMMIT
+            for observer in self._observers:
+                observer.decide(half, self.group, commit=decision is Decision.COMMIT)
+            return decision is Decision.COMMIT
         _log.error("check of producer group %r returned %r: return a Decision", self.group, decision)
         return None

@@ -16,6 +16,9 @@ from pathlib import Path
 READY_S = 30.0
 """Within which a server has to be ready, and to end: some hundred times what it takes on an idle host."""
 
+_ENDED_S = 1.0
+"""Within which a process that has closed its standard output has ended."""
+
 _TOP = str(Path(__file__).resolve().parents[2])
 _WITH_OPTIONS = f"""
 import sys
@@ -89,8 +92,7 @@ class Server:
         try:
             ready = json.loads(_first_line(self._process))
         except ValueError as error:
-            self.kill()
-            raise ServerFailed(f"rmq serve did not get ready within {READY_S:g} s:\n{self.log[-3000:]}") from error
+            raise ServerFailed(f"rmq serve {self._how_it_failed()}:\n{self.log[-3000:]}") from error
         self._port = int(ready["name_server"].rpartition(":")[2])
 
     def kill(self) -> None:
@@ -115,6 +117,17 @@ class Server:
         """Kill it if it lives, and start it again on the same port with the same store. Raises ServerFailed."""
         self.kill()
         self.start()
+
+    def _how_it_failed(self) -> str:
+        """Kill it, and say what it had done instead of getting ready."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(_ENDED_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return f"did not get ready within {READY_S:g} s"
+        self._reap()
+        return f"ended with {code} before it was ready"
 
     def _reap(self) -> None:
         assert self._process is not None

@@ -52,6 +52,15 @@ class WorkerStatus:
     restarts: int = 0
     """How often the worker of this name was started again by its supervisor."""
 
+    @property
+    def resident_bytes(self) -> int | None:
+        """Memory of the process now; None when it has ended, or runs in another container."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
+        except (OSError, IndexError, ValueError):
+            return None
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
 
 class WorkerSlot:
     """A slot as its worker sees it."""
@@ -139,12 +148,9 @@ class WorkerTable:
 
     def all(self) -> list[WorkerStatus]:
         """Return the workers of every living supervisor."""
-        statuses = [self.status(slot) for slot in range(layout.WORKER_SLOTS)]
-        return [
-            status
-            for status in statuses
-            if status.state is not WorkerState.FREE and (status.slot in self._own or self._slots.has_owner(status.slot))
-        ]
+        used = [slot for slot, state in enumerate(self._slots.column("state", layout.WORKER_SLOTS)) if state]
+        statuses = [self.status(slot) for slot in used if slot in self._own or self._slots.has_owner(slot)]
+        return [status for status in statuses if status.state is not WorkerState.FREE]
 
     def _name(self, slot: int, name: str, restarts: int) -> None:
         text = name.encode()[:_LONGEST_NAME]

@@ -10,6 +10,7 @@ Times of other processes are ages in seconds. ``None`` stands for a number that 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime.handling_table import Handling
@@ -17,8 +18,7 @@ from rmqclient.store.runtime.members import MemberInfo
 from rmqclient.store.runtime.worker_table import WorkerStatus
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSample:
+class QueueSample(NamedTuple):
     """One message queue."""
 
     queue: MessageQueue
@@ -30,12 +30,11 @@ class QueueSample:
     """Bytes of all records that were appended since the runtime file was first built; 0 again after a reboot."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupQueueSample:
-    """One group in one message queue."""
+class GroupQueueSample(NamedTuple):
+    """One group in one message queue. A tuple, because a store may have 16,384 and a sample is taken each second."""
 
     group: str
-    """Of a broadcast group: its name, ``%`` and that of the member; see :func:`rmqclient.names.group_and_member`."""
+    """Of a broadcast group: its name, ``|`` and that of the member; see :func:`rmqclient.names.group_and_member`."""
     queue: MessageQueue
     committed_offset: int
     """Every message below it is finished."""
@@ -78,6 +77,11 @@ class GroupQueueSample:
     lost: int
     """Finished because retention removed them first."""
 
+    @property
+    def out_of_reach(self) -> int:
+        """Messages that retention has removed and that are not finished; a member that comes counts them as lost."""
+        return max(0, self.max_offset - self.lag - self.committed_offset)
+
 
 @dataclass(frozen=True, slots=True)
 class CallSample:
@@ -99,7 +103,7 @@ class CallSample:
 
 @dataclass(frozen=True, slots=True)
 class TimerSample:
-    """The messages that wait for their time."""
+    """The messages that wait for their time, those in delay levels included."""
 
     waiting: int
     """Messages with a delay or a time that wait, rolled ones included."""

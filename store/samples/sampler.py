@@ -1,7 +1,8 @@
 """Sampler: reads samples of a store, again and again, without opening it.
 
 It maps the runtime file for reading, and follows when the store is closed and opened anew. It takes no lock, and
-changes no byte. Of the log it reads the store time of one record for each queue with lag, once for each place.
+changes no byte. Of the log it reads the store time of one record for each queue with lag, once for each place. Files
+that retention has removed are let go of within a minute, so that a sampler does not keep their room on the disk.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from rmqclient.store import layout
 from rmqclient.store.errors import QueueError, StoreUnusable
 from rmqclient.store.files.file_lock import BROKER_BYTE, HOUSEKEEPER_BYTE, LockFile
 from rmqclient.store.inspect.view import LocalView, entry_at
-from rmqclient.store.kernel._kernel import boottime
+from rmqclient.store.kernel._kernel import SCHEDULE_TOPIC, boottime
+from rmqclient.store.log.consume_queue import Entry
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime import handling_table, shared_state
-from rmqclient.store.runtime.group_table import GroupTable
+from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.members import MemberInfo, MemberTable
-from rmqclient.store.runtime.shared_state import SharedState, queue_slot_at, running_slot_at
+from rmqclient.store.runtime.shared_state import SharedState, queue_slot_at, running_slot_at, schedule_slot_at
 from rmqclient.store.runtime.worker_table import WorkerTable
 from rmqclient.store.samples.sample import (
     CallSample,
@@ -42,6 +44,7 @@ _LONG: Final = struct.Struct(">q")
 _INT: Final = struct.Struct(">i")
 _SHIFT: Final = 12
 """Bytes by which an IPv6 address of the producer moves the store time."""
+_RELEASE_S: Final = 60.0
 HISTOGRAM_BOUNDS_S: Final = tuple(bound / 1000 for bound in layout.HANDLING_BOUNDS_MS)
 """Upper bounds of the classes of every histogram."""
 
@@ -55,6 +58,7 @@ _GROUP_WORDS: Final = (
     "epoch",
     "paused",
     "flow_control",
+    "held_offset",
     "held_attempts",
     "delivered",
     "bytes_out",
@@ -133,16 +137,19 @@ class _Shared:
         self._members = MemberTable(root, state, self.lock, self._topics, self._groups, 0)
         self._workers = WorkerTable(root, state, self.lock, 0)
         self._times = StoreTimes(view)
+        self._ordered: list[tuple[GroupQueueSlot, str, int]] = []
+        self._ordered_for = 0, 0
 
     def sample(self) -> Sample:
+        self._times.release()
         state, at_s = self._state, time.monotonic()
         queues = self._queues()
         members = tuple(self._members.all())
         return Sample(
             at_s=at_s,
             wall_ms=time.time_ns() // 1_000_000,
-            queues=tuple(sorted(queues, key=lambda each: each.queue)),
-            group_queues=tuple(sorted(self._group_queues(queues, members), key=lambda each: (each.group, each.queue))),
+            queues=tuple(sorted(queues)),
+            group_queues=tuple(self._group_queues(queues, members)),
             members=members,
             workers=tuple(self._workers.all()),
             calls=tuple(sorted(self._calls(queues, members), key=lambda each: -each.age_s)),
@@ -163,39 +170,48 @@ class _Shared:
         return [QueueSample(self._topics.queue(slot), *row) for slot, row in enumerate(zip(*columns, strict=True))]
 
     def _group_queues(self, queues: list[QueueSample], members: tuple[MemberInfo, ...]) -> Iterator[GroupQueueSample]:
-        alive = {member.key: member for member in members}
-        now = boottime()
-        columns = [self._groups.column(word) for word in _GROUP_WORDS]
-        for slot, row in zip(self._groups, zip(*columns, strict=False), strict=False):
-            if slot.queue_slot >= len(queues) or slot.group == TRANSACTION_GROUP:
-                continue
-            committed, advance_to, taken_to, number, incarnation, lease_until, *rest = row
-            found = queues[slot.queue_slot]
+        alive, now = {member.key: member for member in members}, boottime()
+        rows = list(zip(*map(self._groups.column, _GROUP_WORDS), strict=False))
+        for slot, group, queue_slot in self._in_order(len(queues)):
+            if slot.number >= len(rows):
+                continue  # made after the columns were read
+            committed, advance_to, taken_to, number, incarnation, lease_until, *rest = rows[slot.number]
+            queue = queues[queue_slot]
             owner = alive.get((number, incarnation)) if lease_until >= now else None
             committed = max(committed, advance_to)
-            taken_to = max(committed, taken_to if number else committed)
-            ahead = slot.acknowledged_bits().bit_count() if taken_to > committed else 0
-            start = max(committed, found.min_offset)
-            end = found.max_offset
-            epoch, paused, flow_control, held_attempts, *counters = rest
+            start, end = max(committed, queue.min_offset), queue.max_offset
+            taken_to = max(start, taken_to) if number else start
+            ahead = min(slot.acknowledged_bits().bit_count(), end - start) if end > start else 0
+            oldest_ms = self._times.of(queue.queue, start, end)
+            epoch, paused, flow_control, held_offset, held_attempts, *counters = rest
             yield GroupQueueSample(
-                slot.group,
-                found.queue,
+                group,
+                queue.queue,
                 committed,
                 end,
                 max(0, end - start),
                 ahead,
                 max(0, taken_to - start - ahead) if owner else 0,
-                max(0, end - max(start, taken_to)) if owner else max(0, end - start - ahead),
-                self._times.of(found.queue, start, end),
-                self._times.of(found.queue, max(start, taken_to), end),
+                max(0, end - taken_to if owner else end - start - ahead),
+                oldest_ms,
+                oldest_ms if taken_to == start else self._times.of(queue.queue, taken_to, end),
                 owner,
                 epoch,
                 bool(paused),
                 flow_control,
-                held_attempts & 0xFFFF_FFFF,
+                held_attempts & 0xFFFF_FFFF if held_offset else 0,
                 *counters,
             )
+
+    def _in_order(self, queue_count: int) -> list[tuple[GroupQueueSlot, str, int]]:
+        """Return slots, groups and slots of queues, by group, topic and queue id. Slots are only ever added."""
+        slots = list(self._groups)
+        if (len(slots), queue_count) != self._ordered_for:
+            known = [(slot, slot.group, slot.queue_slot) for slot in slots]
+            known = [each for each in known if each[2] < queue_count and each[1] != TRANSACTION_GROUP]
+            self._ordered = sorted(known, key=lambda each: (each[1], self._topics.queue(each[2])))
+            self._ordered_for = len(slots), queue_count
+        return self._ordered
 
     def _calls(self, queues: list[QueueSample], members: tuple[MemberInfo, ...]) -> Iterator[CallSample]:
         state, groups, now = self._state, list(self._groups), boottime()
@@ -220,8 +236,15 @@ class _Shared:
         state = self._state
         enqueued = next((each.max_offset for each in queues if each.queue == TIMER_QUEUE), 0)
         done_to = state.words.load(layout.TIMER_AT + layout.TIMER_HEADER.at["done_to"])
-        waiting = enqueued - done_to - _done_between(state, done_to, enqueued)
-        return TimerSample(max(0, waiting), enqueued, state.timer_next_due or None)
+        waiting = max(0, enqueued - done_to - _done_between(state, done_to, enqueued))
+        due_ms = [state.timer_next_due] if state.timer_next_due else []
+        for level in queues:
+            if level.queue.topic == SCHEDULE_TOPIC and level.queue.queue_id < layout.SCHEDULE_SLOTS:
+                first = max(state.words.load(schedule_slot_at(level.queue.queue_id)), level.min_offset)
+                enqueued += level.max_offset
+                waiting += max(0, level.max_offset - first)
+                due_ms += [due] if (due := self._times.due(level.queue, first, level.max_offset)) else []
+        return TimerSample(waiting, enqueued, min(due_ms, default=None))
 
     def _disk(self) -> DiskSample:
         state, status = self._state, os.statvfs(self._root)
@@ -261,6 +284,14 @@ class StoreTimes:
     def __init__(self, view: LocalView) -> None:
         self._view = view
         self._known: dict[tuple[MessageQueue, int], int | None] = {}
+        self._release_at = time.monotonic() + _RELEASE_S
+
+    def release(self) -> None:
+        """Once in a minute: forget everything, and let go of files that were removed meanwhile."""
+        if time.monotonic() >= self._release_at:
+            self._release_at = time.monotonic() + _RELEASE_S
+            self._known.clear()
+            self._view.release()
 
     def of(self, queue: MessageQueue, queue_offset: int, end: int) -> int | None:
         """Return the store time of a message in ms; None at the end of its queue, and if it is gone."""
@@ -270,11 +301,20 @@ class StoreTimes:
         if key not in self._known:
             if len(self._known) > 2 * layout.GROUP_QUEUE_SLOTS:
                 self._known.clear()
-            try:
-                self._known[key] = self.at(entry_at(self._view, queue, queue_offset).commit_log_offset)
-            except (OSError, QueueError):
-                self._known[key] = None
+            entry = self._entry(queue, queue_offset)
+            self._known[key] = None if entry is None else self.at(entry.commit_log_offset)
         return self._known[key]
+
+    def due(self, level: MessageQueue, queue_offset: int, end: int) -> int | None:
+        """Return when a message of a delay level is due, in ms; None as :meth:`of`."""
+        entry = self._entry(level, queue_offset) if queue_offset < end else None
+        return None if entry is None else entry.tags_code  # of a level, that is the time
+
+    def _entry(self, queue: MessageQueue, queue_offset: int) -> Entry | None:
+        try:
+            return entry_at(self._view, queue, queue_offset)
+        except (OSError, QueueError):
+            return None
 
     def at(self, commit_log_offset: int) -> int | None:
         """Return the store time of a record in ms; None if it is gone."""

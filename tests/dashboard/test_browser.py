@@ -6,16 +6,11 @@ fails the test.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +22,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from rmqclient.opening import open_backend
 from rmqclient.store import open_store
-from tests.workers.supervised import COMMAND, environment, eventually
+from tests.dashboard.shop import Shop, open_shop
+from tests.workers.supervised import eventually
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
@@ -48,45 +44,10 @@ PAGES = [
 PAGES += ["/workers", "/schedules", "/transactions", "/groups/billing/seek?topic=orders&to=earliest"]
 
 
-@dataclass
-class Shop:
-    """Children that run the shop, send orders to it, and show it."""
-
-    store: Path
-    supervisor: subprocess.Popen[bytes]
-    load: subprocess.Popen[bytes]
-    dashboard: subprocess.Popen[str]
-    address: str
-    log: Path
-
-    @property
-    def base(self) -> str:
-        return self.address.partition("/?")[0]
-
-
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    directory = tmp_path_factory.mktemp("shop")
-    store, log = directory / "store", directory / "dashboard.log"
-    application = f"{Path(__file__).parent / 'apps' / 'shop.py'}:app"
-    settings = {"cwd": directory, "env": environment(), "start_new_session": True}
-    children: list[subprocess.Popen[bytes] | subprocess.Popen[str]] = []
-    with (directory / "run.log").open("wb") as run_log, log.open("wb") as dashboard_log:
-        try:
-            command = [*COMMAND, "run", application, "--processes", "4", "--store", str(store)]
-            supervisor = subprocess.Popen(command, stdout=run_log, stderr=run_log, **settings)  # type: ignore[call-overload]
-            children.append(supervisor)
-            eventually(lambda: (directory / "run.log").read_text().count(": ready") >= 4, "four ready workers")
-            load_command = [sys.executable, "-m", "tests.dashboard.load", str(store), "60"]
-            load = subprocess.Popen(load_command, stdin=subprocess.PIPE, **settings)  # type: ignore[call-overload]
-            children.append(load)
-            show = [*COMMAND, "dashboard", str(store), "--listen", "127.0.0.1:0", "--allow-actions"]
-            shown = subprocess.Popen(show, stdout=subprocess.PIPE, stderr=dashboard_log, text=True, **settings)  # type: ignore[call-overload]
-            children.append(shown)
-            yield Shop(store, supervisor, load, shown, shown.stdout.readline().strip(), log)
-        finally:
-            for child in children:
-                end(child)
+    with open_shop(tmp_path_factory.mktemp("shop")) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -278,15 +239,3 @@ def count_of_letters(shop: Shop) -> int:
 
 def canvas_of(page: Page) -> str:
     return str(page.locator(".chart canvas").first.evaluate("each => each.toDataURL()"))
-
-
-def end(child: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-        os.killpg(child.pid, signal.SIGTERM)
-        child.wait(20)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-    for pipe in (child.stdin, child.stdout):
-        if pipe is not None:
-            pipe.close()

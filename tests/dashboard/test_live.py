@@ -88,7 +88,7 @@ def test_a_sample_counts_what_came_in_and_what_waits(desk: Desk) -> None:
     from rmqclient.dashboard.looking.sample import Sampling  # noqa: PLC0415 - as above
 
     root = desk.store().root
-    sampling = Sampling(desk.glance())
+    sampling = Sampling(root)
     try:
         assert sampling.take().in_per_s == 0, "one look shows no rate"
         with PullConsumer(root, group="billing") as consumer:

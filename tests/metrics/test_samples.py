@@ -135,6 +135,48 @@ def test_a_message_that_waits_is_counted_and_its_time_is_known(root: Path) -> No
     assert abs(sample.timer.next_due_ms - sample.wall_ms - 3_600_000) < 60_000
 
 
+def test_a_message_of_a_delay_level_is_counted_and_its_time_is_known(root: Path) -> None:
+    with Producer(root) as producer:
+        producer.send(Message("orders", b"1"), delay_level=18)
+        with Sampler(root) as sampler:
+            sample = sampler.sample()
+    assert (sample.timer.waiting, sample.timer.enqueued) == (1, 1)
+    assert sample.timer.next_due_ms is not None
+    assert abs(sample.timer.next_due_ms - sample.wall_ms - 7_200_000) < 60_000
+
+
+def test_messages_that_were_finished_out_of_order_are_not_ready_when_their_member_has_gone(root: Path) -> None:
+    # Given ten messages, of which the first is not finished when the member of the group ends
+    app, done, go_on = App(str(root)), threading.Semaphore(0), threading.Event()
+
+    @app.handler("orders", group="billing", threads=2)
+    def bill(message: ReceivedMessage) -> None:
+        if message.queue_offset == 0 and not go_on.is_set():
+            go_on.wait(60)
+            raise SystemExit
+        done.release()
+
+    with Producer(root) as producer:
+        producer.create_topic("orders", 1)
+        for number in range(10):
+            producer.send(Message("orders", b"%d" % number))
+        consumer = PushConsumer(root, app.handlers)
+        consumer.start()
+        for _ in range(9):
+            assert done.acquire(timeout=60)
+        with Sampler(root) as sampler:
+            wait_for(lambda: sampler.sample().group_queues[0].acknowledged_ahead == 9, "nine are finished")
+            with Admin(root) as admin:
+                admin.pause("billing")
+            go_on.set()
+            consumer.close()
+
+            # Then the others are not counted as ready
+            (row,) = (each for each in sampler.sample().group_queues if each.queue.topic == "orders")
+    assert row.owner is None
+    assert (row.lag, row.acknowledged_ahead, row.ready) == (10, 9, 1)
+
+
 def test_a_directory_without_a_store_is_told(tmp_path: Path) -> None:
     with Sampler(tmp_path) as sampler, pytest.raises(StoreUnusable, match="holds no store"):
         sampler.sample()

@@ -5,17 +5,8 @@ from __future__ import annotations
 from tests.torture.damage import disk_full, failed_flush, failures, flips, fuzz, recovery
 from tests.torture.kills import compaction, counters, delays, interleavings, kills, once, poison, transactions
 from tests.torture.result import Rig
-from tests.torture.wholes import (
-    archives,
-    checker,
-    cluster,
-    images,
-    power,
-    serve_fuzz,
-    serve_group,
-    serve_kills,
-    spark_restarts,
-)
+from tests.torture.served import serve_fuzz, serve_group, serve_kills, serve_languages, serve_soak
+from tests.torture.wholes import archives, checker, cluster, dashboard, images, power, spark_restarts
 
 RIGS: dict[str, Rig] = {
     rig.name: rig
@@ -44,5 +35,8 @@ RIGS: dict[str, Rig] = {
         serve_fuzz.RIG,
         serve_group.RIG,
         serve_kills.RIG,
+        serve_languages.RIG,
+        serve_soak.RIG,
+        dashboard.RIG,
     )
 }

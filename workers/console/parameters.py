@@ -138,3 +138,21 @@ def with_output(command: Command) -> Command:
     query = click.option("--query", help="JMESPath expression on the output.")
     output = click.option("-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True)
     return output(query(command))
+
+
+def with_log_options(command: Command) -> Command:
+    """Add ``--log-level`` and ``--log-format``; the command gets them as ``log_level`` and ``log_format``."""
+    level = click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+        default="info",
+        show_default=True,
+    )
+    form = click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Lines of the log for people, or one JSON object each.",
+    )
+    return level(form(command))

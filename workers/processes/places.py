@@ -11,10 +11,11 @@ a URL           at the brokers of a cluster  in files of this host: :mod:`rmqcli
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqclient.admin.infos import GroupInfo
 from rmqclient.admin.workers import WorkerTable, workers_of_cluster
 from rmqclient.opening import Place, open_backend, open_local_store
 from rmqclient.place import scheme_of, shown
@@ -31,6 +32,8 @@ class Supervised(NamedTuple):
     durability: str
     """How durable a send is, for people."""
     workers: WorkerTable
+    groups: Callable[[], list[GroupInfo]]
+    """The groups as they stand; empty for a cluster, whose brokers are not asked. Raises QueueError, OSError."""
 
 
 @contextlib.contextmanager
@@ -42,13 +45,14 @@ def for_supervisor(root: Path | str, config: StoreConfig | None) -> Iterator[Sup
     if isinstance(root, str) and scheme_of(root):
         open_backend(root).close()  # a mistake in the URL is found here, not in each worker
         with contextlib.closing(workers_of_cluster(root)) as workers:
-            yield Supervised(shown(root), "as its brokers are set", workers)
+            yield Supervised(shown(root), "as its brokers are set", workers, list)
         return
     from rmqclient.admin import Admin  # noqa: PLC0415 - a worker does not need it
 
     with open_local_store(root, "worker processes", config, create=True) as store:
-        Admin(store).prefer_as_housekeeper()
-        yield Supervised(str(store.root), store.config.durability.value, store.workers())
+        admin = Admin(store)
+        admin.prefer_as_housekeeper()
+        yield Supervised(str(store.root), store.config.durability.value, store.workers(), admin.groups)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ from rmqclient.admin.workers import WorkerState, WorkerTable
 from rmqclient.errors import QueueError
 from rmqclient.workers.exit_codes import ExitCode
 from rmqclient.workers.processes.child import Child
+from rmqclient.workers.processes.reporting import Reporting
 from rmqclient.workers.processes.signals import SignalPipe
 from rmqclient.workers.processes.worker import Boot
 from rmqclient.workers.processes.worker_life import (
@@ -54,6 +55,9 @@ from rmqclient.workers.processes.worker_life import (
 )
 
 LOOK_INTERVAL_S = 0.25
+ENDING_S = 10.0
+"""What the end may take after the last worker is gone: closing the store."""
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU)
 
 _log = logging.getLogger(__name__)
@@ -77,12 +81,14 @@ class Supervisor:
         processes: int,
         limits: Limits | None = None,
         member_name: str = "worker",
+        reporting: Reporting | None = None,
     ) -> None:
         self._table = table
         self._boot = boot
         self._signals = signal_pipe
         self._limits = limits or Limits()
         self._member_name = member_name
+        self._reporting = reporting or Reporting()
         self._workers: dict[int, Worker] = {}
         self._children: dict[int, Child] = {}
         self._starts: Counter[int] = Counter()
@@ -118,6 +124,8 @@ class Supervisor:
             _log.error("every worker is in a crash loop: giving up")
             self._give_up(ExitCode.CRASH_LOOP)
         self._forget_stopped_workers()
+        slots = [child.slot for child in self._children.values()]
+        self._reporting.look(len(self._workers), {slot: self._table.status(slot) for slot in slots})
 
     def _seconds_to_wait(self) -> float:
         due_s = min(worker.due_at for worker in self._workers.values()) - time.monotonic()
@@ -193,6 +201,7 @@ class Supervisor:
             in_flight,
             self._limits.shutdown_timeout_s,
         )
+        self._reporting.stopping(in_flight, self._limits.shutdown_timeout_s + ENDING_S)
         kill_at = time.monotonic() + self._limits.shutdown_timeout_s
         for number in self._workers:
             self._feed(number, Stop(kill_at))

@@ -41,6 +41,7 @@ from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit
 from rmqclient.workers.processes import places, signals
+from rmqclient.workers.processes.logs import LogFormat, configure_logging
 from rmqclient.workers.processes.stacks import tell_stacks
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Boot:
     """How long the worker may drain after SIGTERM."""
 
     log_level: str = "INFO"
+    log_format: LogFormat = "text"
 
     member_name: str = "worker-1"
     """The name under which broadcast handlers keep their offsets. A worker that replaces another one has its name."""
@@ -86,19 +88,11 @@ def main(boot: Boot) -> None:
     stop.install()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals.unblock()
-    configure_logging(boot.log_level)
+    configure_logging(boot.log_level, boot.log_format)
     code = _run_until_told(boot, stop)
     if code is WorkerExit.UNFINISHED:
         _leave_threads_behind(code)
     sys.exit(code)
-
-
-def configure_logging(level: str) -> None:
-    """Log to standard error, the same way in the supervisor and in its workers, so that their lines can be told apart.
-
-    Call it before the application is imported: then an application that configures logging itself adds to this.
-    """
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s")
 
 
 def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:

@@ -14,6 +14,7 @@ from rmqclient.admin import Admin
 from rmqclient.backend import Backend
 from rmqclient.dashboard.desk.live import Live
 from rmqclient.dashboard.desk.rendering import Renderer
+from rmqclient.dashboard.looking.sample import Sampling
 from rmqclient.local.glance import Glance
 from rmqclient.opening import MessageStore, open_backend, open_local_store
 
@@ -29,7 +30,7 @@ class Desk:
     def __init__(self, place: Path | str | MessageStore, *, allow_actions: bool) -> None:
         self.allow_actions = allow_actions
         self.renderer = Renderer()
-        self.live = Live(self.glance)
+        self.live = Live(lambda: Sampling(self.store().root))
         self._place = place
         self._opening = threading.Lock()
         self._store: MessageStore | None = place if isinstance(place, MessageStore) else None

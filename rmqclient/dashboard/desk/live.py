@@ -20,7 +20,6 @@ import orjson
 
 from rmqclient.dashboard.looking.sample import Sample, Sampling
 from rmqclient.errors import QueueError
-from rmqclient.local.glance import Glance, Unreadable
 
 CLIENTS_AT_MOST = 20
 KEPT = 600
@@ -50,8 +49,8 @@ class _Client:
 class Live:
     """Samples of one store. Begins at the first request and ends with :meth:`close`; safe for threads."""
 
-    def __init__(self, glance: Callable[[], Glance]) -> None:
-        self._glance = glance
+    def __init__(self, sampling: Callable[[], Sampling]) -> None:
+        self._begin_sampling = sampling
         self._samples: deque[Sample] = deque(maxlen=KEPT)
         self._clients: set[_Client] = set()
         self._lock = threading.Lock()
@@ -118,9 +117,9 @@ class Live:
         while not self._ending.wait(pause):
             begun = time.thread_time()
             try:
-                sampling = sampling or Sampling(self._glance())
+                sampling = sampling or self._begin_sampling()
                 self._samples.append(sampling.take())
-            except (QueueError, Unreadable, OSError) as error:
+            except (QueueError, OSError) as error:
                 _log.warning("the store cannot be looked at: %s", error)
                 _close(sampling)
                 sampling = None

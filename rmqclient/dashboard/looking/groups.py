@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rmqclient.dashboard.looking.sample import OWN_GROUPS
 from rmqclient.health.words import group_state, queue_state
 from rmqclient.local.glance import RETRY_PREFIX, Glance, GroupQueue, Running
 from rmqclient.names import group_and_member
 from rmqclient.store import MemberInfo
+
+_OWN = frozenset(("CID_RMQ_SYS_TRANS", "rmq_sys_timer"))
+"""Groups by which the store says how far its own work is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ def group_lines(glance: Glance, members: Iterable[MemberInfo], now_ms: int) -> l
     """Return every group that has consumed or consumes, those that need somebody first, then by lag."""
     queues_of: dict[str, list[GroupQueue]] = {}
     for each in glance.group_queues():
-        if each.group not in OWN_GROUPS:
+        if each.group not in _OWN:
             queues_of.setdefault(group_and_member(each.group)[0], []).append(each)
     members_of: dict[str, list[MemberInfo]] = {}
     for member in members:

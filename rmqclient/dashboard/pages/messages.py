@@ -12,12 +12,12 @@ from starlette.routing import Route
 from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.desk.forms import WrongInput, asked, asked_number, moment
 from rmqclient.dashboard.looking.bodies import body_of, brief
-from rmqclient.dashboard.looking.sample import is_of_application
 from rmqclient.dashboard.looking.search import LOOKED_AT_MOST, Found, Search, WrongQuery, facts_of, search
 from rmqclient.dashboard.looking.timeline import timeline
 from rmqclient.errors import UnknownTopic
 from rmqclient.failures.failure import HISTORY
 from rmqclient.message import ReceivedMessage
+from rmqclient.metrics.topics import is_of_application
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import MessageExpired, StoreCorrupt
 

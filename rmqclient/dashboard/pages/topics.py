@@ -10,8 +10,8 @@ from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.desk.forms import asked
 from rmqclient.dashboard.looking.bodies import brief
 from rmqclient.dashboard.looking.groups import state_of
-from rmqclient.dashboard.looking.sample import is_of_application
 from rmqclient.dashboard.looking.search import Search, search
+from rmqclient.metrics.topics import is_of_application
 from rmqclient.names import group_and_member
 
 _LAST_SHOWN = 50

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -32,18 +29,9 @@ def show(request: Request) -> Response:
         request,
         "workers/all.html",
         supervisors=sorted({worker.supervisor_pid for worker in workers}),
-        workers=[(each, _state(each, by_pid), by_pid.get(each.pid, []), resident_bytes(each.pid)) for each in workers],
+        workers=[(each, _state(each, by_pid), by_pid.get(each.pid, []), each.resident_bytes) for each in workers],
         others=[each for each in running if each.pid not in known],
     )
-
-
-def resident_bytes(pid: int) -> int | None:
-    """Return the resident memory of a process; None when this host does not show it."""
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
-    except (OSError, IndexError):
-        return None
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _state(worker: WorkerStatus, running: dict[int, list[Running]]) -> str:

@@ -15,7 +15,10 @@ A batch waits ``linger`` to become full, from its first message on; other queues
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rmqclient.backend.group_protocols import Death, Grant, Membership
 from rmqclient.backend.protocols import Backend
@@ -28,6 +31,8 @@ from rmqclient.delivery.modes.gathering import Gathering
 from rmqclient.delivery.modes.send_back import StoresFailures
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
+from rmqclient.tracing.incoming import Call, observed
+from rmqclient.tracing.observers import Observer
 
 
 class BatchQueue(ConcurrentQueue):
@@ -72,16 +77,24 @@ class BatchDelivery(ConcurrentDelivery):
     ) -> None:
         super().__init__(backend, handler, membership, failures, config, callers)
         self._decode, call = callers.of_batches(handler)
-        self._call_many = callers.waiting(handler, call)
+        self._call_decoded: Call = lambda decoded: call(*decoded)
+        """Takes the messages of a call and what they were decoded into."""
+
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Let observers see each call of the handler; before the start."""
+        self._call_decoded = observed(self._handler, self._call_decoded, observers, operator.itemgetter(0))
 
     def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> BatchQueue:
         """Return the process queue of this mode for a grant."""
         return BatchQueue(grant, self._handler, self._config, deaths)
 
     def _serve(self, calls: Calls) -> None:
-        self._serve_with(self._handle_batch, calls)
+        call = self._callers.waiting(self._handler, self._call_decoded)
+        self._serve_with(functools.partial(self._handle_batch, call), calls)
 
-    def _handle_batch(self, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:
+    def _handle_batch(
+        self, call: Callable[[Any], object], calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
+    ) -> None:
         queue.enter()
         calls.running = len(batch)
         calls.running_slot.serve(queue.grant.group_queue)
@@ -90,13 +103,13 @@ class BatchDelivery(ConcurrentDelivery):
         handled = 0
         kept: list[ReceivedMessage] = []
         if not (self._turns.stopping or queue.revoked):
-            handled, kept = self._call_with(calls, queue, batch)
+            handled, kept = self._call_with(call, calls, queue, batch)
         calls.rest()
         calls.handled += handled
         self._account(queue, batch, kept)
 
     def _call_with(
-        self, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
+        self, call: Callable[[Any], object], calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
     ) -> tuple[int, list[ReceivedMessage]]:
         """Return how many messages are acknowledged, and those that failed and could not be stored for their retry."""
         errors: list[tuple[ReceivedMessage, BaseException]] = []
@@ -112,7 +125,7 @@ class BatchDelivery(ConcurrentDelivery):
         if bodies:
             calls.current.message = decoded[0]
             try:
-                self._call_many(decoded, bodies)
+                call((decoded, bodies))
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of its batch, too
                 errors += [(message, error) for message in decoded]
             else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from rmqclient.calling.current import fields_of
 from rmqclient.delivery.acknowledging import Acknowledger
 from rmqclient.delivery.calls import Counters
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
@@ -56,7 +57,7 @@ class SendBack:
             "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s",
             self._group, message.delivery_attempt, message.message_id, message.topic, message.queue_id,
             message.queue_offset, failure.error, failure.text,
-            exc_info=error if message.delivery_attempt == 1 else None,
+            exc_info=error if message.delivery_attempt == 1 else None, extra=fields_of(message, self._group),
         )  # fmt: skip
         if not self._is_stored(queue, message, failure, *deaths):
             queue.retry_later(message.redelivered())
@@ -109,13 +110,14 @@ class SendBack:
         except (QueueError, OSError, MemoryError) as error:
             _log.error(
                 "group %s: message %s cannot be stored for its retry, so it is kept in place: %s: %s",
-                self._group, message.message_id, type(error).__name__, error,
+                self._group, message.message_id, type(error).__name__, error, extra=fields_of(message, self._group),
             )  # fmt: skip
             return False
         if outcome is Outcome.DEAD_LETTER:
             _log.error(
                 "group %s: message %s of %s is a dead letter after attempt %d: %s: %s",
                 self._group, message.message_id, message.topic, failure.attempt, failure.error, failure.text,
+                extra=fields_of(message, self._group),
             )  # fmt: skip
         if not self._is_acknowledged(queue, message, outcome):
             self._acknowledger.refused(queue)

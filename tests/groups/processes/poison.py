@@ -24,9 +24,10 @@ from rmqclient.store import StoreConfig, open_store
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.processes import supervisor
 from rmqclient.workers.processes.child import start_fork_server
+from rmqclient.workers.processes.logs import configure_logging
 from rmqclient.workers.processes.restart_policy import RestartPolicy
 from rmqclient.workers.processes.signals import SignalPipe
-from rmqclient.workers.processes.worker import Boot, configure_logging
+from rmqclient.workers.processes.worker import Boot
 from rmqclient.workers.processes.worker_life import Limits
 
 TOPIC, GROUP = "orders", "billing"

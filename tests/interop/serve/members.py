@@ -20,10 +20,15 @@ from tests.interop.serve.programs import READY_S, go, java
 
 
 class Handled(NamedTuple):
-    """A message that a member has handled; ``at`` is when, by the member's clock, in seconds since 1970."""
+    """A message that a member has handled.
+
+    ``at`` is when, by the member's clock, in seconds since 1970; ``member`` is the number of its life, and ``name`` of
+    its kind.
+    """
 
     at: float
     member: int
+    name: str
     number: int
     queue_id: int
     queue_offset: int
@@ -78,7 +83,7 @@ class Member:
                 ready.set()
             elif line["kind"] == "message":
                 place = line["queue_id"], line["queue_offset"]
-                self.handled.append(Handled(line["at_ms"] / 1000, number, int(line["body"]), *place))
+                self.handled.append(Handled(line["at_ms"] / 1000, number, self.name, int(line["body"]), *place))
 
 
 def members(server: Server, group: str, topic: str, directory: Path, handled: list[Handled]) -> list[Member]:

@@ -38,18 +38,25 @@ def program(heading: str, language: str) -> str:
 
 
 def printed(command: list[object], directory: Path, **environment: str) -> str:
-    """Run a program to its end and return what it printed."""
-    done = subprocess.run(
-        list(map(str, command)),
-        cwd=directory,
-        env=os.environ | {"HOME": str(directory)} | environment,
-        capture_output=True,
-        text=True,
-        timeout=PROGRAM_S,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
-    return done.stdout
+    """Run a program to its end and return what it printed. Fails with that, too, when it does not end."""
+    written = directory / "printed"
+    with written.open("w+b") as output:
+        try:
+            done = subprocess.run(
+                list(map(str, command)),
+                cwd=directory,
+                env=os.environ | {"HOME": str(directory)} | environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=PROGRAM_S,
+                check=False,
+            )
+            code = f"ended with {done.returncode}"
+        except subprocess.TimeoutExpired:
+            code = f"did not end within {PROGRAM_S:g} s"
+    text = written.read_text(encoding="utf-8", errors="replace")
+    assert code == "ended with 0", f"{command[0]} {code}: {text[-6000:]}"
+    return text
 
 
 def needs(*commands: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -1,4 +1,4 @@
-"""Counters of two groups while senders and consumers are killed, compared with what the log holds at the end."""
+"""Counters of two groups while senders and consumers are killed, compared with the log and with what handlers saw."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import random
 import signal
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy, StoreConfig
@@ -16,21 +15,29 @@ from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.metrics import Sample, Sampler, by_group, by_topic
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.inspect.verify import verify
+from tests.torture.kills.fates import Journal, Seen, fates_of
 from tests.torture.result import Result, Rig
 
 CLAIM = (
     "Through kills of senders and consumers, one by one and all at once, each message that a group has finished is "
-    "counted once, by what became of it, and the bytes of a topic count each record once."
+    "counted once, by what became of it, as its handler wrote down and the log shows. The bytes of a topic count each "
+    "record once."
 )
 TOPIC = "orders"
 ORDERED, SIDE = "ordered", "side-by-side"
+WANTED = "wanted"
 CONFIG = StoreConfig(commit_log_file_bytes=8 << 20, consume_queue_file_entries=4_096)
 _QUEUES = 2
+_THREADS = 3
+"""Of the group that handles side by side."""
 _SENT = 40
 """Messages that a sender sends, unless it is killed."""
 _LONGEST_S = 0.4
 _SENDING_S = 0.05
 _LIMIT_S = 120.0
+
+Truth = dict[str, list[ReceivedMessage]]
+"""What the log holds, by topic."""
 
 
 class Poison(Exception):
@@ -64,23 +71,28 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
         result.problems.append(f"after {_LIMIT_S:.0f} s not all messages were handled")
     with open_store(root, housekeeping=False) as store:
         truth = {topic: _records(store, topic) for topic in store.topics.topics()}
-    result.problems += [*_wrong_bytes(sample, truth), *_wrong_counts(sample, truth)]
+    threads = (1 + _THREADS) * 2 * rounds + 1
+    result.problems += [*_wrong_bytes(sample, truth), *_wrong_counts(sample, truth, journal_of(root), threads)]
     result.problems += [f"verify: {problem}" for problem in verify(root)]
-    result.figures |= {**kills, "messages": sum(map(len, truth.values()))}
+    result.figures |= {
+        **kills,
+        "messages": sum(map(len, truth.values())),
+        "of them struck between their fate and its acknowledgement": _doubtful(truth, journal_of(root)),
+    }
     return result
 
 
 def application(root: Path) -> App:
     """Return two groups on one topic, which want most of its messages."""
-    app = App(str(root), config=CONFIG)
+    app, journal = App(str(root), config=CONFIG), Journal(journal_of(root))
 
-    @app.handler(TOPIC, group=ORDERED, tags="wanted", order="queue", retry=_policy())
+    @app.handler(TOPIC, group=ORDERED, tags=WANTED, order="queue", retry=_policy())
     def in_order(message: ReceivedMessage) -> None:
-        _handle(message)
+        _handle(journal, ORDERED, message)
 
-    @app.handler(TOPIC, group=SIDE, tags="wanted", threads=3, retry=_policy(0.05))
+    @app.handler(TOPIC, group=SIDE, tags=WANTED, threads=_THREADS, retry=_policy(0.05))
     def side_by_side(message: ReceivedMessage) -> None:
-        _handle(message)
+        _handle(journal, SIDE, message)
 
     return app
 
@@ -89,15 +101,22 @@ def _policy(*delays: float) -> RetryPolicy:
     return RetryPolicy(max_retries=1_000_000, delays=delays, dead_letter_on=(Poison,))
 
 
-def _handle(message: ReceivedMessage) -> None:
-    if message.body.startswith(b"poison"):
+def journal_of(root: Path) -> Path:
+    """Return where handlers write down what they saw."""
+    return root.with_name("journal")
+
+
+def _handle(journal: Journal, group: str, message: ReceivedMessage) -> None:
+    seen: Seen = "raised" if message.body.startswith(b"poison") else "returned"
+    journal.write(group, message, seen)
+    if seen == "raised":
         raise Poison
 
 
 def _send(root: Path) -> None:
     with Producer(root, config=CONFIG) as producer:
         for number in range(_SENT):
-            tags = "other" if number % 5 == 0 else "wanted"
+            tags = "other" if number % 5 == 0 else WANTED
             body = b"poison" if number % 7 == 0 else b"good"
             producer.send(Message(TOPIC, body * (1 + number), tags=tags))
 
@@ -117,7 +136,7 @@ def _records(store: MessageStore, topic: str) -> list[ReceivedMessage]:
     ]
 
 
-def _wrong_bytes(sample: Sample, truth: dict[str, list[ReceivedMessage]]) -> list[str]:
+def _wrong_bytes(sample: Sample, truth: Truth) -> list[str]:
     counted = {topic: totals.bytes_in for topic, totals in by_topic(sample).items()}
     stored = {topic: sum(record.size for record in records) for topic, records in truth.items()}
     return [
@@ -127,33 +146,29 @@ def _wrong_bytes(sample: Sample, truth: dict[str, list[ReceivedMessage]]) -> lis
     ]
 
 
-def _wrong_counts(sample: Sample, truth: dict[str, list[ReceivedMessage]]) -> list[str]:
-    """Compare what each group counted with the records that it has finished."""
-    problems: list[str] = []
-    sent = Counter((record.tags, record.body.startswith(b"poison")) for record in truth[TOPIC])
-    other = sum(count for (tags, _), count in sent.items() if tags != "wanted")
-    good, poison = sent["wanted", False], sent["wanted", True]
-    totals = by_group(sample)
-    ordered, side = totals[ORDERED, TOPIC], totals[SIDE, TOPIC]
-    for group, found in ((ORDERED, ordered), (SIDE, side)):
-        finished = found.handled + found.retried + found.dead_lettered + found.skipped + found.lost
-        if (finished, found.skipped, found.lost) != (len(truth[TOPIC]), other, 0):
-            problems.append(f"{group}: {len(truth[TOPIC])} messages, {other} of them not wanted, counted as {found}")
-    if (ordered.handled, ordered.dead_lettered, ordered.retried) != (good, poison, 0):
-        problems.append(f"{ORDERED}: {good} good and {poison} poison messages, counted as {ordered}")
-    copies = truth.get(f"%RETRY%{SIDE}", [])
-    retry = totals.get((SIDE, f"%RETRY%{SIDE}"))
-    if retry is not None:
-        finished = retry.handled + retry.retried + retry.dead_lettered + retry.skipped + retry.lost
-        if finished != len(copies):
-            problems.append(f"{SIDE}: {len(copies)} copies for a retry, counted as {retry}")
-    letters = len(truth.get(f"%DLQ%{SIDE}", []))
-    if not side.dead_lettered + (retry.dead_lettered if retry else 0) <= letters:
-        problems.append(f"{SIDE}: {letters} dead letters, counted as {side} and {retry}")
-    for group, found in ((ORDERED, ordered), (SIDE, side)):
-        if found.delivered < len(truth[TOPIC]) - other or found.failed < found.dead_lettered:
-            problems.append(f"{group}: fewer delivered or failed than finished: {found}")
-    return problems
+def _wrong_counts(sample: Sample, truth: Truth, journal: Path, kills: int) -> Iterator[str]:
+    """Compare what each group counted with the records that it has finished, and with what its handlers saw."""
+    totals, records = by_group(sample), truth[TOPIC]
+    wanted = [record for record in records if record.tags == WANTED]
+    for group in (ORDERED, SIDE):
+        found, copies = totals[group, TOPIC], truth.get(f"%RETRY%{group}", [])
+        if (found.skipped, found.lost) != (len(records) - len(wanted), 0):
+            yield f"{group}: {len(records) - len(wanted)} of {len(records)} messages not wanted, counted as {found}"
+        if found.delivered < len(wanted):
+            yield f"{group}: {len(wanted)} messages, fewer delivered: {found}"
+        at_first, again = fates_of(group, journal, wanted, copies, truth.get(f"%DLQ%{group}", []))
+        yield from at_first.problems(f"{group} at first", wanted, found, kills)
+        if copies:
+            yield from again.problems(f"{group} again", copies, totals[group, f"%RETRY%{group}"], kills)
+
+
+def _doubtful(truth: Truth, journal: Path) -> int:
+    """Return how many messages a kill struck between their fate and its acknowledgement."""
+    fates = (
+        fates_of(group, journal, truth[TOPIC], truth.get(f"%RETRY%{group}", []), truth.get(f"%DLQ%{group}", []))
+        for group in (ORDERED, SIDE)
+    )
+    return sum(each.doubtful() for both in fates for each in both)
 
 
 def _is_finished(sample: Sample) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rmqclient.metrics import GroupTotals, Sample, by_group
 from tests.torture.kills import counters
 
 
@@ -19,3 +21,17 @@ def test_random_kills_leave_counters_that_count_each_message_once(tmp_path: Path
     print(result)
     assert result.problems == []
     assert result.figures["kills of consumers"]
+
+
+def test_the_rig_notices_a_message_that_is_counted_by_another_fate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(sample: Sample) -> dict[tuple[str, str], GroupTotals]:
+        totals = by_group(sample)
+        found = totals[counters.ORDERED, counters.TOPIC]
+        wrongly = replace(found, handled=found.handled - 1, retried=found.retried + 1)
+        return {**totals, (counters.ORDERED, counters.TOPIC): wrongly}
+
+    monkeypatch.setattr(counters, "by_group", wrong)
+    result = counters.run(7, 1, tmp_path)
+    assert [problem.split(":")[0] for problem in result.problems] == [f"{counters.ORDERED} at first"] * 2

@@ -13,8 +13,8 @@ import pytest
 
 from rmqclient.remoting.frame import FrameReader
 from tests.torture.damage.frames import Requests
-from tests.torture.wholes import serve_fuzz
-from tests.torture.wholes.mutating_client import Bulk, Share, send_share
+from tests.torture.served import serve_fuzz
+from tests.torture.served.mutating_client import Bulk, Share, send_share
 
 
 def test_mutated_requests_get_typed_answers_and_the_server_goes_on(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +17,15 @@ import click
 
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opening
-from rmqclient.workers.console.parameters import STORE, StoreOption, address, duration
+from rmqclient.workers.console.parameters import STORE, StoreOption, address, duration, with_log_options
 from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 
 if TYPE_CHECKING:
     from rmqclient import App
+    from rmqclient.health.service_manager import ServiceManager
+    from rmqclient.workers.processes import places, worker
+    from rmqclient.workers.processes.logs import LogFormat
+    from rmqclient.workers.processes.reporting import Reporting
     from rmqclient.workers.processes.worker_life import Limits
 
 
@@ -49,13 +55,18 @@ if TYPE_CHECKING:
     show_default=True,
     help="Workers are NAME-1, NAME-2 and so on of broadcast groups.",
 )
-@click.option("--metrics", "metrics_at", type=address, metavar="HOST:PORT", help="Serve metrics at /metrics there.")
 @click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
-    default="info",
-    show_default=True,
+    "--metrics", "metrics_at", type=address, metavar="HOST:PORT", help="Serve /metrics, /live and /ready there."
 )
+@click.option(
+    "--report",
+    "report_s",
+    type=duration,
+    default="1m",
+    show_default=True,
+    help="Log what was done so often; 0 for never.",
+)
+@with_log_options
 def run(
     target: str,
     processes: int | None,
@@ -66,7 +77,9 @@ def run(
     beat_timeout: float,
     member_name: str,
     metrics_at: tuple[str, int] | None,
+    report_s: float,
     log_level: str,
+    log_format: LogFormat,
 ) -> None:
     """Run the handlers and schedules of TARGET in worker processes.
 
@@ -75,78 +88,125 @@ def run(
     With --group other workers must run the handlers of the other groups. Schedules run with every choice of groups.
 
     TERM and the first Ctrl-C let the messages in flight finish; the second Ctrl-C kills the workers. A worker that dies
-    or hangs is replaced. TTIN and TTOU add and remove a worker.
+    or hangs is replaced. TTIN and TTOU add and remove a worker. A service manager that sets NOTIFY_SOCKET is told.
     """
+    from rmqclient.health.service_manager import ServiceManager
+    from rmqclient.names import check_member
     from rmqclient.workers.loading import load_app, of_groups
-    from rmqclient.workers.processes.worker import configure_logging
+    from rmqclient.workers.processes.logs import configure_logging
     from rmqclient.workers.processes.worker_life import Limits
 
-    configure_logging(log_level.upper())
-    app = of_groups(load_app(target), groups)
-    limits = Limits(
-        shutdown_timeout_s=shutdown_timeout,
-        message_time_limit_s=time_limit or float("inf"),
-        beat_timeout_s=beat_timeout,
-    )
-    place, count = root or app.root, processes or _usable_cpus()
-    sys.exit(_supervise(app, place, count, limits, log_level.upper(), member_name, metrics_at))
-
-
-def _supervise(
-    app: App,
-    root: Path | str,
-    processes: int,
-    limits: Limits,
-    log_level: str,
-    member_name: str,
-    metrics_at: tuple[str, int] | None,
-) -> ExitCode:
-    from rmqclient.names import check_member
-    from rmqclient.workers import handler_transfer
-    from rmqclient.workers.processes import places, supervisor, worker
-    from rmqclient.workers.processes.child import start_fork_server
-    from rmqclient.workers.processes.signals import SignalPipe
-
+    configure_logging(log_level.upper(), log_format)
     check_member(f"{member_name}-1")
-    boot = worker.Boot(
-        root=root,
-        config=app.config,
-        transfer=handler_transfer.transfer(app),
-        consumer=app.consumer,
-        slot=0,
-        drain_timeout_s=limits.drain_timeout_s,
-        log_level=log_level,
-    )
-    start_fork_server()  # before the store and the housekeeper, which may start threads
-    with (
-        SignalPipe(*supervisor.SIGNALS) as signal_pipe,
-        opening(root, lambda: places.for_supervisor(root, app.config)) as place,
-        contextlib.ExitStack() as shown_at,
-    ):
-        banner = status.banner(
-            place.name, app.handlers, processes=processes, durability=place.durability, crons=app.crons
+    with ServiceManager.of_this_process() as manager:  # before the application can start a process
+        app = of_groups(load_app(target), groups)
+        limits = Limits(
+            shutdown_timeout_s=shutdown_timeout,
+            message_time_limit_s=time_limit or float("inf"),
+            beat_timeout_s=beat_timeout,
         )
-        click.echo(banner, err=True)
-        if metrics_at is not None:
-            shown_at.enter_context(_metrics(root, metrics_at))
-        signal_pipe.install()  # from here until the store is closed no signal interrupts anything
-        return supervisor.Supervisor(
-            place.workers, boot, signal_pipe, processes=processes, limits=limits, member_name=member_name
-        ).run()
+        running = _Running(app, root or app.root, limits, log_level.upper(), log_format, report_s)
+        sys.exit(running.supervise(manager, processes or _usable_cpus(), member_name, metrics_at))
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """One run of an application: what it runs, and how."""
+
+    app: App
+    root: Path | str
+    limits: Limits
+    log_level: str
+    log_format: LogFormat
+    report_s: float
+
+    def supervise(
+        self, manager: ServiceManager, processes: int, member_name: str, metrics_at: tuple[str, int] | None
+    ) -> ExitCode:
+        """Run workers until they are told to stop."""
+        from rmqclient.workers.processes import places, supervisor
+        from rmqclient.workers.processes.child import start_fork_server
+        from rmqclient.workers.processes.signals import SignalPipe
+
+        boot = self._boot()
+        start_fork_server()  # before the store and the housekeeper, which may start threads
+        with (
+            SignalPipe(*supervisor.SIGNALS) as signal_pipe,
+            opening(self.root, lambda: places.for_supervisor(self.root, self.app.config)) as place,
+            contextlib.ExitStack() as shown_at,
+        ):
+            self._say(place, processes)
+            reporting = self._reporting(manager, place)
+            if metrics_at is not None:
+                shown_at.enter_context(_metrics(self.root, metrics_at, reporting, self.log_format))
+            signal_pipe.install()  # from here until the store is closed no signal interrupts anything
+            return supervisor.Supervisor(
+                place.workers,
+                boot,
+                signal_pipe,
+                processes=processes,
+                limits=self.limits,
+                member_name=member_name,
+                reporting=reporting,
+            ).run()
+
+    def _boot(self) -> worker.Boot:
+        from rmqclient.workers import handler_transfer
+        from rmqclient.workers.processes import worker
+
+        return worker.Boot(
+            root=self.root,
+            config=self.app.config,
+            transfer=handler_transfer.transfer(self.app),
+            consumer=self.app.consumer,
+            slot=0,
+            drain_timeout_s=self.limits.drain_timeout_s,
+            log_level=self.log_level,
+            log_format=self.log_format,
+        )
+
+    def _reporting(self, manager: ServiceManager, place: places.Supervised) -> Reporting:
+        from rmqclient.workers.processes.reporting import Reporting
+
+        names = {handler.group for handler in self.app.handlers}
+        return Reporting(
+            manager,
+            lambda: [info for info in place.groups() if info.group in names],
+            every_s=self.report_s,
+            beat_timeout_s=self.limits.beat_timeout_s,
+        )
+
+    def _say(self, place: places.Supervised, processes: int) -> None:
+        banner = status.banner(
+            place.name, self.app.handlers, processes=processes, durability=place.durability, crons=self.app.crons
+        )
+        _tell(banner, self.log_format)
+
+
+def _tell(text: str, log_format: LogFormat) -> None:
+    """Say something on standard error: as it is, or as a line of a log that programs read."""
+    if log_format == "text":
+        click.echo(text, err=True)
+    else:
+        logging.getLogger(__name__).info("%s", "; ".join(" ".join(line.split()) for line in text.splitlines()))
 
 
 @contextlib.contextmanager
-def _metrics(root: Path | str, address: tuple[str, int]) -> Iterator[None]:
-    """Serve the metrics from a thread of the supervisor."""
+def _metrics(root: Path | str, address: tuple[str, int], reporting: Reporting, log_format: LogFormat) -> Iterator[None]:
+    """Serve the metrics and the probes from a thread of the supervisor."""
     from rmqclient.metrics import Listener, Source
 
+    probes = {
+        "/live": lambda: (reporting.is_well, reporting.state),
+        "/ready": lambda: (reporting.is_ready, reporting.state),
+    }
     try:
-        listener = Listener(Source(root), address)
+        listener = Listener(Source(root), address, probes)
     except OSError as error:
         raise click.ClickException(f"cannot listen on {address[0]}:{address[1]}: {error.strerror or error}") from error
     with listener:
         host, port = listener.address
-        click.echo(f"metrics: http://{host}:{port}/metrics", err=True)
+        _tell(f"metrics: http://{host}:{port}/metrics", log_format)
         yield
 
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.parameters import with_log_options
 from rmqclient.workers.exit_codes import EXPLAINED
 
 if TYPE_CHECKING:
     from rmqclient.broker.settings import Address, ServeSettings
+    from rmqclient.workers.processes.logs import LogFormat
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -50,7 +52,8 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--tls-key", type=_FILE, help="Its private key (PEM), unless it is in the same file.")
 @click.option("--tls-client-ca", type=_FILE, help="Clients with TLS show a certificate that these have signed (PEM).")
 @click.option("--fail", "failures", multiple=True, metavar="CODE:TIMES:ANSWER", help="For tests, with --ephemeral.")
-def serve(root: Path | None, make_key: str | None, **options: Any) -> None:
+@with_log_options
+def serve(root: Path | None, make_key: str | None, log_level: str, log_format: LogFormat, **options: Any) -> None:
     """Answer RocketMQ's clients and tools over the store in ROOT, which is made if it does not exist.
 
     Prints one line of JSON when it is ready. TERM and Ctrl-C let answers under way finish; a second one does not wait.
@@ -67,11 +70,15 @@ def serve(root: Path | None, make_key: str | None, **options: Any) -> None:
         raise click.UsageError("--fail is for tests: it needs --ephemeral")
     from rmqclient.broker.life.ephemeral import ephemeral_root
     from rmqclient.broker.server import serve as run
+    from rmqclient.health.service_manager import ServiceManager
+    from rmqclient.workers.processes.logs import configure_logging
 
+    configure_logging(log_level.upper(), log_format)
     with contextlib.ExitStack() as stack:
+        manager = stack.enter_context(ServiceManager.of_this_process())
         directory = stack.enter_context(ephemeral_root()) / "store" if root is None else root
         stack.enter_context(opening(directory, contextlib.nullcontext))
-        run(_settings(directory, **options), click.echo)
+        run(_settings(directory, **options), click.echo, manager)
 
 
 def _settings(

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rmqclient.testing import Server, serve
 from tests.torture.result import Result, Rig
-from tests.torture.wholes.mutating_client import Share, requests, send_share
+from tests.torture.served.mutating_client import Share, requests, send_share
 
 CLAIM = (
     "Mutated requests get answers with known codes or a closed connection; the server lives and reads every one of "

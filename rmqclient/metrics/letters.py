@@ -1,0 +1,46 @@
+"""Letters: how many dead letters of each group wait for somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rmqclient.local.glance import settled_letters
+from rmqclient.names import DEAD_LETTER_PREFIX
+from rmqclient.store.samples.sample import QueueSample
+
+
+class DeadLetterCount:
+    """Counts the dead letters that were neither replayed nor purged, in samples of the store in ``root``.
+
+    The journal of what was replayed and purged is read again when it has changed.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._journal: tuple[int, int] | None = None
+        self._settled: dict[str, set[int]] = {}
+
+    def by_group(self, queues: Iterable[QueueSample]) -> dict[str, int]:
+        """Return those of each group that ever had one. Raises OSError for a journal that cannot be read."""
+        journal = _mark_of(self._root / "config" / "deadLetters.jsonl")
+        if journal != self._journal:
+            self._journal, self._settled = journal, settled_letters(str(self._root))
+        found: dict[str, int] = {}
+        for each in queues:
+            topic = each.queue.topic
+            if topic.startswith(DEAD_LETTER_PREFIX):
+                span = range(each.min_offset, each.max_offset)
+                settled = sum(offset in span for offset in self._settled.get(topic, ()))
+                group = topic.removeprefix(DEAD_LETTER_PREFIX)
+                found[group] = found.get(group, 0) + len(span) - settled
+        return found
+
+
+def _mark_of(journal: Path) -> tuple[int, int] | None:
+    """Return what changes when a line is added; None without a journal."""
+    try:
+        status = journal.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_size, status.st_mtime_ns

@@ -1,0 +1,77 @@
+"""Observers: what producers and consumers tell of their messages, and the observer of this process.
+
+An observer sees each send with the messages of it, and each call of a handler with the messages of that. A producer or
+a consumer asks for its observers once, when it is made. Without one, its sends and calls are the plain ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol, TypeAlias
+
+from rmqclient.backend.protocols import Backend
+from rmqclient.handler import Handler
+from rmqclient.message import Message, ReceivedMessage, SendResult
+
+
+class Outgoing(NamedTuple):
+    """What is about to be sent in one call."""
+
+    messages: Sequence[Message]
+    group: str
+    """Of the producer."""
+    sharding_key: str | None = None
+    delay_level: int = 0
+    due_ms: int = 0
+    """When it is delivered, in ms since 1970; 0 for at once."""
+    is_batch: bool = False
+    is_half: bool = False
+    """It is the half message of a transaction."""
+    is_buffered: bool = False
+    """It is stored later, and nobody learns where it stands."""
+
+
+class Sending(Protocol):
+    """One send that is under way."""
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """What to send: the messages that were given, or copies that say more."""
+
+    def end(self, results: Sequence[SendResult]) -> None:
+        """See where the messages stand; empty for messages in a buffer. Called once, unless :meth:`fail` is."""
+
+    def fail(self, error: BaseException) -> None:
+        """See why the messages were not sent."""
+
+
+class Observer(Protocol):
+    """Is told what one producer or consumer does; safe for threads. Raises nothing."""
+
+    def send(self, outgoing: Outgoing) -> Sending:
+        """Begin to watch a send."""
+
+    def process(self, handler: Handler, messages: Sequence[ReceivedMessage]) -> AbstractContextManager[object]:
+        """Return what to run a call of a handler in. It sees what the handler raises, and lets it pass."""
+
+    def decide(self, half: SendResult | ReceivedMessage, group: str, *, commit: bool) -> None:
+        """See that a transaction was decided by its producer: here, or, for a received message, after a check."""
+
+    def close(self) -> None:
+        """Hand over what was collected, and return within seconds. Closing twice does nothing."""
+
+
+Make: TypeAlias = Callable[[Backend], Observer]
+
+_installed: list[Make] = []
+
+
+def install(make: Make | None) -> None:
+    """Set what makes the observer of every producer and consumer of this process from now on; None for no observer."""
+    _installed[:] = [] if make is None else [make]
+
+
+def observers_of(backend: Backend) -> list[Observer]:
+    """Return the observers of a new producer or consumer of a backend."""
+    return [make(backend) for make in _installed]

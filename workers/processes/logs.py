@@ -1,0 +1,54 @@
+"""Logs: how supervisors, workers and servers write their lines, as text or as JSON.
+
+With ``json`` each line is one object: ``time`` (UTC, ms), ``level``, ``logger``, ``pid``, ``message``; ``error``, a
+traceback, if there is one; ``message_id``, ``topic``, ``group`` and ``attempt`` where the line is about a message; and
+what ``extra=`` of a logging call adds. What does not come from ``logging`` stays text: prints, and the stacks of a
+process that crashed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+from typing import Final, Literal
+
+from rmqclient.calling.current import log_fields
+
+LogFormat = Literal["text", "json"]
+
+_TEXT: Final = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
+_USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def configure_logging(level: str, log_format: LogFormat = "text") -> None:
+    """Log to standard error, the same way in the supervisor and in its workers, so that their lines can be told apart.
+
+    Call it before the application is imported: then an application that configures logging itself adds to this.
+    """
+    if log_format == "text":
+        logging.basicConfig(level=level, format=_TEXT)
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line. A value that is not JSON becomes its ``str``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        line = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "pid": record.process,
+            "message": record.getMessage(),
+        }
+        line |= log_fields()
+        line |= {name: value for name, value in vars(record).items() if name not in _USUAL}
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
