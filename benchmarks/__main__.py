@@ -14,7 +14,7 @@ from benchmarks.consuming import consume, key_order, latency, rebalance, request
 from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
 from benchmarks.sending import append, compression, once, sync
-from benchmarks.serving import brokers, connections, reads, wakeups
+from benchmarks.serving import brokers, connections, go_program, peers, reads, wakeups
 from benchmarks.starting import scale, scrape, start, top
 
 BENCHMARKS: dict[str, Benchmark[Any]] = {
@@ -41,6 +41,8 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         spark,
         cluster,
         brokers,
+        go_program,
+        peers,
     )
 }
 RENDER = "render"

@@ -6,7 +6,6 @@ with the next change and at the end, because they can be made again. [Subscripti
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
@@ -15,6 +14,7 @@ from typing import Any, Final
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError, BodyError
+from rmqclient.store import clock
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.message_queue import is_name
 from rmqclient.store.settings import document
@@ -95,7 +95,7 @@ class GroupSettings:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"group {group}: there are {_MOST_GROUPS:,} groups already")
 
     def _count(self) -> None:
-        self._version = bodies.DataVersion(self._version.counter + 1, time.time_ns() // 1_000_000)
+        self._version = bodies.DataVersion(self._version.counter + 1, clock.wall_ms())
         self._is_changed = True
 
     def _write(self) -> None:

@@ -20,6 +20,7 @@ from typing import Final
 
 from rmqclient.broker.access.read_only import ReadOnly
 from rmqclient.broker.broker import Broker
+from rmqclient.broker.life.clock_setting import ClockSetting
 from rmqclient.broker.life.failures import Failures
 from rmqclient.broker.life.parent import when_parent_ends
 from rmqclient.broker.net.connection import Connection, Quick
@@ -29,7 +30,7 @@ from rmqclient.broker.net.tls import Tls, keep_buffers_small
 from rmqclient.broker.request import Handler
 from rmqclient.broker.settings import Address, ServeSettings, TlsMode
 from rmqclient.health.service_manager import ServiceManager
-from rmqclient.store import open_store
+from rmqclient.store import clock, open_store
 
 _log = logging.getLogger(__name__)
 
@@ -42,8 +43,8 @@ _CLOSING_S: Final = 10.0
 def serve(settings: ServeSettings, tell: Callable[[str], None], manager: ServiceManager | None = None) -> None:
     """Answer requests until TERM or INT. ``tell`` gets one line of JSON when the server is ready; ``manager`` is told.
 
-    Raises as :func:`rmqclient.store.open_store`, CannotListen, TlsUnusable, AccountsUnusable, and ValueError for
-    failures of another form.
+    Raises as :func:`rmqclient.store.open_store`, CannotListen, TlsUnusable, AccountsUnusable, ValueError for failures
+    of another form, and for a clock as :func:`rmqclient.store.clock.make`.
     """
     settings = replace(settings, root=settings.root.absolute())
     tls = Tls(settings.tls)
@@ -52,6 +53,7 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
     _warn_of_open_doors(settings)
     _allow_files()
     keep_buffers_small()
+    _make_clock(settings)
     with open_store(settings.root) as store:
         broker = Broker(store, settings)
         try:
@@ -62,11 +64,18 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
         asyncio.run(Server(broker, answering, settings, tls, manager or ServiceManager()).run(tell))
 
 
+def _make_clock(settings: ServeSettings) -> None:
+    """Give a store for tests its clock, unless an earlier life of the server made it."""
+    if settings.clock_factor is not None and not (settings.root / clock.FILE_NAME).exists():
+        settings.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        clock.make(settings.root, factor=settings.clock_factor)
+
+
 def _guarded(broker: Broker, settings: ServeSettings) -> Handler:
     """Return what answers requests: the broker, behind what has to look at them first."""
     answering: Handler = broker.answer
     if settings.can_fail:
-        answering = Failures(answering, settings.failures).answer
+        answering = Failures(ClockSetting(answering).answer, settings.failures).answer
     if settings.read_only:
         answering = ReadOnly(answering, broker.counters).answer
     if settings.acl_file is not None:

@@ -93,5 +93,10 @@ class ServeSettings:
     can_fail: bool = False
     """Whether requests may be told to fail; only for a store that is removed with its server."""
 
+    clock_factor: int | None = None
+    """How many seconds pass in a real one, by a clock that tests can move; None for the clock of the host.
+
+    Only for a store that is removed with its server: see :mod:`rmqclient.store.clock`."""
+
     die_with_parent: bool = False
     """End when the process that started the server has ended."""

@@ -19,7 +19,8 @@ from __future__ import annotations
 import inspect
 import os
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -86,11 +87,16 @@ class App(HookRegistry, InProcess):
         """
         return _root_or_variable(self._root)
 
+    @property
+    def own_root(self) -> Path | str | None:
+        """The directory or the URL that the code names; None if it leaves that to ``RMQ_STORE``."""
+        return self._root
+
     def handler(
         self,
         topic: str,
-        *,
         group: str,
+        *,
         tags: str | None = "*",
         filter: Filter | Sequence[Filter] | None = None,  # noqa: A002 - it reads best in a decorator
         threads: int = 1,
@@ -140,6 +146,20 @@ class App(HookRegistry, InProcess):
             return function
 
         return register
+
+    @contextmanager
+    def override(self, *, store: str | os.PathLike[str]) -> Iterator[None]:
+        """Name another store until the end of the block: a directory, or the URL of a cluster.
+
+        For tests: :attr:`root` and the tables of the application name that store. What is open stays where it is.
+        """
+        before, self._root = self._root, _located(os.fspath(store))
+        self.tables.read(partial(_root_or_variable, self._root))
+        try:
+            yield
+        finally:
+            self._root = before
+            self.tables.read(partial(_root_or_variable, before))
 
     def include(self, other: App) -> None:
         """Add the handlers, schedules, lifespans and middleware that ``other`` has now, as if registered here.

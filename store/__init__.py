@@ -157,6 +157,7 @@ def _declared() -> dict[str, int]:
         "running": layout.RUNNING_SLOT,
         "handling": layout.HANDLING_SLOT,
         "timer": layout.TIMER_HEADER,
+        "clock": layout.CLOCK,
     }
     declared = {}
     for name in _kernel.LAYOUT:

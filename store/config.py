@@ -239,6 +239,20 @@ class StoreConfig:
         return layout.INDEX_HEADER.size + slots + self.index_entries * layout.INDEX_ENTRY.size
 
     @classmethod
+    def small(cls) -> StoreConfig:
+        """Files for tests, small devices and stores of a few messages: about 25 MB of disk instead of 90.
+
+        A body has at most 1 MiB, and a commit log file 4 MiB, so retention removes messages in smaller steps.
+        """
+        return cls(
+            commit_log_file_bytes=4 * _MIB,
+            max_body_bytes=_MIB,
+            consume_queue_file_entries=1_000,
+            index_slots=1_000,
+            index_entries=4_000,
+        )
+
+    @classmethod
     def broker_defaults(cls) -> StoreConfig:
         """The file sizes of a stock RocketMQ 4.9 broker: 1 GiB, 300,000 entries, an index of 20,000,000 entries."""
         return cls(

@@ -207,6 +207,19 @@ TIMER_SNAPSHOT = Layout(
 )
 """Then the bits of the messages from done_to up to end, lowest first, in whole words of 64."""
 
+# --- clock of a test -------------------------------------------------------------------------------
+
+CLOCK = Layout(
+    Field("ahead_ns", "q", "what the clock was moved forward"),
+    Field("extra_speed", "q", "seconds that pass beyond the real one in each real second"),
+    Field("wall_since_ns", "q", "CLOCK_REALTIME when the clock was made; it runs faster from then on"),
+    Field("boottime_since_ns", "q", "CLOCK_BOOTTIME at that moment"),
+    Field("moved", "I", "futex: +1 when the clock was moved, and when a sleeper shall look"),
+    Field("unused", "4s", "0"),
+    Field("magic", "8s", "RMQCLOCK"),
+    order=NATIVE,
+)
+
 # --- runtime file ---------------------------------------------------------------------------------
 
 RUNTIME_MAGIC = int.from_bytes(b"RMQSHARE", "little")

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rmqclient.store import layout
+from rmqclient.store import clock, layout
 from rmqclient.store.append.appending import repair
 from rmqclient.store.append.releaser import REMOVED_WORD, Releaser
 from rmqclient.store.config import StoreConfig
@@ -36,6 +36,7 @@ from rmqclient.store.recovery.recovery import ABORT
 from rmqclient.store.runtime.arrivals import ArrivalBell, Bell
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.members import MemberTable
+from rmqclient.store.runtime.moved_clock import MovedClock
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.worker_table import WorkerTable
 from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
@@ -73,10 +74,15 @@ def open_store(
         check_file_system(path, allow_network=config is not None and config.allow_network_file_system)
         lock = LockFile(path / "lock")
         try:
-            with lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
-                settled = settle_config(path, config)
-                state = enter(path, settled, lock)
-            return MessageStore(path, settled, state, lock, housekeeping=housekeeping)
+            clock.enter(path)
+            try:
+                with lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
+                    settled = settle_config(path, config)
+                    state = enter(path, settled, lock)
+                return MessageStore(path, settled, state, lock, housekeeping=housekeeping)
+            except BaseException:
+                clock.leave()
+                raise
         except BaseException:
             lock.close()
             raise
@@ -112,6 +118,7 @@ class MessageStore:
             parts, self.index_files, self.disk, self.compaction, before_removal=self.timer.roll_below
         )
         self._releaser = Releaser(state, self._mappings)
+        self._moved_clock = MovedClock(state) if clock.is_movable() else None
         self.housekeeper = self._start_housekeeper() if housekeeping else None
 
     def _wire_waiting(self) -> None:
@@ -320,6 +327,8 @@ class MessageStore:
         if self.housekeeper is not None:
             self.housekeeper.close()
         self._releaser.close()
+        if self._moved_clock is not None:
+            self._moved_clock.close()
         try:
             with (
                 store_errors(f"{self.root} cannot be closed in order"),
@@ -330,6 +339,7 @@ class MessageStore:
         finally:
             self._mappings.cold.clear()
             self.lock.close()
+            clock.leave()
 
     def _close_last(self) -> None:
         """Make everything durable, then say so. No other process has the store open."""
@@ -373,10 +383,10 @@ class MessageStore:
             self.persist_offsets: config.offset_persist_interval_ms,
             self.persist_schedule: PERSIST_INTERVAL_MS,
             self.timer.persist: PERSIST_INTERVAL_MS,
-            self.transactions.check: config.transactions.check_interval_ms,
+            self.transactions.check: _moved(config.transactions.check_interval_ms),
             self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
-            self.retention.run: Every(config.retention.interval_ms, FIRST_RUN_AFTER_MS),
-            self.compaction.run: config.compaction.interval_ms,
+            self.retention.run: _moved(config.retention.interval_ms, FIRST_RUN_AFTER_MS),
+            self.compaction.run: _moved(config.compaction.interval_ms),
         }
         if config.message_index:
             tasks[self.build_index] = _INDEX_INTERVAL_MS
@@ -388,3 +398,8 @@ class MessageStore:
             {"schedule": self.schedule.run, "timer": self.timer.run},
             self.timer.wake,
         )
+
+
+def _moved(interval_ms: int, first_after_ms: int | None = None) -> Every:
+    """Return when a task runs whose work applications wait for, so that a test may move it."""
+    return Every(interval_ms, interval_ms if first_after_ms is None else first_after_ms, clock.elapsed_ns)

@@ -34,6 +34,30 @@ ALSO_IMPORT = {"workers/commands/store.py": {"store"}, "workers/commands/looking
 SHARED_MEMORY = {"layout", "shared_state", "file_lock", "group_table"}
 """Modules of the store that say how processes share it. Of the client, only the local backend may know them."""
 
+HOST_TIME: dict[str, str] = {
+    "store/clock.py": "it is the seam",
+    "store/files/": "a lock of another process",
+    "store/upkeep/": "a disk, and how long a pass took",
+    "store/waiting/transaction.py": "how long a round of checks may take",
+    "store/samples/": "rates between two looks",
+    "rmqclient/cluster/": "the network, and brokers with clocks of their own",
+    "rmqclient/spark/": "jobs of Spark",
+    "rmqclient/archive/": "how fresh a view is",
+    "rmqclient/dashboard/": "a store from outside, by somebody's watch",
+    "rmqclient/health/": "a store from outside, by somebody's watch",
+    "rmqclient/local/glance.py": "a store from outside, without the kernel",
+    "rmqclient/consuming/rebalance.py": "leases, and members that come and go",
+    "rmqclient/consuming/push_consumer.py": "the end of threads",
+    "rmqclient/delivery/delivery.py": "the end of threads",
+    "rmqclient/delivery/calls.py": "a thread that is kept by a call",
+    "rmqclient/failures/dead_letters.py": "the pace of a replay",
+    "rmqclient/tracing/": "traces that other hosts read, and their pace",
+    "rmqclient/testing/": "the start and the end of processes",
+    "broker/": "connections and remote members",
+    "workers/": "processes, and times that a person types",
+}
+"""Where the host's time is read beside :mod:`rmqclient.store.clock`, and of what."""
+
 FILES_AT_MOST = 12
 MORE_FILES: dict[str, str] = {
     "docs/decisions": "a numbered series",
@@ -98,6 +122,23 @@ def test_only_the_dashboard_imports_what_makes_pages_and_only_its_command_import
             if shown(path) != "workers/commands/running/dashboard.py":
                 ours = {name for name in names if name.startswith("rmqclient.dashboard")}
                 assert not ours, f"{shown(path)} imports {ours}"
+
+
+def test_time_that_a_test_may_move_is_read_in_one_place() -> None:
+    read = re.compile(
+        r"\btime\.(time|time_ns|monotonic|monotonic_ns|clock_gettime|clock_gettime_ns)\b|\bdatetime\.now\("
+    )
+    reading = {shown(path) for package in MAY_IMPORT for path in sources_of(package) if read.search(code_of(path))}
+    unknown = {name for name in reading if not any(name.startswith(known) for known in HOST_TIME)}
+    assert not unknown, f"{unknown} read the host's time: ask rmqclient.store.clock, or say in HOST_TIME of what"
+    unused = {known for known in HOST_TIME if not any(name.startswith(known) for name in reading)}
+    assert not unused, f"{unused} do not read the host's time any more"
+
+
+def test_of_brokers_no_message_has_a_time_that_is_not_the_stores() -> None:
+    read = re.compile(r"\btime\.time(_ns)?\b")
+    wall = {shown(path) for path in sources_of("broker") if read.search(code_of(path))}
+    assert wall == {"broker/administration/connections.py"}, "only connections have the host's time of day"
 
 
 def test_one_file_hooks_into_forks() -> None:
@@ -217,6 +258,21 @@ def python_imports(path: Path, text: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{shown(path)}, line {node.lineno}: relative import"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def code_of(path: Path) -> str:
+    """Return the text of a file without its strings and comments, as far as they tell of time."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return text
+    return ast.unparse(_Undocumented().visit(ast.parse(text)))
+
+
+class _Undocumented(ast.NodeTransformer):
+    """Empties strings."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        return ast.Constant("") if isinstance(node.value, str) else node
 
 
 def cython_imports(text: str) -> Iterator[str]:

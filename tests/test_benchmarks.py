@@ -15,13 +15,16 @@ from benchmarks.measure import Size
 from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import java_home
 
+ELSEWHERE = {"cluster", "serve", "serve-go", "serve-peers"}
+"""They need RocketMQ, Go, Redis or NATS: tests/interop/cluster has their smallest runs."""
+
 
 @pytest.mark.parametrize(
     "name",
     [
         pytest.param(name, marks=pytest.mark.spark if name == "spark" else pytest.mark.sweep)
         for name in BENCHMARKS
-        if name not in {"cluster", "serve"}  # they need RocketMQ: tests/interop/cluster has their smallest runs
+        if name not in ELSEWHERE
     ],
 )
 def test_the_smallest_run_of_a_benchmark_is_written_read_and_rendered(name: str, tmp_path: Path) -> None:

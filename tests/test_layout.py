@@ -14,6 +14,7 @@ from rmqclient.store import layout
 from rmqclient.store.runtime import shared_state
 
 SHOWN = {
+    "rmqclient.store.clock": ("CLOCK",),
     "rmqclient.store.log.record": ("RECORD_HEADER", "BLANK_RECORD"),
     "rmqclient.store.log.consume_queue": ("CONSUME_QUEUE_ENTRY",),
     "rmqclient.store.log.index_file": ("INDEX_HEADER", "INDEX_ENTRY"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.cluster import ours
 from benchmarks.measure import Benchmark, Samples, Size, Span, Target, Unit, at_least, at_most, rate, scratch
-from benchmarks.serving.servers import SERVE, Running, running
+from benchmarks.serving.servers import SERVE, Running, processor_name, running
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, FAST_JVM, Java, why_not
 
 BROKERS = (BROKER_4_9_7, BROKER_5_3_3)
@@ -68,7 +68,7 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
         for case, target in TARGETS.items():
             samples.add_ratio(f"{_RATIO} {broker}", case, (SERVE, case), (broker, case), target)
         for case, processor_target in PROCESSOR_TARGETS.items():
-            name = _processor(case)
+            name = processor_name(case)
             samples.add_ratio(f"{_RATIO} {broker}", name, (SERVE, name), (broker, name), processor_target)
 
 
@@ -85,7 +85,7 @@ def _measure(parameters: Parameters, server: str, found: Running, java: Java, tu
         used_s = found.processor_s - before
         span = Span(messages=line["messages"], record_bytes=0, begun_ns=line["begun_ns"], ended_ns=line["ended_ns"])
         add(case, "/s", rate(span))
-        add(_processor(case), "µs", used_s / (line["messages"] * _WITH_WARM_UP) * 1e6)
+        add(processor_name(case), "µs", used_s / (line["messages"] * _WITH_WARM_UP) * 1e6)
 
     add(START, "s", found.started_s)
     add(MEMORY, "MiB", found.memory_mib)
@@ -101,10 +101,6 @@ def _measure(parameters: Parameters, server: str, found: Running, java: Java, tu
 
 _WITH_WARM_UP = 1.2
 """The Java client does so many times the work that it counts."""
-
-
-def _processor(case: str) -> str:
-    return f"{case}: processor time of the server, each"
 
 
 BENCHMARK = Benchmark(

@@ -55,6 +55,11 @@ def running(name: str, directory: Path) -> Iterator[Running]:
         yield Running(cluster.addresses[0], pids, time.monotonic() - begun)
 
 
+def processor_name(case: str) -> str:
+    """Return the name of the figure that says what a case costs a server."""
+    return f"{case}: processor time of the server, each"
+
+
 def _processor_ticks(pid: int) -> int:
     behind_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
     return int(behind_name[11]) + int(behind_name[12])

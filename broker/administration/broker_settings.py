@@ -1,20 +1,27 @@
 """Broker settings: how the server was started, in the names of a broker's settings. [BrokerConfig, MessageStoreConfig]
 
 Only what is true here is told. Nothing can be changed while the server runs. A broker takes any line without a word;
-this server refuses it.
+this server refuses it. Access keys cannot be changed by requests either, and are refused with the codes of 4.9.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
+from typing import Final
 
 from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.remoting.bodies import DataVersion
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import DELAYS, MessageStore
+from rmqclient.store import DELAYS, MessageStore, clock
+
+_CODES_OF_KEYS: Final[Mapping[int, ResponseCode]] = {
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,
+    RequestCode.DELETE_ACL_CONFIG: ResponseCode.DELETE_ACL_CONFIG_FAILED,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED,
+}
+"""What a broker of 4.9 answers when keys could not be changed, by the request."""
 
 
 class BrokerSettings:
@@ -23,11 +30,15 @@ class BrokerSettings:
     def __init__(self, store: MessageStore, settings: ServeSettings) -> None:
         self._store = store
         self._settings = settings
-        self._version = DataVersion(0, time.time_ns() // 1_000_000).encode().decode()
+        self._version = DataVersion(0, clock.wall_ms()).encode().decode()
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return what answers each request code."""
-        return {RequestCode.GET_BROKER_CONFIG: self._tell, RequestCode.UPDATE_BROKER_CONFIG: self._refuse}
+        return {
+            RequestCode.GET_BROKER_CONFIG: self._tell,
+            RequestCode.UPDATE_BROKER_CONFIG: self._refuse,
+            **dict.fromkeys(_CODES_OF_KEYS, self._refuse_keys),
+        }
 
     def slow_handlers(self) -> Mapping[int, Handler]:
         """Return what may take long: nothing."""
@@ -74,6 +85,12 @@ class BrokerSettings:
         keys = ", ".join(_keys_of_lines(request.body)[:5])[:200]
         return request.failure(
             ResponseCode.SYSTEM_ERROR, f"{keys}: the settings of this server are the options that it was started with"
+        )
+
+    def _refuse_keys(self, request: Request) -> Frame:
+        return request.failure(
+            _CODES_OF_KEYS[request.code],
+            "access keys are in the file of --acl, read again when it changes; `rmq serve --make-key` makes one",
         )
 
 

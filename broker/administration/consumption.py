@@ -5,7 +5,6 @@ What members are connected is noted on the thread of the event loop; a thread of
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
 from rmqclient.broker.administration.connections import LocalMembers, subscribed
@@ -18,6 +17,7 @@ from rmqclient.broker.topics.topics import Topics, unknown
 from rmqclient.remoting.bodies import ConsumeStats, ConsumeStatsList, ConsumeTimeSpans, GroupList
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
+from rmqclient.store import clock
 
 AnswerLater = Callable[[Handler, Request], None]
 """Runs a handler in a thread of the pool, and sends what it returns."""
@@ -109,5 +109,5 @@ class Consumption:
         if self._topics.config(topic) is None:
             raise unknown(topic)
         offsets = self._progress.offsets(group).get(topic, {})
-        spans = self._progress.span(topic, offsets, time.time_ns() // 1_000_000)
+        spans = self._progress.span(topic, offsets, clock.wall_ms())
         return request.success(ConsumeTimeSpans(tuple(spans)).encode())

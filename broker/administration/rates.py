@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqclient.store import MessageStore
+from rmqclient.store import MessageStore, clock
 
 if TYPE_CHECKING:
     from rmqclient.remoting.bodies import BrokerStats, StatsItem
@@ -40,7 +40,7 @@ class Rates:
     """Counts messages from the begin of a server on. Methods may be called by any thread."""
 
     def __init__(self, store: MessageStore) -> None:
-        self.began_ms = time.time_ns() // 1_000_000
+        self.began_ms = clock.wall_ms()
         self._store = store
         self._lock = Lock()
         self._first = self._sample()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from rmqclient.broker.clients.consumer import Consumer
@@ -10,7 +9,7 @@ from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import Language, RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request
-from rmqclient.store import MessageQueue
+from rmqclient.store import MessageQueue, clock
 
 _ONEWAY = 2
 
@@ -24,7 +23,7 @@ def tell_offsets(consumer: Consumer, topic: str, offsets: Mapping[MessageQueue, 
     """Make a member drop some queues, and go on at these offsets in them. [RESET_CONSUMER_CLIENT_OFFSET]"""
     told = bodies.ResetOffset(dict(offsets))
     body = told.encode_list() if consumer.language == Language.CPP else told.encode()
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = clock.wall_ms()
     consumer.peer.send(
         _oneway(
             request(

@@ -5,7 +5,6 @@ A broker of RocketMQ answers success whether the message still waits or not. Her
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from rmqclient.broker.request import Handler, Request
@@ -16,6 +15,7 @@ from rmqclient.broker.topics.topics import Topics
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
+from rmqclient.store import clock
 
 
 class Recalls:
@@ -51,7 +51,7 @@ class Recalls:
             raise _illegal("topic not match")
         if handle.broker_name != self._settings.broker_name:
             raise _illegal("broker service not available")
-        if handle.due_ms <= time.time_ns() // 1_000_000:
+        if handle.due_ms <= clock.wall_ms():
             raise _illegal("timestamp invalid")
         if not self._appends.cancel(handle.message_id):
             raise _illegal(f"message {handle.message_id} does not wait for its time")

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -34,7 +33,7 @@ from rmqclient.names import PRODUCER_GROUP
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request as request_of
-from rmqclient.store import MessageQueue, MessageStore, ReceivedMessage, java_hash
+from rmqclient.store import MessageQueue, MessageStore, ReceivedMessage, clock, java_hash
 from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
 
 PeerOf = Callable[[str], Peer | None]
@@ -237,4 +236,4 @@ def _push_of(reply: ReceivedMessage, local: Address) -> Frame:
 
 
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return clock.wall_ms()

@@ -17,12 +17,12 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
+from rmqclient.store import clock
 
 HIGHEST_LEVEL: Final = 18
 _TIMES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
@@ -49,7 +49,7 @@ def wait_of(properties: Mapping[str, str], now_ms: int | None = None) -> Wait:
             return Wait(min(level, HIGHEST_LEVEL))
     for name in _TIMES:
         if name in properties:
-            return _until(name, properties[name], time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+            return _until(name, properties[name], clock.wall_ms() if now_ms is None else now_ms)
     return NO_WAIT
 
 

@@ -24,7 +24,7 @@ from rmqclient.local.backend import store_of
 from rmqclient.names import RETRY_PREFIX, check_group, check_queue_count, check_topic, group_and_member
 from rmqclient.opening import Place, open_backend
 from rmqclient.store import MemberInfo, MessageQueue
-from rmqclient.store.errors import InvalidName, OffsetOutOfRange, UnknownGroup, UnknownTopic
+from rmqclient.store.errors import InvalidName, OffsetOutOfRange, QueueOwned, UnknownGroup, UnknownTopic
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime.datetime
@@ -247,6 +247,26 @@ class Admin:
             wanted = {(name, queue): target for name in names for queue, target in targets.items()}
             self._backend.seek(wanted, at_ms=at_ms)
         return moved
+
+    def remove_group(self, group: str, *, dry_run: bool = False) -> list[QueueLag]:
+        """Forget a group that nobody runs, with its offsets, settings and waiting retries; return where it stood.
+
+        Dead letters stay. A consumer that joins under the name later is a new group. ``dry_run`` forgets nothing.
+        Raises InvalidName, UnknownGroup, QueueOwned while members run, and GroupKept for a store of this host.
+        """
+        _check_movable(group)
+        members = self._backend.consumers(group)
+        if members:
+            raise QueueOwned(
+                f"group {group!r} has {len({each.client_id for each in members})} members that run, such as "
+                f"{members[0].client_id!r}: stop them first"
+            )
+        stood = self.lag(group)
+        if not stood:
+            raise UnknownGroup(f"group {group!r} never consumed anything: see `rmq group ls`")
+        if not dry_run:
+            self._backend.remove_group(group)
+        return stood
 
     def pause(self, group: str, topic: str | None = None, *, queue_id: int | None = None) -> list[QueueLag]:
         """Let a group take nothing more; what is in flight goes on. Returns the queues as they are then.

@@ -1,6 +1,6 @@
 """Worker files: the heartbeats of supervised worker processes of this host, when the messages are on a cluster.
 
-There is a directory for each cluster in the state directory, and in it a file of 144 bytes for each worker, mapped by
+There is a directory for each cluster in the state directory, and in it a file of 160 bytes for each worker, mapped by
 its supervisor and by itself. The supervisor holds a lock of the file (``flock``); a file whose lock is free is unused.
 
 ======  ======  ===========================================================
@@ -15,8 +15,10 @@ offset  type    field
 48      i64     messages handled so far
 56      i64     failed attempts so far
 64      i64     how often the worker of this name was started again
-72      i64     bytes of its name
-80      text    its name
+72      i64     messages that earlier workers of this name had handled, under this supervisor
+80      i64     and their failed attempts
+88      i64     bytes of its name
+96      text    its name
 ======  ======  ===========================================================
 """
 
@@ -33,11 +35,11 @@ from rmqclient.store.errors import TableFull
 
 SLOTS = 256
 
-_BYTES = 144
+_BYTES = 160
 _LONGEST_NAME = 64
 _WORD = struct.Struct("<q")
 _PID, _SUPERVISOR, _STATE, _BEAT, _STARTED, _IN_FLIGHT, _HANDLED, _FAILED = range(0, 64, _WORD.size)
-_RESTARTS, _NAME_SIZE, _NAME = 64, 72, 80
+_RESTARTS, _HANDLED_BEFORE, _FAILED_BEFORE, _NAME_SIZE, _NAME = 64, 72, 80, 88, 96
 
 
 class WorkerFile:
@@ -88,6 +90,8 @@ class WorkerFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._own: dict[int, tuple[int, WorkerFile]] = {}
+        self._before: dict[str, tuple[int, int]] = {}
+        """Messages handled and failed attempts of the workers that had a name and have ended."""
 
     def claim(self, name: str = "", restarts: int = 0) -> int:
         """Take a slot for a worker that will be started. Raises TableFull when all 256 are in use.
@@ -103,6 +107,9 @@ class WorkerFiles:
                 words.store(_SUPERVISOR, os.getpid())
                 words.set_name(name)
                 words.store(_RESTARTS, restarts)
+                handled, failed = self._before.get(words.name, (0, 0))
+                words.store(_HANDLED_BEFORE, handled)
+                words.store(_FAILED_BEFORE, failed)
                 words.set_state(WorkerState.STARTING)
                 self._own[slot] = file, words
                 return slot
@@ -114,7 +121,9 @@ class WorkerFiles:
 
     def release(self, slot: int) -> None:
         """Give a slot back."""
+        status = self.status(slot)
         file, words = self._own.pop(slot)
+        self._before[status.name] = status.handled_before + status.handled, status.failed_before + status.failed
         words.set_state(WorkerState.FREE)
         self._path(slot).unlink(missing_ok=True)
         os.close(file)
@@ -144,6 +153,8 @@ class WorkerFiles:
             failed=words.load(_FAILED),
             name=words.name,
             restarts=words.load(_RESTARTS),
+            handled_before=words.load(_HANDLED_BEFORE),
+            failed_before=words.load(_FAILED_BEFORE),
         )
 
     def all(self) -> list[WorkerStatus]:

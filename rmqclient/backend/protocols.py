@@ -299,6 +299,12 @@ class Backend(Protocol):
         Raises TableFull, StoreBusy, StoreFull.
         """
 
+    def remove_group(self, group: str) -> None:
+        """Forget a group that nobody runs: its offsets, its settings, and the failed messages that wait for it.
+
+        Raises GroupKept if the backend cannot forget groups.
+        """
+
     def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
         """Let groups take nothing more from queues, or again. Raises StoreBusy."""
 

@@ -22,10 +22,10 @@ the failure of the message, and what it swallows is no failure. A plain generato
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from rmqclient.calling.dependencies import Function
 from rmqclient.errors import HandlerError
@@ -50,6 +50,12 @@ class HandlerCall:
     def message(self) -> ReceivedMessage:
         """The message; of a batch, the first one."""
         return self.messages[0]
+
+
+class HasHooks(Protocol):
+    """An application."""
+
+    hooks: Hooks
 
 
 CallMiddleware: TypeAlias = Callable[[HandlerCall], Iterator[None]] | Callable[[HandlerCall], AsyncIterator[None]]
@@ -132,6 +138,14 @@ class Hooks:
                     "write the middleware without `async`, which surrounds handlers of both kinds"
                 )
         return _around(handler, call, middleware)
+
+
+def hooks_of(apps: Iterable[HasHooks]) -> Hooks:
+    """Return the hooks of several applications as if one had them all."""
+    hooks = Hooks()
+    for app in apps:
+        hooks.include(app.hooks)
+    return hooks
 
 
 def _around(handler: Handler, call: Callable[..., Any], middleware: list[Function]) -> Callable[..., Any]:

@@ -26,6 +26,7 @@ from rmqclient.cluster.reading.finding import Finding
 from rmqclient.cluster.reading.groups import Groups
 from rmqclient.cluster.reading.open_transactions import OpenTransactions
 from rmqclient.cluster.reading.queues import Queues
+from rmqclient.cluster.reading.removing import remove_group
 from rmqclient.cluster.reading.topics import Topics
 from rmqclient.errors import NotOnCluster
 from rmqclient.filters.tag import TagFilter
@@ -201,6 +202,10 @@ class ClusterBackend:
     def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
         """Move groups in queues; see :meth:`rmqclient.cluster.reading.groups.Groups.seek`."""
         self._groups.seek(offsets, at_ms)
+
+    def remove_group(self, group: str) -> None:
+        """Forget a group; see :mod:`rmqclient.cluster.reading.removing`."""
+        remove_group(self._client, group)
 
     def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
         """Raise NotOnCluster: brokers cannot pause a group in a topic."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import heapq
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Literal, TypeAlias
@@ -23,7 +22,7 @@ from typing import Literal, TypeAlias
 from rmqclient.backend.protocols import Backend
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import LONGEST_SLEEP_S, MessageQueue
+from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, clock
 
 From: TypeAlias = Literal["earliest", "latest", "committed"] | datetime.datetime
 """Where reading begins in each queue."""
@@ -91,16 +90,16 @@ class Messages:
 
     def _fill(self) -> bool:
         """Read messages if none are read, and wait for them. False when the wait is over."""
-        deadline = None if self._wait_s is None else time.monotonic() + self._wait_s
+        deadline = None if self._wait_s is None else clock.elapsed() + self._wait_s
         while not self._read:
             heard = self._bell.arm(*self._next)
             self._look()
             if self._read:
                 break
-            left_s = LONGEST_SLEEP_S if deadline is None else deadline - time.monotonic()
+            left_s = LONGEST_SLEEP_S if deadline is None else deadline - clock.elapsed()
             if left_s <= 0:
                 return False
-            self._bell.wait(heard, min(left_s, LONGEST_SLEEP_S))
+            self._bell.wait(heard, min(clock.real_s(left_s), LONGEST_SLEEP_S))
             for queue in self._backend.queues(self._topic):
                 self._next.setdefault(queue, 0)  # a queue that is made meanwhile is read from its first message on
         return True

@@ -18,7 +18,6 @@ would undo the acknowledgements of that member.
 from __future__ import annotations
 
 import datetime
-import time
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -30,7 +29,7 @@ from rmqclient.duration import Duration, in_seconds
 from rmqclient.filters.tag import parse_tags
 from rmqclient.names import check_group
 from rmqclient.opening import Place, open_backend
-from rmqclient.store import LONGEST_SLEEP_S, MessageQueue
+from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, clock
 from rmqclient.store.errors import OffsetOutOfRange
 
 MAX_LIMIT = 1_024
@@ -87,15 +86,15 @@ class PullConsumer:
         if not 1 <= limit <= MAX_LIMIT:
             raise ValueError(f"limit={limit}: a pull returns 1 to {MAX_LIMIT:,} messages")
         wanted = parse_tags(tags)
-        deadline = time.monotonic() + in_seconds("wait", wait)
+        deadline = clock.elapsed() + in_seconds("wait", wait)
         position, has_waited = offset, False
         while True:
             heard = self._bell.arm(queue)
             result = self._backend.read(queue, position, limit, wanted)
-            left_ms = (deadline - time.monotonic()) * 1000
+            left_ms = (deadline - clock.elapsed()) * 1000
             if result.status is PullStatus.NO_NEW_MESSAGE and left_ms > 0:
                 has_waited = True
-                self._bell.wait(heard, min(left_ms / 1000, LONGEST_SLEEP_S))
+                self._bell.wait(heard, min(clock.real_s(left_ms / 1000), LONGEST_SLEEP_S))
             elif result.status is PullStatus.NO_MATCHED_MESSAGE and has_waited and left_ms > 0:
                 position = result.next_offset  # what woke it is not for this caller, who still waits
             elif result.status is PullStatus.NO_NEW_MESSAGE and position > offset:

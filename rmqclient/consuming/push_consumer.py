@@ -42,8 +42,8 @@ from rmqclient.opening import Place, open_backend
 from rmqclient.schedules.cron import Cron
 from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer
-from rmqclient.store import MessageQueue, StoreConfig, boottime, check_client_id, default_client_id
-from rmqclient.store.errors import QueueError
+from rmqclient.store import MessageQueue, StoreConfig, boottime, check_client_id, clock, default_client_id
+from rmqclient.store.errors import QueueError, UnknownTopic
 from rmqclient.tables.app_table import AppTables
 from rmqclient.tracing.message_trace import MessageTrace
 from rmqclient.tracing.observers import Observer, observers_of
@@ -161,6 +161,7 @@ class PushConsumer:
         self.subscriptions: list[Subscription] = []
         """One per handler; empty before the start and after the end."""
         self._retry_topics: list[RetryTopic] = []
+        self._held = False
         self._closing = threading.Event()
         self._callers = Callers(hooks, EventLoop(loop))
         self._life = ProcessLife(self._callers.hooks.life, self._callers.loop)
@@ -188,6 +189,8 @@ class PushConsumer:
         if on_ready is not None:
             on_ready()
         for subscription in self.subscriptions:
+            if self._held:
+                subscription.delivery.hold()
             subscription.delivery.start()
         self._coordinator.start()
         self._start_crons()
@@ -220,9 +223,45 @@ class PushConsumer:
             self._cron_threads.append(thread)
             thread.start()
 
+    def hold(self) -> None:
+        """Begin no further message until :meth:`resume`, and keep the queues; running handlers go on.
+
+        Before :meth:`start`, the consumer starts so.
+        """
+        self._held = True
+        for subscription in self.subscriptions:
+            subscription.delivery.hold()
+
+    def resume(self) -> None:
+        """Begin messages again."""
+        self._held = False
+        for subscription in self.subscriptions:
+            subscription.delivery.resume()
+
+    def is_idle(self) -> bool:
+        """Tell whether the groups have nothing to do until a message comes, or the time of one that is held back.
+
+        True twice in a row means that it is so: other threads work meanwhile. Queues that other members have count as
+        done when everything in them is committed. Raises as the backend.
+        """
+        if not all(subscription.delivery.is_idle() for subscription in self.subscriptions):
+            return False
+        return all(self._has_all(each) for each in self._joined)
+
+    def _has_all(self, joined: Subscription | RetryTopic) -> bool:
+        """Tell whether this consumer has every queue of a topic in which there is something to do."""
+        held, membership, backend = joined.rebalancer.queues, joined.membership, self._backend
+        try:
+            others = [queue for queue in backend.queues(membership.topic) if queue not in held]
+            ends = {queue: backend.span(queue).max_offset for queue in others}
+            return all((backend.committed_offset(membership.group, each) or 0) >= end for each, end in ends.items())
+        except UnknownTopic:
+            return True
+
     def stop_taking(self) -> None:
         """Begin no further message and send none of a schedule; running handlers go on."""
         self._sending_ended.set()
+        clock.ring()
         for subscription in self.subscriptions:
             subscription.delivery.stop_taking()
 

@@ -35,7 +35,6 @@ has the id of its first record.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -44,6 +43,7 @@ from rmqclient.databases.database import Connection, check_table, commits_by_its
 from rmqclient.failures.retry import origin_message_id
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import check_group
+from rmqclient.store import clock
 from rmqclient.store.crash_points import CrashPoint, reach
 
 _COLUMNS = """
@@ -92,7 +92,7 @@ class Inbox:
             )
         if key == "":
             raise ValueError("key='': give a text that all messages which count as the same have in common")
-        row = (self.group, identity_of(message) if key is None else key, time.time_ns() // 1_000_000)
+        row = (self.group, identity_of(message) if key is None else key, clock.wall_ms())
         written = execute(
             connection, self.table, "INSERT INTO {table} VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row
         ).rowcount

@@ -100,6 +100,22 @@ class Delivery(ABC, Generic[Queue]):
         """Deliver from these queues from now on."""
         self._turns.look_at(queues)
 
+    def hold(self) -> None:
+        """Take no message until :meth:`resume`; batches that were taken go on."""
+        self._turns.hold()
+
+    def resume(self) -> None:
+        """Take messages again."""
+        self._turns.resume()
+
+    def is_idle(self) -> bool:
+        """Tell whether there is nothing to do until a message comes, or the time of one that is held back.
+
+        By words that other threads change: true twice in a row means that it is so.
+        """
+        queues = self._turns.queues
+        return not (self._turns.has_handed or self.running) and all(queue.is_idle() for queue in queues)
+
     def wake(self) -> None:
         """Make a sleeping thread look again."""
         self._turns.wake()

@@ -15,14 +15,13 @@ from __future__ import annotations
 import enum
 import logging
 import threading
-import time
 from collections.abc import Mapping, Sequence
 
 from rmqclient.backend.group_protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import RETRY_PREFIX
-from rmqclient.store import MessageQueue
+from rmqclient.store import MessageQueue, clock
 from rmqclient.store.errors import DiskFailed, LimitReached, StoreBusy, StoreCorrupt, StoreUnusable
 
 _log = logging.getLogger(__name__)
@@ -111,7 +110,7 @@ class ProcessQueue:
     @property
     def is_blocked(self) -> bool:
         """Whether the queue gives nothing before :meth:`next_due`, even if a message comes."""
-        return time.monotonic() < self._blocked_until
+        return clock.elapsed() < self._blocked_until
 
     def share_limits(self, queues: int) -> None:
         """Take this queue's part of the limits of its topic, of which its consumer holds ``queues`` queues.
@@ -135,10 +134,10 @@ class ProcessQueue:
         if not self.grant.has_more:
             self.show(self.unhindered)
             return []
-        if self._blocked_until and time.monotonic() < self._blocked_until:
+        if self._blocked_until and clock.elapsed() < self._blocked_until:
             return []
         if self.grant.lease_is_over:  # this process stood still: another member may get the queue at any moment
-            self._blocked_until = time.monotonic() + _LEASE_PAUSE_S
+            self._blocked_until = clock.elapsed() + _LEASE_PAUSE_S
             return []
         room = self._room()
         if room <= 0:
@@ -198,12 +197,25 @@ class ProcessQueue:
             self._bytes -= size
 
     def next_due(self) -> float | None:
-        """Return when, on the monotonic clock, to ask this queue again even if no message comes; None for never."""
+        """Return when, by `clock.elapsed`, to ask this queue again even if no message comes; None for never."""
         return None if self.revoked else min(self.due_times(), default=None)
 
     def due_times(self) -> list[float]:
-        """Return the times of the monotonic clock at which the queue may have something to give."""
+        """Return the times of `clock.elapsed` at which the queue may have something to give."""
         return [self._blocked_until] if self._blocked_until else []
+
+    def held_back(self) -> list[float]:
+        """Return times of `clock.elapsed`, one for each message that was taken and that no thread has until then."""
+        return []
+
+    def is_idle(self) -> bool:
+        """Tell whether no thread has a message of this queue, and none can be taken just now."""
+        waiting, now = self.held_back(), clock.elapsed()
+        if self.running or self._messages != len(waiting):
+            return False
+        if self.revoked or self.grant.paused:
+            return True
+        return all(due > now for due in waiting) and (self.is_blocked or not self.grant.has_more)
 
     def is_paused(self) -> bool:
         """Tell whether the group is paused for this queue, and show it."""
@@ -250,4 +262,4 @@ class ProcessQueue:
 
     def _block(self, reason: FlowControl, pause_ms: int) -> None:
         self.show(reason)
-        self._blocked_until = time.monotonic() + pause_ms / 1000
+        self._blocked_until = clock.elapsed() + pause_ms / 1000

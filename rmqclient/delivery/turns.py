@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from rmqclient.backend.bells import ArrivalBell
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import LONGEST_SLEEP_S
+from rmqclient.store import LONGEST_SLEEP_S, clock
 from rmqclient.store.log.record import reason
 
 _log = logging.getLogger(__name__)
@@ -49,6 +48,8 @@ class Turns(Generic[Queue]):
         """The queues that are looked at. Change it with :meth:`look_at`."""
         self.stopping = False
         """Set by :meth:`stop`: no further message is begun."""
+        self.held = False
+        """Set by :meth:`hold`: nothing is taken just now."""
         self._bell = bell
         self._relief = relief
         self._turn = threading.Lock()
@@ -70,6 +71,27 @@ class Turns(Generic[Queue]):
         self.stopping = True
         self.wake()
 
+    def hold(self) -> None:
+        """Take nothing until :meth:`resume`; batches that were taken go on."""
+        self.held = True
+
+    def resume(self) -> None:
+        """Take messages again."""
+        self.held = False
+        self.wake()
+
+    @property
+    def has_handed(self) -> bool:
+        """Whether a message waits that another delivery has handed over."""
+        return bool(self._handed)
+
+    def wait_while_held(self) -> bool:
+        """Sleep for a while if nothing is to be taken just now; tell whether that is so."""
+        heard = self._bell.heard()
+        if self.held and not self.stopping:
+            self._bell.wait(heard, LONGEST_SLEEP_S)
+        return self.held
+
     def wake(self) -> None:
         """Make a sleeping thread look again."""
         self._bell.ring()
@@ -78,6 +100,8 @@ class Turns(Generic[Queue]):
         """Wait for the turn and return the next batch; sleeps until there is one. None after :meth:`stop`."""
         with self._turn:
             while not self.stopping:
+                if self.held and self.wait_while_held():
+                    continue
                 if self._handed:
                     queue, message = self._handed.popleft()
                     return queue, [message]
@@ -113,7 +137,7 @@ class Turns(Generic[Queue]):
         for queue in queues:
             due = queue.next_due()
             if due is not None:
-                pause_s = min(pause_s, due - time.monotonic())
+                pause_s = min(pause_s, clock.real_s(due - clock.elapsed()))
             if not queue.revoked and not queue.is_blocked and queue.grant.arm(self._bell.lane):
                 return
         self._bell.wait(heard, pause_s)

@@ -36,7 +36,7 @@ from rmqclient.filters.tag import parse_tags
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX
 from rmqclient.opening import open_backend
-from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, java_hash
+from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, clock, java_hash
 from rmqclient.store.errors import StoreBusy, UnknownTopic
 
 Done = Literal["replayed", "purged"]
@@ -80,6 +80,12 @@ class DeadLetter:
     def failures(self) -> list[dict[str, Any]]:
         """Its history, oldest failure first (:mod:`rmqclient.failures.failure`). Empty if a broker gave it up."""
         return history(self.message.properties)
+
+    @property
+    def own_properties(self) -> dict[str, str]:
+        """The properties that the application gave it, without its history."""
+        left = _LEFT | _KEPT
+        return {name: value for name, value in self.message.properties.items() if name not in left}
 
     @property
     def error(self) -> str:
@@ -301,7 +307,7 @@ def _settle(journal: int, letter: DeadLetter, done: Done | Literal["begun"], beg
         "queue_offset": queue_offset,
         "message_id": message_id,
         "done": done,
-        "at": time.time_ns() // 1_000_000,
+        "at": clock.wall_ms(),
     }
     if begun is not None:
         queue, start = begun

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from typing import Any, Self
 
 from rmqclient.backend.group_protocols import Death
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
+from rmqclient.store import CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES, clock
 
 HISTORY = "RMQ_FAILURES"
 DEATH = "death"
@@ -49,7 +48,7 @@ class Failure:
     text: str
     worker: str
     trace: str = ""
-    at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    at: int = field(default_factory=clock.wall_ms)
     """ms since the epoch."""
 
     exception: BaseException | None = field(default=None, compare=False, repr=False)

@@ -20,7 +20,6 @@ Properties of the copy, as ``AbstractSendMessageProcessor.consumerSendMsgBack`` 
 from __future__ import annotations
 
 import enum
-import time
 from dataclasses import dataclass
 
 from rmqclient.backend.protocols import Backend, Sender
@@ -29,7 +28,7 @@ from rmqclient.errors import BodyDoesNotFit, HandlerError
 from rmqclient.failures.failure import Failure, with_failures
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rmqclient.store import Durability
+from rmqclient.store import Durability, clock
 from rmqclient.store.errors import NotFlushed
 
 MAX_LEVEL = 18
@@ -183,7 +182,7 @@ class Retries:
         level, delay_s = self.policy.delay_level(failure.attempt), self.policy.delay_s(failure.attempt)
         if not level:
             properties = _without_wait(properties)
-        due_ms = -(-(time.time_ns() + round(delay_s * 1e9)) // 1_000_000) if delay_s else 0
+        due_ms = -(-(clock.wall_ns() + round(delay_s * 1e9)) // 1_000_000) if delay_s else 0
         self._append(message, retry_topic(self._group), properties, failure.attempt, level, due_ms)
         return Outcome.RETRY
 

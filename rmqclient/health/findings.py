@@ -252,7 +252,7 @@ def _group(glance: Glance, name: str, rows: list[GroupQueue], members: int, limi
 
 _REMEDIES = {
     "behind retention": (CRITICAL, "they are gone: go on with `rmq group seek {} TOPIC --to earliest`"),
-    "no members": (WARNING, "start its workers, or `rmq group rm {}` if nobody needs it"),
+    "no members": (WARNING, "start its workers; if nobody needs it: `rmq group seek {} TOPIC --to latest`"),
     "no owner": (WARNING, "see `rmq group assignment {}`"),
     "a file cannot be read": (CRITICAL, "run `rmq store verify`; the group is {}"),
     "flow control": (WARNING, "a message is not finished: `rmq group lag {}` and `rmq worker ls` show it"),

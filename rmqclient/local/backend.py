@@ -17,7 +17,7 @@ from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
 from rmqclient.backend.transactions import OpenTransaction
 from rmqclient.codecs import encode_body
-from rmqclient.errors import NotOnCluster
+from rmqclient.errors import GroupKept, NotOnCluster
 from rmqclient.filters.tag import TagFilter
 from rmqclient.local.groups import LocalMembers
 from rmqclient.local.open_transactions import decide, open_transactions
@@ -229,6 +229,13 @@ class LocalBackend:
                 slot.seek(offset)
         store.state.signal_membership()
         store.persist_offsets()
+
+    def remove_group(self, group: str) -> None:
+        """Raise GroupKept: every process that has the store open relies on the places of groups in the shared file."""
+        raise GroupKept(
+            f"group {group!r}: a store keeps the place of every group that it ever had, because processes share it; "
+            "`rmq group seek GROUP TOPIC --to latest` ends its lag"
+        )
 
     def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
         """Let groups take nothing more from queues, or again; their owners are woken. Raises StoreBusy."""

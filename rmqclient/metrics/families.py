@@ -124,6 +124,8 @@ METRICS: Final = (
     _gauge("rmq_worker_inflight_messages", "Messages whose handler runs.", "worker"),
     _gauge("rmq_worker_resident_bytes", "Memory of the process.", "worker"),
     _counter("rmq_worker_restarts_total", "How often a worker was started again.", "worker"),
+    _counter("rmq_worker_handled_total", "Messages that a worker of a cluster has handled; not of a store.", "worker"),
+    _counter("rmq_worker_failed_total", "Failed attempts of a worker of a cluster; not of a store.", "worker"),
     _counter("rmq_restarts_total", "How often workers were started again, those of ended supervisors included."),
     # --- the store
     _gauge("rmq_store_open", "1 while a process has the store open."),
@@ -135,6 +137,9 @@ METRICS: Final = (
     _gauge("rmq_scrape_duration_seconds", "Time that it took to read all this."),
 )
 """Every metric, in the order of the text."""
+
+OF_CLUSTERS: Final = ("rmq_worker_handled_total", "rmq_worker_failed_total")
+"""Metrics of workers whose messages are on a cluster: nobody else counts there. A store counts by group."""
 
 PER_QUEUE: Final = ("rmq_queue_lag_messages", "rmq_queue_inflight_messages")
 """Metrics that are shown on demand: there can be 16,384 queues of groups."""

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from rmqclient.metrics.families import BARE_NAMES, METRICS, NODE_LABELS, PER_QUEUE, Family, Metric
+from rmqclient.metrics.families import BARE_NAMES, METRICS, NODE_LABELS, OF_CLUSTERS, PER_QUEUE, Family, Metric
 from rmqclient.metrics.topics import has_copies, is_of_application, is_system
 from rmqclient.metrics.totals import GroupTotals, by_group, by_topic
 from rmqclient.names import RETRY_PREFIX, group_and_member
@@ -51,7 +51,8 @@ def readings(sample: Sample, root: Path, shown: Shown) -> list[Family]:
             labels = row.group, row.queue.topic, str(row.queue.queue_id)
             add("rmq_queue_lag_messages", row.lag, *labels)
             add("rmq_queue_inflight_messages", row.in_flight, *labels)
-    found = [family for name, family in families.items() if shown.per_queue or name not in PER_QUEUE]
+    hidden = OF_CLUSTERS if shown.per_queue else (*OF_CLUSTERS, *PER_QUEUE)
+    found = [family for name, family in families.items() if name not in hidden]
     if shown.bare_names:
         found += [_renamed(families[name], bare) for name, bare in BARE_NAMES.items()]
     return _labelled(found, root.resolve().name, shown)
@@ -61,7 +62,9 @@ def readings_of_workers(workers: Iterable[WorkerStatus], place: str, shown: Show
     """Return the families of workers whose messages are on a cluster: its brokers have exporters of their own."""
     families = _empty()
     add = _Adding(families)
-    _add_workers(add, workers)
+    for status, name in _add_workers(add, workers):
+        add("rmq_worker_handled_total", status.handled_before + status.handled, name)
+        add("rmq_worker_failed_total", status.failed_before + status.failed, name)
     _add_build(add)
     return _labelled([family for family in families.values() if family.points], place, shown)
 
@@ -168,12 +171,15 @@ def _add_timer_and_disk(add: _Add, sample: Sample) -> None:
     add("rmq_restarts_total", sample.worker_restarts)
 
 
-def _add_workers(add: _Add, workers: Iterable[WorkerStatus]) -> None:
+def _add_workers(add: _Add, workers: Iterable[WorkerStatus]) -> list[tuple[WorkerStatus, str]]:
+    """Add what every worker tells; return each with the name of its series."""
+    named: list[tuple[WorkerStatus, str]] = []
     seen: set[str] = set()
     for status in workers:
         name = status.name or f"slot-{status.slot}"
         name = f"{name}@{status.supervisor_pid}" if name in seen else name  # two supervisors may use one name
         seen.add(name)
+        named.append((status, name))
         add("rmq_worker_up", int(status.state is WorkerState.READY), name)
         for state in _WORKER_STATES:
             add("rmq_worker_state", int(status.state is state), name, state.name.lower())
@@ -183,6 +189,7 @@ def _add_workers(add: _Add, workers: Iterable[WorkerStatus]) -> None:
         add("rmq_worker_restarts_total", status.restarts, name)
         if (resident := status.resident_bytes) is not None:
             add("rmq_worker_resident_bytes", resident, name)
+    return named
 
 
 def _add_build(add: _Add) -> None:

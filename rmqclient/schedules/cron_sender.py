@@ -29,6 +29,7 @@ from threading import Event
 from rmqclient.backend import Backend
 from rmqclient.schedules.cron import UTC, Cron
 from rmqclient.sending.producer import Producer
+from rmqclient.store import clock
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreBusy, StoreClosed
 from rmqclient.store.log.query import END_OF_TIME
@@ -51,7 +52,7 @@ class CronSender:
         backend: Backend,
         producer: Producer,
         cron: Cron,
-        now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(UTC),
+        now: Callable[[], datetime.datetime] = lambda: datetime.datetime.fromtimestamp(clock.wall_ns() / 1e9, UTC),
     ) -> None:
         self._backend = backend
         self._producer = producer
@@ -62,13 +63,16 @@ class CronSender:
         self._pause_s = _FIRST_PAUSE_S
 
     def run(self, ended: Event) -> None:
-        """Send what is due until ``ended`` is set. Failures are logged and retried."""
-        while not ended.is_set():
+        """Send what is due until ``ended`` is set and the clock rung. Failures are logged and retried."""
+        while True:
+            heard = clock.heard()
+            if ended.is_set():
+                return
             try:
                 pause_s = self.look()
             except StoreClosed:  # another thread has just closed the store
                 return
-            ended.wait(pause_s)
+            clock.wait(heard, clock.real_s(pause_s))
 
     def look(self) -> float:
         """Send what is due; return in how many seconds to look again. Raises StoreClosed."""

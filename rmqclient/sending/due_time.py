@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 
 from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
+from rmqclient.store import clock
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -19,7 +19,7 @@ def due_ms(delay_level: int, delay: Duration | None, deliver_at: datetime | None
     """
     if (delay_level != 0) + (delay is not None) + (deliver_at is not None) > 1:
         raise ValueError(f"delay_level={delay_level}, delay={delay}, deliver_at={deliver_at}: give one of them")
-    now_ns = time.time_ns()
+    now_ns = clock.wall_ns()
     if delay is not None:
         wait_ns = _ns(delay)
         due = -(-(now_ns + wait_ns) // 1_000_000) if wait_ns else 0

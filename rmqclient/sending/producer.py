@@ -164,7 +164,11 @@ class Producer:
         # A call costs more than these two comparisons, and most messages have no due time.
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         append = self._sender.append  # CPython calls a local name faster than an attribute of an attribute
-        result = append(message, sharding_key, delay_level, due)
+        try:
+            result = append(message, sharding_key, delay_level, due)
+        except TypeError:
+            _check_message(message)
+            raise
         if self._is_sync:
             self._sender.wait_until_flushed(result.commit_log_end)
         return result
@@ -227,7 +231,11 @@ class Producer:
         elif second is not None:
             sharding_key = second
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
-        return self._sender.append_async(message, sharding_key, delay_level, due)
+        try:
+            return self._sender.append_async(message, sharding_key, delay_level, due)
+        except TypeError:
+            _check_message(message)
+            raise
 
     def send_once(
         self,
@@ -256,6 +264,7 @@ class Producer:
         keys, is stopped half way; StoreCorrupt for an index file of the wrong size.
         """
         self._sender.check_usable()
+        _check_message(message)
         due = due_ms(delay_level, delay, deliver_at)
         window = _window(within, self._backend.config)
         result = self._sender.append_once(with_key(message, key), key, window, sharding_key, delay_level, due)
@@ -436,6 +445,12 @@ def _made(
     if body is None:
         raise TypeError(f"send({topic!r}) has no body: give one, such as send({topic!r}, b'')")
     return Message(topic, body, tags=tags, keys=() if key is None else (key,), properties=properties)
+
+
+def _check_message(message: object) -> None:
+    """Raise TypeError, which says what to write, for what is no message."""
+    if not isinstance(message, Message):
+        raise TypeError(f'send takes a Message, not {type(message).__name__}: write send(Message("topic", body))')
 
 
 def _check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:

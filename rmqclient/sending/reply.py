@@ -19,13 +19,13 @@ How a reply travels, a backend knows: :mod:`rmqclient.backend.replies`.
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 from rmqclient.backend import Backend
 from rmqclient.handler import Handler
 from rmqclient.message import Message, ReceivedMessage
+from rmqclient.store import clock
 from rmqclient.store.errors import MessageRejected
 from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
 
@@ -64,7 +64,7 @@ def seconds_left(request: ReceivedMessage) -> float:
     envelope = Envelope.of(request)
     if envelope is None or not envelope.ttl_ms.isdecimal():
         return float("inf")
-    return (request.born_timestamp + int(envelope.ttl_ms)) / 1000 - time.time()
+    return (request.born_timestamp + int(envelope.ttl_ms)) / 1000 - clock.wall_ns() / 1e9
 
 
 class Replier:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 import uuid
 from collections.abc import Callable, Mapping
 
@@ -28,6 +27,7 @@ from rmqclient.backend.futures import AwaitableFuture
 from rmqclient.duration import Duration, to_seconds
 from rmqclient.errors import RequestTimeout
 from rmqclient.message import Message, ReceivedMessage, SendResult
+from rmqclient.store import clock
 from rmqclient.store.errors import StoreClosed
 
 _log = logging.getLogger(__name__)
@@ -53,9 +53,9 @@ class _Awaited:
     def __init__(self, topic: str, seconds: float) -> None:
         self.topic = topic
         self.seconds = seconds
-        self.began = time.monotonic()
+        self.began = clock.elapsed()
         self.deadline = math.inf
-        """On the monotonic clock; infinity until the request is sent."""
+        """By the clock's ``elapsed``; infinity until the request is sent."""
         self.message_id = ""
         self.future = RequestFuture()
 
@@ -80,9 +80,9 @@ class Requester:
         self._changing = threading.Lock()
         self._awaited: dict[str, _Awaited] = {}
         self._due = math.inf
-        """Earliest deadline of a request, on the monotonic clock."""
+        """Earliest deadline of a request, by the clock's ``elapsed``."""
         self._wakes_at = math.inf
-        """When the thread looks again even if no bell rings, on the monotonic clock."""
+        """When the thread looks again even if no bell rings, by the clock's ``elapsed``."""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="rmq-replies", daemon=True)
 
@@ -200,7 +200,7 @@ class Requester:
 
     def _expire(self) -> float:
         """End the requests whose time is over; return the seconds until the next deadline."""
-        now = time.monotonic()
+        now = clock.elapsed()
         late: list[_Awaited] = []
         with self._changing:
             if now >= self._due:
@@ -208,7 +208,7 @@ class Requester:
                 self._awaited = {name: each for name, each in self._awaited.items() if each.deadline > now}
                 self._due = min((each.deadline for each in self._awaited.values()), default=math.inf)
             self._wakes_at = min(self._due, now + _LONGEST_WAIT_S)
-            pause_s = self._wakes_at - now
+            pause_s = clock.real_s(self._wakes_at - now)
         for awaited in sorted(late, key=lambda each: each.deadline):  # a thread that was late finds several at once
             awaited.end(awaited.late())
         return pause_s

@@ -73,6 +73,11 @@ class AppTables:
             self._backends.remove(backend)
             self.close()
 
+    def read(self, root_of: Callable[[], Path | str]) -> None:
+        """Let the tables read what ``root_of`` names, as long as no consumer of the application runs."""
+        self._root_of = root_of
+        self.close()
+
     def close(self) -> None:
         """Close every table of this process; using one opens it again."""
         for table in list(self._tables.values()):

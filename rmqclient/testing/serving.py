@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import select
@@ -33,7 +34,8 @@ from pathlib import Path
 from rmqclient.broker.server import serve
 from rmqclient.broker.settings import Address, ServeSettings
 address = Address("127.0.0.1", int(sys.argv[2]))
-settings = ServeSettings(Path(sys.argv[1]), (address,), die_with_parent=True)
+clock_factor = 1 if sys.argv[3] == "clock" else None
+settings = ServeSettings(Path(sys.argv[1]), (address,), die_with_parent=True, clock_factor=clock_factor)
 serve(settings, lambda line: print(line, flush=True))
 """
 # Both leave out the other commands of ``rmq``; the second one also what reads a command line.
@@ -49,11 +51,12 @@ class Server:
     It dies with the process that started it.
     """
 
-    def __init__(self, root: Path, log_path: Path, options: Sequence[str]) -> None:
+    def __init__(self, root: Path, log_path: Path, options: Sequence[str], *, has_clock: bool = False) -> None:
         self.root = root
         """The directory of its store, which local producers and workers may use meanwhile."""
         self._log_path = log_path
         self._options = tuple(options)
+        self._has_clock = has_clock
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
 
@@ -86,7 +89,12 @@ class Server:
 
     def start(self) -> None:
         """Start it, on the port that it had before, and return when clients can come. Raises ServerFailed."""
-        command = [sys.executable, "-P", "-c", *started_by(self.root, self._port, self._options)]
+        command = [
+            sys.executable,
+            "-P",
+            "-c",
+            *started_by(self.root, self._port, self._options, has_clock=self._has_clock),
+        ]
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
         try:
@@ -118,6 +126,17 @@ class Server:
         self.kill()
         self.start()
 
+    def advance(self, **time: float) -> None:
+        """Move the server's clock forward: ``advance(minutes=10)``, with the names that a timedelta takes.
+
+        The store's clock moves, for every process that has it open: delays, timers, checks of transactions, retention.
+        What clients time for themselves is not moved. Raises ValueError for a negative time, and ConfigMismatch for a
+        store that this block did not make: its times must be true.
+        """
+        from rmqclient.store import clock  # noqa: PLC0415 - tests without it need not load the store
+
+        clock.move(self.root, datetime.timedelta(**time))
+
     def _how_it_failed(self) -> str:
         """Kill it, and say what it had done instead of getting ready."""
         assert self._process is not None
@@ -145,7 +164,8 @@ def serve(root: str | os.PathLike[str] | None = None, *options: str) -> Iterator
     """
     with tempfile.TemporaryDirectory(prefix="rmq-", ignore_cleanup_errors=True) as scratch:
         store = Path(scratch) / "store" if root is None else Path(root)
-        server = Server(store, Path(scratch) / "serve.log", options)
+        has_clock = root is None and not options
+        server = Server(store, Path(scratch) / "serve.log", options, has_clock=has_clock)
         try:
             server.start()
             yield server
@@ -153,10 +173,13 @@ def serve(root: str | os.PathLike[str] | None = None, *options: str) -> Iterator
             server.kill()
 
 
-def started_by(root: Path, port: int, options: Sequence[str]) -> list[str]:
-    """Return the program that is a server, and its arguments; port 0 takes a free one."""
+def started_by(root: Path, port: int, options: Sequence[str], *, has_clock: bool = False) -> list[str]:
+    """Return the program that is a server, and its arguments; port 0 takes a free one.
+
+    ``has_clock``: its store is new, and gets a clock that tests move; without options only.
+    """
     if not options:
-        return [_PLAIN, str(root), str(port)]
+        return [_PLAIN, str(root), str(port), "clock" if has_clock else ""]
     return [_WITH_OPTIONS, str(root), "--listen", f"127.0.0.1:{port}", "--die-with-parent", *options]
 
 

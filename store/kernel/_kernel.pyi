@@ -40,6 +40,15 @@ def crc32(data: bytes | memoryview | Mapping, value: int = 0) -> int:
 def boottime() -> int:
     """Return CLOCK_BOOTTIME in ns: one clock for all processes, which counts time in suspend and never steps."""
 
+def wall_clock() -> int:
+    """Return the wall clock in ns since 1970, or the clock of a test that this process follows."""
+
+def elapsed() -> int:
+    """Return ns that only grow while this process follows one clock: CLOCK_BOOTTIME, or that of a test."""
+
+def read_clock(words: Mapping) -> None:
+    """Read from now on how far a test has moved the time, from words as layout.CLOCK. Once in a process."""
+
 def delay_ms(level: int) -> int:
     """Return the delay of a level, in ms. Raises ValueError for a level that does not exist."""
 
@@ -81,6 +90,9 @@ class Mapping:
 
     def read_no_further(self) -> None:
         """Let the first touch of a page read that page only."""
+
+    def show(self, fd: int) -> None:
+        """Map another file, as long as this one, to the same address; who reads meanwhile sees words of one of them."""
 
     def detach(self) -> None:
         """Map zeros over the file, so that its blocks can be freed. The address stays mapped. Raises OSError."""

@@ -88,8 +88,13 @@ cdef extern from "shared_memory.h" nogil:
     void expect_read(const void *at, uint64_t size)
     int lowest_bit(uint64_t word)
     int count_bits(uint64_t word)
+    int64_t wall_clock_ns()
     int64_t wall_clock_ms()
+    int64_t elapsed_ns()
     int64_t boottime_ns()
+    ctypedef struct Clock "rmq_clock":
+        pass
+    Clock *clock_words
     int futex_wait(void *word, uint32_t expected, int64_t timeout_ns)
     int futex_wake(void *word, int count)
     int mutex_initialise(void *at)
@@ -213,6 +218,12 @@ cdef enum:
     T_CLEARING_TO = 8
     TIMER_HEADER_SIZE = 4096
     MOST_ATTEMPTS = 2147483646
+    # clock
+    C_AHEAD = 0
+    C_EXTRA_SPEED = 8
+    C_WALL_SINCE = 16
+    C_BOOTTIME_SINCE = 24
+    C_MOVED = 32
     # header.append_stage
     IDLE = 0
     COPYING = 1
@@ -249,6 +260,8 @@ LAYOUT = {
     "group_queue.held_offset": G_HELD_OFFSET, "group_queue.held_attempts": G_HELD_ATTEMPTS,
     "group_queue.seek_to": G_SEEK_TO, "group_queue.size_of": GROUP_QUEUE_SLOT_SIZE,
     "timer.done_to": T_DONE_TO, "timer.clearing_to": T_CLEARING_TO, "timer.size_of": TIMER_HEADER_SIZE,
+    "clock.ahead_ns": C_AHEAD, "clock.extra_speed": C_EXTRA_SPEED, "clock.wall_since_ns": C_WALL_SINCE,
+    "clock.boottime_since_ns": C_BOOTTIME_SINCE, "clock.moved": C_MOVED,
     "RECORD_MAGIC": RECORD_MAGIC, "BLANK_MAGIC": BLANK_MAGIC, "RECORD_FIXED_SIZE": RECORD_FIXED_SIZE,
     "CRC_PROPERTY_SIZE": CRC_PROPERTY_SIZE, "MAX_PROPERTIES_BYTES": MAX_PROPERTIES_BYTES,
     "ARRIVAL_LANES_AT": ARRIVAL_LANES_AT, "ARRIVAL_LANE_STRIDE": ARRIVAL_LANE_STRIDE, "ACK_WINDOW": ACK_WINDOW,
@@ -301,6 +314,14 @@ def crc32(data, uint32_t value=0):
 
 def boottime():
     return boottime_ns()
+
+
+def wall_clock():
+    return wall_clock_ns()
+
+
+def elapsed():
+    return elapsed_ns()
 
 include "memory.pxi"
 include "record/text.pxi"

@@ -47,6 +47,14 @@ cdef class Mapping:
         if failure and errno != EINVAL:  # EINVAL: a kernel before 5.14; pages are then made at first touch
             raise OSError(errno, os.strerror(errno))
 
+    def show(self, int fd):
+        """Map another file over this one. A thread that reads meanwhile sees a word of one of the two."""
+        cdef void *address
+        with nogil:
+            address = mmap(self.address, self.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0)
+        if address == MAP_FAILED:
+            raise OSError(errno, os.strerror(errno))
+
     def detach(self):
         """Map zeros over the file, so that the file system can free the blocks of a removed file.
 
@@ -58,6 +66,19 @@ cdef class Mapping:
                            MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
         if address == MAP_FAILED:
             raise OSError(errno, os.strerror(errno))
+
+
+cdef Mapping _clock = None  # what clock_words points to
+
+
+def read_clock(Mapping words not None):
+    global _clock, clock_words
+    if _clock is not None:
+        raise ValueError("the words of the clock are set once: another thread may be reading them")
+    if words.size < C_MOVED + 4:
+        raise ValueError(f"{words.size} bytes cannot hold the words of a clock")
+    _clock = words
+    clock_words = <Clock *>words.address
 
 
 cdef uint64_t unmapped = 1  # mappings of this process so far, under the GIL: at the same count a noted address is good

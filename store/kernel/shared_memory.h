@@ -120,19 +120,42 @@ static inline void expect_write(void *at, uint64_t size)
 
 /* --- clocks ----------------------------------------------------------------------------------------- */
 
-static inline int64_t wall_clock_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
+/* What the time of this process differs by from the host's: all zeros, unless it follows a clock that a test moves
+ * (store/clock.py). Then clock_words points to the file of that clock. Reading costs an addition, and no branch. */
+typedef struct {
+    int64_t ahead_ns;          /* moved forward so far */
+    int64_t extra_speed;       /* seconds that pass beyond the real one in each second, from the next two times on */
+    int64_t wall_since_ns;
+    int64_t boottime_since_ns;
+    uint32_t moved;            /* futex: +1 when the clock was moved, and when a sleeper shall look */
+} rmq_clock;
 
-static inline int64_t boottime_ns(void) /* one clock for all processes; counts suspend; never steps */
+static rmq_clock no_clock;
+static rmq_clock *clock_words = &no_clock;
+
+static inline int64_t host_ns(clockid_t which)
 {
     struct timespec now;
-    clock_gettime(CLOCK_BOOTTIME, &now);
+    clock_gettime(which, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
+
+static inline int64_t moved_ns(int64_t now, int64_t since)
+{
+    int64_t ahead = __atomic_load_n(&clock_words->ahead_ns, __ATOMIC_RELAXED);
+    return now + ahead + (now - since) * clock_words->extra_speed;
+}
+
+static inline int64_t wall_clock_ns(void) { return moved_ns(host_ns(CLOCK_REALTIME), clock_words->wall_since_ns); }
+
+static inline int64_t wall_clock_ms(void) { return wall_clock_ns() / 1000000; }
+
+/* For pauses and intervals: counts suspend, never goes back while the process follows one clock. */
+static inline int64_t elapsed_ns(void) { return moved_ns(host_ns(CLOCK_BOOTTIME), clock_words->boottime_since_ns); }
+
+/* For leases and heartbeats, which tell whether a real process lives: no test moves it. One clock for all processes; counts
+ * suspend; never steps. */
+static inline int64_t boottime_ns(void) { return host_ns(CLOCK_BOOTTIME); }
 
 /* --- futex ------------------------------------------------------------------------------------------ */
 

@@ -8,7 +8,6 @@ record. Doing any of it twice changes nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from collections.abc import Mapping as MappingLike
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TypeAlias
 
+from rmqclient.store import clock
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.file_lock import INDEX_BYTE, LockFile
@@ -183,7 +183,7 @@ class IndexDispatch:
         log_files: FileQueue,
         index_files: IndexFiles,
         flush: Callable[[IndexFiles, IndexFile], None],
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = clock.wall_ms,
     ) -> None:
         self._state = state
         self._lock = lock

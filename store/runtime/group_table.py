@@ -21,9 +21,10 @@ from threading import Lock
 from types import MappingProxyType
 
 from rmqclient.store import layout
+from rmqclient.store.clock import boottime
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import TableFull
-from rmqclient.store.kernel._kernel import RobustMutex, boottime, commit_offset, settle_counters
+from rmqclient.store.kernel._kernel import RobustMutex, commit_offset, settle_counters
 from rmqclient.store.runtime.client_id import digest_of
 from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, queue_slot_at
 

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rmqclient.store import layout
+from rmqclient.store.clock import boottime
 from rmqclient.store.errors import ClientIdInUse, SubscriptionMismatch, TableFull
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
-from rmqclient.store.kernel._kernel import boottime, java_hash
+from rmqclient.store.kernel._kernel import java_hash
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime.arrivals import Bell, NumbersQueues
 from rmqclient.store.runtime.client_id import check_client_id

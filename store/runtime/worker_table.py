@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqclient.store import layout
+from rmqclient.store.clock import boottime
 from rmqclient.store.errors import TableFull
 from rmqclient.store.files.file_lock import WORKER_BYTES, LockFile
-from rmqclient.store.kernel._kernel import boottime
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.slot_table import OwnedSlots
 
@@ -51,6 +51,10 @@ class WorkerStatus:
     """Such as ``worker-3``: the same for the worker that replaces it."""
     restarts: int = 0
     """How often the worker of this name was started again by its supervisor."""
+    handled_before: int = 0
+    """On a cluster, by its forerunners under this supervisor; a store counts by group."""
+    failed_before: int = 0
+    """As ``handled_before``."""
 
     @property
     def resident_bytes(self) -> int | None:

@@ -15,11 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from rmqclient.store import layout
+from rmqclient.store import clock, layout
+from rmqclient.store.clock import boottime
 from rmqclient.store.errors import QueueError, StoreUnusable
 from rmqclient.store.files.file_lock import BROKER_BYTE, HOUSEKEEPER_BYTE, LockFile
 from rmqclient.store.inspect.view import LocalView, entry_at
-from rmqclient.store.kernel._kernel import SCHEDULE_TOPIC, boottime
+from rmqclient.store.kernel._kernel import SCHEDULE_TOPIC
 from rmqclient.store.log.consume_queue import Entry
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime import handling_table, shared_state
@@ -147,7 +148,7 @@ class _Shared:
         members = tuple(self._members.all())
         return Sample(
             at_s=at_s,
-            wall_ms=time.time_ns() // 1_000_000,
+            wall_ms=clock.wall_ms(),
             queues=tuple(sorted(queues)),
             group_queues=tuple(self._group_queues(queues, members)),
             members=members,

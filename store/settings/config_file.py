@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqclient.store import layout
+from rmqclient.store import clock, layout
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import InvalidName, StoreCorrupt
 from rmqclient.store.message_queue import is_name
@@ -115,7 +114,7 @@ def write_topics(root: Path, topics: Mapping[str, TopicConfig], *, now_ms: int |
         kept = document.fields(path, name, table.get(name, {}))
         table[name] = {**kept, **fields, **_attributes(path, name, kept, config), "topicName": name}
     whole["topicConfigTable"] = table
-    whole["dataVersion"] = _next_version(path, whole, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+    whole["dataVersion"] = _next_version(path, whole, clock.wall_ms() if now_ms is None else now_ms)
     document.write(path, document.render(whole))
 
 
@@ -133,7 +132,7 @@ def remove_topic(root: Path, topic: str, *, now_ms: int | None = None) -> bool:
         return False
     del table[topic]
     whole["topicConfigTable"] = table
-    whole["dataVersion"] = _next_version(path, whole, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+    whole["dataVersion"] = _next_version(path, whole, clock.wall_ms() if now_ms is None else now_ms)
     document.write(path, document.render(whole))
     return True
 

@@ -78,7 +78,11 @@ class TopicTable:
         self._read_on()
         found = self._by_topic.get(topic)
         if not found:
-            raise UnknownTopic(f"topic {topic!r} does not exist in {self._root}; it is made by its first message")
+            import difflib  # noqa: PLC0415 - for an error alone
+
+            close = difflib.get_close_matches(topic, self._by_topic, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise UnknownTopic(f"topic {topic!r} does not exist in {self._root}; it is made by its first message{hint}")
         return list(found)
 
     def all_queues(self) -> list[MessageQueue]:

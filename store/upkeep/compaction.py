@@ -33,7 +33,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmqclient.store import layout
+from rmqclient.store import clock, layout
 from rmqclient.store.errors import QueueError, StoreBusy, StoreCorrupt
 from rmqclient.store.files.compacted_file import (
     CompactedFile,
@@ -319,7 +319,7 @@ class Compaction:
 
 def now_ms() -> int:
     """Return the time of the wall clock in ms, which decides when tombstones go."""
-    return time.time_ns() // 1_000_000
+    return clock.wall_ms()
 
 
 def lowered(root: Path, queues: dict[MessageQueue, tuple[int, int]]) -> dict[MessageQueue, tuple[int, int]]:

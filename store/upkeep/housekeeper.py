@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from rmqclient.store import layout
+from rmqclient.store import clock, layout
 from rmqclient.store.files.file_lock import HOUSEKEEPER_BYTE, SUPERVISOR_BYTE, LockFile
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.upkeep.timetable import Every, Timetable, run_guarded
@@ -99,6 +99,7 @@ class Housekeeper:
                     self._state.words.wait(_PREPARE_WORD, seen, _ATTEMPT_MS)
         finally:
             ended.set()
+            clock.ring()
             self._ending()
             for thread in beside:
                 thread.join()

@@ -32,13 +32,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rmqclient.store import layout
+from rmqclient.store import clock, layout
 from rmqclient.store.config import RetentionConfig
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.file_lock import INDEX_BYTE
 from rmqclient.store.files.mapped_file import sync_directory
-from rmqclient.store.kernel._kernel import boottime
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.log.record import Record, decode
 from rmqclient.store.message_queue import MessageQueue
@@ -127,11 +126,11 @@ class Clock:
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch, as far as the host knows."""
-        return time.time_ns() // 1_000_000
+        return clock.wall_ms()
 
     def boottime_ms(self) -> int:
-        """Milliseconds on CLOCK_BOOTTIME, which counts suspend and never steps."""
-        return boottime() // 1_000_000
+        """Milliseconds that count the time of a suspended machine, and never step."""
+        return clock.elapsed_ns() // 1_000_000
 
 
 class Retention:

@@ -1,7 +1,8 @@
 """Timetable: tasks that run at fixed intervals, beside each other.
 
-The intervals are counted on CLOCK_BOOTTIME, so setting the wall clock neither delays a task nor brings it forward. An
-interval begins when its task is started. A task that is still running when its next turn comes misses that turn.
+The intervals are counted by a clock that setting the wall clock does not move: that of the host, which counts what the
+store needs, or :func:`rmqclient.store.clock.elapsed_ns`, for what applications wait for, which tests move. An interval
+begins when its task is started. A task that is still running when its next turn comes misses that turn.
 
 :data:`_THREADS` threads share the tasks: a flush must wait neither for the index nor for a long pass of retention or
 compaction. They are daemon threads, so a process that ends without closing its store does not wait for them.
@@ -15,14 +16,15 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from rmqclient.store import clock
+from rmqclient.store.clock import boottime
 from rmqclient.store.errors import QueueError, StoreBusy, StorePoisoned
-from rmqclient.store.kernel._kernel import boottime
 
 _log = logging.getLogger(__name__)
 
 _THREADS = 5
 _LONGEST_SLEEP_S = 0.5
-"""Sleeping does not count the time of a suspended machine, which CLOCK_BOOTTIME does."""
+"""Sleeping does not count the time of a suspended machine, which the clocks do."""
 _NS_PER_MS = 1_000_000
 _NS_PER_S = 1_000_000_000
 
@@ -34,6 +36,7 @@ class Every(NamedTuple):
 
     interval_ms: int
     first_after_ms: int
+    now_ns: Callable[[], int] = boottime
 
 
 class Timetable:
@@ -48,14 +51,17 @@ class Timetable:
         self._busy: set[Task] = set()
 
     def run(self, ended: threading.Event) -> None:
-        """Run the tasks until ``ended`` is set; return when none of them runs any more."""
-        now = boottime()
-        self._due_ns = {task: now + every.first_after_ms * _NS_PER_MS for task, every in self._tasks.items()}
+        """Run the tasks until ``ended`` is set and the clock rung; return when none of them runs any more."""
+        self._due_ns = {task: every.now_ns() + every.first_after_ms * _NS_PER_MS for task, every in self._tasks.items()}
         threads = [threading.Thread(target=self._work, name="rmq-task", daemon=True) for _ in range(_THREADS)]
         for thread in threads:
             thread.start()
-        while not ended.wait(self._start_due()):
-            pass
+        while True:
+            heard = clock.heard()
+            pause_s = self._start_due()
+            if ended.is_set():
+                break
+            clock.wait(heard, pause_s)
         for _ in threads:
             self._started.put(None)
         for thread in threads:
@@ -63,15 +69,17 @@ class Timetable:
 
     def _start_due(self) -> float:
         """Start the tasks whose turn it is; return in how many seconds to look again."""
-        now = boottime()
-        for task, due in self._due_ns.items():
-            if due <= now:
-                self._due_ns[task] = now + self._tasks[task].interval_ms * _NS_PER_MS
+        pause_s = _LONGEST_SLEEP_S
+        for task, every in self._tasks.items():
+            now = every.now_ns()
+            if self._due_ns[task] <= now:
+                self._due_ns[task] = now + every.interval_ms * _NS_PER_MS
                 if task not in self._busy:
                     self._busy.add(task)
                     self._started.put(task)
-        next_due = min(self._due_ns.values(), default=now + _NS_PER_S)
-        return min((next_due - now) / _NS_PER_S, _LONGEST_SLEEP_S)
+            left_s = (self._due_ns[task] - now) / _NS_PER_S
+            pause_s = min(pause_s, left_s if every.now_ns is boottime else clock.real_s(left_s))
+        return pause_s
 
     def _work(self) -> None:
         while (task := self._started.get()) is not None:

@@ -6,9 +6,9 @@ The delay levels and the timer have a pump each, so that a failure in one level 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
+from rmqclient.store import clock
 from rmqclient.store.errors import QueueError, StoreBusy, StoreClosed, StorePoisoned
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class DuePump:
         A failure is logged, and the next calls within :data:`PAUSE_AFTER_FAILURE_S` do nothing. If the lock was busy,
         or this process is closing the store, the next call tries again.
         """
-        if self._paused_until > time.monotonic():
+        if self._paused_until > clock.elapsed():
             return LONGEST_SLEEP_MS
         try:
             return min(self._deliver_due(), LONGEST_SLEEP_MS)
@@ -47,7 +47,7 @@ class DuePump:
         except StoreBusy as error:
             _log.info("%s will go on next time: %s", self._name, error)
         except (QueueError, OSError) as error:
-            self._paused_until = time.monotonic() + PAUSE_AFTER_FAILURE_S
+            self._paused_until = clock.elapsed() + PAUSE_AFTER_FAILURE_S
             if not isinstance(error, StorePoisoned):  # every sender is told of that
                 _log.error("%s waits for %.0f s: %s", self._name, PAUSE_AFTER_FAILURE_S, error)
         return LONGEST_SLEEP_MS

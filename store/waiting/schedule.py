@@ -23,12 +23,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from threading import Event
 
-from rmqclient.store import layout
+from rmqclient.store import clock, layout
 from rmqclient.store.errors import MessageRejected, StoreClosed, StoreCorrupt, UnknownTopic
 from rmqclient.store.files.file_lock import SCHEDULE_BYTE, TOPIC_BYTE
 from rmqclient.store.kernel._kernel import SCHEDULE_TOPIC, Appender, ReceivedMessage, delay_ms
@@ -59,7 +58,7 @@ class Schedule:
         parts: Parts,
         oldest: Callable[[MessageQueue], int],
         make_appender: Callable[[], Appender],
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = clock.wall_ms,
     ) -> None:
         self._root = parts.root
         self._state = parts.state
@@ -76,15 +75,33 @@ class Schedule:
         }
 
     def run(self, ended: Event) -> None:
-        """Deliver what is due until ``ended`` is set; failures are logged and tried again."""
+        """Deliver what is due until ``ended`` is set and the clock rung; failures are logged and tried again."""
         with contextlib.suppress(StoreClosed):  # another thread has just closed the store
             self._appending()
-        while not ended.is_set():
-            ended.wait(self.look() / 1000)
+        while True:
+            heard = clock.heard()
+            if ended.is_set():
+                break
+            clock.wait(heard, clock.real_s(self.look() / 1000))
 
     def look(self) -> int:
         """Deliver what is due, up to a slice of each level; return in how many ms to look again."""
         return min(pump.look() for pump in self.pumps.values())
+
+    def has_due(self) -> bool:
+        """Tell whether a message is due and not delivered."""
+        return any(self._ms_to_wait(level) == 0 for level in DELAY_LEVELS)
+
+    def _ms_to_wait(self, level: int) -> int | None:
+        """Return in how many ms the next message of a level is due; None if there is none."""
+        try:
+            start, end = self.next_offset(level), self._topics.max_offset(queue_of(level))
+        except UnknownTopic:
+            return None
+        if start >= end:
+            return None
+        entries = self._entries(level, start, end)
+        return max(0, self._ms_left(level, entries[0])) if entries else 0
 
     def next_offset(self, level: int) -> int:
         """Return the queue offset of the next message of a level to be delivered."""

@@ -36,12 +36,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import struct
-import time
 from collections.abc import Callable, Iterator
 from threading import Event
 from typing import NamedTuple
 
-from rmqclient.store import layout
+from rmqclient.store import clock, layout
 from rmqclient.store.errors import (
     MessageRejected,
     TimerFull,
@@ -111,7 +110,7 @@ class Timer:
         make_appender: Callable[[], Appender],
         find: Callable[[str, str], ReceivedMessage | None],
         wait_until_flushed: Callable[[int], None],
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = clock.wall_ms,
     ) -> None:
         self._root = parts.root
         self._state = parts.state
@@ -144,7 +143,7 @@ class Timer:
                 break
             pause_ms = pump.look()
             if pause_ms > 0:
-                self._bell.wait(heard, pause_ms / 1000)
+                self._bell.wait(heard, clock.real_s(pause_ms / 1000))
         self._heap = TimerHeap()
 
     def wake(self) -> None:
@@ -322,6 +321,11 @@ class Timer:
                 target = None if message is None else real_queue(message)
                 if message is not None and target is not None:
                     yield Pending(message.message_id, target.topic, target.queue_id, due_ms, number)
+
+    def has_due(self) -> bool:
+        """Tell whether a message is due and not delivered."""
+        first = next(self.pending(), None)
+        return first is not None and first.due_ms <= self.now_ms()
 
     def cancel(self, message_id: str, appender: Appender) -> bool:
         """Cancel a waiting message, which is then never delivered. False if no such message waits.

@@ -51,7 +51,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
 
-from rmqclient.store import layout
+from rmqclient.store import clock, layout
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageRejected, TransactionDecided
 from rmqclient.store.kernel._kernel import GIVEN_UP_TOPIC, HALF_TOPIC, Appender, ReceivedMessage, SendResult
@@ -114,7 +114,7 @@ class Transactions:
         oldest: Callable[[MessageQueue], int],
         make_appender: Callable[[], Appender],
         wait_until_flushed: Callable[[int], None],
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = clock.wall_ms,
     ) -> None:
         self._state = parts.state
         self._topics = parts.topics

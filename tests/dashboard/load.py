@@ -10,6 +10,7 @@ import time
 
 from rmqclient import Message, Producer
 
+HOSTILE_KEY = "<script>document.title='owned'</script>"
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
 
 
@@ -28,7 +29,8 @@ def main(root: str, per_second: float) -> None:
             }
             if number % 500 == 0:
                 order["note"] = HOSTILE
-            producer.send(Message("orders", json.dumps(order).encode(), tags=kind, keys=(f"A-{number}",)))
+            keys = (f"A-{number}", HOSTILE_KEY) if "note" in order else (f"A-{number}",)
+            producer.send(Message("orders", json.dumps(order).encode(), tags=kind, keys=keys))
             if number % 3 == 0:
                 producer.send(Message("payments", json.dumps({"order": f"A-{number}"}).encode(), keys=(f"A-{number}",)))
             if number % 200 == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,12 +45,12 @@ class Shop:
 def open_shop(directory: Path, per_second: float = 60) -> Iterator[Shop]:
     """Start everything in a directory, with so many orders a second; yield when four workers are ready."""
     store, log = directory / "store", directory / "dashboard.log"
-    application = f"{Path(__file__).parent / 'apps' / 'shop.py'}:app"
+    shutil.copy(Path(__file__).parent / "apps" / "shop.py", directory)
     settings = {"cwd": directory, "env": environment(PYTHONPATH=str(REPOSITORY)), "start_new_session": True}
     children: list[subprocess.Popen[bytes] | subprocess.Popen[str]] = []
     with (directory / "run.log").open("wb") as run_log, log.open("wb") as dashboard_log:
         try:
-            command = [*COMMAND, "run", application, "--processes", str(WORKERS), "--store", str(store)]
+            command = [*COMMAND, "run", "shop:app", "--processes", str(WORKERS), "--store", str(store)]
             children.append(subprocess.Popen(command, stdout=run_log, stderr=run_log, **settings))  # type: ignore[call-overload]
             ready = lambda: (directory / "run.log").read_text().count(": ready") >= WORKERS  # noqa: E731 - it is named where it is used
             eventually(ready, "four ready workers")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,29 @@ def test_each_alert_says_how_grave_it_is_and_what_to_do() -> None:
         for part in ("expr: ", "for: ", "severity: ", "summary: ", "description: "):
             assert part in rule, rule
     assert len({rule.split("\n")[0] for rule in rules}) == len(rules)
+
+
+PROMTOOL = shutil.which("promtool")
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool, of Debian's package prometheus, is not installed")
+def test_prometheus_itself_reads_the_alert_rules() -> None:
+    checked = subprocess.run(
+        [str(PROMTOOL), "check", "rules", str(OPERATE / "alerts.yml")], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool, of Debian's package prometheus, is not installed")
+def test_prometheus_itself_reads_what_the_board_asks() -> None:
+    panels = json.loads((OPERATE / "board.json").read_text(encoding="utf-8"))["panels"]
+    rules = [
+        {"record": f"asked:{panel['id']}:{number}", "expr": target["expr"].replace("$__rate_interval", "5m")}
+        for panel in panels
+        for number, target in enumerate(panel["targets"])
+    ]
+    written = json.dumps({"groups": [{"name": "board", "rules": rules}]})
+    checked = subprocess.run(
+        [str(PROMTOOL), "check", "rules", "/dev/stdin"], input=written, capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr

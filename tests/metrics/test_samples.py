@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy
 from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.metrics import Sampler, by_group, by_topic, group_rates, topic_rates
@@ -175,6 +175,44 @@ def test_messages_that_were_finished_out_of_order_are_not_ready_when_their_membe
             (row,) = (each for each in sampler.sample().group_queues if each.queue.topic == "orders")
     assert row.owner is None
     assert (row.lag, row.acknowledged_ahead, row.ready) == (10, 9, 1)
+
+
+def test_a_message_that_is_tried_again_is_counted_where_it_failed_and_where_it_came_again(root: Path) -> None:
+    app = App(str(root))
+
+    @app.handler("orders", group="billing", retry=RetryPolicy(delays=(0.01,)))
+    def bill(message: ReceivedMessage) -> None:
+        if message.delivery_attempt < 3:
+            raise ValueError(message.delivery_attempt)
+
+    with Producer(root) as producer:
+        producer.create_topic("orders", 1)
+        consumer = PushConsumer(root, app.handlers)
+        consumer.start()
+        producer.send(Message("orders", b"1"))
+        with Sampler(root) as sampler:
+            again = "billing", "%RETRY%billing"
+            wait_for(
+                lambda: (found := by_group(sampler.sample()).get(again)) is not None and found.handled == 1,
+                "the third attempt",
+            )
+            totals = by_group(sampler.sample())
+            first, copies = totals["billing", "orders"], totals[again]
+        consumer.close()
+    assert (first.delivered, first.failed, first.retried, first.handled) == (1, 1, 1, 0)
+    assert (copies.delivered, copies.failed, copies.retried, copies.handled) == (2, 1, 1, 1)
+
+
+def test_workers_that_were_started_again_are_counted(root: Path) -> None:
+    with open_store(root, housekeeping=False) as store, Sampler(root) as sampler:
+        workers = store.workers()
+        slot = workers.claim("worker-1")
+        assert sampler.sample().worker_restarts == 0
+        workers.release(slot)
+        workers.claim("worker-1", restarts=1)
+        sample = sampler.sample()
+    assert [(each.name, each.restarts) for each in sample.workers] == [("worker-1", 1)]
+    assert sample.worker_restarts == 1
 
 
 def test_a_directory_without_a_store_is_told(tmp_path: Path) -> None:

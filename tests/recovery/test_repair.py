@@ -83,6 +83,7 @@ def overwrite_log(root: Path, offset: int, content: bytes) -> None:
         file.write(content)
 
 
+@pytest.mark.guarantee("G57")
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_a_dry_run_prints_the_plan_and_changes_nothing(
     original: Path, target: Path, way: str, damage: Callable[[Path], None]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient.admin.worker_files import SLOTS, WorkerFiles
+from rmqclient.metrics.readings import USUAL, readings_of_workers
 from rmqclient.store import WorkerState
 from rmqclient.store.errors import TableFull
 
@@ -77,3 +78,28 @@ def test_there_are_slots_for_so_many_workers(tmp_path: Path) -> None:
         files.claim()
     with pytest.raises(TableFull, match="256"):
         files.claim()
+
+
+def test_counts_go_on_when_a_worker_is_started_again(tmp_path: Path) -> None:
+    # Given two workers that have handled something, of which one ends
+    supervisor = WorkerFiles(tmp_path)
+    for name, handled in (("worker-1", 30), ("worker-2", 5)):
+        supervisor.attach(supervisor.claim(name)).report(in_flight=0, handled=handled, failed=1, message_started_ns=0)
+    supervisor.release(0)
+
+    # When it is started again, and handles more
+    slot = supervisor.claim("worker-1", restarts=1)
+    supervisor.attach(slot).report(in_flight=0, handled=2, failed=0, message_started_ns=0)
+
+    # Then an onlooker reads what both have done
+    series = {
+        (family.metric.name, point.labels["worker"]): point.value
+        for family in readings_of_workers(WorkerFiles(tmp_path).all(), "cluster", USUAL)
+        for point in family.points
+        if "worker" in point.labels
+    }
+    assert series["rmq_worker_handled_total", "worker-1"] == 32
+    assert series["rmq_worker_failed_total", "worker-1"] == 1
+    assert series["rmq_worker_restarts_total", "worker-1"] == 1
+    assert series["rmq_worker_handled_total", "worker-2"] == 5
+    supervisor.close()

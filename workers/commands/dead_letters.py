@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
@@ -103,6 +103,31 @@ def dlq_show(group_name: str, message_id: str, root: Path | str, output: str, qu
             click.echo(line)
     else:
         write(status.dead_letter_detail(letter), output=output, query=query)
+
+
+@dlq.command("export")
+@click.argument("group_name", metavar="GROUP")
+@click.argument("file", type=click.File("wb", atomic=True), default="-")
+@_with_selection
+@with_store
+def dlq_export(group_name: str, file: BinaryIO, root: Path | str, limit: int | None, **chosen: Any) -> None:
+    """Write dead letters of GROUP to FILE, or to standard output: one JSON object a line, the oldest first.
+
+    A body that is no text is in base64, as body_base64. `rmq send TOPIC --jsonl FILE` sends the lines again, as new
+    messages without their failures. FILE gets its name when it is whole; the letters stay as they are.
+    """
+    from rmqclient.failures import dead_letters
+    from rmqclient.failures.retry import dead_letter_topic
+    from rmqclient.workers.console.output import to_json
+
+    with opened_backend(root) as backend:
+        if dead_letter_topic(group_name) not in backend.topics():
+            raise unknown("group", group_name, [each.group for each in dead_letters.groups(backend)])
+        count = 0
+        for letter in dead_letters.select(backend, group_name, _selection(chosen), limit):
+            file.write(to_json(status.exported_letter(letter)).encode() + b"\n")
+            count += 1
+    click.echo(f"{count} dead letters exported", err=True)
 
 
 @dlq.command("replay")

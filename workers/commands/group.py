@@ -181,6 +181,29 @@ def group_clone(
         _moved(move, target, dry_run, yes, output, query)
 
 
+@group.command("rm")
+@click.argument("group_name", metavar="GROUP")
+@click.option("--dry-run", is_flag=True, help="Only print where it stands.")
+@with_yes
+@with_store
+@with_output
+def group_rm(group_name: str, dry_run: bool, yes: bool, root: Path | str, output: str, query: str | None) -> None:
+    """Let the brokers of a cluster forget GROUP, which nobody runs: its offsets, its settings, its waiting retries.
+
+    Prints where it stood, in lines that `group seek --to-file` takes. Dead letters stay. A store on this host keeps its
+    groups: there, `group seek --to latest` ends the lag of one.
+    """
+    with opened_admin(root) as admin:
+        stood = admin.remove_group(group_name, dry_run=True)
+        if not dry_run:
+            behind = sum(each.lag for each in stood)
+            confirm(f"forget {group_name}, with {len(stood)} queues and {behind} messages behind?", yes=yes)
+            admin.remove_group(group_name)
+            if admin.lag(group_name):
+                click.echo(f"{group_name}: the server has kept its offsets, as `rmq serve` does", err=True)
+    write([status.lag_row(lag) for lag in stood], output=output, query=query)
+
+
 def _moved(
     move: Callable[..., list[SeekInfo]], group_name: str, dry_run: bool, yes: bool, output: str, query: str | None
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib
+import importlib.util
 import re
 import shlex
 import sys
@@ -349,7 +350,7 @@ def _running(common: dict[str, Any]) -> Iterator[tuple[SparkSession, Path | str,
     from rmqclient.spark import session
 
     context = click.get_current_context()
-    if context.obj != BY_SPARK_SUBMIT:
+    if context.obj != BY_SPARK_SUBMIT and importlib.util.find_spec("pyspark") is not None:
         click.echo(spark_submit_line(context, common), err=True)
     options: dict[str, str | int | bool] = dict(common["options"])
     for name, value in (("startingTimestamp", common.get("since")), ("endingTimestamp", common.get("until"))):

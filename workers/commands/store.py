@@ -17,7 +17,7 @@ import click
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import StoreCannotBeOpened, one_line, opened_admin, opening
 from rmqclient.workers.console.output import to_json, write
-from rmqclient.workers.console.parameters import DIRECTORY, name_and_value, with_output, with_store
+from rmqclient.workers.console.parameters import DIRECTORY, StoreArgument, name_and_value, with_output, with_store
 from rmqclient.workers.console.tree import Noun
 from rmqclient.workers.exit_codes import ExitCode
 
@@ -73,10 +73,12 @@ def store_dump(root: Path, output: str) -> None:
 
 
 @store.command("verify", epilog=_exit_codes("an invariant does not hold"))
-@click.argument("root", metavar="ROOT", type=click.Path(path_type=Path))
+@click.argument("root", cls=StoreArgument, required=False, metavar="[ROOT]", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Choice(["text", "jsonl"]), default="text", show_default=True)
 def store_verify(root: Path, output: str) -> None:
     """Check the numbered invariants of the store in ROOT; they stand in store/inspect/verify.py.
+
+    Without ROOT it is the store of every other command: --store before the noun, RMQ_STORE, the settings file.
 
     Each problem is one line: number of the invariant, file, byte, reason.
 
@@ -91,6 +93,7 @@ def store_verify(root: Path, output: str) -> None:
     if problems:
         click.echo(f"check failed: {len(problems)} problem{'s' if len(problems) > 1 else ''} in {root}", err=True)
         click.get_current_context().exit(ExitCode.CHECK_FAILED)
+    click.echo(f"ok: every invariant of {root} holds", err=True)
 
 
 @store.command("repair", epilog=_exit_codes(in_use=", or others have it open"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from click.core import ParameterSource
 from rmqclient.place import scheme_of
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.output import FORMATS
-from rmqclient.workers.console.settings import FILE
+from rmqclient.workers.console.settings import FILE, load
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -119,6 +120,26 @@ class StoreOption(click.Option):
             raise click.UsageError(
                 f'no store: give --store DIR, set {environment.STORE}, or write store = "./store" into {FILE}', ctx
             ) from error
+
+
+class StoreArgument(click.Argument):
+    """The directory of a store as an argument that may be left out: then it is that of ``--store`` of other commands.
+
+    A command with it is for directories alone.
+    """
+
+    def consume_value(self, ctx: click.Context, opts: Any) -> Any:
+        """Return the directory and where it comes from. Raises UsageError, which says how to name a store."""
+        found = super().consume_value(ctx, opts)
+        if isinstance(found[0], str) or ctx.resilient_parsing:
+            return found
+        root = ctx.find_root()
+        value = root.params.get("root") or os.environ.get(environment.STORE)
+        value = value or load(root.params.get("config_file")).option([], "store")
+        if value is None:
+            told = f'no store: give ROOT, set {environment.STORE}, or write store = "./store" into {FILE}'
+            raise click.UsageError(told, ctx)
+        return value, ParameterSource.ENVIRONMENT
 
 
 def with_store(command: Command) -> Command:

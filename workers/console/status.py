@@ -217,6 +217,22 @@ def dead_letter_detail(letter: DeadLetter) -> Row:
     return {**dead_letter_row(letter), "failures": letter.failures, "message": message_row(letter.message)}
 
 
+def exported_letter(letter: DeadLetter) -> Row:
+    """One dead letter with everything that a copy elsewhere needs: its message as it was sent, and its failures."""
+    message = message_row(letter.message)
+    given = {
+        name: message[name] for name in ("body", "body_base64", "body_error", "tags", "sharding_key") if name in message
+    }
+    return {
+        **dead_letter_row(letter),
+        "group": letter.group,
+        **given,
+        "properties": letter.own_properties,
+        "born_timestamp": letter.message.born_timestamp,
+        "failures": letter.failures,
+    }
+
+
 def dead_letter_lines(letter: DeadLetter) -> list[str]:
     """The same for a person, with the tracebacks as they are."""
     row = {**dead_letter_row(letter), "done": letter.done or "waiting", "keys": " ".join(letter.message.keys) or "-"}

@@ -7,6 +7,7 @@ cannot. Only a turn in which it is well feeds the watchdog of the service manage
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -82,6 +83,7 @@ class Reporting:
             self._was_ready = True
             _log.info("all workers are ready: %d", wanted)
             self._manager.ready(self.state)
+            self._warn_of_pauses()
         elif self._was_ready:
             self._manager.status(self.state)
         if self._every_s and time.monotonic() >= self._tell_at:
@@ -115,11 +117,21 @@ class Reporting:
         self._told = self._done
         _log.info("%s; handled %d, failed %d since the last line%s", self.state, *new, self._standing())
 
+    def _warn_of_pauses(self) -> None:
+        """Say which groups get nothing although their workers are ready."""
+        with contextlib.suppress(QueueError, OSError):
+            for group in _paused(self._groups()):
+                _log.warning("group %s is paused, so its handlers get nothing: rmq group resume %s", group, group)
+
     def _standing(self) -> str:
         try:
             groups = self._groups()
         except (QueueError, OSError) as error:
             return f"; the groups cannot be read: {error}"
-        paused = [info.group for info in groups if "paused" in info.state]
+        paused = _paused(groups)
         text = f"; lag {sum(info.lag for info in groups)}" if groups else ""
         return f"{text}; paused: {', '.join(paused)}" if paused else text
+
+
+def _paused(groups: Sequence[GroupInfo]) -> list[str]:
+    return [info.group for info in groups if "paused" in info.state]

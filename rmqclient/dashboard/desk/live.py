@@ -117,8 +117,11 @@ class Live:
         while not self._ending.wait(pause):
             begun = time.thread_time()
             try:
-                sampling = sampling or self._begin_sampling()
-                self._samples.append(sampling.take())
+                if sampling is None:
+                    sampling = self._begin_sampling()
+                    sampling.take()  # the first look knows no rates
+                else:
+                    self._samples.append(sampling.take())
             except (QueueError, OSError) as error:
                 _log.warning("the store cannot be looked at: %s", error)
                 _close(sampling)

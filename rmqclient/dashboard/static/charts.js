@@ -41,7 +41,7 @@
     return {
       width: place.clientWidth,
       height: heightOf(place),
-      padding: spark ? [4, 0, 0, 0] : [8, 8, 0, 0],
+      padding: spark ? [4, 0, 0, 0] : [8, 26, 0, 0],
       legend: { show: !spark },
       cursor: { show: !spark, y: false, drag: { x: false, y: false } },
       scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 1)] } },

@@ -57,6 +57,10 @@ class BatchQueue(ConcurrentQueue):
             return due
         return self._gathering.take(self._size)
 
+    def held_back(self) -> list[float]:
+        """Return when each message comes that was set aside, or waits for a full batch."""
+        return [*super().held_back(), *self._gathering.held_back]
+
     def due_times(self) -> list[float]:
         """Return when the queue may have something to give, a batch that is not full included."""
         times, due = super().due_times(), self._gathering.due

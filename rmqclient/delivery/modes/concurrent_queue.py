@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import time
 from collections.abc import Mapping, Sequence
 
 from rmqclient.backend.group_protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import FlowControl, ProcessQueue
 from rmqclient.message import ReceivedMessage
+from rmqclient.store import clock
 
 
 class ConcurrentQueue(ProcessQueue):
@@ -42,7 +42,7 @@ class ConcurrentQueue(ProcessQueue):
     def take_due(self) -> list[ReceivedMessage]:
         """Return one message that was set aside and is due, in a list of its own; empty if there is none."""
         with self._lock:
-            if self._alone and self._alone[0][0] <= time.monotonic():
+            if self._alone and self._alone[0][0] <= clock.elapsed():
                 return [heapq.heappop(self._alone)[-1]]
         return []
 
@@ -59,7 +59,7 @@ class ConcurrentQueue(ProcessQueue):
 
     def retry_later(self, message: ReceivedMessage) -> None:
         """Keep a failed message in flight for its next attempt in place."""
-        self._set_aside(message, time.monotonic() + self._retry_pause_s)
+        self._set_aside(message, clock.elapsed() + self._retry_pause_s)
         if self.flow_control is FlowControl.NONE:
             self.show(FlowControl.RETRYING)
 
@@ -70,6 +70,11 @@ class ConcurrentQueue(ProcessQueue):
             if self._alone:
                 times.append(self._alone[0][0])
         return times
+
+    def held_back(self) -> list[float]:
+        """Return when each message comes that was set aside."""
+        with self._lock:
+            return [due for due, *_ in self._alone]
 
     @property
     def unhindered(self) -> FlowControl:

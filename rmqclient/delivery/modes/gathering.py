@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 from rmqclient.delivery.process_queue import FlowControl, ProcessQueue
 from rmqclient.message import ReceivedMessage
+from rmqclient.store import clock
 
 
 class Gathering:
@@ -19,8 +18,13 @@ class Gathering:
 
     @property
     def due(self) -> float | None:
-        """When, on the monotonic clock, a batch is given that is not full; None when no message waits."""
+        """When, by `clock.elapsed`, a batch is given that is not full; None when no message waits."""
         return self._until if self._messages else None
+
+    @property
+    def held_back(self) -> list[float]:
+        """When each of the messages is given, if no others come."""
+        return [self._until] * len(self._messages)
 
     def take(self, size: int) -> list[ReceivedMessage]:
         """Return the next ``size`` messages, or none yet.
@@ -31,14 +35,14 @@ class Gathering:
         size = min(size, queue.max_messages)
         while len(self._messages) < size and (batch := queue.take_new()):
             if not self._messages:
-                self._until = time.monotonic() + self._linger_s
+                self._until = clock.elapsed() + self._linger_s
             self._messages += batch
         is_limited = queue.flow_control not in (FlowControl.NONE, FlowControl.RETRYING)
-        if len(self._messages) < size and not is_limited and time.monotonic() < self._until:
+        if len(self._messages) < size and not is_limited and clock.elapsed() < self._until:
             return []
         size = self._openable(size) if queue.grant.has_unopened else size
         batch, self._messages = self._messages[:size], self._messages[size:]
-        self._until = time.monotonic() + self._linger_s
+        self._until = clock.elapsed() + self._linger_s
         return batch
 
     def _openable(self, size: int) -> int:

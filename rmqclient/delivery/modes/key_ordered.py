@@ -95,6 +95,8 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
     def _look(self) -> None:
         """Take until there is something to do; sleeps with the token, then hands it on behind the work."""
         while not self._turns.stopping:
+            if self._turns.held and self._turns.wait_while_held():
+                continue
             queues = self._turns.queues
             if self._find(queues):
                 self._work.put(_LOOK)

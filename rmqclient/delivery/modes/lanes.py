@@ -8,13 +8,13 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-import time
 from collections.abc import Mapping, Sequence
 
 from rmqclient.backend.group_protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.message import ReceivedMessage
+from rmqclient.store import clock
 
 
 class KeyOrderedQueue(ProcessQueue):
@@ -28,6 +28,10 @@ class KeyOrderedQueue(ProcessQueue):
     ) -> None:
         super().__init__(grant, config, deaths)
         self.lanes = Lanes(self)
+
+    def held_back(self) -> list[float]:
+        """Return when each message comes whose lane is held."""
+        return self.lanes.held_back()
 
     def due_times(self) -> list[float]:
         """Return when the queue may have something to give, a lane that is held included."""
@@ -86,7 +90,7 @@ class Lanes:
         """Keep the lane from all threads for a while."""
         with self._lock:
             lane.running = False
-            due, first = time.monotonic() + pause_s, lane.messages[0].queue_offset
+            due, first = clock.elapsed() + pause_s, lane.messages[0].queue_offset
             heapq.heappush(self._held, (due, first, next(self._count), lane))
 
     def due(self) -> list[Lane]:
@@ -94,14 +98,19 @@ class Lanes:
         found: list[Lane] = []
         if self._held:
             with self._lock:
-                while self._held and self._held[0][0] <= time.monotonic():
+                while self._held and self._held[0][0] <= clock.elapsed():
                     found.append(heapq.heappop(self._held)[-1])
         return found
 
     def next_due(self) -> float | None:
-        """Return when, on the monotonic clock, the next pause is over; None when no lane is held."""
+        """Return when, by `clock.elapsed`, the next pause is over; None when no lane is held."""
         with self._lock:
             return self._held[0][0] if self._held else None
+
+    def held_back(self) -> list[float]:
+        """Return the end of its lane's pause, for each message of the lanes that are held."""
+        with self._lock:
+            return [due for due, _, _, lane in self._held for _ in lane.messages]
 
     @property
     def running(self) -> bool:

@@ -26,7 +26,6 @@ batch comes again as a whole, and becomes dead letters as a whole.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -42,6 +41,7 @@ from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
+from rmqclient.store import clock
 from rmqclient.store.errors import StoreBusy
 
 _log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class OrderlyQueue(ProcessQueue):
     @property
     def is_blocked(self) -> bool:
         """Whether a thread has claimed the queue, or the pause after a limit or a failed message is not over."""
-        return self.claimed or time.monotonic() < self._suspended_until or super().is_blocked
+        return self.claimed or clock.elapsed() < self._suspended_until or super().is_blocked
 
     def take(self) -> list[ReceivedMessage]:
         """Claim the queue and return its next batch; empty while the queue is blocked."""
@@ -81,8 +81,12 @@ class OrderlyQueue(ProcessQueue):
     def suspend(self, messages: list[ReceivedMessage], pause_s: float) -> None:
         """Keep these messages, the failed one first, and give no message for a while."""
         self._suspended = messages
-        self._suspended_until = time.monotonic() + pause_s
+        self._suspended_until = clock.elapsed() + pause_s
         self.show(FlowControl.SUSPENDED)
+
+    def held_back(self) -> list[float]:
+        """Return when each message comes that waits for the failed one, or for a full batch."""
+        return [*[self._suspended_until] * len(self._suspended), *self._gathering.held_back]
 
     def due_times(self) -> list[float]:
         """Return when the queue may have something to give: also a batch that is not full, and the failed message."""

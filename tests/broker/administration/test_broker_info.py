@@ -94,3 +94,19 @@ def _send(client: Asking, count: int) -> None:
 
 def _figures(client: Asking) -> dict[str, str]:
     return KVTable.decode(client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "answer"),
+    [
+        (RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, {"accessKey": "key"}, 209),
+        (RequestCode.DELETE_ACL_CONFIG, {"accessKey": "key"}, 210),
+        (RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, {"globalWhiteAddrs": "*", "aclFileFullPath": "x"}, 211),
+    ],
+)
+def test_access_keys_are_not_changed_by_requests(
+    client: Asking, code: RequestCode, fields: dict[str, Any], answer: int
+) -> None:
+    refused = client.ask(code, **fields)
+    assert refused.code == answer
+    assert "--make-key" in str(refused.remark)

@@ -42,12 +42,16 @@ class Difference:
     """``code``, ``fields``, ``messages``, ``body``, or ``missing`` for an answer or a request that did not come."""
     recorded: str
     live: str
+    topic: str = ""
+    """That the request is about; none for requests without one."""
 
     def __str__(self) -> str:
-        return f"{self.session}: {self.code}: {self.what}: recorded {self.recorded}, now {self.live}"
+        return f"{self.session}: {self.code} {self.topic}: {self.what}: recorded {self.recorded}, now {self.live}"
 
 
-def difference(session: str, code: int, recorded: Frame, live: Frame, body: bytes | None) -> Difference | None:
+def difference(
+    session: str, code: int, recorded: Frame, live: Frame, body: bytes | None, topic: str = ""
+) -> Difference | None:
     """Return the first thing that differs. ``body`` is the recorded one; None if it was too long to be recorded."""
     pairs = [
         ("code", str(recorded.code), str(live.code)),
@@ -59,7 +63,7 @@ def difference(session: str, code: int, recorded: Frame, live: Frame, body: byte
         pairs.append(("body", str(shape_of_body(body)), str(shape_of_body(live.body))))
     for what, was, now in pairs:
         if was != now:
-            return Difference(session, code, what, was[:300], now[:300])
+            return Difference(session, code, what, was[:300], now[:300], topic)
     return None
 
 

@@ -1,18 +1,21 @@
 """Preparation: topics and messages that a broker had before a session, as far as the session shows them.
 
-A topic was there if the first question for its route was answered. A queue had as many messages as the first answer
-about it says: the offset of a message that was sent, or the end that a pull was told.
+A topic was there if the first question for its route was answered, or if a group had an offset in it. A queue had as
+many messages as the first answer about it says: the offset of a message that was sent, or the end that a pull was told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from rmqclient import StoreConfig, TransactionConfig
+from rmqclient.remoting.bodies import GroupList
 from rmqclient.remoting.codes import RequestCode
-from rmqclient.remoting.frame import Frame, FrameReader
+from rmqclient.remoting.frame import Frame, FrameReader, encode
 from rmqclient.store import Message, MessageStore, ReceivedMessage
 from tests.broker.replay.comparison import records_of
+from tests.broker.replay.connections import Connections
 from tests.remoting.recordings import Closed, RecordedFrame
 
 _SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
@@ -20,6 +23,14 @@ _PULLS = {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
 _ENDS = {RequestCode.GET_MAX_OFFSET}
 _OF_A_BROKER = {"TBW102", "DefaultCluster", "broker-a", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
 
+
+_TOPIC = re.compile(rb'"topic":"([^"]+)"')
+"""Of a queue that is a key of a table, which is no JSON."""
+
+_OURS = -1
+"""The connection of the preparation, which no recording has."""
+
+_PATIENCE_S = 30.0
 
 CONFIG = StoreConfig(transactions=TransactionConfig(timeout_ms=2_000, check_interval_ms=500))
 """The recorded brokers asked about transactions after two seconds."""
@@ -39,6 +50,26 @@ def prepare(store: MessageStore, events: Iterable[RecordedFrame | Closed]) -> No
             for offset in range(end):
                 shown = known.get((topic, queue_id, offset))
                 appender.append(other if shown is None else copy_of(shown), key)
+
+
+def commit_as_shown(connections: Connections, events: Sequence[RecordedFrame | Closed]) -> None:
+    """Commit the first offset of each group and topic that an answer shows to have had one before."""
+    for number, (group, topic) in enumerate(sorted(groups_shown(events))):
+        fields = {"consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": "0"}
+        connections.send(_OURS, encode(Frame(RequestCode.UPDATE_CONSUMER_OFFSET, fields=fields, opaque=number)))
+        connections.answer(_OURS, number, _PATIENCE_S)
+    connections.close(_OURS)
+
+
+def groups_shown(events: Sequence[RecordedFrame | Closed]) -> set[tuple[str, str]]:
+    """Return the groups that had consumed, each with its topic, as the tools were told."""
+    found: set[tuple[str, str]] = set()
+    for request, answer in answered(events):
+        if request.code == RequestCode.QUERY_TOPIC_CONSUME_BY_WHO and answer.body:
+            found |= {(group, request.fields["topic"]) for group in GroupList.decode(answer.body).groups}
+        elif request.code == RequestCode.GET_CONSUME_STATS:
+            found |= {(request.fields["consumerGroup"], topic.decode()) for topic in _TOPIC.findall(answer.body)}
+    return found
 
 
 def messages_shown(events: list[RecordedFrame | Closed]) -> dict[tuple[str, int, int], ReceivedMessage]:
@@ -72,6 +103,8 @@ def shown_before(events: list[RecordedFrame | Closed]) -> tuple[dict[str, int], 
                 ends.setdefault((topic, int(answer.fields["queueId"])), int(answer.fields["queueOffset"]))
             elif request.code in _ENDS:
                 ends.setdefault((topic, int(request.fields["queueId"])), int(answer.fields["offset"]))
+    for _, topic in groups_shown(events):
+        known.setdefault(topic, True)
     begun_ms = 1000 * min(event.time_s for event in events if isinstance(event, RecordedFrame))
     for (topic, queue_id, offset), message in messages_shown(events).items():
         if message.born_timestamp >= begun_ms - 1000 and (topic, queue_id) in ends:
@@ -89,7 +122,7 @@ def shown_before(events: list[RecordedFrame | Closed]) -> tuple[dict[str, int], 
     return topics, ends
 
 
-def answered(events: list[RecordedFrame | Closed]) -> Iterator[tuple[Frame, Frame]]:
+def answered(events: Sequence[RecordedFrame | Closed]) -> Iterator[tuple[Frame, Frame]]:
     """Return the requests of clients with their answers, in the order of the answers."""
     asked: dict[tuple[int, int], Frame] = {}
     for event in events:

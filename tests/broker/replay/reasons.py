@@ -17,6 +17,7 @@ class Reason:
     """Of the requests; none for all."""
     what: str = ""
     sessions: str = ""
+    topic: str = ""
     recorded: str = ""
     live: str = ""
     """Regular expressions that are searched for; an empty one matches all."""
@@ -27,6 +28,7 @@ class Reason:
             (not self.codes or difference.code in self.codes)
             and self.what in {"", difference.what}
             and bool(re.search(self.sessions, difference.session))
+            and bool(re.search(self.topic, difference.topic))
             and bool(re.search(self.recorded, difference.recorded))
             and bool(re.search(self.live, difference.live))
         )
@@ -197,11 +199,18 @@ REASONS = (
         live="^1$",
     ),
     Reason(
-        "Groups that were there before the session have no offsets in the new store.",
-        codes=(208, 300),
-        what="body",
+        "Of the topics in which brokers keep their own things, those of transactions and of 5.x are not there.",
+        codes=(105, 300),
         sessions="^mqadmin",
-        live=r"'offsetTable': {}|'groupList': \[\]",
+        topic="^RMQ_SYS_TRANS_|^rmq_sys_(REVIVE_LOG|SYNC_BROKER_MEMBER|wheel_timer)",
+        live=r"^17$|'groupList': \[\]",
+    ),
+    Reason(
+        "A broker of 4.9 does not tell how far a group has pulled, beside how far it has committed.",
+        codes=(208,),
+        what="body",
+        sessions=BROKER_5,
+        recorded="pullOffset",
     ),
     Reason(
         "Messages that were there before the session are stood in for, and keys of them are not known.",
@@ -323,11 +332,6 @@ REASONS = (
         codes=(40,),
         what="missing",
         sessions="java-broadcast|^probe",
-    ),
-    Reason(
-        "The groups that had consumed before the session are not in the store of the replay.",
-        codes=(300, 208, 203, 105, 343),
-        sessions="^mqadmin",
     ),
     Reason(
         "A pull whose own filter cannot be read is refused with 23, where a real broker delivers every message.",

@@ -96,12 +96,13 @@ class Replay:
     def _compare_answer(self, key: tuple[int, int], recorded: Frame, body: bytes | None) -> None:
         if key not in self._asked:
             return
-        code = self._asked.pop(key).code
+        asked = self._asked.pop(key)
+        code, topic = asked.code, asked.fields.get("topic", "")
         live = self._connections.answer(*key, ANSWER_S)
         if live is None:
-            self._add(Difference(self._session, code, "missing", f"answer {recorded.code}", "none"))
+            self._add(Difference(self._session, code, "missing", f"answer {recorded.code}", "none", topic))
             return
-        self._add(difference(self._session, code, recorded, live, body))
+        self._add(difference(self._session, code, recorded, live, body, topic))
         if recorded.code == live.code == ResponseCode.SUCCESS:
             if code in _SENDS:
                 self._translation.learn_sent(recorded, live)

@@ -9,7 +9,7 @@ import pytest
 from rmqclient.store import open_store
 from rmqclient.testing import serve
 from tests.broker.replay.connections import Connections
-from tests.broker.replay.preparation import CONFIG, prepare
+from tests.broker.replay.preparation import CONFIG, commit_as_shown, prepare
 from tests.broker.replay.reasons import REASONS, Reason, reason_of
 from tests.broker.replay.replay import Replay, Replayed
 from tests.remoting.recordings import RecordedFrame, recorded_sessions
@@ -44,6 +44,7 @@ def replay(session: str, root: Path) -> Replayed:
     with open_store(root, CONFIG) as store:
         prepare(store, events)
         with serve(root) as server, Connections(server.address) as connections:
+            commit_as_shown(connections, events)
             return Replay(session, events, connections).run()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,7 +50,8 @@ def test_a_group_goes_on_behind_what_was_yielded_when_it_was_committed(place: Pl
         assert list(consumer.messages(topic, start="committed", wait=0)) == []
 
 
-def test_a_compressed_batch_that_was_read_in_part_is_read_again(place: Place, topic: str) -> None:
+def test_a_compressed_batch_that_was_read_in_part_is_read_again(tmp_path: Path, topic: str) -> None:
+    place = tmp_path / "store"
     with Producer(place) as producer, PullConsumer(place, group=topic) as consumer:
         producer.send_batch([Message(topic, b"%d" % number) for number in range(3)], compression=Compression.ZLIB)
         messages = consumer.messages(topic, start="committed", wait=0)

@@ -173,6 +173,7 @@ def rmq_dlq(root: Path, *arguments: str) -> Result:
     return done
 
 
+@pytest.mark.guarantee("G57")
 def test_the_shell_shows_sends_and_puts_aside(store: MessageStore) -> None:
     root = store.root
     assert json.loads(rmq_dlq(root, "ls", "-o", "json").stdout) == [
@@ -189,6 +190,7 @@ def test_the_shell_shows_sends_and_puts_aside(store: MessageStore) -> None:
     assert len(json.loads(rmq_dlq(root, "replay", "g", "--topic", "a", "--dry-run", "-o", "json").stdout)) == 3
     assert len(json.loads(rmq_dlq(root, "replay", "g", "--topic", "a", "--rate", "100", "-o", "json").stdout)) == 3
     assert rmq_dlq(root, "replay", "g", "--topic", "a").stderr == "0 dead letters replayed\n"
+    assert len(json.loads(rmq_dlq(root, "purge", "g", "--limit", "2", "--dry-run", "-o", "json").stdout)) == 2
     assert len(json.loads(rmq_dlq(root, "purge", "g", "--limit", "2", "-o", "json").stdout)) == 2
     assert json.loads(rmq_dlq(root, "ls", "-o", "json").stdout)[0] == {
         "group": "g",
@@ -204,3 +206,34 @@ def test_a_dead_letter_that_is_not_there_is_one_line(store: MessageStore) -> Non
     done = CliRunner().invoke(rmq, ["dlq", "show", "g", "nothing", "--store", str(store.root)])
     assert done.exit_code == 1
     assert "group g has no dead letter with the id nothing" in done.output
+
+
+def test_exported_letters_are_sent_again_as_they_were(store: MessageStore, tmp_path: Path) -> None:
+    # Given a dead letter whose body is no text, beside the others
+    with Producer(store) as producer:
+        odd = Message("a", b"\xff\x00", tags="paid", keys=["k9"], properties={"tenant": "acme"})
+        sent = producer.send(odd, "A-17")
+    failure = Failure(attempt=1, error="ValueError", text="no text", worker="worker-1")
+    retries = Retries(open_backend(store), "g", RetryPolicy(), "worker-1")
+    retries.dead_letter(store.message_at(sent.queue, sent.queue_offset), failure)
+
+    # When all are exported, and the lines are sent to another topic
+    file = tmp_path / "letters.jsonl"
+    assert rmq_dlq(store.root, "export", "g", str(file)).stderr == "7 dead letters exported\n"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    done = CliRunner().invoke(rmq, ["send", "again", "--jsonl", str(file), "--store", str(store.root)])
+    assert done.exit_code == 0, done.output
+
+    # Then each line says why it failed, and each message is what it was, without that
+    assert [line["error"] for line in lines].count("TimeoutError: too slow") == 2
+    assert lines[0]["failures"][0]["attempt"] == 1
+    again = list(messages_in(store, "again"))
+    assert {message.body for message in again} == {b"0", b"1", b"2", b"3", b"4", b"5", b"\xff\x00"}
+    (found,) = [message for message in again if message.body == b"\xff\x00"]
+    assert (found.tags, found.keys, found.sharding_key, found.properties["tenant"]) == ("paid", ("k9",), "A-17", "acme")
+    assert not [message for message in again if "RMQ_FAILURES" in message.properties]
+
+    # And to standard output, with a selection; the letters still wait
+    some = rmq_dlq(store.root, "export", "g", "--topic", "a", "--limit", "2").stdout.splitlines()
+    assert len(some) == 2
+    assert json.loads(rmq_dlq(store.root, "ls", "-o", "json").stdout)[0]["waiting"] == 7

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,7 +108,7 @@ def test_a_queue_at_a_limit_is_passed_over_for_fifty_milliseconds(
     send(store, count)
     queue = granted(store, config)
     now = 1_000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr("rmqclient.store.clock.elapsed", lambda: now)
     take_all(queue)
     assert queue.flow_control is reason
     assert queue.next_due() == pytest.approx(now + 0.050)

@@ -12,6 +12,7 @@ from rmqclient.remoting.bodies import fastjson
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request_fields, response
+from rmqclient.store.errors import UnknownGroup
 from tests.cluster.reading.conftest import answering, runtime
 from tests.support.cluster.keeping_cluster import KeepingCluster
 
@@ -131,3 +132,38 @@ def test_a_group_cannot_be_paused(kept: KeepingCluster, backend: ClusterBackend)
     offsets(kept, online=True)
     with Admin(backend) as admin, pytest.raises(NotOnCluster, match="stop its workers"):
         admin.pause("billing")
+
+
+def test_a_group_at_rest_is_forgotten_by_every_broker_with_its_retries(
+    kept: KeepingCluster, backend: ClusterBackend
+) -> None:
+    offsets(kept, online=False)
+    kept.put("orders", b"", broker="broker-a")
+    backend.commit_offset("billing", A, 1)
+    for code in (RequestCode.DELETE_SUBSCRIPTIONGROUP, RequestCode.DELETE_TOPIC_IN_BROKER):
+        kept.cluster.script[code] = response
+    kept.cluster.script[RequestCode.DELETE_TOPIC_IN_NAMESRV] = response
+
+    with Admin(backend) as admin:
+        # When it is tried, nothing is forgotten
+        assert [each.committed_offset for each in admin.remove_group("billing", dry_run=True)] == [1]
+        assert kept.cluster.asked(RequestCode.DELETE_SUBSCRIPTIONGROUP) == []
+        # And when it is meant, each broker is told, and the name server
+        admin.remove_group("billing")
+        with pytest.raises(UnknownGroup, match="nobody"):
+            admin.remove_group("nobody")
+    for broker in ("broker-a", "broker-b"):
+        (asked,) = kept.cluster.asked(RequestCode.DELETE_SUBSCRIPTIONGROUP, broker)
+        fields = request_fields(asked)
+        assert (fields["groupName"], fields["removeOffset"], fields["cleanOffset"]) == ("billing", True, True)
+        (asked,) = kept.cluster.asked(RequestCode.DELETE_TOPIC_IN_BROKER, broker)
+        assert request_fields(asked)["topic"] == "%RETRY%billing"
+    (asked,) = kept.cluster.asked(RequestCode.DELETE_TOPIC_IN_NAMESRV)
+    assert request_fields(asked)["topic"] == "%RETRY%billing"
+
+
+def test_a_group_that_runs_is_not_forgotten(kept: KeepingCluster, backend: ClusterBackend) -> None:
+    offsets(kept, online=True)
+    with Admin(backend) as admin, pytest.raises(QueueOwned, match="stop them first"):
+        admin.remove_group("billing")
+    assert kept.cluster.asked(RequestCode.DELETE_SUBSCRIPTIONGROUP) == []

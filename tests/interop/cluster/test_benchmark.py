@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from benchmarks.cluster import BENCHMARK, JAVA, OURS, SINGLE
-from benchmarks.measure import Samples, Size
-from benchmarks.serving import brokers
+from benchmarks.measure import Benchmark, Samples, Size
+from benchmarks.serving import brokers, go_program, peers
 from benchmarks.serving.servers import SERVE
 
 
@@ -24,4 +27,13 @@ def test_the_smallest_run_measures_the_server(tmp_path: Path) -> None:
     brokers.BENCHMARK.run(brokers.BENCHMARK.parameters[Size.SMALLEST], tmp_path, samples)
     found = {(figure.name, figure.case) for figure in samples.figures}
     assert {(SERVE, case) for case in (brokers.START, brokers.SINGLE, brokers.CONSUMED, brokers.P99)} <= found
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("benchmark", [go_program.BENCHMARK, peers.BENCHMARK], ids=lambda each: str(each.name))
+def test_the_smallest_run_measures_the_server_by_other_clients(benchmark: Benchmark[Any], tmp_path: Path) -> None:
+    samples = Samples()
+    benchmark.run(benchmark.parameters[Size.SMALLEST], tmp_path, samples)
+    missing = any(note.startswith("Not measured") for note in samples.notes)
+    assert missing or SERVE in {figure.name for figure in samples.figures}
     assert list(tmp_path.iterdir()) == []

@@ -26,8 +26,9 @@ UNCOMMITTED_S = 15.0
 SKEW_S = 1.0
 """A message may be handled so long after its member was to be killed."""
 
-IN_FLIGHT_S = 2.0
-"""A message may be handled so long after the last one that its member has committed when its queue moves."""
+IN_FLIGHT_S = 5.0
+"""A message may come again so long after it was handled when its queue moves: a member that does not pull for 2 s loses
+a queue, and has not committed it then."""
 
 SETTLED_S = 10.0
 """Within which a member that has joined has its queues."""
@@ -159,8 +160,8 @@ def _send(producer: Producer, messages: int, per_second: int) -> None:
 def _explains(kill: Kill, before: Handled, again: Handled) -> bool:
     """Tell whether a message came again because its member died, or because its queue moved to the next life.
 
-    The former was in flight or not committed at the kill. The latter was in flight: a client commits a queue when it
-    gives it away, while its handlers still run.
+    The former was in flight or not committed at the kill. The latter was in flight, because a client commits a queue
+    when it gives it away while its handlers still run; or not committed, because the client had lost the queue.
     """
     died = kill.at - UNCOMMITTED_S < before.at < kill.at + SKEW_S and again.at > kill.at - SKEW_S
     moved = kill.at < again.at < kill.back + SETTLED_S and again.at - before.at < IN_FLIGHT_S

@@ -20,7 +20,7 @@ FAULTS = [
     Fault(
         name="a held key is given to a thread before its pause is over",
         file="rmqclient/delivery/modes/lanes.py",
-        old="self._held[0][0] <= time.monotonic():",
+        old="self._held[0][0] <= clock.elapsed():",
         new="self._held[0][0] >= 0:",
         tests="tests/client/consuming/test_key_ordered.py",
         select="pause",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +29,7 @@ class FakeQueue:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     clock = SimpleNamespace(now=1_000.0)
-    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr("rmqclient.store.clock.elapsed", lambda: clock.now)
     return clock
 
 

@@ -34,7 +34,7 @@ def delivery() -> Delivery:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     time = [1_000.0]
-    monkeypatch.setattr("rmqclient.store.waiting.due_pump.time.monotonic", lambda: time[0])
+    monkeypatch.setattr("rmqclient.store.clock.elapsed", lambda: time[0])
     return time
 
 

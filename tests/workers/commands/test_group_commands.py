@@ -33,6 +33,7 @@ def lag(store: str, *fields: str) -> list[tuple[Any, ...]]:
     return [tuple(row[field] for field in fields) for row in found]
 
 
+@pytest.mark.guarantee("G57")
 def test_a_group_is_moved_and_a_dry_run_only_says_so(store: str) -> None:
     assert moved("--to", "latest", "--dry-run", "--store", store) == [(0, None, 5), (1, None, 5)]
     assert run("group", "lag", "billing", "--store", store).exit_code == 1
@@ -146,3 +147,12 @@ def test_a_topic_gets_more_queues_and_is_removed(store: str) -> None:
     assert run("topic", "create", "mails", "--store", store).exit_code == 0
     assert run("topic", "rm", "orders", "--store", store).stderr == "orders: forgotten, with 10 messages\n"
     assert data(run("topic", "ls", "-o", "json", "--query", "[].topic", "--store", store)) == ["mails"]
+
+
+def test_a_store_keeps_its_groups_and_says_what_to_do_instead(store: str) -> None:
+    moved("--to", "3", "--store", store)
+    assert len(rows(run("group", "rm", "billing", "--dry-run", "-o", "json", "--store", store))) == 2
+    refused = run("group", "rm", "billing", "--yes", "--store", store)
+    assert refused.exit_code == 1
+    assert "`rmq group seek GROUP TOPIC --to latest` ends its lag" in refused.stderr
+    assert lag(store, "committed_offset") == [(3,), (3,)]

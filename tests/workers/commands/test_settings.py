@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from rmqclient.workers.cli import rmq
 from rmqclient.workers.console.tree import leaves, options_of, variables
 from tests.workers.commands.test_cli import data, run
+from tests.workers.supervised import COMMAND, environment
 
 
 @pytest.fixture
@@ -79,3 +82,43 @@ def test_an_empty_list_is_a_note_for_a_person_and_an_empty_list_for_a_program(he
         assert (result.exit_code, result.stdout) == (0, "")
         assert result.stderr.startswith("no ")
         assert data(run(*command, "-o", "json", RMQ_STORE="file")) == []
+
+
+APP = """
+from rmqclient import App
+
+app = App({own})
+
+
+@app.handler("orders", group="billing")
+def handle(message): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "arguments", "variables", "file", "used"),
+    [
+        ("'code'", ["--store", "flag"], {"RMQ_RUN_STORE": "own-variable", "RMQ_STORE": "variable"}, "", "flag"),
+        ("'code'", [], {"RMQ_RUN_STORE": "own-variable", "RMQ_STORE": "variable"}, "", "own-variable"),
+        ("'code'", [], {}, "store = 'file'\n[run]\nstore = 'own-file'", "own-file"),
+        ("'code'", [], {"RMQ_STORE": "variable"}, "store = 'file'", "code"),
+        ("'code'", [], {}, "store = 'file'", "code"),
+        ("", [], {"RMQ_STORE": "variable"}, "store = 'file'", "variable"),
+        ("", [], {}, "store = 'file'", "file"),
+        ("", [], {}, "", None),
+    ],
+)
+def test_run_takes_what_is_said_of_it_then_what_the_application_says_then_what_is_said_of_all(
+    here: Path, own: str, arguments: list[str], variables: dict[str, str], file: str, used: str | None
+) -> None:
+    (here / "shop.py").write_text(APP.format(own=own))
+    (here / "rmq.toml").write_text(file)
+    command = [*COMMAND, "run", "shop.py:app", "--processes", "1", *arguments]
+    with subprocess.Popen(command, cwd=here, env=environment(**variables), stderr=-1, text=True) as process:
+        assert process.stderr is not None
+        lines = list(itertools.takewhile(lambda line: "Ctrl-C stops" not in line, process.stderr))
+        process.terminate()
+    said = [line for line in lines if line.startswith("store ")]
+    assert [Path(line.split()[1]).name for line in said] == ([] if used is None else [used])
+    ignored = [line for line in lines if "is not used" in line]
+    assert bool(ignored) is (used == "code"), lines

@@ -89,6 +89,7 @@ def test_top_names_what_groups_and_workers_suffer_from(broken: MessageStore) -> 
     assert "hung 10" in shown
 
 
+@pytest.mark.guarantee("G56")
 def test_doctor_names_each_of_them_and_leaves_bodies_out_of_a_bundle(broken: MessageStore, tmp_path: Path) -> None:
     bundle = tmp_path / "report.tar.gz"
     result = run("doctor", "--bundle", str(bundle), "--store", str(broken.root), RMQ_NOTHING="1")
@@ -112,6 +113,7 @@ def test_bodies_are_in_a_bundle_when_they_are_asked_for(tmp_path: Path) -> None:
         assert b"secret" in messages.read()
 
 
+@pytest.mark.guarantee("G55")
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -134,6 +136,7 @@ def test_check_answers_people_nagios_prometheus_and_kubernetes(
     assert (result.exit_code, words in result.stdout) == (code, True), result.output
 
 
+@pytest.mark.guarantee("G55")
 def test_check_of_what_cannot_be_looked_at_is_3(tmp_path: Path) -> None:
     for store in (str(tmp_path), "rocketmq://127.0.0.1:9876"):
         result = run("check", "--store", store)

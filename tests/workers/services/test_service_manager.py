@@ -21,6 +21,7 @@ from tests.workers.services.told import Told
 from tests.workers.supervised import Supervised, eventually, rmq
 
 
+@pytest.mark.guarantee("G58")
 def test_a_run_tells_that_it_is_ready_alive_and_stopping(
     tmp_path: Path, supervise: Callable[..., Supervised], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -40,6 +41,7 @@ def test_a_run_tells_that_it_is_ready_alive_and_stopping(
         assert workers.exit_code() == 0
 
 
+@pytest.mark.guarantee("G58")
 def test_a_supervisor_that_is_stopped_lets_its_watchdog_run_out(
     tmp_path: Path, supervise: Callable[..., Supervised], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +91,7 @@ def test_a_manager_that_does_not_listen_is_no_error(address: str) -> None:
         told.alive()
 
 
+@pytest.mark.guarantee("G58")
 def test_a_worker_that_is_left_silent_starves_the_watchdog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Told(str(tmp_path / "notify")) as manager, ServiceManager(manager.name, watchdog_s=1e-9) as told:
         reporting = Reporting(told, beat_timeout_s=30)
@@ -120,6 +123,8 @@ def test_the_log_says_that_a_group_is_paused(supervise: Callable[..., Supervised
     workers.recorded("done a")
     rmq("group", "pause", "billing", "--store", str(workers.root))
     workers.logged("; paused: billing\n")
+    again = supervise("obedient", "--processes", "1")
+    again.logged("WARNING .*group billing is paused, so its handlers get nothing: rmq group resume billing\n")
 
 
 def test_probes_answer_whether_a_supervisor_is_alive_and_its_workers_ready(
@@ -141,6 +146,7 @@ def test_probes_answer_whether_a_supervisor_is_alive_and_its_workers_ready(
     assert workers.exit_code() == 0
 
 
+@pytest.mark.guarantee("G58")
 def test_a_server_tells_that_it_serves_lives_and_stops(tmp_path: Path) -> None:
     with (
         Told(str(tmp_path / "notify")) as manager,

@@ -13,30 +13,24 @@ import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqclient.place import scheme_of, shown
+from rmqclient.workers.commands.looking.advice import Line, application, clock
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output, with_store
 from rmqclient.workers.console.tree import leaves, options_of, variables
 from rmqclient.workers.exit_codes import ExitCode
 
+if TYPE_CHECKING:
+    from rmqclient import App
+
 _EXTRAS = ("lz4", "zstandard", "pyarrow", "pyspark", "deltalake")
 _TEXT_FILES = ("store.json", "config/topics.json", "config/consumerOffset.json", "config/subscriptionGroup.json")
 _LEAST_MAPS = 65_530
-
-
-class Line(NamedTuple):
-    """One thing that was looked at."""
-
-    level: str
-    """``ok``, ``warn`` or ``bad``."""
-    subject: str
-    found: str
-    remedy: str = ""
 
 
 @click.command()
@@ -46,11 +40,20 @@ class Line(NamedTuple):
 @click.option(
     "--with-bodies", is_flag=True, help="The bundle also has the last 100 messages of each topic, with bodies."
 )
+@click.option(
+    "--app", "target", metavar="TARGET", help="Also compare an application, as `rmq run` takes it, with its store."
+)
 @with_store
 @with_output
 @click.pass_context
 def doctor(
-    context: click.Context, bundle: Path | None, with_bodies: bool, root: Path | str, output: str, query: str | None
+    context: click.Context,
+    bundle: Path | None,
+    with_bodies: bool,
+    target: str | None,
+    root: Path | str,
+    output: str,
+    query: str | None,
 ) -> None:
     """Look at this host and at the store for what could be wrong: ok, warn or bad, and what to do. Changes nothing.
 
@@ -58,8 +61,11 @@ def doctor(
     """
     if scheme_of(root):
         raise click.UsageError(f"{shown(root)} is a cluster: doctor looks at the directory of a store")
+    from rmqclient.workers.loading import load_app
+
+    app = None if target is None else load_app(target)
     tree = context.find_root().command
-    lines = [*_host(), *_variables(tree), *_directory(Path(root)), *_health(Path(root)), *_invariants(Path(root))]
+    lines = [*_host(), *_variables(tree), *_directory(Path(root)), *_health(Path(root), app), *_invariants(Path(root))]
     rows = [line._asdict() for line in lines]
     write(rows, output=output, query=query)
     if bundle is not None:
@@ -139,20 +145,22 @@ def _directory(root: Path) -> Iterator[Line]:
     yield Line("ok", "free", f"{status.f_bavail * status.f_frsize / 2**30:,.1f} GiB")
 
 
-def _health(root: Path) -> Iterator[Line]:
+def _health(root: Path, app: App | None) -> Iterator[Line]:
     from rmqclient.health import findings
     from rmqclient.health.limits import Limits
     from rmqclient.local.glance import Glance, Unreadable
 
     try:
         with Glance(str(root)) as glance:
-            found = findings.look(glance, Limits(min_ready=0))
+            found, queues = findings.look(glance, Limits(min_ready=0)), glance.queues()
+            beside = [clock(glance, queues), *(application(app, queues) if app is not None else ())]
     except Unreadable as error:
         yield Line("bad", "runtime", str(error), "open it once with a producer or `rmq run`")
         return
     levels = ("ok", "warn", "bad", "warn")
     for each in found:
         yield Line(levels[each.level], f"{each.check} {each.subject}".rstrip(), each.state, each.remedy)
+    yield from beside
 
 
 def _invariants(root: Path) -> Iterator[Line]:

@@ -134,6 +134,8 @@ def message_find(
     """Show the messages of TOPIC with KEY, the newest first."""
     with opened_reader(root) as reader:
         found = reader.find(topic_name, key, since_ms=since, until_ms=until, limit=limit)
+    if not found:
+        click.echo(f"no message of {topic_name} has the key {key} in that time", err=True)
     if output == "table" and query is None:
         for each in found:
             click.echo(status.message_line(each))

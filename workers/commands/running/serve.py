@@ -52,6 +52,11 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--tls-key", type=_FILE, help="Its private key (PEM), unless it is in the same file.")
 @click.option("--tls-client-ca", type=_FILE, help="Clients with TLS show a certificate that these have signed (PEM).")
 @click.option("--fail", "failures", multiple=True, metavar="CODE:TIMES:ANSWER", help="For tests, with --ephemeral.")
+@click.option(
+    "--clock-factor",
+    type=click.IntRange(1, 1_000),
+    help="For tests, with --ephemeral: so many seconds pass in a real one.",
+)
 @with_log_options
 def serve(root: Path | None, make_key: str | None, log_level: str, log_format: LogFormat, **options: Any) -> None:
     """Answer RocketMQ's clients and tools over the store in ROOT, which is made if it does not exist.
@@ -68,6 +73,12 @@ def serve(root: Path | None, make_key: str | None, log_level: str, log_format: L
         raise click.UsageError("either ROOT or --ephemeral: the directory of the store, or a new one for this run")
     if options["failures"] and not is_ephemeral:
         raise click.UsageError("--fail is for tests: it needs --ephemeral")
+    if options["clock_factor"] is not None and not is_ephemeral:
+        raise click.UsageError(
+            "--clock-factor is for tests: it needs --ephemeral, since a store that stays has true times"
+        )
+    if is_ephemeral:
+        options["clock_factor"] = options["clock_factor"] or 1
     from rmqclient.broker.life.ephemeral import ephemeral_root
     from rmqclient.broker.server import serve as run
     from rmqclient.health.service_manager import ServiceManager

@@ -12,6 +12,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "completion": ('eval "$(rmq completion bash)"', "rmq completion fish > ~/.config/fish/completions/rmq.fish"),
     "config": ("rmq config", "rmq config run --all"),
     "dashboard": ("rmq dashboard",),
+    "dlq export": (
+        "rmq dlq export billing letters.jsonl",
+        "rmq dlq export billing --since 1h | rmq send orders --jsonl -",
+    ),
     "dlq ls": ("rmq dlq ls", "rmq dlq ls billing --since 1h --error TimeoutError"),
     "dlq purge": ("rmq dlq purge billing --key 7 --dry-run", "rmq dlq purge billing --yes"),
     "dlq replay": ("rmq dlq replay billing --dry-run", "rmq dlq replay billing --topic orders --rate 100"),
@@ -24,6 +28,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "group ls": ("rmq group ls", "rmq group ls -o json --query '[?lag > `1000`].group'"),
     "group pause": ("rmq group pause billing", "rmq group pause billing orders --queue 2"),
     "group resume": ("rmq group resume billing",),
+    "group rm": ("rmq group rm billing --dry-run", "rmq group rm billing --yes -o jsonl > places"),
     "group seek": (
         "rmq group seek billing orders --to 2h --dry-run",
         "rmq group seek billing orders --shift -100",

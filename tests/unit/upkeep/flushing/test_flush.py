@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.store import Message, MessageStore, StoreConfig, open_store
+from rmqclient.store import Message, MessageStore, StoreConfig, clock, open_store
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.upkeep import flush
 from rmqclient.store.upkeep.housekeeper import Housekeeper
@@ -169,7 +169,7 @@ def test_each_task_of_the_housekeeper_has_its_interval(tmp_path: Path, monkeypat
         ("Flusher.flush_queues_timed", 1_000),
         ("Flusher.flush_thorough", 60_000),
         ("Disk.look", Every(1_000, 0)),
-        ("Retention.run", Every(10_000, 60_000)),
+        ("Retention.run", Every(10_000, 60_000, clock.elapsed_ns)),
     }
 
 

@@ -1,0 +1,1 @@
+"""The kit for tests of applications."""

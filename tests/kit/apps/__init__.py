@@ -1,0 +1,1 @@
+"""Applications that run at both places."""
