@@ -15,7 +15,7 @@ from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
 from benchmarks.sending import append, compression, once, sync
 from benchmarks.serving import brokers, connections, go_program, peers, reads, wakeups
-from benchmarks.starting import scale, scrape, start, top
+from benchmarks.starting import kit, scale, scrape, start, top
 
 BENCHMARKS: dict[str, Benchmark[Any]] = {
     module.BENCHMARK.name: module.BENCHMARK
@@ -32,6 +32,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         start,
         scrape,
         top,
+        kit,
         rebalance,
         tag_filter,
         table,

@@ -38,6 +38,8 @@ from rmqclient.names import DEAD_LETTER_PREFIX
 from rmqclient.opening import open_backend
 from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, clock, java_hash
 from rmqclient.store.errors import StoreBusy, UnknownTopic
+from rmqclient.store.files.mapped_file import make_directory
+from rmqclient.store.files.sharing import OWN_FILE, share_file
 
 Done = Literal["replayed", "purged"]
 
@@ -280,9 +282,12 @@ def _entries(lines: Iterable[bytes]) -> Iterator[tuple[Name, Done | Begun]]:
 @contextmanager
 def _journal(backend: Backend) -> Iterator[int]:
     path = backend.directory / _JOURNAL
-    path.parent.mkdir(exist_ok=True, mode=0o700, parents=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    make_directory(path.parent)
+    is_new = not path.exists()
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, OWN_FILE)
     try:
+        if is_new:
+            share_file(descriptor, path.parent)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,18 +19,20 @@ class StoreCollector:
     """A custom collector of ``prometheus_client``: ``REGISTRY.register(StoreCollector("./store"))``.
 
     Exactly one process may show the metrics of a store: in a second one they would be counted twice. A store that
-    cannot be read just now, such as one that nobody has opened yet, shows nothing. Raises NotInstalled without
-    ``prometheus_client``.
+    cannot be read just now, such as one that nobody has opened yet, shows nothing. Safe for threads, because a server
+    of ``prometheus_client`` answers each scrape in its own. Raises NotInstalled without ``prometheus_client``.
     """
 
     def __init__(self, place: Path | str, shown: Shown = USUAL) -> None:
         self._source = Source(place, shown)
+        self._reading = threading.Lock()
         self._metric = _metric_class()
 
     def collect(self) -> Iterator[Any]:
         """Yield the families, each a ``prometheus_client.Metric``."""
         try:
-            families = self._source.read()
+            with self._reading:
+                families = self._source.read()
         except (QueueError, OSError):
             return
         for family in families:

@@ -180,9 +180,10 @@ class Kit:
     def crash_here(self, at: CrashPoint | str | Callable[..., object], *, passes: int = 0) -> int:
         """Run the handlers in a process of their own until it is killed (``SIGKILL``) at a point; return its pid.
 
-        ``at`` is a point of :class:`rmqclient.store.CrashPoint` or its name, such as ``"ack_locked"`` (the handler has
-        returned, the message is not acknowledged), or the function of a handler, which is killed when it is called.
-        ``passes`` is how often the point is passed unharmed before. Then :meth:`drain` does what another worker would.
+        ``at`` is a point of :class:`rmqclient.store.crash_points.CrashPoint` or its name, such as ``"ack_locked"`` (the
+        handler has returned, the message is not acknowledged), or the function of a handler, which is killed when it is
+        called. ``passes`` is how often the point is passed unharmed before. Then :meth:`drain` does what another worker
+        would.
 
         The process is forked, so handlers may be functions of a test. Raises AssertionError if there was nothing to do
         before the point was reached.

@@ -54,6 +54,7 @@ from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt, store_errors
 from rmqclient.store.files.mapped_file import FileIdentity, is_at, make_directory, open_plain, sync_directory
+from rmqclient.store.files.sharing import OWN_FILE, share_file
 from rmqclient.store.kernel._kernel import ReceivedMessage, decode
 from rmqclient.store.message_queue import MessageQueue
 
@@ -366,4 +367,6 @@ def make_durable_directory(path: Path, root: Path) -> None:
 
 
 def _private(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, OWN_FILE)
+    share_file(descriptor, Path(name).parent)
+    return descriptor

@@ -57,6 +57,7 @@ from pathlib import Path
 from rmqclient.store.errors import StoreBusy, StoreClosed, StoreUnusable, store_errors
 from rmqclient.store.files import fork
 from rmqclient.store.files.file_system import check_plain
+from rmqclient.store.files.sharing import share_file
 from rmqclient.store.layout import MEMBER_SLOTS, WORKER_SLOTS
 
 BROKER_BYTE = 0
@@ -257,5 +258,7 @@ def _check_and_fill(path: Path, file: io.FileIO) -> None:
     found = os.fstat(file.fileno())
     check_plain(path, found)
     if found.st_size == 0:
+        if found.st_uid == os.geteuid():
+            share_file(file.fileno(), path.parent)
         # Another process that sees it empty writes the same bytes.
         os.pwrite(file.fileno(), CONTENT, 0)

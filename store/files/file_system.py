@@ -3,8 +3,8 @@
 A store is memory that processes of one host share through files. The file system must give them one page cache and
 locks that hold between processes. Network file systems do not: NFS, SMB, 9p, AFS and anything served through FUSE.
 
-The directory may hold only the store's own regular files and directories, without links, all of one owner. Otherwise a
-user who may write there could make the store write elsewhere.
+The directory may hold only the store's own regular files and directories, without links, all of one owner, or of the
+group that it is shared with. Otherwise a user who may write there could make the store write elsewhere.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqclient.store.errors import StoreUnusable
+from rmqclient.store.files.sharing import is_shared
 
 _log = logging.getLogger(__name__)
 
@@ -105,12 +106,18 @@ def check_plain(path: Path | str, status: os.stat_result) -> None:
 
 
 def check_owner(path: Path | str, status: os.stat_result) -> None:
-    """Raise StoreUnusable unless a file belongs to this process's user or to the owner of its directory."""
+    """Raise StoreUnusable unless a file belongs to this process's user, to the owner of its directory, or to its group.
+
+    The group counts for a directory that is shared with it.
+    """
     if status.st_uid == os.geteuid():
         return
-    owner = Path(path).parent.stat().st_uid
-    if status.st_uid != owner:
-        raise StoreUnusable(f"{path}: belongs to user {status.st_uid}, its directory to user {owner}: a planted file?")
+    directory = Path(path).parent.stat()
+    if status.st_uid == directory.st_uid or (is_shared(directory) and status.st_gid == directory.st_gid):
+        return
+    raise StoreUnusable(
+        f"{path}: belongs to user {status.st_uid}, its directory to user {directory.st_uid}: a planted file?"
+    )
 
 
 def check_content(root: Path, scratch_prefix: str) -> None:

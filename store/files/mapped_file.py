@@ -21,6 +21,7 @@ from typing import TypeAlias
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import DiskFailed, StoreCorrupt, StoreUnusable, as_store_error, store_errors
 from rmqclient.store.files.file_system import check_owner
+from rmqclient.store.files.sharing import OWN_DIRECTORY, OWN_FILE, share_directory, share_file
 from rmqclient.store.kernel._kernel import Mapping
 
 SCRATCH_PREFIX = ".allocating-"
@@ -58,17 +59,23 @@ def scratch_name(directory: Path) -> Path:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and the missing ones above it, each for its owner alone, whatever the umask is."""
+    """Make a directory and the missing ones above it, each as :mod:`rmqclient.store.files.sharing` says."""
     try:
-        path.mkdir(mode=0o700, exist_ok=True)
+        path.mkdir(mode=OWN_DIRECTORY)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
     except FileNotFoundError:
         make_directory(path.parent)
-        path.mkdir(mode=0o700, exist_ok=True)
+        make_directory(path)
+    else:
+        share_directory(path)
 
 
 def _allocate_at(path: Path, size: int) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, OWN_FILE)
     try:
+        share_file(descriptor, path.parent)
         os.posix_fallocate(descriptor, 0, size)
     finally:
         os.close(descriptor)

@@ -21,7 +21,8 @@ from pathlib import Path
 from rmqclient.store import layout
 from rmqclient.store.errors import NO_ROOM, ConfigMismatch, StoreFull, StoreUnusable
 from rmqclient.store.files.file_queue import FileQueue
-from rmqclient.store.files.mapped_file import sync_directory
+from rmqclient.store.files.mapped_file import make_directory, sync_directory
+from rmqclient.store.files.sharing import share_file
 from rmqclient.store.log import commit_log, consume_queue
 from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from rmqclient.store.log.record import Record
@@ -214,6 +215,7 @@ def _keep(root: Path, path: Path, surplus: bytes) -> None:
     directory = _quarantine(root)
     kept = directory / f"{_name(root, path)}.surplus-{zlib.crc32(surplus):08x}"
     with kept.open("wb") as file:
+        share_file(file.fileno(), directory)
         file.write(surplus)
         file.flush()
         os.fsync(file.fileno())
@@ -222,7 +224,7 @@ def _keep(root: Path, path: Path, surplus: bytes) -> None:
 
 def _quarantine(root: Path) -> Path:
     directory = root / QUARANTINED
-    directory.mkdir(mode=0o700, exist_ok=True)
+    make_directory(directory)
     sync_directory(root)
     return directory
 

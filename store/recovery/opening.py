@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from rmqclient.store.files.file_lock import BROKER_BYTE, LockFile
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
 from rmqclient.store.files.file_system import check_content, warn_of_loss
 from rmqclient.store.files.mapped_file import SCRATCH_PREFIX, sync_directory
+from rmqclient.store.files.sharing import OWN_FILE, share_file
 from rmqclient.store.log import commit_log, index_file, shape
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.message_queue import MessageQueue
@@ -62,7 +64,13 @@ def make_root(root: Path, *, create: bool) -> None:
                 "`rmq store dump` and `verify` look at it as it is"
             )
         if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
-            raise StoreUnusable(f"{root} is not readable and writable by this user: change its owner or mode")
+            owner = root.stat()
+            mode = stat.S_IMODE(owner.st_mode)
+            raise StoreUnusable(
+                f"{root} is not readable and writable by this user, {os.geteuid()}: it belongs to user {owner.st_uid} "
+                f"and group {owner.st_gid} with mode {mode:o}; run as its owner, or share it with the "
+                "group: docs/operate/deploy.md"
+            )
     except FileExistsError as error:
         raise StoreUnusable(f"{root} cannot be used as a store: {error.strerror}") from error
     except OSError as error:
@@ -124,6 +132,18 @@ def _index_settings_of_a_broker(root: Path) -> tuple[int, int]:
     return found
 
 
+def _touch(path: Path) -> None:
+    """Make an empty file if it is missing."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWN_FILE)
+    except FileExistsError:
+        return
+    try:
+        share_file(descriptor, path.parent)
+    finally:
+        os.close(descriptor)
+
+
 def enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     """Become one of the processes that have the store open; the first one recovers it."""
     if lock.try_exclusive(BROKER_BYTE):
@@ -131,7 +151,7 @@ def enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
         if not clock.is_movable():  # what is made for a test may be lost
             warn_of_loss(root)
         state = _recover(root, config, lock)
-        (root / ABORT).touch(mode=0o600)
+        _touch(root / ABORT)
         sync_directory(root)  # if `abort` were lost, the next recovery would believe that the index is whole
         lock.try_shared(BROKER_BYTE)
         return state

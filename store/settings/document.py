@@ -33,6 +33,7 @@ from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt, store_errors
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.files.mapped_file import make_directory, scratch_name, sync_directory
+from rmqclient.store.files.sharing import OWN_FILE, share_file
 
 _log = logging.getLogger(__name__)
 
@@ -229,7 +230,8 @@ def _write_and_rename(scratch: Path, path: Path, text: bytes, temporary: CrashPo
     with store_errors(f"{path} cannot be written"):
         try:
             scratch.unlink(missing_ok=True)  # never written through: it may be a link to another file
-            with open(scratch, "wb", opener=lambda name, _: os.open(name, flags, 0o600)) as file:
+            with open(scratch, "wb", opener=lambda name, _: os.open(name, flags, OWN_FILE)) as file:
+                share_file(file.fileno(), path.parent)
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

@@ -14,6 +14,7 @@ from rmqclient.metrics import CONTENT_TYPE, METRICS, Listener, Sampler, Shown, S
 from rmqclient.metrics.families import BARE_NAMES, NODE_LABELS, OF_CLUSTERS, PER_QUEUE, Family, Kind, Metric, Point
 from rmqclient.metrics.readings import USUAL
 from tests.metrics.conftest import SENT
+from tests.workers.commands.test_cli import run
 
 parser = pytest.importorskip("prometheus_client.parser")
 
@@ -136,24 +137,19 @@ def get(address: tuple[str, int], path: str) -> tuple[int, str | None, str]:
         connection.close()
 
 
-def rmq(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rmqclient.workers", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
 def test_the_command_prints_them_and_writes_a_file_as_a_whole(root: Path, handled: Sampler, tmp_path: Path) -> None:
-    printed = rmq("metrics", "--store", root, "--label", "team=shop")
-    assert printed.returncode == 0, printed.stderr
+    printed = run("metrics", "--store", str(root), "--label", "team=shop")
+    assert printed.exit_code == 0, printed.output
     assert ("rmq_store_open", frozenset({("team", "shop")})) in parsed(printed.stdout)
-    written = rmq("metrics", "--store", root, "--output", tmp_path / "rmq.prom")
-    assert (written.returncode, written.stdout) == (0, "")
+    written = run("metrics", "--store", str(root), "--output", str(tmp_path / "rmq.prom"))
+    assert (written.exit_code, written.stdout) == (0, "")
     assert "rmq_store_open" in (tmp_path / "rmq.prom").read_text()
     assert [path.name for path in tmp_path.iterdir() if "prom" in path.name] == ["rmq.prom"]
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
-    assert "holds no store" in rmq("metrics", "--store", tmp_path).stderr
-    assert "HOST:PORT" in rmq("metrics", "--store", tmp_path, "--listen", "5558").stderr
+    assert "holds no store" in run("metrics", "--store", str(tmp_path)).stderr
+    assert "HOST:PORT" in run("metrics", "--store", str(tmp_path), "--listen", "5558").stderr
 
 
 @pytest.mark.parametrize("command", ["metrics", "run"])

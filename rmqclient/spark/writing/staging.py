@@ -31,6 +31,7 @@ from rmqclient.store import StoreConfig
 from rmqclient.store.append import staged
 from rmqclient.store.errors import store_errors
 from rmqclient.store.files.mapped_file import make_directory
+from rmqclient.store.files.sharing import OWN_FILE, share_file
 from rmqclient.store.inspect.reading import settings_of
 
 DIRECTORY = Path("spark", ".staging")
@@ -127,7 +128,9 @@ def _write(file: Any, content: memoryview) -> None:
 
 
 def _opened_for_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    descriptor = os.open(path, flags, OWN_FILE)
+    share_file(descriptor, Path(path).parent)
+    return descriptor
 
 
 def _queue_counts_of(root: Path) -> Callable[[str], int]:

@@ -28,7 +28,7 @@ def test_the_spans_that_a_worker_has_collected_are_exported_when_it_stops(
     supervise: Callable[..., Supervised],
 ) -> None:
     # Given workers whose exporter waits an hour for more spans
-    run = supervise("traced")
+    run = supervise("traced", "--processes", "1")
     run.ready(1)
     run.send("one")
     run.logged("handled one")

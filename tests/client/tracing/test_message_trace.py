@@ -76,7 +76,7 @@ def test_a_message_is_traced_from_its_send_through_each_attempt(backend: Backend
 
     # And they are found by the id and by the key
     for key in (sent.message_id, "A-17"):
-        assert len(backend.messages_by_key(TRACE_TOPIC, key, 0, END_OF_TIME, 64)) >= 3
+        assert len(backend.messages_by_key(TRACE_TOPIC, key, 0, END_OF_TIME, 64)) >= 2  # one of each side, at least
 
     # And the life of the message tells them
     steps = life_of(backend, backend.message_at(sent.queue, sent.queue_offset))

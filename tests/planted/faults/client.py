@@ -14,6 +14,22 @@ COMPRESSION = "tests/client/sending/test_compression.py"
 
 FAULTS = [
     Fault(
+        name="the kit handles messages after its drain",
+        file="rmqclient/testing/kit.py",
+        old="            consumer.hold()\n\n",
+        new="            pass\n\n",
+        tests="tests/kit/test_kit.py",
+        select="at_no_other_time",
+    ),
+    Fault(
+        name="a consumer counts as idle before what it has suspended",
+        file="rmqclient/delivery/modes/orderly.py",
+        old="return [*[self._suspended_until] * len(self._suspended), *self._gathering.held_back]",
+        new="return self._gathering.held_back",
+        tests="tests/kit/test_as_in_production.py",
+        select="every_kind and kit",
+    ),
+    Fault(
         name="a missing property is different from everything",
         file="rmqclient/filters/sql92.py",
         old="            return True if other is None else None\n",

@@ -13,6 +13,22 @@ TRANSACTION = "tests/unit/waiting/test_transaction.py"
 
 FAULTS = [
     Fault(
+        name="a process has stores of two clocks open",
+        file="store/clock.py",
+        old="if self._users and found != self.file:",
+        new="if self._users and found != found:",
+        tests="tests/unit/runtime/test_clock.py",
+        select="one_clock_at_a_time",
+    ),
+    Fault(
+        name="sleepers on bells are not woken when the clock is moved",
+        file="store/runtime/moved_clock.py",
+        old="self._state.signal_arrival(lane)",
+        new="pass",
+        tests="tests/unit/runtime/test_clock.py",
+        select="on_a_bell",
+    ),
+    Fault(
         name="what was delivered before a power cut is not looked for",
         file="store/waiting/schedule_restore.py",
         old="            offset = copies.behind(level, offset, high)\n",

@@ -112,6 +112,22 @@ def test_who_sleeps_by_the_clock_wakes_when_it_is_moved(movable: Path) -> None:
         sleeper.join()
 
 
+def test_who_sleeps_on_a_bell_of_the_store_wakes_when_the_clock_is_moved_from_anywhere(movable: Path) -> None:
+    with open_store(movable) as store:
+        bell, woken = store.arrival_bell(), threading.Event()
+        before = bell.heard()
+
+        def sleep() -> None:
+            bell.wait(before, 60)
+            woken.set()
+
+        sleeper = threading.Thread(target=sleep)
+        sleeper.start()
+        in_child(lambda: clock.move(movable, timedelta(seconds=1)))
+        assert woken.wait(10)
+        sleeper.join()
+
+
 @pytest.mark.guarantee("G62")
 def test_a_process_follows_one_clock_at_a_time(movable: Path, tmp_path: Path) -> None:
     with open_store(movable), pytest.raises(ConfigMismatch, match="which follows a clock that tests move") as refused:

@@ -133,12 +133,16 @@ def _variables(tree: click.Command) -> Iterator[Line]:
 
 
 def _directory(root: Path) -> Iterator[Line]:
+    from rmqclient.store.files.sharing import is_shared
+
     if not root.is_dir():
         yield Line("bad", "directory", f"{root} is not there", "the first producer or worker makes it")
         return
     mode = root.stat().st_mode & 0o777
-    if mode & 0o022:
+    if mode & 0o022 and not is_shared(root.stat()):
         yield Line("warn", "mode", f"{mode:o}", "others may write here, and so send and handle messages: chmod 700")
+    elif is_shared(root.stat()):
+        yield Line("ok", "mode", f"{mode:o}, shared with group {root.stat().st_gid}")
     else:
         yield Line("ok", "mode", f"{mode:o}")
     status = os.statvfs(root)
