@@ -17,7 +17,7 @@ from rmqclient.opening import Place
 from tests.client.conftest import NOWHERE, SOON, consuming, wait_for
 
 
-@pytest.mark.guarantee("G55")
+@pytest.mark.guarantee("G60")
 def test_the_next_message_begins_when_one_ends_and_no_more_than_allowed_run(place: Place, topic: str) -> None:
     # Given 3 coroutines and one message that takes until all others have been handled
     app, ended, go_on = App(NOWHERE), Counter[bytes](), threading.Event()
@@ -168,5 +168,5 @@ def test_a_lag_of_nothing_is_left(place: Place, topic: str) -> None:
     with Producer(place) as producer:
         for number in range(500):
             producer.send(Message(topic, b"%d" % number))
-        with consuming(place, app):
-            wait_for(lambda: all(queue.lag == 0 for queue in Admin(place).lag(topic)), "every offset is committed")
+        with consuming(place, app), Admin(place) as admin:
+            wait_for(lambda: all(queue.lag == 0 for queue in admin.lag(topic)), "every offset is committed")

@@ -203,7 +203,7 @@ def test_a_producer_of_an_application_has_its_store_and_its_middleware(tmp_path:
 # --- lifespans -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.guarantee("G56")
+@pytest.mark.guarantee("G61")
 def test_lifespans_run_around_all_messages_of_a_process(place: Place, topic: str) -> None:
     app, steps = App(NOWHERE), list[str]()
     loops: set[asyncio.AbstractEventLoop] = set()

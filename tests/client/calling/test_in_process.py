@@ -149,7 +149,7 @@ def test_an_error_of_the_start_ends_serve(tmp_path: Path) -> None:
         asyncio.run(app.serve())
 
 
-@pytest.mark.guarantee("G56")
+@pytest.mark.guarantee("G61")
 def test_threads_of_a_stopped_consumer_are_gone(tmp_path: Path) -> None:
     app = App(tmp_path / "store")
 

@@ -24,7 +24,7 @@ def workers(tmp_path: Path) -> Iterator[list[Supervised]]:
         supervised.end()
 
 
-@pytest.mark.guarantee("G56")
+@pytest.mark.guarantee("G61")
 def test_each_worker_has_a_lifespan_of_its_own(workers: list[Supervised], tmp_path: Path) -> None:
     workers.append(run := Supervised(tmp_path, APPLICATION, "--processes", "2"))
     pids = set(run.ready(2).values())

@@ -240,7 +240,7 @@ def test_a_handler_gets_what_its_annotation_asks_for(backend: Backend, producer:
     assert {type(item): item for item in got} == {Flight: Flight("UA", 90), Order: Order(2.5), str: "hello"}
 
 
-@pytest.mark.guarantee("G54")
+@pytest.mark.guarantee("G59")
 @pytest.mark.parametrize("order", [None, "queue", "key"])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_body_that_does_not_fit_is_a_dead_letter_at_once(
