@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -44,12 +44,18 @@ class Summary:
 
 
 def letters_of(backend: Backend, group: str, selection: Selection, error_class: str, limit: int) -> Letters:
-    """Return the letters of a group that are wanted."""
-    read = list(select(backend, group, Selection(done=selection.done), READ_AT_MOST + 1))
-    wanted = [each for each in read if selection.has(each) and error_class in ("", class_of(each))]
-    waiting = Counter(class_of(each) for each in read if each.done is None)
-    newest = wanted[::-1][:limit]
-    return Letters(newest, len(wanted), waiting.most_common(), is_complete=len(read) <= READ_AT_MOST)
+    """Return the letters of a group that are wanted. Only those that are shown are kept while all are read."""
+    newest: deque[DeadLetter] = deque(maxlen=limit)
+    waiting: Counter[str] = Counter()
+    read = matching = 0
+    for each in select(backend, group, Selection(done=selection.done), READ_AT_MOST + 1):
+        read += 1
+        name = class_of(each)
+        waiting[name] += each.done is None
+        if selection.has(each) and error_class in ("", name):
+            matching += 1
+            newest.append(each)
+    return Letters([*reversed(newest)], matching, (+waiting).most_common(), is_complete=read <= READ_AT_MOST)
 
 
 def class_of(letter: DeadLetter) -> str:
