@@ -44,8 +44,11 @@ if TYPE_CHECKING:
     from rmqclient.backend.futures import SendFuture
     from rmqclient.backend.pull_result import PullResult, PullStatus
     from rmqclient.calling.current import MessageFields, current_message
+    from rmqclient.calling.dependencies import Depends
+    from rmqclient.calling.hooks import HandlerCall
     from rmqclient.consumer_config import ConsumerConfig
     from rmqclient.consuming.pull_consumer import PullConsumer
+    from rmqclient.consuming.push_consumer import PushConsumer
     from rmqclient.databases.inbox import Inbox
     from rmqclient.databases.outbox import Outbox, Relay
     from rmqclient.failures.retry import RetryPolicy
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from rmqclient.filters import jmespath, sql
     from rmqclient.handler import Batch
     from rmqclient.message import Message, ReceivedMessage, SendResult
+    from rmqclient.sending.middleware import Sending
     from rmqclient.sending.producer import Producer
     from rmqclient.sending.reply import seconds_left
     from rmqclient.sending.request import RequestFuture
@@ -76,8 +80,10 @@ __all__ = [
     "Compression",
     "ConsumerConfig",
     "Decision",
+    "Depends",
     "Durability",
     "FlushConfig",
+    "HandlerCall",
     "Inbox",
     "Message",
     "MessageFields",
@@ -87,6 +93,7 @@ __all__ = [
     "PullConsumer",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
     "ReceivedMessage",
     "Relay",
     "RequestFuture",
@@ -94,6 +101,7 @@ __all__ = [
     "RetryPolicy",
     "SendFuture",
     "SendResult",
+    "Sending",
     "StoreConfig",
     "Suspend",
     "Table",
@@ -114,8 +122,10 @@ _HOMES = {
     "Compression": "rmqclient.store.bodies",
     "ConsumerConfig": "rmqclient.consumer_config",
     "Decision": "rmqclient.sending.transaction_producer",
+    "Depends": "rmqclient.calling.dependencies",
     "Durability": "rmqclient.store",
     "FlushConfig": "rmqclient.store",
+    "HandlerCall": "rmqclient.calling.hooks",
     "Inbox": "rmqclient.databases.inbox",
     "Message": "rmqclient.message",
     "MessageFields": "rmqclient.calling.current",
@@ -125,6 +135,7 @@ _HOMES = {
     "PullConsumer": "rmqclient.consuming.pull_consumer",
     "PullResult": "rmqclient.backend.pull_result",
     "PullStatus": "rmqclient.backend.pull_result",
+    "PushConsumer": "rmqclient.consuming.push_consumer",
     "ReceivedMessage": "rmqclient.message",
     "Relay": "rmqclient.databases.outbox",
     "RequestFuture": "rmqclient.sending.request",
@@ -132,6 +143,7 @@ _HOMES = {
     "RetryPolicy": "rmqclient.failures.retry",
     "SendFuture": "rmqclient.backend.futures",
     "SendResult": "rmqclient.message",
+    "Sending": "rmqclient.sending.middleware",
     "StoreConfig": "rmqclient.store",
     "Suspend": "rmqclient.failures.suspend",
     "Table": "rmqclient.tables.table",

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,16 +27,22 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmqclient.allocation import Strategy
+from rmqclient.calling.arguments import check_function
+from rmqclient.calling.hooks import Hooks
+from rmqclient.calling.registry import HookRegistry
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.consuming.in_process import InProcess
+from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.duration import Duration
 from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.filters import Filter, filters_of
 from rmqclient.filters.tag import parse_tags
 from rmqclient.handler import Batch, Handler, Order, Start
-from rmqclient.names import function_name
+from rmqclient.names import PRODUCER_GROUP, function_name
 from rmqclient.place import located, shown
 from rmqclient.schedules.cron import MISFIRE_GRACE, Cron, make_cron
+from rmqclient.sending.producer import Producer
 from rmqclient.store import StoreConfig
 from rmqclient.tables.app_table import AppTable, AppTables
 
@@ -46,11 +53,8 @@ _FOR_EVER = RetryPolicy(max_retries=2**31 - 1)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_EXPECTED = "write it as `def handle(message)` or `async def handle(message)`"
 
-
-class App:
+class App(HookRegistry, InProcess):
     """A registry of handlers and schedules. Making one opens no store.
 
     ``root`` is the directory of the store, or the URL of a cluster, ``rocketmq://host:9876``; without it the
@@ -70,6 +74,7 @@ class App:
         self.consumer = consumer
         self.handlers: list[Handler] = []
         self.crons: list[Cron] = []
+        self.hooks = Hooks()
         self._root = _located(os.fspath(root)) if root is not None else None
         self.tables = AppTables(partial(_root_or_variable, self._root))
         """The tables that were declared here, for the consumer of this application."""
@@ -95,6 +100,7 @@ class App:
         tags: str | None = "*",
         filter: Filter | Sequence[Filter] | None = None,  # noqa: A002 - it reads best in a decorator
         threads: int = 1,
+        coroutines: int | None = None,
         order: Order | None = None,
         batch: Batch | None = None,
         retry: RetryPolicy | None = None,
@@ -111,8 +117,8 @@ class App:
         by default RetryPolicy(), and with ``order`` a policy that retries for ever.
 
         Raises InvalidName for the topic or the group, ValueError for the tags, FilterError for the filter, and
-        HandlerError for an option out of its limits, options that do not go together, a function that does not take
-        exactly one positional parameter, and a second handler of the same topic and group.
+        HandlerError for an option out of its limits, options that do not go together, a function with a parameter for
+        which nothing is known (:mod:`rmqclient.calling.arguments`), and a second handler of the same topic and group.
         """
         handler = Handler(
             topic=topic,
@@ -120,6 +126,7 @@ class App:
             tags=parse_tags(tags).expression,
             filters=filters_of(filter),
             threads=threads,
+            coroutines=coroutines,
             order=order,
             batch=batch,
             retry=_policy(retry, order, broadcast=broadcast),
@@ -131,8 +138,9 @@ class App:
         )
 
         def register(function: Function) -> Function:
-            _check_function(function)
+            check_function(function)
             new = replace(handler, function=function)
+            _check_coroutines(new)
             self._check_handler(new)
             self.handlers.append(new)
             return function
@@ -154,7 +162,7 @@ class App:
             self.tables.read(partial(_root_or_variable, before))
 
     def include(self, other: App) -> None:
-        """Add the handlers and schedules that ``other`` has now, as if they had been registered here.
+        """Add the handlers, schedules, lifespans and middleware that ``other`` has now, as if registered here.
 
         So an application can be written in several modules, each with an ``App()`` of its own, and run as one. The
         store and the settings are those of this application. A table of ``other`` reads this application's store in
@@ -169,6 +177,7 @@ class App:
             self._check_schedule(cron)
         self.handlers += other.handlers
         self.crons += other.crons
+        self.hooks.include(other.hooks)
 
     def table(self, topic: str, *, value_type: Any = bytes) -> AppTable:
         """Return the present value of each key of ``topic``, as a mapping for handlers and any other importing code.
@@ -227,6 +236,36 @@ class App:
 
         return register
 
+    def producer(self, *, group: str = PRODUCER_GROUP) -> Producer:
+        """Return a new producer for the store of this application, with its settings and its :meth:`send_middleware`.
+
+        In a worker, and while a consumer of this application runs, that is the store that they take messages from.
+        Make one in each process, in a :meth:`lifespan` for instance, and close it. Raises as a Producer.
+        """
+        return Producer(self.tables.place, group=group, config=self.config, middleware=self.hooks.send_middleware)
+
+    def _consumer(
+        self,
+        threads: int | None,
+        client_id: str | None,
+        member_name: str | None,
+        loop: AbstractEventLoop | None,
+    ) -> PushConsumer:
+        handlers = self.handlers if threads is None else [replace(each, threads=threads) for each in self.handlers]
+        return PushConsumer(
+            self.root,
+            handlers,
+            client_id=client_id,
+            member_name=member_name,
+            config=self.consumer,
+            crons=self.crons,
+            tables=self.tables,
+            hooks=self.hooks,
+            loop=loop,
+            create=True,
+            store_config=self.config,
+        )
+
     def _check_handler(self, new: Handler) -> None:
         for old in self.handlers:
             if (old.topic, old.group) == (new.topic, new.group):
@@ -269,29 +308,11 @@ def _policy(retry: RetryPolicy | None, order: Order | None, *, broadcast: bool) 
     return retry
 
 
-def _check_function(function: object) -> None:
-    if not callable(function):
-        raise HandlerError(f"{function!r} is no function: {_EXPECTED}")
-    name = function_name(function)
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise HandlerError(f"handler {name} contains `yield`, so calling it would run nothing of it: {_EXPECTED}")
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError) as error:
-        raise HandlerError(f"handler {name} does not tell its parameters: {_EXPECTED}") from error
-    if not _takes_one(signature):
-        raise HandlerError(f"handler {name}{signature} must take exactly one positional parameter: {_EXPECTED}")
-
-
-def _takes_one(signature: inspect.Signature) -> bool:
-    parameters = list(signature.parameters.values())
-    return bool(parameters) and parameters[0].kind in _POSITIONAL and all(map(_may_be_left_out, parameters[1:]))
-
-
-def _may_be_left_out(parameter: inspect.Parameter) -> bool:
-    if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-        return parameter.default is not inspect.Parameter.empty
-    return parameter.kind is inspect.Parameter.VAR_KEYWORD
+def _check_coroutines(handler: Handler) -> None:
+    if handler.coroutines is not None and not inspect.iscoroutinefunction(handler.function):
+        raise HandlerError(
+            f"coroutines={handler.coroutines} for {function_name(handler.function)}, which is not async: use threads"
+        )
 
 
 def _taken(old: Handler, new: Handler) -> str:

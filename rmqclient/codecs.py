@@ -32,7 +32,6 @@ from rmqclient.message import Message, ReceivedMessage
 from rmqclient.store.errors import MessageRejected
 
 Decoder = Callable[[ReceivedMessage], object]
-BatchDecoder = Callable[[list[ReceivedMessage]], list[Any]]
 
 
 def encode_body(value: object) -> bytes:
@@ -60,50 +59,50 @@ def encoded(message: Message) -> Message:
     return message if type(message.body) is bytes else message.with_body(encode_body(message.body), 0)
 
 
-def decoder_for(function: Callable[..., Any]) -> Decoder:
-    """Return a decoder from a message to the argument that the annotation of the first parameter of ``function`` names.
+def decoder_of(annotation: Any) -> Decoder:
+    """Return a decoder from a message to the value that a parameter with this annotation gets.
 
     The decoder raises ValueError, msgspec.DecodeError or pydantic.ValidationError for a body that does not fit,
-    whichever program sent it.
+    whichever program sent it; reading the body may raise BodyUnreadable and NotInstalled before.
 
-    Raises HandlerError, which names the annotation, if the annotation cannot be resolved, or a body cannot be decoded
-    into it.
+    Raises HandlerError, which names the annotation, if a body cannot be decoded into it.
     """
-    return _decoder_of(payload_annotation(function))
+    plain = without_alias(annotation)
+    for kind, decode in _WITHOUT_JSON:
+        if plain is kind:
+            return decode
+    try:
+        return _guarded(_json_decoder(annotation, plain))
+    except HandlerError:
+        raise
+    except Exception as error:
+        raise HandlerError(_cannot_decode(annotation, str(error))) from error
 
 
-def batch_decoder_for(function: Callable[..., Any]) -> BatchDecoder:
-    """Return a decoder from messages to the list, such as ``list[Order]``, that ``function`` takes.
+def element_of(annotation: Any) -> Any:
+    """Return the type of the elements of ``annotation``, the list that a batch handler takes; Any if it does not say.
 
-    The decoder raises as those of :func:`decoder_for`. Raises HandlerError as it does, and for any annotation except a
-    list.
+    Raises HandlerError for any annotation except a list.
     """
-    decode = element_decoder_for(function)
-    return list if decode is message_itself else lambda messages: [decode(message) for message in messages]
-
-
-def element_decoder_for(function: Callable[..., Any]) -> Decoder:
-    """Return a decoder from one message to an element of the list that ``function`` takes."""
-    annotation = payload_annotation(function)
-    plain = _without_alias(annotation)
+    plain = without_alias(annotation)
     if any(plain is kind for kind in (Any, object, list, Sequence)):
-        return message_itself
+        return Any
     if get_origin(plain) not in (list, Sequence):
         raise HandlerError(
             f"the annotation {annotation!r} of a batch handler's parameter is not a list: write list[ReceivedMessage], "
             "list[bytes], list[Order] or the like, or leave batch out"
         )
     (element,) = get_args(plain)
-    return _decoder_of(element)
+    return element
 
 
 def value_decoder_for(kind: Any) -> Callable[[bytes], object]:
     """Return a decoder from the bytes of a body to a value of type ``kind``; Any stands for whatever the JSON holds.
 
-    The decoder raises as those of :func:`decoder_for`, and RecursionError. Raises HandlerError if no body can be
+    The decoder raises as those of :func:`decoder_of`, and RecursionError. Raises HandlerError if no body can be
     decoded into ``kind``.
     """
-    plain = _without_alias(kind)
+    plain = without_alias(kind)
     for each, convert in _AS_THEY_STAND:
         if plain is each:
             return convert
@@ -116,38 +115,23 @@ def value_decoder_for(kind: Any) -> Callable[[bytes], object]:
         ) from error
 
 
-def _decoder_of(annotation: Any) -> Decoder:
-    plain = _without_alias(annotation)
-    for kind, decode in _WITHOUT_JSON:
-        if plain is kind:
-            return decode
-    try:
-        return _guarded(_json_decoder(annotation, plain))
-    except HandlerError:
-        raise
-    except Exception as error:
-        raise HandlerError(_cannot_decode(annotation, str(error))) from error
-
-
 def message_itself(message: ReceivedMessage) -> object:
     """Return ``message``: the decoder of a handler that takes the message itself."""
     return message
 
 
-def payload_annotation(function: Callable[..., Any]) -> Any:
-    """Return the annotation of the first parameter, resolved; ``Any`` if it lacks one.
+def annotation_of(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """Return the annotation of a parameter of ``function``, resolved; ``Any`` if it lacks one.
 
     Names are looked up where the function was defined and among the variables that it captured. ReceivedMessage is
     found even if it is imported for type checkers only.
 
     Raises HandlerError, which names the annotation, if a name in it is not defined.
     """
-    annotation: Any = inspect.Parameter.empty
+    annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty:
+        return Any
     try:
-        first = next(iter(inspect.signature(function).parameters.values()), None)
-        annotation = inspect.Parameter.empty if first is None else first.annotation
-        if annotation is inspect.Parameter.empty:
-            return Any
         holder = SimpleNamespace(__annotations__={"payload": annotation})
         return get_type_hints(holder, _names_seen_by(function), include_extras=True)["payload"]
     except Exception as error:
@@ -155,6 +139,17 @@ def payload_annotation(function: Callable[..., Any]) -> Any:
             f"the annotation {annotation!r} of the handler's parameter cannot be resolved: {error}; "
             "define or import the type at the top of the module"
         ) from error
+
+
+def without_alias(annotation: Any) -> Any:
+    """Return the type that ``Annotated`` and ``NewType`` stand for."""
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation = annotation.__origin__
+        elif isinstance(annotation, NewType):
+            annotation = annotation.__supertype__
+        else:
+            return annotation
 
 
 def python_function(function: Callable[..., Any]) -> FunctionType | None:
@@ -259,16 +254,6 @@ def _names_seen_by(function: Callable[..., Any]) -> dict[str, Any]:
             except ValueError:  # a variable that the enclosing function has not set yet
                 continue
     return names
-
-
-def _without_alias(annotation: Any) -> Any:
-    while True:
-        if get_origin(annotation) is Annotated:
-            annotation = annotation.__origin__
-        elif isinstance(annotation, NewType):
-            annotation = annotation.__supertype__
-        else:
-            return annotation
 
 
 def _cannot_decode(annotation: Any, reason: str) -> str:

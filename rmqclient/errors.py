@@ -26,6 +26,7 @@
     │   └── BatchTooLarge         its batch is longer than one file of the log
     ├── RecordsDamaged            a broker sent records that break the format; carries the position
     ├── TransactionDecided        the transaction was already committed or rolled back; carries which
+    ├── BodyDoesNotFit            a body cannot be decoded into what its handler takes; a dead letter at once
     ├── BodyUnreadable            a compressed body exceeds its limit when decompressed, or cannot be decompressed
     ├── RequestTimeout            a request is stored, and its reply did not come in time
     ├── InvalidName               a topic or group outside the alphabet or too long
@@ -173,6 +174,7 @@ __all__ = [
     "BatchConflict",
     "BatchStoredInPart",
     "BatchTooLarge",
+    "BodyDoesNotFit",
     "BodyError",
     "BodyTooLarge",
     "BodyUnreadable",
@@ -301,6 +303,13 @@ class DataLost(StoreError):
 
 class HandlerError(QueueError):
     """A handler cannot be registered, loaded or handed to another process."""
+
+
+class BodyDoesNotFit(QueueError):
+    """A body cannot be decoded into what its handler takes: the message is a dead letter at once.
+
+    The exception of the decoder is its ``__cause__``. ``RetryPolicy(retry_on=(BodyDoesNotFit, ...))`` retries it.
+    """
 
 
 class FilterError(HandlerError, ValueError):

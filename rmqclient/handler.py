@@ -19,6 +19,8 @@ from rmqclient.filters.sql92 import Sql92
 from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic
 
 MAX_THREADS = 1_000
+MAX_COROUTINES = 1_000
+DEFAULT_COROUTINES = 32
 MAX_BATCH = 1_024
 MAX_LINGER_S = 60.0
 
@@ -75,6 +77,10 @@ class Handler:
     threads: int = 1
     """How many messages one process handles at the same time, 1 to 1,000. [consumeThreadMin, consumeThreadMax]"""
 
+    coroutines: int | None = None
+    """How many coroutines of an ``async`` handler run at the same time for each thread, 1 to 1,000; 32 by default. The
+    next message begins when one of them ends. With an order, or a batch, one coroutine runs for each thread."""
+
     order: Order | None = None
     """``"queue"`` handles the messages of each queue one at a time, in the order of the queue; the threads share the
     queues. ``"key"`` keeps the order of each sharding key, and handles different keys of a queue at the same time; a
@@ -115,12 +121,13 @@ class Handler:
     sorted queues) that returns the queues of each client id."""
 
     function: Callable[..., Any]
-    """Plain or ``async``; takes one argument, made by :func:`rmqclient.codecs.decoder_for`."""
+    """Plain or ``async``; :mod:`rmqclient.calling.arguments` says what it gets."""
 
     def __post_init__(self) -> None:
         _check_names(self.topic, self.group)
         if not _is_whole(self.threads) or not 1 <= self.threads <= MAX_THREADS:
             raise HandlerError(f"threads={self.threads!r}: a handler has 1 to {MAX_THREADS:,} threads")
+        _check_coroutines(self.coroutines, self.order, self.batch)
         _check_order(self.order, self.retry)
         _check_batch(self.batch, self.order)
         _check_replies(self.replies, self.batch)
@@ -133,6 +140,11 @@ class Handler:
     def batch_size(self) -> int:
         """Most messages of one call; 1 if the function takes one message."""
         return 1 if self.batch is None else self.batch.size
+
+    @property
+    def coroutine_count(self) -> int:
+        """Most coroutines of one process, if the function is ``async``."""
+        return self.threads * (self.coroutines or DEFAULT_COROUTINES)
 
     @property
     def linger_s(self) -> float:
@@ -180,6 +192,17 @@ def _check_names(topic: str, group: str) -> None:
         raise HandlerError(
             f"group {group!r} has {len(group)} characters: its retry topic {RETRY_PREFIX}<group> would be longer than "
             f"{MAX_NAME_CHARACTERS}; use at most {longest}"
+        )
+
+
+def _check_coroutines(coroutines: object, order: object, batch: object) -> None:
+    if coroutines is None:
+        return
+    if not _is_whole(coroutines) or not 1 <= coroutines <= MAX_COROUTINES:  # type: ignore[operator]
+        raise HandlerError(f"coroutines={coroutines!r}: a thread runs 1 to {MAX_COROUTINES:,} coroutines")
+    if order is not None or batch is not None:
+        raise HandlerError(
+            f"coroutines={coroutines!r} with an order or a batch: each of its threads runs one coroutine; use threads"
         )
 
 

@@ -37,10 +37,12 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqclient.app import App
-from rmqclient.codecs import payload_annotation, python_function
+from rmqclient.calling.arguments import annotations_of, dependencies_of
+from rmqclient.calling.hooks import Hook, Hooks, Kind
+from rmqclient.codecs import python_function
 from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.handler import Handler
@@ -111,8 +113,26 @@ class CronParcel:
 
 
 @dataclass(frozen=True, slots=True)
+class HookParcel:
+    """A lifespan, a piece of middleware or the like of a transfer."""
+
+    kind: Kind
+
+    reference: str | None
+    """As in :class:`Parcel`."""
+
+
+class Loaded(NamedTuple):
+    """What arrived."""
+
+    handlers: list[Handler]
+    crons: list[Cron]
+    hooks: Hooks
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
-    """Handlers and schedules on their way to a worker; picklable. Made by :func:`transfer`, used by :func:`load`."""
+    """Handlers, schedules and hooks on their way to a worker; picklable. :func:`transfer` makes it."""
 
     python: str
     """The Python that made it, as its byte code is marked: ``cpython-311``."""
@@ -121,15 +141,18 @@ class Transfer:
     """In the order of the handlers."""
 
     values: bytes = field(repr=False)
-    """dill of the functions that travel by value, in order, each with its parameter's annotation, and of the retry
-    policies that do; empty if nothing travels by value."""
+    """dill of the functions that travel by value, in order, of the annotations of each and of its dependencies, and of
+    the retry policies that do; empty if nothing travels by value."""
 
     crons: tuple[CronParcel, ...] = ()
     """In the order of the schedules; their functions follow those of the handlers."""
 
+    hooks: tuple[HookParcel, ...] = ()
+    """In the order of their registration; their functions follow those of the schedules."""
+
 
 def transfer(app_or_handlers: App | Sequence[Handler]) -> Transfer:
-    """Pack handlers, and the schedules of an application, for another process of this Python.
+    """Pack handlers, and the schedules and hooks of an application, for another process of this Python.
 
     Warns when the copies take more than 1 MiB, and names the largest captured variable.
 
@@ -139,19 +162,24 @@ def transfer(app_or_handlers: App | Sequence[Handler]) -> Transfer:
     crons = app_or_handlers.crons if isinstance(app_or_handlers, App) else []
     parcels = tuple(_parcel(each) for each in handlers)
     cron_parcels = tuple(CronParcel(replace(each, function=_on_its_way), reference(each.function)) for each in crons)
-    functions = [each.function for each in handlers] + [each.function for each in crons]
+    hooks = app_or_handlers.hooks.registered if isinstance(app_or_handlers, App) else []
+    hook_parcels = tuple(HookParcel(each.kind, reference(each.function)) for each in hooks)
+    functions = [each.function for each in handlers]
+    functions += [each.function for each in crons]
+    functions += [each.function for each in hooks]
     copied = [each for each in functions if reference(each) is None]
     policies = [each.retry for each, parcel in zip(handlers, parcels, strict=True) if parcel.copies_retry]
-    return Transfer(_PYTHON, parcels, _dump_copies(copied, policies) if copied or policies else b"", cron_parcels)
+    values = _dump_copies(copied, policies) if copied or policies else b""
+    return Transfer(_PYTHON, parcels, values, cron_parcels, hook_parcels)
 
 
 def load(transfer: Transfer) -> list[Handler]:
     """Return the handlers alone; see :func:`load_all`."""
-    return load_all(transfer)[0]
+    return load_all(transfer).handlers
 
 
-def load_all(transfer: Transfer) -> tuple[list[Handler], list[Cron]]:
-    """Return the handlers and the schedules, in the process that will run them.
+def load_all(transfer: Transfer) -> Loaded:
+    """Return the handlers, the schedules and the hooks, in the process that will run them.
 
     Raises HandlerError for a transfer by another version of Python and for a name that does not exist. Errors that the
     application's modules raise during their import pass unchanged.
@@ -174,7 +202,10 @@ def load_all(transfer: Transfer) -> tuple[list[Handler], list[Cron]]:
         replace(each.cron, function=next(copies) if each.reference is None else _find(each.reference))
         for each in transfer.crons
     ]
-    return handlers, crons
+    hooks = [
+        Hook(each.kind, next(copies) if each.reference is None else _find(each.reference)) for each in transfer.hooks
+    ]
+    return Loaded(handlers, crons, Hooks(hooks))
 
 
 def _parcel(handler: Handler) -> Parcel:
@@ -269,7 +300,7 @@ def _dump_copies(functions: Sequence[Callable[..., Any]], policies: Sequence[Ret
     for policy in policies:
         with _blaming(f"{policy} names an exception"):
             _dump(policy)
-    values = _dump(([(function, payload_annotation(function)) for function in functions], list(policies)))
+    values = _dump((list(functions), _annotations(functions), list(policies)))
     if len(values) > LARGE_BYTES:
         largest = max(sizes, key=lambda each: sizes[each], default="none")
         warnings.warn(
@@ -283,14 +314,14 @@ def _dump_copies(functions: Sequence[Callable[..., Any]], policies: Sequence[Ret
 def _trial(function: Callable[..., Any]) -> dict[str, int]:
     """Dump each captured variable alone, for its size and to know which one to blame. Raises HandlerError."""
     handler = f"handler {function_name(function)}"
-    annotation = payload_annotation(function)
     sizes: dict[str, int] = {}
     # Data first: a lock is blamed on the variable that holds it, not on the function or class that uses the variable.
     for name, value in sorted(captured(function).items(), key=lambda item: callable(item[1])):
         with _blaming(f"{handler} captures {name!r}"):
             sizes[f"{name!r} of {handler}"] = len(_dump(value))
-    with _blaming(f"{handler} has a parameter annotated with {annotation!r}"):
-        _dump(annotation)
+    for annotation in annotations_of(function).values():
+        with _blaming(f"{handler} has a parameter annotated with {annotation!r}"):
+            _dump(annotation)
     with _blaming(handler):
         _dump(function)
     _log.debug("%s travels by value, with bytes per captured variable: %s", handler, sizes)
@@ -366,17 +397,22 @@ def _load_copies(values: bytes) -> tuple[Iterator[Callable[..., Any]], Iterator[
         return iter(()), iter(())
     import dill
 
-    functions, policies = dill.loads(values)
-    for function, annotation in functions:
-        _annotate(function, annotation)
-    return iter([function for function, _ in functions]), iter(policies)
+    functions, annotations, policies = dill.loads(values)
+    for function, found in annotations:
+        _annotate(function, found)
+    return iter(functions), iter(policies)
 
 
-def _annotate(function: Callable[..., Any], annotation: Any) -> None:
+def _annotations(functions: Sequence[Callable[..., Any]]) -> list[tuple[Callable[..., Any], dict[str, Any]]]:
+    """Return the resolved annotations of functions, and of the dependencies that travel by value with them."""
+    needed = [each for function in functions for each in dependencies_of(function) if reference(each) is None]
+    return [(each, annotations_of(each)) for each in (*functions, *needed)]
+
+
+def _annotate(function: Callable[..., Any], annotations: dict[str, Any]) -> None:
     inner = python_function(function)
-    if inner is not None and annotation is not Any:
-        first = next(iter(inspect.signature(function).parameters))  # there is one: it is annotated
-        inner.__annotations__ = {**inner.__annotations__, first: annotation}
+    if inner is not None and annotations:
+        inner.__annotations__ = {**inner.__annotations__, **annotations}
 
 
 # --- what is captured ------------------------------------------------------------------------------------------

@@ -19,10 +19,12 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from rmqclient.backend.pull_result import PullResult, PullStatus
+from rmqclient.consuming.messages import From, Messages
 from rmqclient.duration import Duration, in_seconds
 from rmqclient.filters.tag import parse_tags
 from rmqclient.names import check_group
@@ -99,6 +101,33 @@ class PullConsumer:
                 return replace(result, status=PullStatus.NO_MATCHED_MESSAGE)
             else:
                 return result
+
+    def messages(
+        self, topic: str, *, start: From = "earliest", tags: str | None = "*", wait: Duration | None = None
+    ) -> Messages:
+        """Return the messages of a topic that ``tags`` match, for ``for`` and for ``async for``.
+
+        Reading begins in each queue at ``"earliest"``, at ``"latest"``, at the first message that was stored at a time,
+        or with ``"committed"`` where the group goes on, else at the oldest message. The loop waits for the next message
+        for ever, or for ``wait``, a timedelta or seconds, after which it ends; 0 reads what is there. What retention
+        removes meanwhile is stepped over.
+
+        No offset of the group changes unless :meth:`Messages.commit` is called. Raises UnknownTopic; ValueError for the
+        tags, the start and the wait.
+        """
+        wanted, wait_s = parse_tags(tags), None if wait is None else in_seconds("wait", wait)
+        return Messages(self._backend, topic, wanted, partial(self._start_of, start), self.commit, wait_s)
+
+    def _start_of(self, start: From, queue: MessageQueue) -> int:
+        if isinstance(start, datetime.datetime):
+            return self.offset_by_time(queue, start)
+        if start == "latest":
+            return self.max_offset(queue)
+        if start == "committed" and (committed := self.committed_offset(queue)) is not None:
+            return committed
+        if start not in ("earliest", "committed"):
+            raise ValueError(f"start={start!r}: give 'earliest', 'latest', 'committed' or a datetime with a time zone")
+        return self.min_offset(queue)
 
     def committed_offset(self, queue: MessageQueue) -> int | None:
         """Return where the group goes on in a queue; None when it never committed there. Raises UnknownTopic."""

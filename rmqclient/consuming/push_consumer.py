@@ -6,25 +6,34 @@ bell of its members; the handlers' own threads deliver. Each schedule has a thre
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from rmqclient.backend.group_protocols import Members, Membership
 from rmqclient.backend.protocols import Backend
+from rmqclient.calling.event_loop import EventLoop
+from rmqclient.calling.hooks import Hooks
+from rmqclient.calling.lifespan import ProcessLife
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.broadcast import DroppedFailures, group_of_member
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.consuming.retry_topic import RetryTopic
 from rmqclient.consuming.start_position import begin
+from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.delivery import Delivery
 from rmqclient.delivery.modes.batch import BatchDelivery
 from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
+from rmqclient.delivery.modes.coroutines import CoroutineDelivery
 from rmqclient.delivery.modes.key_ordered import KeyOrderedDelivery
 from rmqclient.delivery.modes.orderly import OrderlyDelivery
+from rmqclient.duration import Duration, in_seconds
 from rmqclient.failures.retry import Retries
 from rmqclient.filters import MessageFilter
 from rmqclient.handler import Handler
@@ -33,7 +42,7 @@ from rmqclient.opening import Place, open_backend
 from rmqclient.schedules.cron import Cron
 from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer
-from rmqclient.store import MessageQueue, boottime, check_client_id, clock, default_client_id
+from rmqclient.store import MessageQueue, StoreConfig, boottime, check_client_id, clock, default_client_id
 from rmqclient.store.errors import QueueError, UnknownTopic
 from rmqclient.tables.app_table import AppTables
 from rmqclient.tracing.message_trace import MessageTrace
@@ -64,6 +73,7 @@ class Subscription:
         handler: Handler,
         client_id: str,
         config: ConsumerConfig,
+        callers: Callers,
         member_name: str | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -81,32 +91,40 @@ class Subscription:
             self.filter,
             ordered=handler.order is not None,
         )
-        self.delivery = make_delivery(backend, handler, self.membership, config)
+        self.delivery = make_delivery(backend, handler, self.membership, config, callers)
         self.delivery.observe(observers)
         self.rebalancer = Rebalancer(backend, self.membership, self.filter, self.delivery, config, handler.allocation)
 
 
-def make_delivery(backend: Backend, handler: Handler, membership: Membership, config: ConsumerConfig) -> Delivery[Any]:
+def make_delivery(
+    backend: Backend, handler: Handler, membership: Membership, config: ConsumerConfig, callers: Callers
+) -> Delivery[Any]:
     """Return the threads of a handler, in the mode that it asks for."""
+    one_by_one = CoroutineDelivery if inspect.iscoroutinefunction(handler.function) else ConcurrentDelivery
     if handler.broadcast:
         dropped = DroppedFailures(handler.group, handler.retry, membership.client_id)
-        return ConcurrentDelivery(backend, handler, membership, dropped, config)
+        return one_by_one(backend, handler, membership, dropped, config, callers)
     retries = Retries(backend, handler.group, handler.retry, membership.client_id)
     if handler.order is not None:
         ordered = KeyOrderedDelivery if handler.order == "key" else OrderlyDelivery
-        return ordered(backend, handler, membership, retries, config)
-    concurrent = BatchDelivery if handler.batch is not None else ConcurrentDelivery
-    return concurrent(backend, handler, membership, retries, config)
+        return ordered(backend, handler, membership, retries, config, callers)
+    concurrent = BatchDelivery if handler.batch is not None else one_by_one
+    return concurrent(backend, handler, membership, retries, config, callers)
 
 
 class PushConsumer:
-    """Every handler of one process. :meth:`start` starts it; :meth:`close` leaves the groups.
+    """Handlers that run in this process; a context manager. :meth:`start` starts it, :meth:`stop` stops it.
 
-    ``place`` is the store to consume from: an open store or backend, which stays open, or a directory. ``crons`` are
-    the schedules of the application, which send while the consumer takes messages. ``client_id`` names this process
-    among the members of its groups; the default has the host, the process id and a random part. Broadcast handlers keep
-    their offsets under ``member_name``, which must be the same after a restart; the default is the given ``client_id``.
-    ``tables`` are the tables of the application: they read the same backend while the consumer runs.
+    :meth:`rmqclient.App.start` makes one of an application. Each thread of a handler is a thread of this process; all
+    coroutines run in one event loop, ``loop`` if it is given, else one in a thread of its own.
+
+    ``place`` is the store to consume from: a directory, the URL of a cluster, or an open store or backend, which stays
+    open. With ``create=True`` a missing store is made, with ``store_config``. ``crons`` are the schedules of the
+    application, which send while the consumer takes messages. ``client_id`` names this process among the members of its
+    groups; the default has the host, the process id and a random part. Broadcast handlers keep their offsets under
+    ``member_name``, which must be the same after a restart; the default is the given ``client_id``. ``tables`` are the
+    tables of the application: they read the same backend while the consumer runs. ``hooks`` are its lifespans and
+    middleware.
 
     Raises InvalidName for a client id that is empty, too long or not printable, and what
     :func:`rmqclient.backend.open_backend` raises.
@@ -122,9 +140,13 @@ class PushConsumer:
         config: ConsumerConfig | None = None,
         crons: Sequence[Cron] = (),
         tables: AppTables | None = None,
+        hooks: Hooks | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        create: bool = False,
+        store_config: StoreConfig | None = None,
     ) -> None:
         self.client_id = default_client_id() if client_id is None else check_client_id(client_id)
-        self._backend = open_backend(place, create=False)
+        self._backend = open_backend(place, store_config, create=create)
         self._members = self._backend.members()
         self._crons = crons
         self._tables = tables
@@ -141,6 +163,8 @@ class PushConsumer:
         self._retry_topics: list[RetryTopic] = []
         self._held = False
         self._closing = threading.Event()
+        self._callers = Callers(hooks, EventLoop(loop))
+        self._life = ProcessLife(self._callers.hooks.life, self._callers.loop)
         self._coordinator = threading.Thread(target=self._coordinate, name="rmq-coordinator", daemon=True)
 
     def start(self, on_ready: Callable[[], None] | None = None) -> None:
@@ -149,12 +173,14 @@ class PushConsumer:
         Free queues are taken before this returns: a worker that is ready has its queues, and no message waits for a
         later look. ``on_ready`` is called after that, and before the first handler, which may end the process.
 
-        Raises SubscriptionMismatch, ClientIdInUse, TableFull and StoreBusy. A broadcast handler raises HandlerError
-        when the member has no name, and InvalidName. No group is joined then.
+        Lifespans and start-up functions run first. Raises what they raise; SubscriptionMismatch, ClientIdInUse,
+        TableFull, StoreBusy; HandlerError for a handler whose parameters cannot be filled. A broadcast handler raises
+        HandlerError when the member has no name, and InvalidName. The consumer is closed then.
         """
         if self._tables is not None:
             self._tables.serve(self._backend)
         try:
+            self._life.begin()
             self._join()
         except BaseException:
             self.close()
@@ -177,6 +203,7 @@ class PushConsumer:
                 handler,
                 self.client_id,
                 self._config,
+                self._callers,
                 self._member_name,
                 self._observers,
             )
@@ -188,7 +215,7 @@ class PushConsumer:
     def _start_crons(self) -> None:
         if not self._crons:
             return
-        producer = Producer(self._backend, group=CRON_GROUP)
+        producer = Producer(self._backend, group=CRON_GROUP, middleware=self._callers.hooks.send_middleware)
         for cron in self._crons:
             sender = CronSender(self._backend, producer, cron)
             name = f"rmq-cron-{cron.name}"
@@ -251,11 +278,36 @@ class PushConsumer:
             thread.join(max(0.0, deadline - time.monotonic()))
         return left + sum(thread.is_alive() for thread in self._cron_threads)
 
+    def stop(self, timeout: Duration = 30.0) -> int:
+        """Take no more messages, let the running handlers end, and leave the groups.
+
+        Return how many handlers still ran after ``timeout``, a timedelta or seconds: their messages are delivered
+        again. Stopping twice does nothing. Raises as :meth:`close`.
+        """
+        self.stop_taking()
+        left = self.drain(in_seconds("timeout", timeout))
+        self.close()
+        return left
+
     def close(self) -> None:
         """Leave the groups; other members take the queues over at once. Closing twice does nothing.
 
-        The tables of the application are closed.
+        Then the lifespans end, and the tables of the application are closed. Raises what a shutdown function raises,
+        when all of that is done.
         """
+        try:
+            self._leave()
+            self._life.end()
+        finally:
+            self._callers.loop.close()
+            self._members.close()
+            for observer in self._observers:
+                observer.close()
+            if self._tables is not None:
+                self._tables.leave(self._backend)
+            self._backend.close()
+
+    def _leave(self) -> None:
         self.stop_taking()
         self._closing.set()
         if self._coordinator.is_alive():
@@ -266,12 +318,15 @@ class PushConsumer:
         for each in joined:
             if each.rebalancer.release_all():
                 each.membership.leave()
-        self._members.close()
-        for observer in self._observers:
-            observer.close()
-        if self._tables is not None:
-            self._tables.leave(self._backend)
-        self._backend.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
 
     @property
     def counters(self) -> ConsumerCounters:

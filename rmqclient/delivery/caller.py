@@ -1,55 +1,89 @@
-"""Caller: how a thread calls the function of a handler."""
+"""Caller: how a thread, or a coroutine, calls the function of a handler."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-from rmqclient.codecs import batch_decoder_for, decoder_for, message_itself
+from rmqclient.calling.arguments import arguments_of
+from rmqclient.calling.event_loop import EventLoop
+from rmqclient.calling.hooks import Hooks
+from rmqclient.codecs import Decoder, message_itself
+from rmqclient.errors import BodyDoesNotFit, QueueError
 from rmqclient.handler import Handler
+from rmqclient.message import ReceivedMessage
 
 
-def make_caller(handler: Handler) -> Callable[[Any], Any]:
-    """Return a function that takes a message, or a list of messages, and calls the handler.
+class Callers:
+    """How one consumer calls its handlers: with the hooks of its application, and coroutines in one loop."""
 
-    The handler gets the type that its annotation asks for. The returned function is ``async`` when the handler is.
-    """
+    def __init__(self, hooks: Hooks | None = None, loop: EventLoop | None = None) -> None:
+        self.hooks = hooks or Hooks()
+        self.loop = loop or EventLoop()
+
+    def of(self, handler: Handler) -> Callable[[Any], Any]:
+        """Return a function that takes a message, or a list of messages, and calls the handler.
+
+        It is ``async`` when the handler is. Raises HandlerError as :func:`rmqclient.calling.arguments.arguments_of`.
+        """
+        return make_caller(handler, self.hooks)
+
+    def of_batches(
+        self, handler: Handler
+    ) -> tuple[Callable[[Any], object], Callable[[list[ReceivedMessage], list[object]], Any]]:
+        """Return what decodes one message of a batch, and what takes messages and bodies and calls the handler."""
+        arguments = arguments_of(handler.function, is_batch=True, overrides=self.hooks.overrides)
+        return fitting(arguments.decode), self.hooks.around(handler, arguments.invoker())
+
+    def waiting(self, handler: Handler, call: Callable[..., Any]) -> Callable[..., object]:
+        """Return a form of ``call`` that returns when the handler has ended, also when it is a coroutine."""
+        if not inspect.iscoroutinefunction(handler.function):
+            return call
+        loop = self.loop
+        return lambda *given: loop.wait_for(call(*given))
+
+
+def make_caller(handler: Handler, hooks: Hooks) -> Callable[[Any], Any]:
+    """Return a function that takes a message, or a list of messages, and calls the handler, ``async`` when that is."""
+    is_batch = handler.batch is not None
     function = handler.function
-    decode: Callable[[Any], object] = decoder_for(function) if handler.batch is None else batch_decoder_for(function)
-    if decode is message_itself:
-        return function
+    arguments = arguments_of(function, is_batch=is_batch, overrides=hooks.overrides)
+    is_alone = len(arguments.parts) == 1
+    if is_alone and arguments.decode is message_itself:
+        return hooks.around(handler, function)
+    invoke = arguments.invoker()
+    decode = _each(arguments.decode) if is_batch else fitting(arguments.decode)
     if inspect.iscoroutinefunction(function):
 
         async def call_async(given: object) -> object:
-            return await function(decode(given))
+            return await invoke(given, decode(given))
 
-        return call_async
-    return lambda given: function(decode(given))
-
-
-@contextmanager
-def waiting_caller(handler: Handler, function: Callable[[Any], Any]) -> Iterator[Callable[[Any], object]]:
-    """Give one thread a form of ``function`` that returns when the handler has ended, also when it is a coroutine."""
-    if not inspect.iscoroutinefunction(handler.function):
-        yield function
-        return
-    with asyncio.Runner() as runner:
-
-        def run(given: object) -> None:
-            error = runner.run(_error_of(function(given)))
-            if error is not None:
-                raise error
-
-        yield run
+        return hooks.around(handler, call_async)
+    if is_alone:  # what most handlers take costs a call less
+        return hooks.around(handler, lambda given: function(decode(given)))
+    return hooks.around(handler, lambda given: invoke(given, decode(given)))
 
 
-async def _error_of(coroutine: Awaitable[object]) -> BaseException | None:
-    """Await a coroutine and return what it raised: a SystemExit raised inside the loop would end the loop, too."""
-    try:
-        await coroutine
-    except BaseException as error:  # noqa: BLE001 - for the reason above
-        return error
-    return None
+def fitting(decode: Decoder) -> Callable[[Any], object]:
+    """Return a decoder that raises BodyDoesNotFit when a body cannot be decoded, and else what reading it raises."""
+    if decode is message_itself:
+        return decode
+
+    def decode_or_say_so(message: ReceivedMessage) -> object:
+        try:
+            return decode(message)
+        except (QueueError, MemoryError):  # the body could not be read, which may be mended
+            raise
+        except Exception as error:
+            raise BodyDoesNotFit(
+                f"the body of {len(message.body)} bytes does not fit what the handler takes: "
+                f"{type(error).__module__}.{type(error).__qualname__}: {error}"
+            ) from error
+
+    return decode_or_say_so
+
+
+def _each(decode: Decoder) -> Callable[[Any], object]:
+    decode_one = fitting(decode)
+    return lambda messages: [decode_one(message) for message in messages]

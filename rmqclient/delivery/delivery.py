@@ -22,8 +22,8 @@ from rmqclient.backend.group_protocols import Death, Grant, Membership
 from rmqclient.backend.protocols import Backend
 from rmqclient.calling.current import Current
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery import caller
 from rmqclient.delivery.acknowledging import Acknowledger
+from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.calls import Calls, Counters
 from rmqclient.delivery.turns import Queue, Relief, Turns
 from rmqclient.handler import Handler
@@ -38,17 +38,17 @@ class Delivery(ABC, Generic[Queue]):
     keeps_order = False
     """Whether a queue goes to another member only when no handler runs with a message of it, without a time limit."""
 
-    def __init__(self, backend: Backend, handler: Handler, membership: Membership, config: ConsumerConfig) -> None:
+    def __init__(
+        self, backend: Backend, handler: Handler, membership: Membership, config: ConsumerConfig, callers: Callers
+    ) -> None:
         self._handler = handler
         self._membership = membership
         self._config = config
-        call = caller.make_caller(handler)
+        self._callers = callers
+        call = callers.of(handler)
         self._call = Replier(backend).answering(handler, call) if handler.replies else call
-        self._calls = [Calls() for _ in range(handler.threads)]
-        self._threads = [
-            threading.Thread(target=self._run, args=(calls,), name=f"rmq-{handler.group}-{number}", daemon=True)
-            for number, calls in enumerate(self._calls)
-        ]
+        self._calls = [Calls() for _ in range(self._call_count(handler))]
+        self._threads = self._make_threads()
         self.counters = Counters()
         """What went wrong so far."""
         self._turns: Turns[Queue] = Turns(membership.bell, self._relief())
@@ -141,6 +141,17 @@ class Delivery(ABC, Generic[Queue]):
         ``now`` is CLOCK_BOOTTIME in ns; :meth:`rmqclient.delivery.calls.Calls.running_since` says how exact that is.
         """
         return min((since for calls in self._calls if (since := calls.running_since(now))), default=0)
+
+    def _call_count(self, handler: Handler) -> int:
+        """Return how many calls run at the same time."""
+        return handler.threads
+
+    def _make_threads(self) -> list[threading.Thread]:
+        """Return the threads that :meth:`start` starts."""
+        return [
+            threading.Thread(target=self._run, args=(calls,), name=f"rmq-{self._handler.group}-{number}", daemon=True)
+            for number, calls in enumerate(self._calls)
+        ]
 
     def _relief(self) -> Relief | None:
         """Return what finds work in the batches of other threads, if the mode allows that."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from rmqclient.backend.protocols import Backend, Sender
 from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
-from rmqclient.errors import HandlerError
+from rmqclient.errors import BodyDoesNotFit, HandlerError
 from rmqclient.failures.failure import Failure, with_failures
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
@@ -71,7 +71,8 @@ class RetryPolicy:
     is 10 s, 30 s, 1 min and so on."""
 
     retry_on: tuple[type[BaseException], ...] = (BaseException,)
-    """Other exceptions make a dead letter at once."""
+    """Other exceptions make a dead letter at once. So does a body that its handler cannot take, because it never will:
+    BodyDoesNotFit is retried only if it is one of these itself."""
 
     dead_letter_on: tuple[type[BaseException], ...] = ()
     """These make a dead letter at once, whatever ``retry_on`` says."""
@@ -95,7 +96,9 @@ class RetryPolicy:
     def outcome(self, attempt: int, exception: BaseException | None) -> Outcome:
         """Return the fate of a message whose delivery ``attempt`` failed; ``exception`` is None for a death."""
         is_final = exception is not None and (
-            isinstance(exception, self.dead_letter_on) or not isinstance(exception, self.retry_on)
+            isinstance(exception, self.dead_letter_on)
+            or not isinstance(exception, self.retry_on)
+            or (isinstance(exception, BodyDoesNotFit) and BodyDoesNotFit not in self.retry_on)
         )
         return Outcome.DEAD_LETTER if is_final or attempt > self.max_retries else Outcome.RETRY
 

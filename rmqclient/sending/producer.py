@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, overload
 
 from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.protocols import Buffer, Sender
@@ -15,6 +15,7 @@ from rmqclient.names import PRODUCER_GROUP, check_group, check_queue_count, chec
 from rmqclient.opening import Place, open_backend
 from rmqclient.sending.compressor import OVER_BYTES, Compressor
 from rmqclient.sending.due_time import due_ms
+from rmqclient.sending.middleware import SendMiddleware, SurroundedSender
 from rmqclient.sending.reply import Replier
 from rmqclient.sending.request import Requester, RequestFuture
 from rmqclient.sending.sender import CLOSED, FORKED, CompressingSender
@@ -44,6 +45,8 @@ class Producer:
     With ``message_trace``, RocketMQ's records of what was sent go to the topic RMQ_SYS_TRACE_TOPIC, behind the messages
     and without making a send wait or fail (docs/operate/traces.md). [enableMsgTrace]
 
+    ``middleware`` surrounds each send (:mod:`rmqclient.sending.middleware`), the first outermost.
+
     A forked child must make its own producer: this one raises StoreClosed there.
     """
 
@@ -58,6 +61,7 @@ class Producer:
         compress_over_bytes: int = OVER_BYTES,
         compression_level: int | None = None,
         message_trace: bool = False,
+        middleware: Sequence[SendMiddleware] = (),
     ) -> None:
         self.group = check_group(group)
         _check_write_buffer(write_buffer_bytes, config)
@@ -79,21 +83,60 @@ class Producer:
         self._observers: list[Observer] = [*([self._trace] if self._trace else []), *observers_of(self._backend)]
         for observer in self._observers:
             self._sender = ObservedSender(self._sender, observer, self.group)
+        if middleware:
+            self._sender = SurroundedSender(self._sender, middleware)
         self._buffer: Buffer | None = self._sender.buffer(write_buffer_bytes) if write_buffer_bytes else None
         self._requester = Requester(self._backend)
         self._replier = Replier(self._backend)
         fork.register(self)
 
+    @overload
     def send(
         self,
         message: Message,
-        sharding_key: str | None = None,
+        key_of_queue: str | None = None,
+        /,
         *,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+    ) -> SendResult: ...
+
+    @overload
+    def send(
+        self,
+        topic: str,
+        body: object,
+        /,
+        *,
+        key: str | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+    ) -> SendResult: ...
+
+    def send(
+        self,
+        message: Message | str,
+        second: Any = None,
+        /,
+        *,
+        sharding_key: str | None = None,
+        key: str | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
         delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult:
         """Store one message and return where it stands.
+
+        ``send(Message("orders", body), sharding_key)`` sends a Message. ``send("orders", body)`` makes one, with the
+        ``tags`` and ``properties``, and with one ``key``, by which it is found again.
 
         Messages with the same ``sharding_key`` go to the same queue (SelectMessageQueueByHash). Messages without a key
         go to the queues in turn. The first message of a topic makes the topic. When this returns, the message survives
@@ -114,6 +157,10 @@ class Producer:
         InvalidName, StoreFull, StoreBusy, StorePoisoned, StoreClosed, LimitReached, DiskFailed, NotFlushed,
         StoreUnusable. Nothing was written unless the error's ``stored`` says so.
         """
+        if isinstance(message, str) or key is not None or tags is not None or properties is not None:
+            message = _made(message, second, key, tags, properties)
+        elif second is not None:
+            sharding_key = second
         # A call costs more than these two comparisons, and most messages have no due time.
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         append = self._sender.append  # CPython calls a local name faster than an attribute of an attribute
@@ -126,11 +173,45 @@ class Producer:
             self._sender.wait_until_flushed(result.commit_log_end)
         return result
 
+    @overload
     def send_async(
         self,
         message: Message,
-        sharding_key: str | None = None,
+        key_of_queue: str | None = None,
+        /,
         *,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+    ) -> SendFuture: ...
+
+    @overload
+    def send_async(
+        self,
+        topic: str,
+        body: object,
+        /,
+        *,
+        key: str | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+    ) -> SendFuture: ...
+
+    def send_async(
+        self,
+        message: Message | str,
+        second: Any = None,
+        /,
+        *,
+        sharding_key: str | None = None,
+        key: str | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
         delay: Duration | None = None,
         deliver_at: datetime | None = None,
@@ -145,6 +226,10 @@ class Producer:
         Cancelling the future does not take the message back. Errors that are known at once are raised here; otherwise
         raises as :meth:`send`.
         """
+        if isinstance(message, str) or key is not None or tags is not None or properties is not None:
+            message = _made(message, second, key, tags, properties)
+        elif second is not None:
+            sharding_key = second
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         try:
             return self._sender.append_async(message, sharding_key, delay_level, due)
@@ -349,6 +434,17 @@ class Producer:
         self._sender = FORKED
         self._buffer = None  # the messages in it are the parent's
         self._requester = Requester(self._backend)  # whose thread is the parent's
+
+
+def _made(
+    topic: Message | str, body: object, key: str | None, tags: str | None, properties: Mapping[str, str] | None
+) -> Message:
+    if not isinstance(topic, str):
+        given = f"key={key!r}, tags={tags!r}, properties={properties!r}"
+        raise TypeError(f"{given}: give them to the Message, or send(topic, body) with them")
+    if body is None:
+        raise TypeError(f"send({topic!r}) has no body: give one, such as send({topic!r}, b'')")
+    return Message(topic, body, tags=tags, keys=() if key is None else (key,), properties=properties)
 
 
 def _check_message(message: object) -> None:

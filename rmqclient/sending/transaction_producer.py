@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -24,6 +24,7 @@ from rmqclient.errors import HandlerError
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.opening import Place
 from rmqclient.sending.compressor import OVER_BYTES
+from rmqclient.sending.middleware import SendMiddleware
 from rmqclient.sending.producer import Producer
 from rmqclient.store import StoreConfig, check_client_id
 from rmqclient.store.bodies import Compression
@@ -143,6 +144,7 @@ class TransactionProducer(Producer):
         compress_over_bytes: int = OVER_BYTES,
         compression_level: int | None = None,
         message_trace: bool = False,
+        middleware: Sequence[SendMiddleware] = (),
     ) -> None:
         if client_id is not None:
             check_client_id(client_id)
@@ -154,6 +156,7 @@ class TransactionProducer(Producer):
             compress_over_bytes=compress_over_bytes,
             compression_level=compression_level,
             message_trace=message_trace,
+            middleware=middleware,
         )
         self._execute = execute
         self._check = check

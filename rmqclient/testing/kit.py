@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from rmqclient.app import App
+from rmqclient.calling.hooks import hooks_of
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.duration import Duration
 from rmqclient.failures import dead_letters
@@ -274,7 +275,14 @@ class Kit:
             handlers = [self._recorder.recording(each) for app in self.apps for each in app.handlers]
             settings = next((app.consumer for app in self.apps if app.consumer is not None), None)
             tables = self.apps[0].tables if self.apps else None
-            self._consumer = PushConsumer(self._store, handlers, member_name="kit", config=settings, tables=tables)
+            self._consumer = PushConsumer(
+                self._store,
+                handlers,
+                member_name="kit",
+                config=settings,
+                tables=tables,
+                hooks=hooks_of(self.apps),
+            )
             self._consumer.hold()
             self._consumer.start()
         return self._consumer

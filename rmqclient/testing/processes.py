@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rmqclient.app import App
+from rmqclient.calling.hooks import hooks_of
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.failures.retry import retry_topic
 from rmqclient.handler import Handler
@@ -85,7 +86,7 @@ def crash(root: Path, apps: Sequence[App], at: CrashPoint | str | Callable[..., 
     handlers = [_dying(each, passes) if each.function is at else each for app in apps for each in app.handlers]
 
     def handle() -> int:
-        consumer = PushConsumer(root, handlers, member_name="crashing")
+        consumer = PushConsumer(root, handlers, member_name="crashing", hooks=hooks_of(apps))
         consumer.hold()
         consumer.start()
         if isinstance(point, CrashPoint):
@@ -117,7 +118,8 @@ def workers(root: Path, apps: Sequence[App], count: int) -> Iterator[list[int]]:
             reading, writing = os.pipe()
 
             def work(number: int = number, writing: int = writing) -> int:
-                consumer = PushConsumer(root, handlers, member_name=f"worker-{number + 1}", crons=crons)
+                name = f"worker-{number + 1}"
+                consumer = PushConsumer(root, handlers, member_name=name, crons=crons, hooks=hooks_of(apps))
                 told = threading.Event()
                 signal.signal(signal.SIGTERM, lambda *_: told.set())
                 consumer.start(on_ready=lambda: os.close(writing))

@@ -44,7 +44,7 @@ def producer(request: pytest.FixtureRequest) -> Iterator[Producer]:
 @contextmanager
 def consuming(place: Place, app: App, config: ConsumerConfig = QUICK) -> Iterator[PushConsumer]:
     """Run an application's handlers and schedules in this process."""
-    consumer = PushConsumer(place, app.handlers, config=config, crons=app.crons, tables=app.tables)
+    consumer = PushConsumer(place, app.handlers, config=config, crons=app.crons, tables=app.tables, hooks=app.hooks)
     consumer.start()
     try:
         yield consumer

@@ -13,7 +13,7 @@ from typing import Any
 import multiprocess
 from multiprocess.connection import Connection
 
-from rmqclient.codecs import decoder_for
+from rmqclient.calling.arguments import arguments_of
 from rmqclient.workers.handler_transfer import Transfer, load
 from tests.support.received import received
 
@@ -75,7 +75,7 @@ def _answer(connection: Connection, transfer: Transfer, body: bytes) -> None:
 
 
 def _call(handler: Any, body: bytes) -> Answer:
-    value = handler.function(decoder_for(handler.function)(received(body)))
+    value = handler.function(arguments_of(handler.function).decode(received(body)))
     return Answer(handler.topic, handler.group, handler.tags, handler.threads, value, os.getpid())
 
 

@@ -47,9 +47,7 @@ from rmqclient.workers.processes.stacks import tell_stacks
 if TYPE_CHECKING:
     from rmqclient import StoreConfig
     from rmqclient.consumer_config import ConsumerConfig
-    from rmqclient.handler import Handler
-    from rmqclient.schedules.cron import Cron
-    from rmqclient.workers.handler_transfer import Transfer
+    from rmqclient.workers.handler_transfer import Loaded, Transfer
 
 BEAT_INTERVAL_S = 0.5
 ORPHAN_DRAIN_TIMEOUT_S = 5.0
@@ -101,13 +99,19 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
     loaded = _load(boot.transfer)
     if loaded is None:
         return WorkerExit.CANNOT_BOOT
-    handlers, crons = loaded
     try:
         with (
             places.for_worker(boot.root, boot.config) as (place, workers),
             read_by_worker(place),
         ):
-            consumer = PushConsumer(place, handlers, member_name=boot.member_name, config=boot.consumer, crons=crons)
+            consumer = PushConsumer(
+                place,
+                loaded.handlers,
+                member_name=boot.member_name,
+                config=boot.consumer,
+                crons=loaded.crons,
+                hooks=loaded.hooks,
+            )
             slot = workers.attach(boot.slot)
             with Heartbeat(slot, consumer) as heartbeat:
                 return _deliver(consumer, heartbeat, stop, boot.drain_timeout_s)
@@ -122,8 +126,8 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
         return WorkerExit.FAILED
 
 
-def _load(transfer: Transfer) -> tuple[list[Handler], list[Cron]] | None:
-    """Return the handlers and schedules; log the reason and return None if the application cannot be imported here."""
+def _load(transfer: Transfer) -> Loaded | None:
+    """Return what the application registered; log why and return None if the application cannot be imported here."""
     try:
         return handler_transfer.load_all(transfer)
     except QueueError as error:
@@ -136,16 +140,30 @@ def _load(transfer: Transfer) -> tuple[list[Handler], list[Cron]] | None:
 def _deliver(
     consumer: PushConsumer, heartbeat: Heartbeat, stop: signals.SignalPipe, drain_timeout_s: float
 ) -> WorkerExit:
-    consumer.start(on_ready=lambda: heartbeat.enter(WorkerState.READY))
+    try:
+        consumer.start(on_ready=lambda: heartbeat.enter(WorkerState.READY))
+    except QueueError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - lifespans are the application's
+        _log.error("the worker cannot start: %s", _told(error), exc_info=error)
+        return WorkerExit.FAILED
     timeout_s = _wait_for_the_end(stop, drain_timeout_s)
     heartbeat.enter(WorkerState.DRAINING)
     consumer.stop_taking()
     left = consumer.drain(timeout_s)
-    consumer.close()
+    try:
+        consumer.close()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the same
+        _log.error("the worker stops, although %s", _told(error), exc_info=error)
     if left:
         _log.warning("%d messages were still in flight after %.1f s; they are delivered again", left, timeout_s)
         return WorkerExit.UNFINISHED
     return WorkerExit.STOPPED
+
+
+def _told(error: BaseException) -> str:
+    """Return one line: which function of the application failed, and how."""
+    return "; ".join([*getattr(error, "__notes__", ()), f"{type(error).__name__}: {error}"])
 
 
 def _wait_for_the_end(stop: signals.SignalPipe, drain_timeout_s: float) -> float:

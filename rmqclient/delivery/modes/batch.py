@@ -22,9 +22,8 @@ from typing import Any
 
 from rmqclient.backend.group_protocols import Death, Grant, Membership
 from rmqclient.backend.protocols import Backend
-from rmqclient.codecs import element_decoder_for
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery.caller import waiting_caller
+from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
@@ -78,10 +77,11 @@ class BatchDelivery(ConcurrentDelivery):
         membership: Membership,
         failures: StoresFailures,
         config: ConsumerConfig,
+        callers: Callers,
     ) -> None:
-        super().__init__(backend, handler, membership, failures, config)
-        self._decode = element_decoder_for(handler.function)
-        self._call_decoded: Call = lambda decoded: handler.function(decoded[1])
+        super().__init__(backend, handler, membership, failures, config, callers)
+        self._decode, call = callers.of_batches(handler)
+        self._call_decoded: Call = lambda decoded: call(*decoded)
         """Takes the messages of a call and what they were decoded into."""
 
     def observe(self, observers: Sequence[Observer]) -> None:
@@ -93,8 +93,8 @@ class BatchDelivery(ConcurrentDelivery):
         return BatchQueue(grant, self._handler, self._config, deaths)
 
     def _serve(self, calls: Calls) -> None:
-        with waiting_caller(self._handler, self._call_decoded) as call:
-            self._serve_with(functools.partial(self._handle_batch, call), calls)
+        call = self._callers.waiting(self._handler, self._call_decoded)
+        self._serve_with(functools.partial(self._handle_batch, call), calls)
 
     def _handle_batch(
         self, call: Callable[[Any], object], calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]

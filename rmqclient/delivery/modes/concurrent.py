@@ -14,17 +14,14 @@ only until an idle thread notices it.
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from operator import length_hint
 from typing import Any, TypeAlias
 
 from rmqclient.backend.group_protocols import Death, Grant, Membership
 from rmqclient.backend.protocols import Backend
-from rmqclient.calling.current import Current
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.delivery import Delivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
@@ -50,8 +47,9 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         membership: Membership,
         failures: StoresFailures,
         config: ConsumerConfig,
+        callers: Callers,
     ) -> None:
-        super().__init__(backend, handler, membership, config)
+        super().__init__(backend, handler, membership, config, callers)
         self.siblings: dict[str, ConcurrentDelivery] = {}
         """By topic, the deliveries of the group in this process, this one too; they share the group's retry topic."""
         self.send_back = SendBack(handler.group, failures, self._acknowledger, self.counters)
@@ -82,15 +80,11 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         """Deliver this message, which another delivery has taken from the group's retry topic."""
         self._turns.hand(queue, message)
 
-    def _relief(self) -> Relief:
+    def _relief(self) -> Relief | None:
         return _Relief(self._calls)
 
     def _serve(self, calls: Calls) -> None:
-        if inspect.iscoroutinefunction(self._handler.function):
-            with asyncio.Runner() as runner:
-                self._serve_with(functools.partial(self._handle_async, runner), calls)
-        else:
-            self._serve_with(self._handle, calls)
+        self._serve_with(self._handle, calls)
 
     def _serve_with(self, handle: Handle, calls: Calls) -> None:
         while (taken := self._turns.take()) is not None:
@@ -164,42 +158,6 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
             batch = [message for message in batch if message not in kept]
             self.counters.add(failed=len(kept))
         queue.leave(batch)
-
-    def _handle_async(
-        self, runner: asyncio.Runner, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
-    ) -> None:
-        """Run the coroutines of a batch side by side, in the loop of this thread."""
-        queue.enter()
-        calls.begun += 1
-        calls.running = len(batch)
-        calls.running_slot.serve(queue.grant.group_queue)
-        calls.running_slot.begin_batch(batch)
-        outcomes = runner.run(self._gather(batch)) if not queue.revoked else []
-        calls.running_slot.fail(sum(error is not None for error in outcomes))
-        kept = []
-        handled = 0
-        for message, error in zip(batch, outcomes, strict=False):
-            if error is not None:
-                if not self.send_back.failed(queue, message, error):
-                    kept.append(message)
-            elif self._acknowledger.acknowledge(queue, message):
-                handled += 1
-            else:
-                self._acknowledger.refused(queue)
-        calls.rest()
-        calls.handled += handled
-        self._account(queue, batch, kept)
-
-    async def _gather(self, batch: list[ReceivedMessage]) -> list[BaseException | None]:
-        return await asyncio.gather(*(self._outcome(message) for message in batch))
-
-    async def _outcome(self, message: ReceivedMessage) -> BaseException | None:
-        Current(self._handler.group, message).enter()
-        try:
-            await self._call(message)
-        except BaseException as error:  # noqa: BLE001 - the loop would end with SystemExit, and the thread with it
-            return error
-        return None
 
 
 class _Relief:

@@ -38,7 +38,7 @@ from typing import Any, Final
 from rmqclient.backend.group_protocols import Death, Grant, Membership
 from rmqclient.backend.protocols import Backend
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery.caller import waiting_caller
+from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.delivery import Delivery
 from rmqclient.delivery.modes.lanes import KeyOrderedQueue, Lane
@@ -57,9 +57,15 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
     keeps_order = True
 
     def __init__(
-        self, backend: Backend, handler: Handler, membership: Membership, retries: Retries, config: ConsumerConfig
+        self,
+        backend: Backend,
+        handler: Handler,
+        membership: Membership,
+        retries: Retries,
+        config: ConsumerConfig,
+        callers: Callers,
     ) -> None:
-        super().__init__(backend, handler, membership, config)
+        super().__init__(backend, handler, membership, config, callers)
         self._suspension = Suspension(handler, config, retries)
         self._work: queues.SimpleQueue[Lane | object | None] = queues.SimpleQueue()
         self._work.put(_LOOK)
@@ -79,12 +85,12 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
         return queue.lanes.running
 
     def _serve(self, calls: Calls) -> None:
-        with waiting_caller(self._handler, self._call) as call:
-            while (work := self._work.get()) is not None:
-                if isinstance(work, Lane):
-                    self._handle(calls, call, work)
-                else:
-                    self._look()
+        call = self._callers.waiting(self._handler, self._call)
+        while (work := self._work.get()) is not None:
+            if isinstance(work, Lane):
+                self._handle(calls, call, work)
+            else:
+                self._look()
 
     def _look(self) -> None:
         """Take until there is something to do; sleeps with the token, then hands it on behind the work."""

@@ -32,7 +32,7 @@ from typing import Any
 from rmqclient.backend.group_protocols import Death, Grant, Membership
 from rmqclient.backend.protocols import Backend
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery.caller import waiting_caller
+from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.delivery import Delivery
 from rmqclient.delivery.modes.gathering import Gathering
@@ -117,9 +117,15 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
     keeps_order = True
 
     def __init__(
-        self, backend: Backend, handler: Handler, membership: Membership, retries: Retries, config: ConsumerConfig
+        self,
+        backend: Backend,
+        handler: Handler,
+        membership: Membership,
+        retries: Retries,
+        config: ConsumerConfig,
+        callers: Callers,
     ) -> None:
-        super().__init__(backend, handler, membership, config)
+        super().__init__(backend, handler, membership, config, callers)
         self._suspension = Suspension(handler, config, retries)
 
     def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> OrderlyQueue:
@@ -127,9 +133,9 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
         return OrderlyQueue(grant, self._handler, self._config, deaths)
 
     def _serve(self, calls: Calls) -> None:
-        with waiting_caller(self._handler, self._call) as call:
-            while (taken := self._turns.take()) is not None:
-                self._handle(calls, call, *taken)
+        call = self._callers.waiting(self._handler, self._call)
+        while (taken := self._turns.take()) is not None:
+            self._handle(calls, call, *taken)
 
     def _handle(
         self, calls: Calls, call: Callable[[Any], object], queue: OrderlyQueue, batch: list[ReceivedMessage]

@@ -11,12 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient import App, Batch, Message, Producer, ReceivedMessage, RetryPolicy
 from rmqclient.admin import Admin
 from rmqclient.backend import Backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.consuming.reader import Reader
 from rmqclient.delivery.process_queue import FlowControl
+from rmqclient.errors import BodyDoesNotFit
+from rmqclient.handler import Order as Order_
 from rmqclient.opening import Place
 from rmqclient.store import StoreConfig, open_store
 from tests.client.conftest import NOWHERE, QUICK, SOON, consuming, wait_for
@@ -237,17 +240,54 @@ def test_a_handler_gets_what_its_annotation_asks_for(backend: Backend, producer:
     assert {type(item): item for item in got} == {Flight: Flight("UA", 90), Order: Order(2.5), str: "hello"}
 
 
-def test_a_body_that_does_not_decode_is_a_failure_of_its_message(backend: Backend, producer: Producer) -> None:
+@pytest.mark.guarantee("G59")
+@pytest.mark.parametrize("order", [None, "queue", "key"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_body_that_does_not_fit_is_a_dead_letter_at_once(
+    backend: Backend, producer: Producer, order: Order_ | None, is_async: bool
+) -> None:
     app, got = App(NOWHERE), []
 
-    @app.handler("t", group="g", retry=SOON)
     def handle(flight: Flight) -> None:
         got.append(flight)
 
-    producer.send(Message("t", b"[" * 100_000))
-    producer.send(Message("t", Flight("UA", 1)))
+    async def handle_later(flight: Flight) -> None:
+        got.append(flight)
+
+    app.handler("t", group="g", order=order)(handle_later if is_async else handle)
+    producer.send(Message("t", b"[" * 100_000), "one queue")
+    producer.send(Message("t", Flight("UA", 1)), "one queue")
     with consuming(backend, app) as consumer:
-        wait_for(lambda: consumer.counters.failed >= 2 and got, "the bad one is tried again, the good one handled")
+        wait_for(lambda: got and is_finished(backend), "the good one is handled")
+        assert consumer.counters.failed == 1
+    (letter,) = Reader(backend).tail("%DLQ%g", start="earliest", follow=False)
+    assert "rmqclient.errors.BodyDoesNotFit" in letter.properties["RMQ_FAILURES"]
+
+
+def test_a_body_that_does_not_fit_is_retried_if_the_policy_names_that(backend: Backend, producer: Producer) -> None:
+    app = App(NOWHERE)
+
+    @app.handler("t", group="g", retry=RetryPolicy(delay_levels=(1,), retry_on=(BodyDoesNotFit, ValueError)))
+    def handle(flight: Flight) -> None: ...
+
+    producer.send(Message("t", b"[]"))
+    with consuming(backend, app) as consumer:
+        wait_for(lambda: consumer.counters.failed >= 2, "it is tried again")
+
+
+def test_a_body_that_does_not_fit_leaves_the_others_of_its_batch(backend: Backend, producer: Producer) -> None:
+    app, got = App(NOWHERE), []
+
+    @app.handler("t", group="g", batch=Batch(10))
+    def handle(flights: list[Flight]) -> None:
+        got.extend(flights)
+
+    for body in (b"[]", Flight("UA", 1)):
+        producer.send(Message("t", body), "one queue")
+    with consuming(backend, app) as consumer:
+        wait_for(lambda: got and is_finished(backend), "the good one is handled")
+        assert consumer.counters.failed == 1
+    assert len(list(Reader(backend).tail("%DLQ%g", start="earliest", follow=False))) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 import time
@@ -47,7 +48,7 @@ def test_each_queue_is_handled_in_order_by_one_thread_at_a_time_and_queues_side_
         running[message.queue_id] -= 1
 
     async def handle_async(message: ReceivedMessage) -> None:
-        handle(message)
+        await asyncio.to_thread(handle, message)  # all coroutines share one loop, which must not be blocked
 
     send(producer, 800)
     app.handler("t", group="g", threads=4, order="queue")(handle_async if is_async else handle)

@@ -148,7 +148,7 @@ def test_a_time_that_cannot_be_meant_is_refused(
     store: MessageStore, producer: Producer, when: dict[str, object], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        producer.send(Message("t", b""), **when)  # type: ignore[arg-type]
+        producer.send(Message("t", b""), **when)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match=words):
         producer.send_batch([Message("t", b"")], **when)  # type: ignore[arg-type]
     assert store.state.published_to == 0

@@ -187,7 +187,7 @@ def test_a_send_that_fails_is_an_error_and_a_thing_that_is_no_message_is_refused
         with pytest.raises(MessageRejected):
             producer.send(Message("orders", b"x", keys=["two words"]))
         with pytest.raises(TypeError):
-            producer.send("orders")  # type: ignore[arg-type]
+            producer.send("orders")  # type: ignore[call-overload]
         assert producer.send_batch([]) == []
 
     assert spans.one("send orders").attributes["error.type"] == "MessageRejected"

@@ -34,7 +34,7 @@ from typing import Any
 
 import msgspec
 
-from rmqclient.codecs import decoder_for
+from rmqclient.calling.arguments import arguments_of
 from rmqclient.filters.tag import parse_tags
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import TagSet, layout, open_store
@@ -167,7 +167,7 @@ class Parsers:
             FileQueue(ours.root / "consumequeue" / "left" / "0", queue, scratch=ours.root, mappings=mappings)
         )
         self._json = {path: content for path, content in ours.files.items() if path.suffix == ".json"}
-        self._decoders = [decoder_for(handler) for handler in (_plain, _nested, _structure)]
+        self._decoders = [arguments_of(handler).decode for handler in (_plain, _nested, _structure)]
         self._opened: dict[int, Any] = {}
 
     def all(self) -> list[Parser]:

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 import rmqclient
 from rmqclient import codecs
-from rmqclient.codecs import decoder_for, encode_body, message_itself
+from rmqclient.calling.arguments import arguments_of
+from rmqclient.codecs import encode_body, message_itself
 from rmqclient.errors import HandlerError, MessageRejected
 from rmqclient.message import ReceivedMessage as Received
 from tests.support.received import received
@@ -75,7 +76,7 @@ OpaqueId = NewType("OpaqueId", Opaque)
 
 
 def decoded(function: Callable[..., Any], body: bytes) -> object:
-    return decoder_for(function)(received(body))
+    return arguments_of(function).decode(received(body))
 
 
 def asking_for(annotation: object) -> Callable[..., Any]:
@@ -179,8 +180,8 @@ def handle_qualified(message: rmqclient.ReceivedMessage) -> None: ...
 )
 def test_a_handler_that_asks_for_nothing_else_gets_the_message_itself(function: Callable[..., Any]) -> None:
     message = received(b"x")
-    assert decoder_for(function) is message_itself
-    assert decoder_for(function)(message) is message
+    assert arguments_of(function).decode is message_itself
+    assert arguments_of(function).decode(message) is message
 
 
 @pytest.mark.parametrize(
@@ -300,7 +301,7 @@ def test_only_the_annotation_of_the_parameter_has_to_be_resolved() -> None:
 )
 def test_an_annotation_that_cannot_be_decoded_into_is_named(annotation: object, problem: str) -> None:
     with pytest.raises(HandlerError) as refused:
-        decoder_for(asking_for(annotation))
+        arguments_of(asking_for(annotation))
     assert problem in str(refused.value)
     assert repr(annotation) in str(refused.value)
 
@@ -316,9 +317,10 @@ def test_importing_the_client_imports_nothing_that_a_handler_may_never_need() ->
 def test_pydantic_is_never_imported_for_an_application_without_it() -> None:
     script = """
 import sys
-from rmqclient.codecs import decoder_for, encode_body
+from rmqclient.calling.arguments import arguments_of
+from rmqclient.codecs import encode_body
 def handle(order: dict): ...
-encode_body({"a": 1}), decoder_for(handle)
+encode_body({"a": 1}), arguments_of(handle).decode
 print("pydantic" in sys.modules)
 """
     printed = subprocess.run(

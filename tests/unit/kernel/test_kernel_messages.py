@@ -150,7 +150,7 @@ def test_a_batch_for_two_topics_is_refused_as_a_whole(store: MessageStore, produ
 
 def test_what_is_no_message_is_a_type_error(producer: Producer) -> None:
     with pytest.raises(TypeError):
-        producer.send("text")  # type: ignore[arg-type]
+        producer.send("text")  # type: ignore[call-overload]
     with pytest.raises(TypeError):
         producer.send_batch([Message("t", b""), b"bytes"])  # type: ignore[list-item]
     with pytest.raises(TypeError):

@@ -152,12 +152,12 @@ def test_a_pipeline_without_spark_says_only_what_to_install(tmp_path: Path) -> N
 def test_a_send_of_what_is_no_message_says_what_to_write(tmp_path: Path) -> None:
     with Producer(tmp_path) as producer:
         for send in (producer.send, producer.send_async):
-            with pytest.raises(TypeError, match=r'not str: write send\(Message\("topic", body\)\)'):
-                send("orders", b"1")  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match=r'not int: write send\(Message\("topic", body\)\)'):
+                send(5)  # type: ignore[call-overload]
         with pytest.raises(TypeError, match="not str"):
             producer.send_once("orders", "key")  # type: ignore[arg-type]
         with pytest.raises(TypeError) as other:
-            producer.send(Message("orders", b"1"), sharding_key=7)  # type: ignore[arg-type]
+            producer.send(Message("orders", b"1"), sharding_key=7)  # type: ignore[call-overload]
         assert "write send" not in str(other.value)
 
 

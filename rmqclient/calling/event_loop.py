@@ -1,0 +1,84 @@
+"""Event loop: where the coroutines of one consumer run.
+
+All ``async`` handlers, lifespans and middleware of a process share one loop, so that a client or a pool that a lifespan
+made can be used by every handler. It is the loop of the program that called ``await app.serve()``, or else one in a
+thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class EventLoop:
+    """A running loop, seen from other threads. ``given`` is a loop that runs already, and stays when this is closed."""
+
+    def __init__(self, given: asyncio.AbstractEventLoop | None = None) -> None:
+        self._given = given
+        self._own: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    @property
+    def running(self) -> asyncio.AbstractEventLoop:
+        """The loop. The first use starts its thread, so that a consumer without coroutines has none."""
+        if self._given is not None:
+            return self._given
+        with self._starting:
+            if self._own is None:
+                self._own = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._run, args=(self._own,), name="rmq-event-loop", daemon=True)
+                self._thread.start()
+            return self._own
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine in the loop, from another thread; return its result, or raise what it raised."""
+        outcome: Result | BaseException = asyncio.run_coroutine_threadsafe(_caught(coroutine), self.running).result()
+        if isinstance(outcome, _Raised):
+            raise outcome.error
+        return outcome  # type: ignore[return-value]
+
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function in the loop, soon."""
+        self.running.call_soon_threadsafe(function, *arguments)
+
+    def close(self) -> None:
+        """End a loop of this consumer's own. Closing twice does nothing."""
+        with self._starting:
+            own, self._own = self._own, None
+        if own is None or self._thread is None:
+            return
+        own.call_soon_threadsafe(own.stop)
+        self._thread.join()
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+class _Raised:
+    """What a coroutine raised: SystemExit, raised inside of the loop, would end the loop and all that it runs."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+async def _caught(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await coroutine
+    except BaseException as error:  # noqa: BLE001 - for the reason above
+        return _Raised(error)

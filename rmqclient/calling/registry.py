@@ -1,0 +1,59 @@
+"""Registry: the decorators by which an application registers its hooks."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from rmqclient.calling.hooks import CallMiddleware, Hooks, Lifespan, Occasion
+from rmqclient.sending.middleware import SendMiddleware
+
+Around = TypeVar("Around", bound=CallMiddleware)
+AroundSend = TypeVar("AroundSend", bound=SendMiddleware)
+Life = TypeVar("Life", bound=Lifespan)
+Event = TypeVar("Event", bound=Occasion)
+
+
+class HookRegistry:
+    """What an application registers beside its handlers. Each decorator returns the function itself."""
+
+    hooks: Hooks
+    """What was registered, and the functions that tests put in the place of dependencies."""
+
+    def lifespan(self, function: Life) -> Life:
+        """Run a generator function around the life of each process that handles messages; it has one ``yield``.
+
+        What stands before the ``yield`` runs before the first message, and after a worker was forked: make pools and
+        clients there. The rest runs behind the last message. ``async`` ones run in the loop of the ``async`` handlers.
+        Lifespans and :meth:`on_startup` run in the order of their registration, and end in the reverse order. If one
+        raises at the start, the process takes no message. Raises HandlerError for a function without ``yield``.
+        """
+        self.hooks.add("lifespan", function)
+        return function
+
+    def on_startup(self, function: Event) -> Event:
+        """Run a function, plain or ``async``, in each process before its first message, as :meth:`lifespan` says."""
+        self.hooks.add("startup", function)
+        return function
+
+    def on_shutdown(self, function: Event) -> Event:
+        """Run a function, plain or ``async``, in each process behind its last message, as :meth:`lifespan` says."""
+        self.hooks.add("shutdown", function)
+        return function
+
+    def middleware(self, function: Around) -> Around:
+        """Run a generator function of one :class:`rmqclient.HandlerCall` around each call of each handler.
+
+        It has one ``yield``, where the handler is called; :mod:`rmqclient.calling.hooks` says what it may do. The first
+        that was registered is the outermost. Raises HandlerError for a function without ``yield``.
+        """
+        self.hooks.add("middleware", function)
+        return function
+
+    def send_middleware(self, function: AroundSend) -> AroundSend:
+        """Run a generator function of one :class:`rmqclient.Sending` around each send of :meth:`producer`.
+
+        It has one ``yield``, where the messages are sent; :mod:`rmqclient.sending.middleware` says what it may do. The
+        messages of schedules pass it, too. Raises HandlerError for a function without ``yield``, or an ``async`` one.
+        """
+        self.hooks.add("send_middleware", function)
+        return function

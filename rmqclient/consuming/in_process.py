@@ -1,0 +1,110 @@
+"""In process: the handlers of an application, in the process that asks for it.
+
+==================================  ==================================================
+in                                  write
+==================================  ==================================================
+a script, a test                    ``with app.running(): ...``
+a notebook, a web process           ``consumer = app.start()``, and ``consumer.stop()``
+an asyncio program                  ``async with app.serving(): ...``
+a task of its own                   ``await app.serve()``
+==================================  ==================================================
+
+``rmq run`` starts processes of its own instead, and restarts those that die.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.duration import Duration
+
+
+class InProcess(ABC):
+    """Runs the handlers of an application in this process."""
+
+    @abstractmethod
+    def _consumer(
+        self,
+        threads: int | None,
+        client_id: str | None,
+        member_name: str | None,
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> PushConsumer:
+        """Return a consumer of the application, not started; ``threads`` takes the place of each handler's number."""
+
+    def start(
+        self,
+        *,
+        threads: int | None = None,
+        client_id: str | None = None,
+        member_name: str | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> PushConsumer:
+        """Begin to handle messages in threads of this process, and return the consumer; call its ``stop`` at the end.
+
+        For scripts, notebooks and web processes; ``rmq run`` starts processes of its own. A missing store is made.
+        ``threads`` takes the place of each handler's own number. The other options are those of
+        :class:`rmqclient.PushConsumer`. Raises what that, and its ``start``, raise.
+        """
+        consumer = self._consumer(threads, client_id, member_name, loop)
+        consumer.start()
+        return consumer
+
+    @contextmanager
+    def running(
+        self,
+        *,
+        threads: int | None = None,
+        client_id: str | None = None,
+        member_name: str | None = None,
+        timeout: Duration = 30.0,
+    ) -> Iterator[PushConsumer]:
+        """Handle messages in threads of this process until the block ends, as :meth:`start`.
+
+        The end waits for running handlers, for at most ``timeout``, a timedelta or seconds.
+        """
+        consumer = self.start(threads=threads, client_id=client_id, member_name=member_name)
+        try:
+            yield consumer
+        finally:
+            consumer.stop(timeout)
+
+    @asynccontextmanager
+    async def serving(
+        self,
+        *,
+        threads: int | None = None,
+        client_id: str | None = None,
+        member_name: str | None = None,
+        timeout: Duration = 30.0,
+    ) -> AsyncIterator[PushConsumer]:
+        """Handle messages until the block ends, as :meth:`running`, and never block the event loop.
+
+        ``async`` handlers and lifespans run in the loop of the caller, and can use what the program made in it. Plain
+        handlers run in threads.
+        """
+        loop = asyncio.get_running_loop()
+        consumer = await asyncio.to_thread(self._consumer, threads, client_id, member_name, loop)
+        starting = loop.run_in_executor(None, consumer.start)
+        try:
+            await asyncio.shield(starting)
+            yield consumer
+        finally:
+            await asyncio.wait([starting])
+            await asyncio.shield(loop.run_in_executor(None, consumer.stop, timeout))
+
+    async def serve(
+        self,
+        *,
+        threads: int | None = None,
+        client_id: str | None = None,
+        member_name: str | None = None,
+        timeout: Duration = 30.0,
+    ) -> None:
+        """Handle messages until the task is cancelled, as :meth:`serving`."""
+        async with self.serving(threads=threads, client_id=client_id, member_name=member_name, timeout=timeout):
+            await asyncio.get_running_loop().create_future()

@@ -1,0 +1,130 @@
+"""Coroutine delivery: messages of a queue out of order, each in a coroutine of its own.
+
+The handler's function is ``async``. One thread takes messages and hands them to the event loop of the consumer, where a
+bounded number of coroutines takes turns; when one ends, the next message begins. What becomes of a message is as in
+:mod:`rmqclient.delivery.modes.concurrent`.
+
+Each coroutine has a place of its own among the running messages, so that after a death exactly those are counted that
+were running. What may wait for a mutex, a disk or a network when a call has ended is done in a thread of the loop's
+executor: the loop goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue as queues
+import threading
+
+from rmqclient.backend.group_protocols import Membership
+from rmqclient.backend.protocols import Backend
+from rmqclient.calling.current import Current
+from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.delivery.caller import Callers
+from rmqclient.delivery.calls import Calls
+from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
+from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
+from rmqclient.delivery.modes.send_back import StoresFailures
+from rmqclient.handler import Handler
+from rmqclient.message import ReceivedMessage
+from rmqclient.store.errors import StoreBusy
+
+
+class CoroutineDelivery(ConcurrentDelivery):
+    """The coroutines of one handler in one process."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        handler: Handler,
+        membership: Membership,
+        failures: StoresFailures,
+        config: ConsumerConfig,
+        callers: Callers,
+    ) -> None:
+        self._free: queues.SimpleQueue[Calls] = queues.SimpleQueue()
+        self._tasks: set[asyncio.Task[None]] = set()  # a loop holds its tasks weakly
+        super().__init__(backend, handler, membership, failures, config, callers)
+
+    def _call_count(self, handler: Handler) -> int:
+        return handler.coroutine_count
+
+    def _make_threads(self) -> list[threading.Thread]:
+        return [threading.Thread(target=self._take_all, name=f"rmq-{self._handler.group}-takes", daemon=True)]
+
+    def _relief(self) -> None:
+        return None  # a message that was taken waits for any coroutine to end
+
+    def _take_all(self) -> None:
+        for calls in self._calls:
+            self._free.put(calls)
+        try:
+            self._serve_with(self._hand_over, self._calls[0])
+        finally:
+            for _ in self._calls:
+                self._free.get().running_slot.release()  # when the last coroutine has ended
+
+    def _hand_over(self, _calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:
+        """Begin a coroutine for each message when there is room; none if the queue is lost, or the consumer ends."""
+        if batch[0].queue_offset in queue.deaths:
+            self._hand_over_alone(queue, batch[0])
+            return
+        queue.enter()
+        begun = 0
+        while begun < len(batch):
+            free = [self._free.get()]
+            if self._turns.stopping or queue.revoked:
+                self._free.put(free[0])
+                break
+            while len(free) < len(batch) - begun and not self._free.empty():
+                free.append(self._free.get())
+            for _ in free:
+                queue.enter()
+            self._callers.loop.call(self._begin, queue, free, batch[begun : begun + len(free)])
+            begun += len(free)
+        queue.leave(batch[begun:])
+
+    def _hand_over_alone(self, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
+        """Run a message that a process died with while no other one runs, so that a second death is its own."""
+        alone, *others = [self._free.get() for _ in self._calls]
+        queue.enter()
+        if self._turns.stopping or queue.revoked:
+            queue.leave([message])
+        else:
+            self._callers.loop.call(self._begin, queue, [alone], [message])
+            alone = self._free.get()
+        for calls in (alone, *others):
+            self._free.put(calls)
+
+    def _begin(self, queue: ConcurrentQueue, free: list[Calls], messages: list[ReceivedMessage]) -> None:
+        for calls, message in zip(free, messages, strict=True):
+            task = asyncio.get_running_loop().create_task(self._run_one(calls, queue, message))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run_one(self, calls: Calls, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
+        calls.begun += 1
+        calls.running = 1
+        calls.running_slot.serve(queue.grant.group_queue)
+        calls.running_slot.begin(message)
+        Current(self._handler.group, message).enter()
+        kept: list[ReceivedMessage] = []
+        try:
+            await self._call(message)
+        except BaseException as error:  # noqa: BLE001 - the loop would end with SystemExit, and every coroutine with it
+            calls.running_slot.fail(1)
+            if not await asyncio.to_thread(self.send_back.failed, queue, message, error):
+                kept.append(message)
+        else:
+            if await self._is_acknowledged(queue, message):
+                calls.handled += 1
+            else:
+                self._acknowledger.refused(queue)
+        calls.rest()
+        self._account(queue, [message], kept)
+        self._free.put(calls)
+
+    async def _is_acknowledged(self, queue: ConcurrentQueue, message: ReceivedMessage) -> bool:
+        try:
+            return queue.grant.acknowledge(message)
+        except StoreBusy:
+            return await asyncio.to_thread(self._acknowledger.acknowledge, queue, message)
