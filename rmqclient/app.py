@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import inspect
 import os
-from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqclient.allocation import Strategy
 from rmqclient.calling.arguments import check_function
@@ -32,7 +31,6 @@ from rmqclient.calling.hooks import Hooks
 from rmqclient.calling.registry import HookRegistry
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.in_process import InProcess
-from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.duration import Duration
 from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
@@ -45,6 +43,11 @@ from rmqclient.schedules.cron import MISFIRE_GRACE, Cron, make_cron
 from rmqclient.sending.producer import Producer
 from rmqclient.store import StoreConfig
 from rmqclient.tables.app_table import AppTable, AppTables
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from rmqclient.consuming.push_consumer import PushConsumer
 
 ROOT_VARIABLE = "RMQ_STORE"
 
@@ -251,6 +254,8 @@ class App(HookRegistry, InProcess):
         member_name: str | None,
         loop: AbstractEventLoop | None,
     ) -> PushConsumer:
+        from rmqclient.consuming.push_consumer import PushConsumer  # noqa: PLC0415 - who only sends needs nothing of it
+
         handlers = self.handlers if threads is None else [replace(each, threads=threads) for each in self.handlers]
         return PushConsumer(
             self.root,

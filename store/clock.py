@@ -40,6 +40,7 @@ import mmap
 import os
 import threading
 import time
+import weakref
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -47,6 +48,7 @@ from typing import Final
 from rmqclient.store import layout
 from rmqclient.store.errors import ConfigMismatch, StoreCorrupt, store_errors
 from rmqclient.store.files import fork
+from rmqclient.store.files.file_lock import LockFile
 from rmqclient.store.kernel._kernel import Mapping, Words, boottime, read_clock
 from rmqclient.store.kernel._kernel import elapsed as _elapsed_ns
 from rmqclient.store.kernel._kernel import wall_clock as wall_ns
@@ -179,57 +181,67 @@ def _move(words: Words, by: timedelta) -> None:
     words.signal(_AT["moved"])
 
 
-def enter(root: Path) -> None:
-    """Follow the clock of the store in ``root``, until :func:`leave`; every opening of a store enters.
+def enter(root: Path, lock: LockFile) -> None:
+    """Follow the clock of the store in ``root``, until :func:`leave`; every opening of a store enters, with its lock.
 
-    Raises ConfigMismatch if the process has a store open that follows another clock, StoreCorrupt, StoreUnusable.
+    A store whose lock was closed, or that nobody refers to any more, has left, too. Raises ConfigMismatch if the
+    process has a store open that follows another clock, StoreCorrupt, StoreUnusable.
     """
-    _follower.enter(root)
+    _follower.enter(root, lock)
 
 
-def leave() -> None:
-    """Let one store go. Without any, the process follows the clock of the host again."""
-    _follower.leave()
+def leave(lock: LockFile) -> None:
+    """Let the store of a lock go. Without any, the process follows the clock of the host again."""
+    _follower.leave(lock)
 
 
 class _Follower:
-    """Which clock this process follows, and for how many open stores."""
+    """Which clock this process follows, and for which open stores."""
 
     def __init__(self, page: Mapping) -> None:
         self._page = page
         self._changing = threading.Lock()
-        self._users = 0
+        self._locks: weakref.WeakSet[LockFile] = weakref.WeakSet()
         self._root: Path | None = None
         self.file: tuple[int, int] | None = None
         """Device and inode of the clock of the stores; None for the clock of the host."""
         fork.register(self)
 
-    def enter(self, root: Path) -> None:
+    def enter(self, root: Path, lock: LockFile) -> None:
         with self._changing, store_errors(f"{root / FILE_NAME} cannot be followed"):
             descriptor = _opened(root / FILE_NAME)
             try:
                 found = None if descriptor is None else _identity(descriptor)
-                if self._users and found != self.file:
+                if not self._is_in_use():
+                    self._follow(root, descriptor)
+                elif found != self.file:
                     raise ConfigMismatch(self._refusal(root))
-                if not self._users and descriptor is not None:
-                    self._page.show(descriptor)
-                self.file, self._root = found, root if not self._users else self._root
-                self._users += 1
+                self._locks.add(lock)
             finally:
                 if descriptor is not None:
                     os.close(descriptor)
 
-    def leave(self) -> None:
+    def leave(self, lock: LockFile) -> None:
         with self._changing:
-            self._users -= 1
-            if not self._users:
+            self._locks.discard(lock)
+            if not self._is_in_use():
                 self._follow_host()
 
     def leave_to_parent(self) -> None:
         """Forget the stores of the parent in a forked child."""
         self._changing = threading.Lock()
-        self._users = 0
+        self._locks.clear()
         self._follow_host()
+
+    def _is_in_use(self) -> bool:
+        return any(lock.is_open for lock in self._locks)
+
+    def _follow(self, root: Path, descriptor: int | None) -> None:
+        self._follow_host()
+        if descriptor is not None:
+            self._page.show(descriptor)
+            self.file = _identity(descriptor)
+        self._root = root
 
     def _follow_host(self) -> None:
         if self.file is not None:

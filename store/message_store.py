@@ -74,14 +74,14 @@ def open_store(
         check_file_system(path, allow_network=config is not None and config.allow_network_file_system)
         lock = LockFile(path / "lock")
         try:
-            clock.enter(path)
+            clock.enter(path, lock)
             try:
                 with lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
                     settled = settle_config(path, config)
                     state = enter(path, settled, lock)
                 return MessageStore(path, settled, state, lock, housekeeping=housekeeping)
             except BaseException:
-                clock.leave()
+                clock.leave(lock)
                 raise
         except BaseException:
             lock.close()
@@ -339,7 +339,7 @@ class MessageStore:
         finally:
             self._mappings.cold.clear()
             self.lock.close()
-            clock.leave()
+            clock.leave(self.lock)
 
     def _close_last(self) -> None:
         """Make everything durable, then say so. No other process has the store open."""

@@ -14,13 +14,17 @@ a task of its own                   ``await app.serve()``
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
 
-from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.duration import Duration
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from rmqclient.consuming.push_consumer import PushConsumer
 
 
 class InProcess(ABC):
@@ -32,7 +36,7 @@ class InProcess(ABC):
         threads: int | None,
         client_id: str | None,
         member_name: str | None,
-        loop: asyncio.AbstractEventLoop | None,
+        loop: AbstractEventLoop | None,
     ) -> PushConsumer:
         """Return a consumer of the application, not started; ``threads`` takes the place of each handler's number."""
 
@@ -42,7 +46,7 @@ class InProcess(ABC):
         threads: int | None = None,
         client_id: str | None = None,
         member_name: str | None = None,
-        loop: asyncio.AbstractEventLoop | None = None,
+        loop: AbstractEventLoop | None = None,
     ) -> PushConsumer:
         """Begin to handle messages in threads of this process, and return the consumer; call its ``stop`` at the end.
 
@@ -87,6 +91,8 @@ class InProcess(ABC):
         ``async`` handlers and lifespans run in the loop of the caller, and can use what the program made in it. Plain
         handlers run in threads.
         """
+        import asyncio  # noqa: PLC0415 - only programs with coroutines need it
+
         loop = asyncio.get_running_loop()
         consumer = await asyncio.to_thread(self._consumer, threads, client_id, member_name, loop)
         starting = loop.run_in_executor(None, consumer.start)
@@ -106,5 +112,7 @@ class InProcess(ABC):
         timeout: Duration = 30.0,
     ) -> None:
         """Handle messages until the task is cancelled, as :meth:`serving`."""
+        import asyncio  # noqa: PLC0415 - only programs with coroutines need it
+
         async with self.serving(threads=threads, client_id=client_id, member_name=member_name, timeout=timeout):
             await asyncio.get_running_loop().create_future()

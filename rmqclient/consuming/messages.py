@@ -12,7 +12,6 @@ stored. Queues that the topic gets meanwhile are read, too.
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import heapq
 from collections import deque
@@ -74,6 +73,8 @@ class Messages:
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Yield messages, and never block the loop."""
+        import asyncio  # noqa: PLC0415 - only programs with coroutines need it
+
         while bool(self._read) or await asyncio.to_thread(self._fill):
             yield self._take()
 

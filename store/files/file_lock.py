@@ -192,6 +192,11 @@ class LockFile:
         finally:
             section.release()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still lock anything: not after :meth:`close`, and not in a forked child."""
+        return not self._file.closed
+
     def close(self) -> None:
         """Release every lock of this handle. Closing twice, or in a forked child, does nothing."""
         self._file.close()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import click
 
+from rmqclient.admin import TopicInfo
 from rmqclient.workers.commands.table import topic_table
 from rmqclient.workers.console import status
 from rmqclient.workers.console.asking import confirm, with_yes
@@ -66,11 +68,19 @@ def topic_create(
     rows = status.queue_rows(made[0]) if len(made) == 1 else [status.topic_row(info) for info in made]
     write(details[0] if len(made) == 1 else details, output=output, query=query, rows=rows)
     for info in made:
-        if queues not in (None, len(info.queues)):
-            raise click.ClickException(
-                f"{info.topic} was there, with {len(info.queues)} queues: `rmq topic update {info.topic} --queues "
-                f"{queues}` adds queues"
+        _check_count(info, queues)
+
+
+def _check_count(info: TopicInfo, wanted: int | None) -> None:
+    """Raise ClickException if a topic that was there has another number of queues; on a cluster, at a master."""
+    for broker, have in Counter(queue.broker_name for queue in info.queues).items():
+        if wanted not in (None, have):
+            advice = (
+                f"{broker} keeps it, and `mqadmin updateTopic` changes it"
+                if broker
+                else f"`rmq topic update {info.topic} --queues {wanted}` adds queues"
             )
+            raise click.ClickException(f"{info.topic} was there, with {have} queues: {advice}")
 
 
 @topic.command("update")

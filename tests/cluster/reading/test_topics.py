@@ -6,12 +6,14 @@ import logging
 
 import orjson
 import pytest
+from click.testing import CliRunner
 
 from rmqclient.cluster.backend import ClusterBackend
 from rmqclient.errors import ConfigMismatch, NotOnCluster
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request_fields, response
+from rmqclient.workers.cli import rmq
 from tests.cluster.reading.conftest import answering, runtime
 from tests.support.cluster.keeping_cluster import KeepingCluster
 from tests.support.cluster.standard_answers import route_of
@@ -45,6 +47,14 @@ def test_a_topic_is_made_on_every_master(kept: KeepingCluster, backend: ClusterB
         wanted = [fields[each] for each in ("topic", "readQueueNums", "writeQueueNums", "perm")]
         assert wanted == ["bills", 3, 3, 6]
     assert len(backend.create_topic("bills", 8)) == 6, "it has its queues already"
+
+
+def test_the_command_counts_the_queues_of_each_master(kept: KeepingCluster, url: str) -> None:
+    making(kept)
+    made = CliRunner().invoke(rmq, ["topic", "create", "bills", "--queues", "3", "--store", url])
+    assert (made.exit_code, made.stderr) == (0, "")
+    again = CliRunner().invoke(rmq, ["topic", "create", "bills", "--queues", "6", "--store", url])
+    assert (again.exit_code, "bills was there, with 3 queues: broker-a keeps it" in again.stderr) == (1, True)
 
 
 def test_a_compact_topic_needs_brokers_of_5(kept: KeepingCluster, backend: ClusterBackend) -> None:

@@ -15,8 +15,8 @@ FAULTS = [
     Fault(
         name="a process has stores of two clocks open",
         file="store/clock.py",
-        old="if self._users and found != self.file:",
-        new="if self._users and found != found:",
+        old="elif found != self.file:",
+        new="elif found != found:",
         tests="tests/unit/runtime/test_clock.py",
         select="one_clock_at_a_time",
     ),

@@ -15,6 +15,7 @@ import pytest
 from rmqclient.store import Message, clock, open_store
 from rmqclient.store.errors import ConfigMismatch, StoreCorrupt
 from tests.client.conftest import wait_for
+from tests.support.stores import abandon
 
 HOUR_MS = 3_600_000
 
@@ -137,6 +138,13 @@ def test_a_process_follows_one_clock_at_a_time(movable: Path, tmp_path: Path) ->
         open_store(movable)
     with open_store(movable):
         pass
+
+
+def test_a_store_that_nobody_closed_keeps_no_test_from_its_clock(movable: Path, tmp_path: Path) -> None:
+    abandon(open_store(tmp_path / "left", housekeeping=False))
+    with open_store(movable):
+        clock.advance(timedelta(hours=1))
+        assert ahead_ms() == pytest.approx(3_600_000, abs=1_000)
 
 
 def test_a_forked_child_that_opens_no_store_follows_the_host(movable: Path, tmp_path: Path) -> None:

@@ -50,8 +50,9 @@ class Terminal:
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 110, 0, 0))
         self.former = termios.tcgetattr(self.slave)
         command = [*COMMAND, "top", "--store", str(root), *arguments]
+        its_own_size = {name: value for name, value in environment().items() if name not in ("COLUMNS", "LINES")}
         self.child = subprocess.Popen(
-            command, stdin=self.slave, stdout=self.slave, stderr=self.slave, env=environment(), start_new_session=True
+            command, stdin=self.slave, stdout=self.slave, stderr=self.slave, env=its_own_size, start_new_session=True
         )
         self.written = ""
 

@@ -131,7 +131,7 @@ def _size() -> os.terminal_size:
 def _live(view: View, interval: float, frames: int | None) -> None:
     """Draw a frame after each look, and again after each key, until q, Ctrl-C, or so many looks."""
     looks, paused, look_at = 1, False, time.monotonic() + interval
-    with _keys() as pressed:
+    with _keys() as pressed, contextlib.suppress(KeyboardInterrupt):
         while True:
             _draw(view.lines(shutil.get_terminal_size()), "-- paused --" if paused else "")
             key = pressed(max(0.0, look_at - time.monotonic()))
@@ -164,10 +164,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
     former = termios.tcgetattr(descriptor)
 
     def pressed(seconds: float) -> str:
-        try:
-            is_there = select.select([descriptor], [], [], seconds)[0]
-        except KeyboardInterrupt:
-            return _END
+        is_there = select.select([descriptor], [], [], seconds)[0]
         return (os.read(descriptor, 1).decode("latin-1") or _END) if is_there else ""
 
     try:

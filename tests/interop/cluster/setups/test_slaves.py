@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.net.waiting import Done
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import request, response_fields
 from tests.interop.cluster.behaviour.place import LONG_S, eventually
-from tests.interop.cluster.clusters import Cluster, started_cluster
+from tests.interop.cluster.clusters import Cluster, Node, started_cluster
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3
 
 MESSAGES = 500
@@ -45,6 +47,16 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         yield cluster
 
 
+def copied(cluster: Cluster, slave: Node) -> int:
+    """Return how many messages of the topic a slave has."""
+    client = ClusterClient(ClusterURL.parse(cluster.url))
+    try:
+        asked = request(RequestCode.GET_MAX_OFFSET, topic="Orders", queueId=0)
+        return int(response_fields(RequestCode.GET_MAX_OFFSET, client.call(slave.address, asked))["offset"])
+    finally:
+        client.close()
+
+
 def test_a_slave_that_the_master_suggests_is_asked_also_when_the_master_is_away(
     pair: Cluster, asked: list[str]
 ) -> None:
@@ -61,6 +73,7 @@ def test_a_slave_that_the_master_suggests_is_asked_also_when_the_master_is_away(
         producer.create_topic("Orders", 1)
         for number in range(MESSAGES):
             producer.send(Message("Orders", b"%d" % number))
+    eventually(lambda: copied(pair, slave) == MESSAGES, "the slave's copy of the last message")
     consumer = PushConsumer(pair.url, app.handlers)
     consumer.start()
     try:
