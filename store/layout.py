@@ -380,7 +380,7 @@ RUNNING_SLOT = Layout(
 """One handler thread. It writes here what it is about to run, so that others find what was running when it died."""
 
 NOBODY = MEMBER_SLOTS + 1
-"""Stands for ``member`` when the member belonged to an earlier runtime file, so that it is dead."""
+"""Stands for ``member``, and for ``owner``, when the member belonged to an earlier runtime file, so that it is dead."""
 
 HANDLING_SLOTS = 1_024
 

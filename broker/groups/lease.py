@@ -5,7 +5,7 @@ so in one of these ways, whichever comes first:
 
 * An orderly consumer, and any client that has locked the queue, unlocks it (42). It may renew the lock for 30 s more,
   and it runs out 60 s after the last renewal. Nothing else counts: a handler may run for long, and messages of the
-  queue must not overtake it.
+  queue must not overtake it. A lock that outlived a server counts as well (:mod:`rmqclient.broker.groups.fences`).
 * Any other client commits the queue's offset (15), after it has asked for the members again.
 * It has not pulled for 2 s. A pull that it sent before does not count.
 * It pulls on for 30 s, longer than two of its rebalances are apart: then it shares queues by another strategy.

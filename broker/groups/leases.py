@@ -23,14 +23,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.clients.notices import tell_members_changed, tell_offsets
 from rmqclient.broker.groups.allocation import Allocations
-from rmqclient.broker.groups.lease import LOCK_S, PATIENCE_S, Lease
+from rmqclient.broker.groups.fences import Fences
+from rmqclient.broker.groups.lease import PATIENCE_S, Lease
 from rmqclient.broker.groups.locks import StrangersLocks
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.groups.wants import Key, Want, Wants
@@ -38,9 +38,6 @@ from rmqclient.broker.request import Peer, Request
 from rmqclient.store import MessageQueue, MessageStore
 
 _log = logging.getLogger(__name__)
-
-FENCE_S = 30.0
-"""An orderly client that lost its connection goes on with a queue for so long after it locked it. [ProcessQueue]"""
 
 _RESERVED_S = 3.0
 """A free queue is kept for the member that is to have it for so long."""
@@ -81,6 +78,7 @@ class Leases:
         self._leases: dict[Key, Lease] = {}
         self._wants = Wants()
         self._strangers = StrangersLocks()
+        self._fences = Fences(store, seats)
         self._moved: dict[Key, _Moved] = {}
         self._allocations = allocations
         self._listening: list[Callable[[str, MessageQueue], None]] = []
@@ -105,7 +103,7 @@ class Leases:
         if consumer is not None and queue.topic in consumer.refused:
             return False
         if consumer is None or not consumer.shares_queues:
-            return (group, queue) not in self._leases and (slot is None or not self._seats.has_owner(slot))
+            return (group, queue) not in self._leases and self._fences.is_free(slot)
         consumer.seen_at = time.monotonic()
         lease = self._lease(group, queue)
         if lease is None or lease.consumer is not consumer:
@@ -115,7 +113,7 @@ class Leases:
             return False
         if lease.grant is None:
             lease.grant = self._seats.take(consumer, queue, self._begin(queue, request.fields["queueOffset"]))
-            self._fence(lease)
+            self._fences.put(lease)
         return lease.grant is not None
 
     def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
@@ -144,7 +142,8 @@ class Leases:
         consumer = self._clients.consumer(group, peer) or self._clients.consumer_named(group, client_id)
         key = (group, queue)
         if consumer is None or not consumer.shares_queues or consumer.client_id != client_id:
-            return key not in self._leases and self._strangers.lock(key, client_id)
+            may_lock = key not in self._leases and self._fences.may_lock(key, client_id, ordered=ordered)
+            return may_lock and self._strangers.lock(key, client_id)
         if self._strangers.holder(key) not in (None, client_id):
             return False
         lease = self._lease(group, queue)
@@ -157,13 +156,15 @@ class Leases:
         if lease.is_called_in and time.monotonic() > lease.asked_at + PATIENCE_S:
             return False  # until then it has to end in order what it is at
         lease.locked_at, lease.is_ordered = time.monotonic(), ordered
-        self._fence(lease)
+        self._fences.put(lease)
         return True
 
     def unlock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue) -> None:
         """Free the lock of a client. Another client may do so for one whose connection has ended."""
         self._strangers.unlock((group, queue), client_id)
         lease = self._leases.get((group, queue))
+        if lease is None:
+            self._fences.end((group, queue), client_id)
         if lease is None or lease.consumer.client_id != client_id or not lease.locked_at:
             return
         is_other = self._clients.consumer(group, peer) not in (None, lease.consumer)
@@ -200,7 +201,7 @@ class Leases:
         """
         self._wants.forget(consumer)
         for lease in self._of(consumer):
-            if consumer.peer.is_open or not self._is_fenced(lease):
+            if consumer.peer.is_open or not self._fences.is_around(lease):
                 self._release(lease)
 
     def has_any(self, consumer: Consumer, topic: str) -> bool:
@@ -223,7 +224,7 @@ class Leases:
         for key, lease in list(self._leases.items()):
             if not lease.is_valid:
                 self._lose(key, lease)
-            elif not lease.consumer.peer.is_open and not self._is_fenced(lease):
+            elif not lease.consumer.peer.is_open and not self._fences.is_around(lease):
                 self._release(lease)
             else:
                 self._settle(key, lease)
@@ -256,6 +257,7 @@ class Leases:
             return False
         lease = self._leases[key] = Lease(consumer, queue, grant)
         lease.pulled_at = time.monotonic()
+        self._fences.know_again(lease)
         self._moved.pop(key, None)
         self._wants.drop(key, consumer)
         return True
@@ -273,18 +275,13 @@ class Leases:
     def _is_reserved(self, key: Key, consumer: Consumer, want: Want) -> bool:
         """Tell whether a free queue is kept for another member that is to have it."""
         group, queue = key
+        if self._fences.is_for(key, consumer.client_id):
+            return False
         shares = self._allocations.of(group, queue.topic)
         heir, local = shares.remote.get(queue, consumer.client_id), shares.local.get(queue)
         if heir == consumer.client_id and (local is None or local.client_id == heir):
             return False
         return time.monotonic() < want.since + _RESERVED_S
-
-    def _fence(self, lease: Lease) -> None:
-        """Keep an ordered queue for a client that trusts its lock, in case that this process dies."""
-        slot = self._seats.slot(lease.consumer.group, lease.queue)
-        if lease.is_ordered and lease.grant is not None and slot is not None:
-            fence_ms = round(FENCE_S * 1000)
-            slot.fence(lease.consumer.client_id, lease.grant.epoch, fence_ms, self._store.config.lock_timeout_ms)
 
     # --- moving ----------------------------------------------------------------------------------
 
@@ -351,10 +348,6 @@ class Leases:
         moved = self._moved.get((group, queue))
         return moved is not None and moved.consumer is consumer and offset != moved.offset
 
-    def _is_fenced(self, lease: Lease) -> bool:
-        fenced_until = lease.locked_at + min(FENCE_S, LOCK_S) if lease.is_ordered and lease.locked_at else 0.0
-        return time.monotonic() < fenced_until and not _is_dead(lease.consumer)
-
     # --- committing ------------------------------------------------------------------------------
 
     def _commit_leased(self, lease: Lease, offset: int) -> str:
@@ -373,6 +366,9 @@ class Leases:
         slot = self._store.groups.find_or_add(group, self._store.topics.slot(queue), offset)
         if self._seats.has_owner(slot):
             return self._refusal(group, "a local owner", f"{offset} of {_named(queue)}: a local member has the queue")
+        if slot.fence_left_ns:
+            why = self._fences.commit(consumer, slot, offset)
+            return why and self._refusal(group, "fenced", f"{offset} of {_named(queue)}: {why}")
         with slot.locked(self._store.config.lock_timeout_ms):
             is_back = offset < slot.committed_offset
             if slot.load("owner") and self._seats.has_owner(slot):
@@ -417,11 +413,3 @@ class Leases:
 
 def _named(queue: MessageQueue) -> str:
     return f"queue {queue.queue_id} of {queue.topic}"
-
-
-def _is_dead(consumer: Consumer) -> bool:
-    """Tell whether the process of a client is known to have ended: its id names a process of this host that is gone."""
-    pid = consumer.client_id.partition("@")[2].partition("#")[0]
-    if consumer.peer.remote.host not in ("127.0.0.1", "::1") or not pid.isdecimal():
-        return False
-    return not Path(f"/proc/{pid}").exists()

@@ -60,13 +60,15 @@ class Seats:
             self._thread.start()
 
     def close(self) -> None:
-        """Give every queue and every seat back, and end the thread."""
+        """Give every queue and every seat back, and end the thread. A queue that is fenced stays so for its client."""
         self._closing.set()
         self._bell.ring()
         if self._thread.is_alive():
             self._thread.join()
-        for grant in self._grants.values():
-            grant.release()
+        fenced = {slot.number for slot in self._store.groups if slot.fence_left_ns}
+        for number, grant in self._grants.items():
+            if number not in fenced:
+                grant.release()
         self._grants.clear()
         for member in self._members.values():
             member.leave()

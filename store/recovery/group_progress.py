@@ -40,6 +40,8 @@ class GroupProgress:
     interrupted: tuple[InterruptedRun, ...] = ()
     held: tuple[int, int] = (0, 0)
     """``held_offset`` and ``held_attempts`` of an ordered queue."""
+    fence: tuple[int, int] = (0, 0)
+    """``fenced_until`` and ``fenced_for``: of a server that is dead as all others, whose client may live."""
     paused: bool = False
     counters: Mapping[str, int] = field(default_factory=dict)
     """What became of its messages, by :data:`rmqclient.store.runtime.group_table.COUNTERS`."""
@@ -70,8 +72,8 @@ def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> P
         interrupted = tuple(_interrupted(leftover, slot.number))
         held = slot.load("held_offset"), slot.load("held_attempts")
         paused = bool(slot.load("paused"))
-        counters = slot.counters()
-        progress = GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused, counters)
+        epoch, fence, counters = slot.load("epoch"), slot.standing_fence, slot.counters()
+        progress = GroupProgress(advance_to, bits, epoch, interrupted, held, fence, paused, counters)
         kept[slot.group, topics.queue(slot.queue_slot)] = progress
     return kept
 

@@ -263,7 +263,13 @@ def _restore_groups(
             bits = progress.acknowledged if committed == progress.committed_offset else 0
             window = bits & _window(committed, high)
             slot.restore(
-                committed, window, progress.epoch, progress.held, paused=progress.paused, counters=progress.counters
+                committed,
+                window,
+                progress.epoch,
+                progress.held,
+                fence=progress.fence,
+                paused=progress.paused,
+                counters=progress.counters,
             )
             _restore_interrupted(state, slot, progress, high)
             if committed < progress.committed_offset:

@@ -132,16 +132,21 @@ class GroupQueueSlot:
         epoch: int,
         held: tuple[int, int] = (0, 0),
         *,
+        fence: tuple[int, int] = (0, 0),
         paused: bool = False,
         counters: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Fill a slot without an owner, from what was kept of an earlier runtime file."""
+        """Fill a slot, from what was kept of an earlier runtime file; its owner is dead, if it has one."""
         self.store("committed_offset", committed_offset)
         self.store("advance_to", committed_offset)
         self.store("epoch", epoch)
         self.store("held_offset", held[0])
         self.store("held_attempts", held[1])
         self.store("paused", int(paused))
+        if fence[0]:
+            self.store("owner", layout.NOBODY)
+            self.store("fenced_until", fence[0])
+            self.store("fenced_for", fence[1])
         self._put_bits(bits)
         for name, value in counters.items():
             self.store(name, value)
@@ -181,8 +186,8 @@ class GroupQueueSlot:
         """Let nobody else have the queue for so long, even when the owner's process dies. False when the epoch is old.
 
         This is for a server that holds the lease of an ordered queue for a client, which may run a message when the
-        server has died. Only a member with this client id may go on at once. A release and a seek end the fence. At
-        most 60 s. Raises StoreBusy.
+        server has died. Only a member with this client id may go on at once; the fence stays around the queue then. A
+        release and a seek end it. At most 60 s. Raises StoreBusy.
         """
         with self.locked(timeout_ms):
             if self.load("epoch") != epoch:
@@ -191,10 +196,30 @@ class GroupQueueSlot:
             self.store("fenced_until", boottime() + min(fence_ms * 1_000_000, _MOST_FENCE_NS))
             return True
 
+    def end_fence(self, client_id: str, timeout_ms: int) -> None:
+        """Let others have the queue that this client has given up; another one's stays fenced. Raises StoreBusy."""
+        with self.locked(timeout_ms):
+            if self.is_fenced_for(client_id):
+                self.store("fenced_until", 0)
+
+    @property
+    def fence_left_ns(self) -> int:
+        """For how long the queue is kept for one client, although its owner may be dead; 0 when it is not."""
+        left_ns = self.load("fenced_until") - boottime()
+        return left_ns if self.load("owner") and 0 < left_ns <= _MOST_FENCE_NS else 0
+
+    @property
+    def standing_fence(self) -> tuple[int, int]:
+        """``fenced_until`` and ``fenced_for`` of a fence that is not over; zeros when there is none."""
+        return (self.load("fenced_until"), self.load("fenced_for")) if self.fence_left_ns else (0, 0)
+
+    def is_fenced_for(self, client_id: str) -> bool:
+        """Tell whether the queue is kept for this client."""
+        return self.fence_left_ns > 0 and self.load("fenced_for") == digest_of(client_id)
+
     def is_fenced_from(self, client_id: str) -> bool:
         """Tell whether a member may not take the queue yet, although its owner may be dead."""
-        left_ns = self.load("fenced_until") - boottime()
-        return 0 < left_ns <= _MOST_FENCE_NS and self.load("fenced_for") != digest_of(client_id)
+        return self.fence_left_ns > 0 and self.load("fenced_for") != digest_of(client_id)
 
     def finish_seek(self) -> None:
         """Complete a seek whose process died, if there is one. The caller holds the mutex. Can be repeated."""

@@ -356,11 +356,13 @@ class Member:
             if not self._is_free(slot):
                 return None
             epoch = slot.load("epoch") + 1
+            stays_fenced = slot.is_fenced_for(self.client_id)  # its client trusts a lock that it has of a dead owner
             # In this order: a death after the first store leaves a queue that nobody owns, and no grant at all.
             slot.store("owner", 0)
             slot.store("epoch", epoch)
             slot.finish_seek()
-            slot.store("fenced_until", 0)
+            if not stays_fenced:
+                slot.store("fenced_until", 0)
             slot.store("lease_until", boottime() + lease_ms * 1_000_000)
             slot.store("owner_incarnation", self.incarnation)
             slot.store("owner", self.slot + 1)

@@ -37,7 +37,8 @@ class ClusterGrant:
     """One queue, granted to one member. Taking is for one thread at a time; the rest is safe for threads.
 
     ``attempts`` is where an ordered queue notes what it is at; None for a queue without an order. ``give_up`` frees the
-    queue for other members, after the last commit. ``renewable``: the broker's lock has to be renewed.
+    queue for other members, after the last commit. ``locked_at`` is when the broker was asked for the lock, in ns of
+    CLOCK_BOOTTIME; the lock has to be renewed. None for a queue without one.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class ClusterGrant:
         attempts: JournalSlot | None,
         give_up: Callable[[ClusterGrant], None],
         *,
-        renewable: bool,
+        locked_at: int | None,
     ) -> None:
         self.queue = queue
         self.group_queue = group_queue
@@ -72,7 +73,7 @@ class ClusterGrant:
         self._bell_of = bell_of
         self._attempts = attempts
         self._give_up = give_up
-        self._renewable = renewable
+        self._renewable = locked_at is not None
         self._lock = threading.Lock()
         self._committing = threading.Lock()
         self._committed = self.next_offset
@@ -82,7 +83,7 @@ class ClusterGrant:
         self._unfinished: dict[int, int] = {}  # messages at each offset that was taken, in the order of the queue
         self._armed: ClusterBell | None = None
         self._over = False
-        self._renewed_at = boottime()
+        self._renewed_at = locked_at or 0
         self._pulling: Pulling | None = None
 
     def pull_by(self, pulling: Pulling) -> None:

@@ -145,6 +145,7 @@ class ClusterMembership:
         return granted
 
     def _granted(self, queue: MessageQueue, wanted: MessageFilter, waited_s: float) -> ClusterGrant | None:
+        asked_at = boottime()  # the broker counts from a later time, and what follows may take long
         if self._locks is not None and not self._lock(self._locks, queue):
             if self.is_ordered or self.is_sticky or waited_s < _COURTESY_S:
                 return None
@@ -165,7 +166,7 @@ class ClusterMembership:
             self._bells.of_lane,
             attempts,
             self._give_up,
-            renewable=self._locks is not None,
+            locked_at=None if self._locks is None else asked_at,
         )
         granted.arm(self.bell.lane)
         self.grants[queue] = granted

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from rmqclient.broker.groups import fences as fences_of
 from rmqclient.broker.groups import lease as lease_of
 from rmqclient.broker.groups import leases as leases_of
-from rmqclient.store import MessageQueue, open_store
-from rmqclient.store.files.file_lock import MEMBER_BYTES
-from rmqclient.store.runtime.subscription import REMOTE
-from tests.broker.groups.house import GROUP, TOPIC, Client, House
+from rmqclient.store import MessageQueue
+from tests.broker.groups.house import GROUP, TOPIC, House
 
 
 def test_a_member_locks_its_queues_and_renews_the_locks(house: House) -> None:
@@ -77,7 +76,7 @@ def test_the_lock_of_a_connection_that_ended_is_kept_for_the_client_to_come_back
 def test_the_lock_of_a_connection_that_ended_runs_out_when_its_client_trusts_it_no_more(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases_of, "FENCE_S", 0.1)
+    monkeypatch.setattr(fences_of, "FENCE_S", 0.1)
     first = house.member("one")
     first.lock(0, 1, 2, 3)
     second = house.member("two")
@@ -135,32 +134,3 @@ def test_a_client_may_lock_a_queue_before_it_is_a_member(house: House) -> None:
     assert beginner.lock(0) == {0}
     beginner.unlock(0)
     assert house.client("three").lock(0) == {0}
-
-
-def test_an_ordered_queue_is_kept_for_its_client_when_the_server_dies(house: House) -> None:
-    house.member("one").lock(0, 1)
-    house.member("two").lock(3)
-    client = next(each for each in house.groups.clients.consumers(GROUP) if each.client_id == "one").peer
-    assert isinstance(client, Client)
-    assert client.may_pull(0)
-    with open_store(house.root) as other:
-        for seat in other.members().all():
-            house.store.lock.unlock(MEMBER_BYTES + seat.slot)  # what the kernel does at a death
-        worker = other.members().join(GROUP, TOPIC, "local", f"tags *{REMOTE}")
-        again = other.members().join(GROUP, TOPIC, "one", f"tags *{REMOTE}")
-        slot = worker.queue_slot(MessageQueue(TOPIC, 0))
-        assert worker.take(slot, 10_000) is None
-        assert again.take(slot, 10_000) is not None
-        again.leave()
-        worker.leave()
-
-
-def test_a_released_queue_is_fenced_no_more(house: House) -> None:
-    first = house.member("one")
-    first.lock(0)
-    assert first.may_pull(0)
-    first.unlock(0)
-    with open_store(house.root) as other:
-        worker = other.members().join(GROUP, TOPIC, "local", f"tags *{REMOTE}")
-        assert worker.take(worker.queue_slot(MessageQueue(TOPIC, 0)), 10_000) is not None
-        worker.leave()

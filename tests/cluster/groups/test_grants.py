@@ -8,13 +8,15 @@ import pytest
 
 from rmqclient.cluster.client.routes import Routes
 from rmqclient.cluster.groups import grant as grants
+from rmqclient.cluster.groups import membership as memberships
+from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets
 from rmqclient.errors import BrokerUnreachable
 from rmqclient.filters import MessageFilter
 from rmqclient.remoting.bodies import LockedQueues, ResetOffset
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, request_fields, response
-from rmqclient.store import MessageQueue
+from rmqclient.store import MessageQueue, boottime
 from tests.cluster.groups.scripted_queues import (
     GROUP,
     LEASE_MS,
@@ -73,6 +75,24 @@ def test_messages_come_in_order_and_wake_the_thread_that_sleeps() -> None:
         queues.put(b"later")
         (message,) = taken(member, grant, 1)
         assert (message.body, message.queue, message.queue_offset) == (b"later", QUEUE, 100)
+
+
+def test_a_lock_is_trusted_from_when_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a broker that locks at once, and says only after 31 s where the group stands
+    known, later_ns = BrokerOffsets.read, 0
+
+    def read(offsets: BrokerOffsets, queue: MessageQueue) -> int:
+        nonlocal later_ns
+        later_ns = 31_000_000_000
+        return known(offsets, queue)
+
+    monkeypatch.setattr(BrokerOffsets, "read", read)
+    for module in (grants, memberships):
+        monkeypatch.setattr(module, "boottime", lambda: boottime() + later_ns)
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        queues.put(b"first")
+        # When a member gets the queue, then it handles nothing before the lock is renewed
+        assert granted(member).lease_is_over
 
 
 def test_what_nobody_takes_is_pulled_to_a_limit() -> None:

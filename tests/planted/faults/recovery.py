@@ -32,8 +32,8 @@ FAULTS = [
     Fault(
         name="acknowledgements ahead of the committed offset are forgotten when everybody dies",
         file="store/recovery/group_progress.py",
-        old='GroupProgress(advance_to, bits, slot.load("epoch"), interrupted, held, paused, counters)',
-        new='GroupProgress(advance_to, 0, slot.load("epoch"), interrupted, held, paused, counters)',
+        old="GroupProgress(advance_to, bits, epoch, interrupted, held, fence, paused, counters)",
+        new="GroupProgress(advance_to, 0, epoch, interrupted, held, fence, paused, counters)",
         tests=KILLED_ACKNOWLEDGEMENT,
         select="never and reopen",
     ),

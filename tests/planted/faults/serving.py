@@ -11,10 +11,27 @@ APPEND_RECEIVED = "tests/broker/kernel/test_append_received.py"
 RECORD_READER = "tests/broker/kernel/test_record_reader.py"
 COMMIT_OFFSET = "tests/broker/kernel/test_commit_offset.py"
 RETRIES = "tests/broker/sending/test_retries.py"
+FENCES = "tests/broker/groups/test_fences.py"
 TRANSACTIONS = "tests/broker/producers/test_transactions.py"
 KILLED_COMMIT = "tests/crash/client/test_killed_commit.py"
 
 FAULTS = [
+    Fault(
+        name="a client that takes its queue again at the next server loses the fence",
+        file="store/runtime/members.py",
+        old='            if not stays_fenced:\n                slot.store("fenced_until", 0)\n',
+        new='            slot.store("fenced_until", 0)\n',
+        tests=FENCES,
+        select="second_death",
+    ),
+    Fault(
+        name="a commit in a queue that is kept for a client is a seek",
+        file="broker/groups/leases.py",
+        old="        if slot.fence_left_ns:\n",
+        new="        if False:\n",
+        tests=FENCES,
+        select="commit_that_comes_before",
+    ),
     Fault(
         name="a client that lost its lease still commits",
         file=SECTIONS,

@@ -1,0 +1,108 @@
+"""Fences: an ordered queue is kept for its client when its connection ends, and when the server dies.
+
+An orderly client handles what it has for up to 30 s after it last locked the queue, whatever became of its broker. The
+server that held its lease may be dead, and the next one hears of the client's pulls, commits and locks before it hears
+a heartbeat. So the time until when the queue is kept, and for whom, stand in the store (``fenced_until``).
+
+===============================================  =====================================================================
+while a queue is fenced and nobody has its lease  then
+===============================================  =====================================================================
+its client pulls, as a member                    it has the lease, with the lock that it had
+its client renews its lock                       the fence lasts 30 s more
+its client unlocks it                            the fence ends
+a commit                                         the group moves, and the fence stays
+anybody else pulls, locks or takes the queue     nothing yet
+===============================================  =====================================================================
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.groups.lease import LOCK_S, Lease
+from rmqclient.broker.groups.seats import Seats
+from rmqclient.broker.groups.wants import Key
+from rmqclient.store import MessageStore
+from rmqclient.store.runtime.group_table import GroupQueueSlot
+
+FENCE_S = 30.0
+"""An orderly client that lost its connection goes on with a queue for so long after it locked it. [ProcessQueue]"""
+
+
+class Fences:
+    """The fences around the queues of remote members. For the thread of the event loop."""
+
+    def __init__(self, store: MessageStore, seats: Seats) -> None:
+        self._store = store
+        self._seats = seats
+
+    def put(self, lease: Lease) -> None:
+        """Keep a queue that is locked in order for its client, in case that this process dies. Raises StoreBusy."""
+        slot = self._seats.slot(lease.consumer.group, lease.queue)
+        if lease.is_ordered and lease.grant is not None and slot is not None:
+            self._put(slot, lease.consumer.client_id, lease.grant.epoch)
+
+    def know_again(self, lease: Lease) -> None:
+        """Note the lock that a client has of a server that died: it handles the queue in order, and trusts it yet."""
+        slot = self._seats.slot(lease.consumer.group, lease.queue)
+        if slot is not None and lease.grant is not None and (left_ns := slot.fence_left_ns):
+            lease.locked_at, lease.is_ordered = time.monotonic() + left_ns / 1e9 - FENCE_S, True
+
+    def is_around(self, lease: Lease) -> bool:
+        """Tell whether the client of a connection that ended may still run a handler of an ordered queue."""
+        fenced_until = lease.locked_at + min(FENCE_S, LOCK_S) if lease.is_ordered and lease.locked_at else 0.0
+        return time.monotonic() < fenced_until and not _is_dead(lease.consumer)
+
+    def is_free(self, slot: GroupQueueSlot | None) -> bool:
+        """Tell whether nobody has a queue, and it is kept for nobody. ``slot`` is None for one that no member had."""
+        return slot is None or not (slot.fence_left_ns or self._seats.has_owner(slot))
+
+    def is_for(self, key: Key, client_id: str) -> bool:
+        """Tell whether a queue is kept for this client."""
+        slot = self._seats.slot(*key)
+        return slot is not None and slot.is_fenced_for(client_id)
+
+    def may_lock(self, key: Key, client_id: str, *, ordered: bool) -> bool:
+        """Tell whether a client that is no member, or not yet, may lock a queue of which nobody has a lease here.
+
+        No lease would keep local members away. So in order it may lock what no member ever had, and renew what it has
+        of a server that died. Raises StoreBusy.
+        """
+        slot = self._seats.slot(*key)
+        if slot is None or not ordered:
+            return True
+        epoch = slot.load("epoch")
+        return slot.is_fenced_for(client_id) and self._put(slot, client_id, epoch)
+
+    def end(self, key: Key, client_id: str) -> None:
+        """Let others have a queue that a client gives up, of which nobody has a lease here. Raises StoreBusy."""
+        slot = self._seats.slot(*key)
+        if slot is not None and slot.is_fenced_for(client_id):
+            slot.end_fence(client_id, self._store.config.lock_timeout_ms)
+
+    def commit(self, consumer: Consumer | None, slot: GroupQueueSlot, offset: int) -> str:
+        """Commit in a queue that is fenced; it stays so, which a seek would end. Returns why not, else ``""``.
+
+        ``consumer`` is None for a client that is no member, or not yet. Raises OffsetOutOfRange, StoreBusy.
+        """
+        epoch = slot.load("epoch")
+        if consumer is not None and slot.is_fenced_from(consumer.client_id):
+            return "it is kept for another client"
+        if consumer is not None and consumer.shares_queues and offset < slot.committed_offset:
+            return f"it is below {slot.committed_offset}"
+        if self._seats.has_owner(slot) or not slot.commit(offset, epoch, self._store.config.lock_timeout_ms):
+            return "a local member has the queue"
+        return ""
+
+    def _put(self, slot: GroupQueueSlot, client_id: str, epoch: int) -> bool:
+        return slot.fence(client_id, epoch, round(FENCE_S * 1000), self._store.config.lock_timeout_ms)
+
+
+def _is_dead(consumer: Consumer) -> bool:
+    """Tell whether the process of a client is known to have ended: its id names a process of this host that is gone."""
+    pid = consumer.client_id.partition("@")[2].partition("#")[0]
+    if consumer.peer.remote.host not in ("127.0.0.1", "::1") or not pid.isdecimal():
+        return False
+    return not Path(f"/proc/{pid}").exists()
