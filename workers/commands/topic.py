@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from rmqclient.admin import TopicInfo
 from rmqclient.workers.commands.table import topic_table
 from rmqclient.workers.console import status
 from rmqclient.workers.console.asking import confirm, with_yes
@@ -15,6 +15,9 @@ from rmqclient.workers.console.opening import opened_admin
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output, with_store
 from rmqclient.workers.console.tree import Noun
+
+if TYPE_CHECKING:
+    from rmqclient.admin import TopicInfo
 
 
 @click.group(cls=Noun)

@@ -73,11 +73,13 @@ def test_an_error_of_the_start_is_raised_and_nothing_is_left(tmp_path: Path) -> 
     app, other = App(tmp_path / "store"), App(tmp_path / "store")
     app.handler("orders", group="billing", tags="paid")(lambda _: None)
     other.handler("orders", group="billing", tags="sent")(lambda _: None)
+    before = threading.enumerate()
     with app.running(), pytest.raises(SubscriptionMismatch):
         other.start()
     with other.running():
         pass
-    assert not [each.name for each in threading.enumerate() if each.name.startswith("rmq-")]
+    left = [each for each in threading.enumerate() if each not in before]
+    assert not [each.name for each in left if each.name.startswith("rmq-")]
 
 
 def test_an_asyncio_program_shares_its_loop_with_coroutines_and_is_never_blocked(root: str, topic: str) -> None:
