@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from rmqclient import Message, Producer
 from rmqclient.dashboard.desk.desk import Desk
 from rmqclient.dashboard.desk.live import CLIENTS_AT_MOST, TooManyClients
 from tests.support.stores import SMALL
+from tests.support.threads import no_thread_left
 
 LONG_S = 30.0
 
@@ -42,14 +44,12 @@ def test_all_clients_share_one_sampler_and_get_the_same_samples(desk: Desk) -> N
             await stream.aclose()  # type: ignore[attr-defined]
         return heard
 
-    try:
+    before = set(threading.enumerate())
+    with no_thread_left("rmq-dashboard"), closing(desk):
         heard = asyncio.run(asyncio.wait_for(scenario(), LONG_S))
-        assert [thread.name for thread in threading.enumerate()].count("rmq-dashboard") == 1
+        assert [thread.name for thread in set(threading.enumerate()) - before].count("rmq-dashboard") == 1
         kept = [sample.at_ms / 1000 for sample in desk.live.samples()]
         assert all(set(each) <= set(kept) for each in heard)
-    finally:
-        desk.close()
-    assert "rmq-dashboard" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_client_more_than_twenty_is_told_and_a_place_that_is_left_is_given_again(desk: Desk) -> None:

@@ -14,6 +14,7 @@ from rmqclient import App, Message, Producer, RetryPolicy
 from rmqclient.errors import ConfigMismatch, RequestTimeout, StoreBusy
 from rmqclient.message import ReceivedMessage
 from rmqclient.testing import Drained, DrainTimeout, Kit
+from tests.support.threads import no_thread_left
 
 Rmq = Callable[..., Kit]
 
@@ -158,13 +159,13 @@ def test_a_request_is_answered_by_the_handlers_of_the_test(rmq: Rmq, shop: Shop)
 
 
 def test_the_application_has_its_own_store_again_when_the_kit_is_closed(shop: Shop) -> None:
-    with Kit(shop.app) as kit:
-        assert shop.app.root == kit.root
-        root = kit.root
-    assert str(shop.app.root) == "/nobody/opens/this"
-    assert not root.exists()
-    kit.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("rmq-")]
+    with no_thread_left("rmq-"):
+        with Kit(shop.app) as kit:
+            assert shop.app.root == kit.root
+            root = kit.root
+        assert str(shop.app.root) == "/nobody/opens/this"
+        assert not root.exists()
+        kit.close()
 
 
 def test_a_process_has_one_kit_at_a_time(rmq: Rmq, shop: Shop) -> None:

@@ -13,6 +13,7 @@ from rmqclient import App, Message, Producer, PushConsumer, ReceivedMessage
 from rmqclient.errors import SubscriptionMismatch
 from rmqclient.testing import Server
 from tests.client.conftest import wait_for
+from tests.support.threads import no_thread_left
 
 
 @pytest.fixture(params=["directory", "url"])
@@ -73,13 +74,11 @@ def test_an_error_of_the_start_is_raised_and_nothing_is_left(tmp_path: Path) -> 
     app, other = App(tmp_path / "store"), App(tmp_path / "store")
     app.handler("orders", group="billing", tags="paid")(lambda _: None)
     other.handler("orders", group="billing", tags="sent")(lambda _: None)
-    before = threading.enumerate()
-    with app.running(), pytest.raises(SubscriptionMismatch):
-        other.start()
-    with other.running():
-        pass
-    left = [each for each in threading.enumerate() if each not in before]
-    assert not [each.name for each in left if each.name.startswith("rmq-")]
+    with no_thread_left("rmq-"):
+        with app.running(), pytest.raises(SubscriptionMismatch):
+            other.start()
+        with other.running():
+            pass
 
 
 def test_an_asyncio_program_shares_its_loop_with_coroutines_and_is_never_blocked(root: str, topic: str) -> None:
@@ -158,7 +157,5 @@ def test_threads_of_a_stopped_consumer_are_gone(tmp_path: Path) -> None:
     @app.handler("orders", group="billing")
     async def handle(message: ReceivedMessage) -> None: ...
 
-    with app.running(), app.producer() as producer:
+    with no_thread_left("rmq-billing", "rmq-event-loop", "rmq-coordinator"), app.running(), app.producer() as producer:
         producer.send("orders", b"")
-    names = [each.name for each in threading.enumerate()]
-    assert not [name for name in names if name.startswith(("rmq-billing", "rmq-event-loop", "rmq-coordinator"))]

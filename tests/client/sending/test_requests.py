@@ -23,6 +23,7 @@ from rmqclient.sending.request import Requester
 from rmqclient.store import MessageQueue, MessageStore, open_store
 from rmqclient.store.settings.config_file import TopicConfig, write_topics
 from tests.client.conftest import SOON, consuming, wait_for
+from tests.support.threads import no_thread_left
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"
 LONG_S = 20.0
@@ -312,13 +313,12 @@ def test_a_request_that_cannot_be_sent_is_not_awaited(producer: Producer) -> Non
 
 
 def test_closing_ends_the_requests_that_wait(store: MessageStore) -> None:
-    with Producer(store) as producer:
+    with no_thread_left("rmq-replies"), Producer(store) as producer:
         future = producer.request_async(Message("orders", b""), LONG_S)
     with pytest.raises(StoreClosed, match="its producer was closed before the reply came"):
         future.result()
     with pytest.raises(StoreClosed):
         producer.request(Message("orders", b""), LONG_S)
-    assert "rmq-replies" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_forked_child_cannot_ask(producer: Producer) -> None:

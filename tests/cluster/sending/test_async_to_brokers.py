@@ -16,6 +16,7 @@ from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, ResponseCode, response
 from tests.cluster.sending.conftest import SEND, TWO, broker_of, no, nothing, only_on, producing, stored
 from tests.support.cluster.standard_answers import route_of
+from tests.support.threads import no_thread_left
 
 LONG_S = 20.0
 
@@ -105,11 +106,9 @@ def test_closing_waits_for_what_is_under_way() -> None:
 
 
 def test_threads_end_with_the_producer() -> None:
-    before = set(threading.enumerate())
-    with producing({SEND: only_on("broker-a", no(2))}, brokers=TWO) as (_, producer):
+    answers = {SEND: only_on("broker-a", no(2))}
+    with no_thread_left("rmq-sends"), producing(answers, brokers=TWO) as (_, producer):
         producer.send_async(Message("orders", b"")).result(LONG_S)
-    left = {thread.name for thread in set(threading.enumerate()) - before}
-    assert "rmq-sends" not in left
 
 
 def test_a_send_waits_for_room_when_as_many_are_under_way_as_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:

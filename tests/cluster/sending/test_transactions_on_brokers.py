@@ -15,6 +15,7 @@ from rmqclient.remoting.table import RequestCode, ResponseCode, request, request
 from tests.cluster.sending.conftest import SEND, TWO, no, nothing, properties_of, stored
 from tests.support.cluster.scripted_cluster import Script, ScriptedCluster, scripted_cluster
 from tests.support.oracle.reference import ReferenceRecord, encode, format_properties
+from tests.support.threads import no_thread_left
 
 END = RequestCode.END_TRANSACTION
 LONG_S = 20.0
@@ -200,7 +201,7 @@ def test_closing_waits_for_the_check_that_runs_and_asks_no_more() -> None:
         assert release.wait(LONG_S)
         return Decision.COMMIT
 
-    with deciding(check=check) as (cluster, producer):
+    with no_thread_left("rmq-check"), deciding(check=check) as (cluster, producer):
         producer.send(Message("orders", b""))
         cluster.wait_for(RequestCode.HEART_BEAT, broker="broker-a")
         cluster.push(question(), "broker-a")
@@ -210,7 +211,6 @@ def test_closing_waits_for_the_check_that_runs_and_asks_no_more() -> None:
         release.set()
         closing.join(LONG_S)
         assert len(cluster.asked(END)) == 1
-        assert not [thread.name for thread in threading.enumerate() if thread.name == "rmq-check"]
 
 
 def test_without_execute_it_says_what_to_do() -> None:
