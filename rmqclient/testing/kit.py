@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Self
 
 from rmqclient.app import App
@@ -33,6 +29,7 @@ from rmqclient.store import HALF_TOPIC, StoreConfig, clock, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.waiting.half_messages import checks_of, group_of
 from rmqclient.testing import processes
+from rmqclient.testing.directory import kit_directory
 from rmqclient.testing.processes import Consumer, Workers
 from rmqclient.testing.recorder import Drained, DrainTimeout, Recorder
 from rmqclient.testing.sent import Where, complaint, matches, messages
@@ -53,7 +50,6 @@ _FIRST_LOOK_S = 0.0001
 _LONGEST_LOOK_S = 0.002
 _ANSWERED_S = 1.0
 _COUNTED = ("handled", "failed", "dead_lettered")
-_ROOM_BYTES = 256 << 20
 
 
 class Kit:
@@ -71,7 +67,7 @@ class Kit:
         self._workers: Workers | None = None
         self._crons: list[CronSender] = []
         try:
-            self.root = self._stack.enter_context(_directory()) / "store"
+            self.root = self._stack.enter_context(kit_directory()) / "store"
             """The directory of the store, for code under test that opens it by itself."""
             self.root.mkdir()
             clock.make(self.root)
@@ -336,22 +332,3 @@ class Kit:
                 )
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
-
-
-@contextmanager
-def _directory() -> Iterator[Path]:
-    """Make a directory in memory, if there is room, and remove it at the end."""
-    memory = Path("/dev/shm")  # noqa: S108 - the directory in it is made for this user alone
-    place = memory if _has_room(memory) else None
-    root = Path(tempfile.mkdtemp(prefix="rmq-kit-", dir=place))
-    try:
-        yield root
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
-
-
-def _has_room(place: Path) -> bool:
-    try:
-        return os.access(place, os.W_OK) and shutil.disk_usage(place).free >= _ROOM_BYTES
-    except OSError:
-        return False
