@@ -65,6 +65,8 @@ class Kit:
         self._recorder = Recorder()
         self._consumer: PushConsumer | None = None
         self._workers: Workers | None = None
+        self._counted = (0, 0, 0)
+        """What the groups had done when the workers began, or at the end of the last drain beside them."""
         self._crons: list[CronSender] = []
         try:
             self.root = self._stack.enter_context(kit_directory()) / "store"
@@ -114,12 +116,16 @@ class Kit:
         Messages that wait for a time stay where they are: :meth:`advance` the clock. With ``raises``, the first
         exception that a handler raised is raised here when all is done; failures that :meth:`failing` asked for are
         not. Raises DrainTimeout when handlers are still at work after ``timeout_s`` real seconds.
+
+        Beside :meth:`workers`, which handle a message as soon as it is sent, this tells what happened since they began
+        or since the last drain.
         """
-        before = self._totals()
+        before = self._totals() if self._workers is None else self._counted
         self._recorder.begin()
         with self.running() as consumer:
             self._wait_until(lambda: self._is_drained(consumer), timeout_s)
-        handled, failed, dead = (now - then for now, then in zip(self._totals(), before, strict=True))
+        self._counted = self._totals()
+        handled, failed, dead = (now - then for now, then in zip(self._counted, before, strict=True))
         drained = Drained(handled, failed, dead, self._recorder.raised)
         if raises:
             drained.check()
@@ -195,6 +201,7 @@ class Kit:
         memory stays there.
         """
         self._leave_groups()
+        self._counted = self._totals()
         with processes.workers(self.root, self.apps, count) as pids:
             self._workers = Workers(self._store, self.apps)
             try:
