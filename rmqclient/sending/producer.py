@@ -166,7 +166,7 @@ class Producer:
         try:
             result = append(message, sharding_key, delay_level, due)
         except TypeError:
-            _check_message(message)
+            _check_given(message)
             raise
         if self._is_sync:
             self._sender.wait_until_flushed(result.commit_log_end)
@@ -231,7 +231,7 @@ class Producer:
         try:
             return self._sender.append_async(message, sharding_key, delay_level, due)
         except TypeError:
-            _check_message(message)
+            _check_given(message)
             raise
 
     def send_once(
@@ -449,7 +449,7 @@ def _meant(
         )
     if isinstance(message, str):
         if second is None:
-            _check_message(message)
+            _check_given(message)
         keys = () if key is None else (key,)
         return Message(message, second, tags=tags, keys=keys, properties=properties), sharding_key
     if key is not None or tags is not None or properties is not None:
@@ -458,10 +458,15 @@ def _meant(
     return message, sharding_key if second is None else second
 
 
-def _check_message(message: object) -> None:
-    """Raise TypeError, which says what to write, for what is no message."""
+def _check_given(message: object) -> None:
+    """Raise TypeError, which says what to write, for a topic without a body and for what is no message."""
     if isinstance(message, str):
         raise TypeError(f"send({message!r}) has no body: give one, such as send({message!r}, b'')")
+    _check_message(message)
+
+
+def _check_message(message: object) -> None:
+    """Raise TypeError, which says what to write, for what is no message."""
     if not isinstance(message, Message):
         raise TypeError(f'send takes a Message, not {type(message).__name__}: write send(Message("topic", body))')
 
