@@ -1,8 +1,8 @@
 # Everything runs from .venv, which `make install` makes; nothing is installed outside of it.
 # The other targets install what they need by themselves, also when what the installation depends on has changed.
 #
-# The light form is what the demo and `make test` need. `make install-all` adds Spark, Delta Lake and the PostgreSQL
-# driver; without them the tests that need one are skipped, with the reason.
+# The light form is what the demo and `make test` need. `make install-all` adds Spark, Delta Lake, the PostgreSQL
+# driver and the frameworks; without them the tests that need one are skipped, with the reason.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,7 +18,7 @@ CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14
 KERNEL_SOURCES := $(wildcard store/kernel/*.pyx store/kernel/*.h store/kernel/*.pxi store/kernel/*/*.pxi)
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 LIGHT := archive,compression,chart,dashboard,test,dev,examples
-HEAVY := spark delta postgresql
+HEAVY := spark delta postgresql django fastapi sqlalchemy structlog frameworks
 HEAVY_REQUIRES := import sys, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*(line for name in sys.argv[1:] for line in extras[name]), sep="\n")
 
 # Defines pip, which ends with one line about what is missing, or with what pip said.
@@ -47,9 +47,9 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
 install: $(STAMP) ## make .venv and install what the demo and the tests need into it, without Spark
-	@echo "installed: $(VENV)/bin/rmq; missing: $$([ -e $(STAMP_ALL) ] && echo nothing || echo "Spark, Delta Lake and the PostgreSQL driver (make install-all)")"
+	@echo "installed: $(VENV)/bin/rmq; missing: $$([ -e $(STAMP_ALL) ] && echo nothing || echo "Spark, Delta Lake, the PostgreSQL driver and the frameworks (make install-all)")"
 
-install-all: $(STAMP_ALL) ## install Spark, Delta Lake and the PostgreSQL driver, too
+install-all: $(STAMP_ALL) ## install Spark, Delta Lake, the PostgreSQL driver and the frameworks, too
 	@echo "installed: $(VENV)/bin/rmq; missing: nothing"
 
 demo: $(STAMP) ## run the example that analyses a year of flights
