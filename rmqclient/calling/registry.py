@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from rmqclient.calling.hooks import CallMiddleware, Hooks, Lifespan, Occasion
+from rmqclient.calling.dependencies import Function
+from rmqclient.calling.hooks import CallMiddleware, Hooks, Kind, Lifespan, Occasion
 from rmqclient.sending.middleware import SendMiddleware
 
 Around = TypeVar("Around", bound=CallMiddleware)
@@ -21,6 +22,13 @@ class HookRegistry:
     hooks: Hooks
     """What was registered, and the functions that tests put in the place of dependencies."""
 
+    def _tell_live(self) -> None:
+        """Let a view that runs the application follow what was registered."""
+
+    def _hook(self, kind: Kind, function: Function) -> None:
+        self.hooks.add(kind, function)
+        self._tell_live()
+
     def lifespan(self, function: Life) -> Life:
         """Run a generator function around the life of each process that handles messages; it has one ``yield``.
 
@@ -29,7 +37,7 @@ class HookRegistry:
         Lifespans and :meth:`on_startup` run in the order of their registration, and end in the reverse order. If one
         raises at the start, the process takes no message. Raises HandlerError for a function without ``yield``.
         """
-        self.hooks.add("lifespan", function)
+        self._hook("lifespan", function)
         return function
 
     def on_import(self, function: Setup) -> Setup:
@@ -44,12 +52,12 @@ class HookRegistry:
 
     def on_startup(self, function: Event) -> Event:
         """Run a function, plain or ``async``, in each process before its first message, as :meth:`lifespan` says."""
-        self.hooks.add("startup", function)
+        self._hook("startup", function)
         return function
 
     def on_shutdown(self, function: Event) -> Event:
         """Run a function, plain or ``async``, in each process behind its last message, as :meth:`lifespan` says."""
-        self.hooks.add("shutdown", function)
+        self._hook("shutdown", function)
         return function
 
     def middleware(self, function: Around) -> Around:
@@ -58,7 +66,7 @@ class HookRegistry:
         It has one ``yield``, where the handler is called; :mod:`rmqclient.calling.hooks` says what it may do. The first
         that was registered is the outermost. Raises HandlerError for a function without ``yield``.
         """
-        self.hooks.add("middleware", function)
+        self._hook("middleware", function)
         return function
 
     def send_middleware(self, function: AroundSend) -> AroundSend:
@@ -67,5 +75,5 @@ class HookRegistry:
         It has one ``yield``, where the messages are sent; :mod:`rmqclient.sending.middleware` says what it may do. The
         messages of schedules pass it, too. Raises HandlerError for a function without ``yield``, or an ``async`` one.
         """
-        self.hooks.add("send_middleware", function)
+        self._hook("send_middleware", function)
         return function
