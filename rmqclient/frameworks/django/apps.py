@@ -35,8 +35,8 @@ class RmqConfig(AppConfig):
     @staticmethod
     def _take_tasks() -> None:
         from rmqclient.frameworks.django.application import app
-        from rmqclient.frameworks.django.task_api import task_backends
-        from rmqclient.frameworks.django.task_backend import RmqBackend
+        from rmqclient.frameworks.django.tasks.api import task_backends
+        from rmqclient.frameworks.django.tasks.backend import RmqBackend
 
         for backend in task_backends.all():
             if isinstance(backend, RmqBackend):

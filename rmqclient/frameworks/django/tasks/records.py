@@ -13,8 +13,7 @@ from typing import Any
 from django.utils.module_loading import import_string
 
 from rmqclient.frameworks.django.models import TaskRecord
-from rmqclient.frameworks.django.task_api import TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
-from rmqclient.frameworks.django.task_backend import RmqBackend
+from rmqclient.frameworks.django.tasks.api import TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
 
 
 def add(database: str, result: TaskResult) -> None:
@@ -49,9 +48,9 @@ def note(database: str, result: TaskResult, returned: Any) -> None:
     row.save(using=database)
 
 
-def found(backend: RmqBackend, result_id: str) -> TaskResult:
-    """Return what a row says. Raises TaskResultDoesNotExist."""
-    row = TaskRecord.objects.using(backend.settings.alias).filter(id=result_id, backend=backend.alias).first()
+def found(backend: str, database: str, result_id: str) -> TaskResult:
+    """Return what a row of a backend's task says. Raises TaskResultDoesNotExist."""
+    row = TaskRecord.objects.using(database).filter(id=result_id, backend=backend).first()
     if row is None:
         raise TaskResultDoesNotExist(result_id)
     task = dataclasses.replace(

@@ -18,17 +18,17 @@ from django.utils.dateparse import parse_datetime
 from django.utils.module_loading import import_string
 
 from rmqclient.failures.retry import Outcome
-from rmqclient.frameworks.django.task_api import (
+from rmqclient.frameworks.django.tasks.api import (
     Task,
     TaskContext,
     TaskError,
     TaskResult,
     TaskResultStatus,
+    normalize_json,
     task_backends,
     task_finished,
     task_started,
 )
-from rmqclient.frameworks.django.task_backend import RmqBackend
 from rmqclient.message import ReceivedMessage
 
 
@@ -81,15 +81,16 @@ def _task(sent: dict[str, Any]) -> Task:
         kind = type(task).__name__
         raise LookupError(f"{path} is no task but {kind}: decorate it with @task")  # noqa: TRY004 - its name is wrong
     run_after = sent["run_after"] and parse_datetime(sent["run_after"])
-    return dataclasses.replace(task, backend=sent["backend"], run_after=run_after)
+    return dataclasses.replace(task, backend=sent["backend"], queue_name=sent["queue_name"], run_after=run_after)
 
 
 def _call(result: TaskResult) -> Any:
+    """Return what the task returns, as JSON would give it back. Raises TypeError if JSON cannot hold it."""
     given = (TaskContext(task_result=result), *result.args) if result.task.takes_context else result.args
-    return result.task.call(*given, **result.kwargs)
+    return normalize_json(result.task.call(*given, **result.kwargs))
 
 
-def _fail(backend: RmqBackend, result: TaskResult, error: Exception) -> None:
+def _fail(backend: Any, result: TaskResult, error: Exception) -> None:
     kind = type(error)
     path = f"{kind.__module__}.{kind.__qualname__}"
     result.errors.append(TaskError(exception_class_path=path, traceback="".join(traceback.format_exception(error))))
@@ -108,9 +109,9 @@ def _set(result: TaskResult, **values: Any) -> None:
         object.__setattr__(result, name, value)
 
 
-def _note(backend: RmqBackend, result: TaskResult, returned: Any = None) -> None:
+def _note(backend: Any, result: TaskResult, returned: Any = None) -> None:
     """Write down how the task stands, if its backend keeps results."""
     if backend.settings.results:
-        from rmqclient.frameworks.django.task_records import note
+        from rmqclient.frameworks.django.tasks.records import note
 
         note(backend.settings.alias, result, returned)
