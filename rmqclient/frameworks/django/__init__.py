@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from rmqclient.frameworks.django.inboxes import Inbox
     from rmqclient.frameworks.django.outboxes import Outbox, outbox
     from rmqclient.frameworks.django.sending import send_on_commit
-    from rmqclient.frameworks.django.tasks.backend import RmqBackend
+    from rmqclient.frameworks.django.task_backend import RmqBackend
 
 __all__ = ["Inbox", "Outbox", "RmqBackend", "app", "outbox", "send_on_commit"]
 
 _HOMES = {
     "Inbox": "inboxes",
     "Outbox": "outboxes",
-    "RmqBackend": "tasks.backend",
+    "RmqBackend": "task_backend",
     "app": "application",
     "outbox": "outboxes",
     "send_on_commit": "sending",

@@ -21,7 +21,6 @@ class RmqConfig(AppConfig):
 
     def ready(self) -> None:
         """Register checks, handlers of the project, the queues of its tasks, and the relay of its outbox."""
-        from rmqclient.frameworks.django import checks  # noqa: F401 - it registers them
         from rmqclient.frameworks.django.application import app
 
         if given("OUTBOX") is not None:
@@ -35,8 +34,8 @@ class RmqConfig(AppConfig):
     @staticmethod
     def _take_tasks() -> None:
         from rmqclient.frameworks.django.application import app
-        from rmqclient.frameworks.django.tasks.api import task_backends
-        from rmqclient.frameworks.django.tasks.backend import RmqBackend
+        from rmqclient.frameworks.django.task_api import task_backends
+        from rmqclient.frameworks.django.task_backend import RmqBackend
 
         for backend in task_backends.all():
             if isinstance(backend, RmqBackend):

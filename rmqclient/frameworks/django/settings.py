@@ -12,10 +12,14 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.conf import settings
+from django.core import checks
+
+from rmqclient.app import ROOT_VARIABLE
 
 KEYS = ("STORE", "OUTBOX", "HANDLERS", "CONFIG", "CONSUMER")
 
@@ -41,3 +45,13 @@ def complaints() -> Iterator[tuple[str, str]]:
     if alias is not None and alias not in settings.DATABASES:
         known = ", ".join(settings.DATABASES)
         yield f"RMQ['OUTBOX']={alias!r} names no database", f"give the alias of one of DATABASES: {known}"
+
+
+@checks.register("rmq")
+def check_settings(**_kwargs: Any) -> list[Any]:
+    """Return an error for each setting that is wrong, and a warning if no store is named."""
+    found: list[Any] = [checks.Error(problem, hint=hint, id="rmq.E001") for problem, hint in complaints()]
+    if not given("STORE") and not os.environ.get(ROOT_VARIABLE):
+        hint = f'write RMQ = {{"STORE": BASE_DIR / "store"}}, or set the environment variable {ROOT_VARIABLE}'
+        found.append(checks.Warning("no store is named, so nothing can be sent", hint=hint, id="rmq.W002"))
+    return found

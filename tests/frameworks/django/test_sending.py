@@ -125,6 +125,7 @@ def test_a_handler_leaves_no_old_connection_behind(shop: App) -> None:
     async def call() -> bool:
         with contextmanager(fresh_connections)(HandlerCall(mail.handlers[0], [])):
             assert await sync_to_async(is_open)()
+        await asyncio.sleep(0)  # it is closed by a task, in the thread that opened it
         return bool(await sync_to_async(lambda: connection.connection is None)())
 
     assert asyncio.run(call())
@@ -148,7 +149,7 @@ def test_the_migrations_make_what_the_models_say(shop: App) -> None:
 def test_wrong_settings_are_told(shop: App, monkeypatch: pytest.MonkeyPatch, settings: object, problem: str) -> None:
     from django.conf import settings as said
 
-    from rmqclient.frameworks.django.checks import check_settings
+    from rmqclient.frameworks.django.settings import check_settings
 
     monkeypatch.setattr(said, "RMQ", settings)
     monkeypatch.delenv("RMQ_STORE", raising=False)

@@ -81,7 +81,7 @@ def test_a_task_of_a_transaction_that_is_rolled_back_never_was(kit: Kit) -> None
 
 def test_a_task_that_fails_is_tried_again_and_knows_it(kit: Kit) -> None:
     from examples.django_shop.shop.tasks import fail_at_first
-    from rmqclient.frameworks.django.tasks.api import task_finished, task_started
+    from rmqclient.frameworks.django.task_api import task_finished, task_started
 
     with heard(task_started) as started, heard(task_finished) as finished:
         result = fail_at_first.enqueue(2)
@@ -96,7 +96,7 @@ def test_a_task_that_fails_is_tried_again_and_knows_it(kit: Kit) -> None:
 
 def test_a_task_that_fails_for_good_is_a_dead_letter(kit: Kit) -> None:
     from examples.django_shop.shop.tasks import fail_at_first
-    from rmqclient.frameworks.django.tasks.api import task_finished
+    from rmqclient.frameworks.django.task_api import task_finished
 
     with heard(task_finished) as finished:
         result = fail_at_first.enqueue(99)
@@ -131,7 +131,7 @@ def test_a_task_waits_for_its_time(kit: Kit, in_transaction: bool) -> None:
 
 def test_what_cannot_be_enqueued_is_refused(kit: Kit) -> None:
     from examples.django_shop.shop.tasks import shout
-    from rmqclient.frameworks.django.tasks.api import InvalidTask, TaskResultDoesNotExist
+    from rmqclient.frameworks.django.task_api import InvalidTask, TaskResultDoesNotExist
 
     with pytest.raises(InvalidTask, match="nowhere"):
         shout.using(queue_name="nowhere")

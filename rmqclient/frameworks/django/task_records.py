@@ -13,7 +13,7 @@ from typing import Any
 from django.utils.module_loading import import_string
 
 from rmqclient.frameworks.django.models import TaskRecord
-from rmqclient.frameworks.django.tasks.api import TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
+from rmqclient.frameworks.django.task_api import TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
 
 
 def add(database: str, result: TaskResult) -> None:

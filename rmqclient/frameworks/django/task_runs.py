@@ -18,7 +18,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.module_loading import import_string
 
 from rmqclient.failures.retry import Outcome
-from rmqclient.frameworks.django.tasks.api import (
+from rmqclient.frameworks.django.task_api import (
     Task,
     TaskContext,
     TaskError,
@@ -112,6 +112,6 @@ def _set(result: TaskResult, **values: Any) -> None:
 def _note(backend: Any, result: TaskResult, returned: Any = None) -> None:
     """Write down how the task stands, if its backend keeps results."""
     if backend.settings.results:
-        from rmqclient.frameworks.django.tasks.records import note
+        from rmqclient.frameworks.django.task_records import note
 
         note(backend.settings.alias, result, returned)

@@ -28,20 +28,23 @@ A task runs at least once. Its attempt is ``context.attempt``; it has failed whe
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import secrets
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from django.core import checks
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils import timezone
 
 from rmqclient.errors import HandlerError, InvalidName
+from rmqclient.failures.retry import RetryPolicy
 from rmqclient.frameworks.django.application import app
 from rmqclient.frameworks.django.sending import send_on_commit
 from rmqclient.frameworks.django.settings import given
-from rmqclient.frameworks.django.tasks.api import (
+from rmqclient.frameworks.django.task_api import (
     BaseTaskBackend,
     InvalidTask,
     Task,
@@ -49,13 +52,53 @@ from rmqclient.frameworks.django.tasks.api import (
     TaskResultStatus,
     task_enqueued,
 )
-from rmqclient.frameworks.django.tasks.options import Options
-from rmqclient.frameworks.django.tasks.runs import run_task
+from rmqclient.frameworks.django.task_runs import run_task
 from rmqclient.handler import Handler
 from rmqclient.message import Message
 
 PREFIX = "tasks-"
 """Before the name of a queue, that of its topic."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """What ``OPTIONS`` of a backend says.
+
+    Raises ValueError for a name, or a ``send``, that is not known, and TypeError for a ``retry`` that is no policy.
+    """
+
+    send: Literal["outbox", "commit", "now"] | None = None
+    threads: int = 1
+    retry: RetryPolicy = dataclasses.field(default_factory=RetryPolicy)
+    group: str = "tasks"
+    results: bool = False
+    database: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.send not in (None, "outbox", "commit", "now"):
+            raise ValueError(f"send={self.send!r}: use 'outbox', 'commit' or 'now'")
+        if not isinstance(self.retry, RetryPolicy):
+            raise TypeError(f"retry={self.retry!r}: give a policy, such as RetryPolicy(max_retries=3)")
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> Options:
+        """Return options that were checked."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        for name in options:
+            if name not in names:
+                near = difflib.get_close_matches(str(name), names) or names
+                raise ValueError(f"{name!r} is no option of this backend: use {' or '.join(near)}")
+        return cls(**options)
+
+    @property
+    def alias(self) -> str:
+        """The alias of the database."""
+        return str(self.database or given("OUTBOX") or DEFAULT_DB_ALIAS)
+
+    @property
+    def way(self) -> str:
+        """When a task of a transaction is sent."""
+        return self.send or ("commit" if given("OUTBOX") is None else "outbox")
 
 
 class RmqBackend(BaseTaskBackend):
@@ -123,7 +166,7 @@ class RmqBackend(BaseTaskBackend):
                 f"the task backend {self.alias!r} keeps no results: give it OPTIONS {{'results': True}}, and run "
                 "manage.py migrate"
             )
-        from rmqclient.frameworks.django.tasks.records import found
+        from rmqclient.frameworks.django.task_records import found
 
         return found(self.alias, self.settings.alias, result_id)
 
@@ -149,7 +192,7 @@ class RmqBackend(BaseTaskBackend):
         message = Message(self.topic_of(result.task.queue_name), _body(result), keys=[result.id])
         due = result.task.run_after
         if self.settings.results:
-            from rmqclient.frameworks.django.tasks.records import add
+            from rmqclient.frameworks.django.task_records import add
 
             add(self.settings.alias, result)
         is_in_transaction = connections[self.settings.alias].in_atomic_block
