@@ -1,4 +1,4 @@
-"""``python -m tests.docs.pictures``: pictures of four pages of the site, which `make docs` has made, for `docs/images`."""
+"""``python -m tests.docs.pictures``: pictures of four pages of the site that `make docs` has made."""
 
 from __future__ import annotations
 
