@@ -49,6 +49,7 @@ from typing import Any, NamedTuple, Self
 
 import orjson
 
+from rmqclient.backend.around import Outgoing
 from rmqclient.codecs import encode_body
 from rmqclient.databases.database import Connection, Cursor, check_table, commits_by_itself, execute, is_sqlite
 from rmqclient.duration import Duration, in_seconds
@@ -61,6 +62,8 @@ from rmqclient.store.bodies import Compression
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageRejected
 from rmqclient.store.log.query import END_OF_TIME
+from rmqclient.tracing.observers import observers_of_table
+from rmqclient.tracing.outgoing import observed_send
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +122,8 @@ class Outbox:
     def add(self, connection: Connection, message: Message, sharding_key: str | None = None) -> str:
         """Write a message in the current transaction of ``connection``; return its unique key.
 
-        The message is sent if that transaction is committed. Raises ValueError outside of a transaction, because the
+        The message is sent if that transaction is committed. With tracing it carries the context of this call, so the
+        relay's send and the handler lead here. Raises ValueError outside of a transaction, because the
         message would be sent whatever happens later, and what the database raises.
         """
         if commits_by_itself(connection):
@@ -128,22 +132,13 @@ class Outbox:
                 "is sent whether your other statements succeed or not"
             )
         unique_key = f"outbox-{secrets.token_hex(16)}"
-        values = (
-            unique_key,
-            message.topic,
-            message.body if type(message.body) is bytes else encode_body(message.body),
-            message.tags,
-            orjson.dumps(message.keys).decode(),
-            orjson.dumps(message.properties or {}).decode(),
-            message.flag,
-            sharding_key,
-        )
-        self.execute(
-            connection,
-            "INSERT INTO {table} (unique_key, topic, body, tags, keys, properties, flag, sharding_key) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            values,
-        )
+
+        def insert(messages: Sequence[Message]) -> list[SendResult]:
+            self._insert(connection, unique_key, messages[0], sharding_key)
+            return []
+
+        outgoing = Outgoing((message,), sharding_key, is_buffered=True)
+        observed_send(insert, outgoing, observers_of_table())(outgoing.messages)
         return unique_key
 
     def forget_sent(self, connection: Connection) -> int:
@@ -163,6 +158,24 @@ class Outbox:
     def execute(self, connection: Connection, statement: str, values: Sequence[Any] = ()) -> Cursor:
         """Run one statement, with ? for values, {table} and {fields}."""
         return execute(connection, self.table, statement.replace("{fields}", _FIELDS), values)
+
+    def _insert(self, connection: Connection, unique_key: str, message: Message, sharding_key: str | None) -> None:
+        values = (
+            unique_key,
+            message.topic,
+            message.body if type(message.body) is bytes else encode_body(message.body),
+            message.tags,
+            orjson.dumps(message.keys).decode(),
+            orjson.dumps(message.properties or {}).decode(),
+            message.flag,
+            sharding_key,
+        )
+        self.execute(
+            connection,
+            "INSERT INTO {table} (unique_key, topic, body, tags, keys, properties, flag, sharding_key) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            values,
+        )
 
 
 class Relay:

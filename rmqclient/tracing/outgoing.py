@@ -14,6 +14,13 @@ from rmqclient.tracing.observers import Observer, Sending
 _log = logging.getLogger(__name__)
 
 
+def observed_send(send: Send, outgoing: Outgoing, observers: Sequence[Observer]) -> Send:
+    """Return a form of ``send`` that tells observers; ``send`` itself when there are none."""
+    for observer in observers:
+        send = _told(send, outgoing, observer)
+    return send
+
+
 class ObservedSender(SenderAround):
     """Tells ``observer`` what ``sender`` appends. Copies of received messages are not told."""
 
@@ -23,18 +30,11 @@ class ObservedSender(SenderAround):
 
     def around(self, outgoing: Outgoing, send: Send) -> list[SendResult]:
         """Send, and tell the observer of the end."""
-        sending = self._begun(outgoing)
-        try:
-            results = send(sending.messages)
-        except BaseException as error:
-            sending.fail(error)
-            raise
-        _end(sending, results)
-        return results
+        return _watched(self._observer, outgoing, send)
 
     def around_async(self, outgoing: Outgoing, send: SendAsync) -> SendFuture:
         """Send; the observer learns of the end from the thread that ends the future."""
-        sending = self._begun(outgoing)
+        sending = _begun(self._observer, outgoing)
         try:
             future = send(sending.messages)
         except BaseException as error:
@@ -43,15 +43,31 @@ class ObservedSender(SenderAround):
         future.add_done_callback(lambda done: _tell(sending, done))  # type: ignore[arg-type]
         return future
 
-    def _begun(self, outgoing: Outgoing) -> Sending:
-        messages = outgoing.messages
-        if not messages or not all(isinstance(message, Message) for message in messages):
-            return _Unseen(messages)  # the append refuses it, and says why
-        try:
-            return self._observer.send(outgoing)
-        except Exception:  # noqa: BLE001 - what looks at a message must not make it fail
-            _log.exception("a send to topic %s is not traced", messages[0].topic)
-            return _Unseen(messages)
+
+def _told(send: Send, outgoing: Outgoing, observer: Observer) -> Send:
+    return lambda messages: _watched(observer, outgoing._replace(messages=messages), send)
+
+
+def _watched(observer: Observer, outgoing: Outgoing, send: Send) -> list[SendResult]:
+    sending = _begun(observer, outgoing)
+    try:
+        results = send(sending.messages)
+    except BaseException as error:
+        sending.fail(error)
+        raise
+    _end(sending, results)
+    return results
+
+
+def _begun(observer: Observer, outgoing: Outgoing) -> Sending:
+    messages = outgoing.messages
+    if not messages or not all(isinstance(message, Message) for message in messages):
+        return _Unseen(messages)  # the append refuses it, and says why
+    try:
+        return observer.send(outgoing)
+    except Exception:  # noqa: BLE001 - what looks at a message must not make it fail
+        _log.exception("a send to topic %s is not traced", messages[0].topic)
+        return _Unseen(messages)
 
 
 class _Unseen:
