@@ -14,6 +14,7 @@ from rmqclient.backend.pull_result import PullResult
 from rmqclient.filters.tag import TagFilter
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
+from rmqclient.steps.ends import StepsEnd
 from rmqclient.store import MessageQueue
 from rmqclient.tracing.observers import Observer
 
@@ -95,6 +96,8 @@ class _Watched:
     ) -> None:
         if self._watching is None:
             return
+        if isinstance(error, StepsEnd):  # the call has not failed: it goes on later
+            kind = error = trace = None
         try:
             self._watching.__exit__(kind, error, trace)
         except Exception as raised:  # noqa: BLE001 - for the reason above

@@ -9,16 +9,18 @@ from rmqclient.backend.around import Outgoing, Send, SendAsync, SenderAround
 from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.protocols import Sender
 from rmqclient.message import Message, SendResult
-from rmqclient.tracing.observers import Observer, Sending
+from rmqclient.tracing.observers import Observer, Sending, observers_of_table
 
 _log = logging.getLogger(__name__)
 
 
-def observed_send(send: Send, outgoing: Outgoing, observers: Sequence[Observer]) -> Send:
-    """Return a form of ``send`` that tells observers; ``send`` itself when there are none."""
-    for observer in observers:
-        send = _told(send, outgoing, observer)
-    return send
+def carrying(outgoing: Outgoing) -> Message:
+    """Return the one message of ``outgoing`` as observers want it to be kept in a table, until a relay sends it."""
+    for observer in observers_of_table():
+        sending = _begun(observer, outgoing)
+        _end(sending, [])
+        outgoing = outgoing._replace(messages=sending.messages)
+    return outgoing.messages[0]
 
 
 class ObservedSender(SenderAround):
@@ -30,7 +32,14 @@ class ObservedSender(SenderAround):
 
     def around(self, outgoing: Outgoing, send: Send) -> list[SendResult]:
         """Send, and tell the observer of the end."""
-        return _watched(self._observer, outgoing, send)
+        sending = _begun(self._observer, outgoing)
+        try:
+            results = send(sending.messages)
+        except BaseException as error:
+            sending.fail(error)
+            raise
+        _end(sending, results)
+        return results
 
     def around_async(self, outgoing: Outgoing, send: SendAsync) -> SendFuture:
         """Send; the observer learns of the end from the thread that ends the future."""
@@ -42,21 +51,6 @@ class ObservedSender(SenderAround):
             raise
         future.add_done_callback(lambda done: _tell(sending, done))  # type: ignore[arg-type]
         return future
-
-
-def _told(send: Send, outgoing: Outgoing, observer: Observer) -> Send:
-    return lambda messages: _watched(observer, outgoing._replace(messages=messages), send)
-
-
-def _watched(observer: Observer, outgoing: Outgoing, send: Send) -> list[SendResult]:
-    sending = _begun(observer, outgoing)
-    try:
-        results = send(sending.messages)
-    except BaseException as error:
-        sending.fail(error)
-        raise
-    _end(sending, results)
-    return results
 
 
 def _begun(observer: Observer, outgoing: Outgoing) -> Sending:

@@ -15,7 +15,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from rmqclient import App, Batch, Message, Producer, PullConsumer, RetryPolicy, Suspend, TransactionProducer, tracing
 from rmqclient.backend.protocols import Backend
-from rmqclient.databases.outbox import Outbox, Relay
+from rmqclient.databases.outbox import Outbox
+from rmqclient.databases.relay import Relay
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import MessageStore
 from rmqclient.store.errors import MessageRejected
