@@ -25,19 +25,26 @@ def pictures(browser: Browser, site: Path) -> Iterator[tuple[str, Image.Image]]:
 
     Raises AssertionError for a page that scrolls sideways, lacks a picture, or says something on the console.
     """
-    for scheme, (size, (width, height)) in product(SCHEMES, SIZES.items()):
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        context.set_default_timeout(120_000)
-        page, told = context.new_page(), list[str]()
-        page.on("console", lambda message, told=told: told.append(message.text))
-        page.on("pageerror", lambda error, told=told: told.append(str(error)))
-        for name in LOOKED_AT:
-            page.goto((site / f"{name}.html").as_uri())
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} scrolls sideways"
-            assert page.evaluate("[...document.images].every(each => each.naturalWidth > 0)"), f"{name} lacks a picture"
-            yield f"{scheme}/{name.replace('/', '-')}-{size}", Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-        assert told == []
-        context.close()
+    for scheme, size in product(SCHEMES, SIZES):
+        yield from _pictures(browser, site, scheme, size)
+
+
+def _pictures(
+    browser: Browser, site: Path, scheme: Literal["light", "dark"], size: str
+) -> Iterator[tuple[str, Image.Image]]:
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    context.set_default_timeout(120_000)
+    page, told = context.new_page(), list[str]()
+    page.on("console", lambda message: told.append(message.text))
+    page.on("pageerror", lambda error: told.append(str(error)))
+    for name in LOOKED_AT:
+        page.goto((site / f"{name}.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} scrolls sideways"
+        assert page.evaluate("[...document.images].every(each => each.naturalWidth > 0)"), f"{name} lacks a picture"
+        yield f"{scheme}/{name.replace('/', '-')}-{size}", Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    assert told == []
+    context.close()
 
 
 def main() -> None:
