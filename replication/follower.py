@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 from contextlib import suppress
 from typing import Final
 
@@ -27,7 +26,9 @@ _log = logging.getLogger(__name__)
 _CONNECT_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 5.0
-_SYNC_S: Final = 5.0
+_ASK_S: Final = 1.0
+_PROGRESS_IN_A_ROW: Final = 10
+"""How often progress is asked for until topics and settings are, too. A stock slave asks for all after 10 s."""
 _DAMAGE_BELIEVED: Final = 3
 """Damage at one place is asked for again so often: a wire may flip a bit, a disk gives the same bytes again."""
 
@@ -128,15 +129,17 @@ class Follower:
 
     def _ask_broker(self) -> None:
         with BrokerClient(self._broker) as broker:
-            settings, problem = SettingsOfPrimary(self._store, broker), ""
+            settings, problem, turn = SettingsOfPrimary(self._store, broker), "", 0
             while not self._ended.is_set():
                 try:
-                    settings.take_over()
-                    problem = ""
+                    if turn % _PROGRESS_IN_A_ROW == 0:
+                        settings.take_settings()
+                    settings.take_progress()
+                    problem, turn = "", turn + 1
                 except QueueError as error:
                     if str(error) != problem:
                         _log.warning("topics and offsets of the primary were not taken over: %s", error)
                     problem = str(error)
                 with suppress(QueueError):
                     write_seen(self._store.root, self._seen)
-                self._ended.wait(_SYNC_S)
+                self._ended.wait(_ASK_S)

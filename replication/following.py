@@ -17,9 +17,7 @@ from rmqclient.store.settings.replica_mark import ReplicaMark, read_mark
 from rmqclient.store.settings.store_settings import STORE_SETTINGS_FILE, StoreSettings
 
 
-def follow(
-    root: Path, primary: str, broker: str | None, ack: Ack, tell: Callable[[Follower, int], None]
-) -> None:
+def follow(root: Path, primary: str, broker: str | None, ack: Ack, tell: Callable[[Follower, int], None]) -> None:
     """Follow a primary until :meth:`Follower.end`. ``tell`` is called once, with the follower and the end of the log.
 
     ``primary`` is where it sends its log, ``broker`` where it answers requests, by default the port before. A new

@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 from contextlib import suppress
-from typing import Final
+from typing import Final, Self
 
 from rmqclient.errors import CannotListen
 from rmqclient.replication.sender import Sender
@@ -61,7 +61,7 @@ class Primary:
             sender.close()
         self._senders.clear()
 
-    def __enter__(self) -> Primary:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

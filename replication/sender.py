@@ -98,7 +98,7 @@ class Sender:
             )
         self.reported = end
         if not self._begun.is_set():
-            self._begin = end if end else self._store.log_files.base_of(self._store.state.min_offset)
+            self._begin = end or self._store.log_files.base_of(self._store.state.min_offset)
             _log.info("replica %s begins at %d of %d", self.name, self._begin, published_to)
             self._begun.set()
 

@@ -36,12 +36,15 @@ class SettingsOfPrimary:
         self._broker = broker
         self._groups = b""
 
-    def take_over(self) -> None:
-        """Ask for all of them once. Raises as :class:`BrokerClient`, and StoreFull, StoreBusy, TableFull."""
+    def take_settings(self) -> None:
+        """Take over topics and the settings of groups. Raises as :class:`BrokerClient`, and StoreFull, TableFull."""
         self._take_topics()
+        self._take_groups()
+
+    def take_progress(self) -> None:
+        """Take over how far groups and delay levels are. Raises as :meth:`take_settings`, and StoreBusy."""
         self._take_offsets()
         self._take_delays()
-        self._take_groups()
 
     def _take_topics(self) -> None:
         told = self._broker.topics().topics

@@ -16,8 +16,8 @@ from typing import Self
 
 from rmqclient.store import clock, layout
 from rmqclient.store.append.appending import repair
-from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.append.releaser import REMOVED_WORD, Releaser
+from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt, StoreFull, store_errors
@@ -40,8 +40,8 @@ from rmqclient.store.runtime.members import MemberTable
 from rmqclient.store.runtime.moved_clock import MovedClock
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.worker_table import WorkerTable
-from rmqclient.store.settings.replica_mark import check_primary
 from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
+from rmqclient.store.settings.replica_mark import check_primary
 from rmqclient.store.settings.topic_table import TopicTable
 from rmqclient.store.upkeep.compaction import Compaction
 from rmqclient.store.upkeep.consumer_offsets import ConsumerOffsets
