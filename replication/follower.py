@@ -13,10 +13,10 @@ from typing import Final
 
 from rmqclient.errors import BrokerUnreachable, FrameError, QueueError, RecordsDamaged, RemotingError, StoreBusy
 from rmqclient.replication.addresses import split
-from rmqclient.replication.broker_client import BrokerClient, LogShape
+from rmqclient.replication.asking.broker_client import BrokerClient, LogShape
+from rmqclient.replication.asking.settings_of_primary import SettingsOfPrimary
 from rmqclient.replication.joining import Joining
 from rmqclient.replication.receiving import Ack, Receiving
-from rmqclient.replication.settings_of_primary import SettingsOfPrimary
 from rmqclient.replication.status import Seen, write_seen
 from rmqclient.store import MessageStore, clock
 from rmqclient.store.files.file_lock import FOLLOWER_BYTE

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rmqclient.replication.addresses import broker_beside, split
-from rmqclient.replication.broker_client import BrokerClient
+from rmqclient.replication.asking.broker_client import BrokerClient
 from rmqclient.replication.follower import Follower
 from rmqclient.replication.receiving import Ack
 from rmqclient.store import MessageStore, StoreConfig, clock, layout, open_store
-from rmqclient.store.replica import become_replica
+from rmqclient.store.recovery.replica import become_replica
 from rmqclient.store.settings.replica_mark import ReplicaMark, read_mark
 from rmqclient.store.settings.store_settings import STORE_SETTINGS_FILE, StoreSettings
 

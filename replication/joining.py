@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from rmqclient.errors import ConfigMismatch, FrameError, LogsDiffer
-from rmqclient.replication.broker_client import LogShape
+from rmqclient.replication.asking.broker_client import LogShape
 from rmqclient.replication.frames import Frame
 from rmqclient.store.append.replica_log import ReplicaLog
 

@@ -16,7 +16,7 @@ from rmqclient.replication.follower import Follower
 from rmqclient.replication.primary import Primary
 from rmqclient.replication.receiving import Ack
 from rmqclient.store import Message, MessageStore, open_store
-from rmqclient.store.replica import become_replica, promote
+from rmqclient.store.recovery.replica import become_replica, promote
 from rmqclient.store.settings.replica_mark import ReplicaMark, write_mark
 from tests.support.oracle import reference
 from tests.support.replicas import NO_BROKER, feed, fill, following, log_bytes, open_replica, until

@@ -16,7 +16,7 @@ from rmqclient.replication.follower import Follower
 from rmqclient.replication.receiving import Ack
 from rmqclient.store import Message, MessageStore, StoreConfig, open_store
 from rmqclient.store.append.replica_log import ReplicaLog
-from rmqclient.store.replica import become_replica
+from rmqclient.store.recovery.replica import become_replica
 from rmqclient.store.settings.replica_mark import ReplicaMark
 from tests.support.stores import SMALL, TOPIC, appender_of, body_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqclient.store import open_store
-from rmqclient.store.replica import become_replica
+from rmqclient.store.recovery.replica import become_replica
 from rmqclient.store.settings.replica_mark import ReplicaMark, read_mark
 from tests.crash.processes.order import Note, Order
 from tests.support.replicas import NO_BROKER, feed, fill, log_bytes

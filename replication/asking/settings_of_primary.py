@@ -17,7 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from rmqclient.replication.broker_client import BrokerClient
+from rmqclient.replication.asking.broker_client import BrokerClient
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.errors import UnknownTopic
 from rmqclient.store.files.file_lock import TOPIC_BYTE
