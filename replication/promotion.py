@@ -8,8 +8,9 @@ from typing import Final
 
 from rmqclient.errors import StoreUnusable
 from rmqclient.replication.status import read_seen
-from rmqclient.store import clock, open_store, replica
+from rmqclient.store import clock, open_store
 from rmqclient.store.files.file_lock import FOLLOWER_BYTE
+from rmqclient.store.recovery import replica
 from rmqclient.store.settings.replica_mark import ReplicaMark, read_mark
 
 _ALIVE_MS: Final = 10_000
