@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 from rmqclient import Message, Producer, PullConsumer
-from rmqclient.store import MessageQueue, StoreConfig, open_store
+from rmqclient.replication.status import read_seen, write_seen
+from rmqclient.store import MessageQueue, StoreConfig, clock, open_store
 from rmqclient.store.settings import config_file
 from rmqclient.workers.cli import rmq
 from rmqclient.workers.exit_codes import ExitCode
 from tests.support.oracle import reference
 from tests.support.replicas import Process, follow, log_bytes, serve, until
 
-TINY = replace(StoreConfig.small(), commit_log_file_bytes=1_200_000)
+TINY = dataclasses.replace(StoreConfig.small(), commit_log_file_bytes=1_200_000)
 QUEUE = MessageQueue("orders", 0)
 
 
@@ -79,6 +80,8 @@ def test_a_replica_has_messages_topics_groups_and_delays_and_takes_over(primary:
 
             # And it is not promoted while its primary is heard
             assert follower.stop() == 0
+        seen = read_seen(copy)
+        write_seen(copy, dataclasses.replace(seen, contact_ms=clock.wall_ms() + 60_000))  # however slow this machine is
         code, _, complaint = told("replica", "promote", "--store", str(copy))
         assert (code, "was heard" in complaint) == (ExitCode.STORE_CANNOT_BE_OPENED, True)
 
