@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqclient.allocation import Strategy
 from rmqclient.calling.arguments import check_function
-from rmqclient.calling.hooks import Hooks
+from rmqclient.calling.hooks import CallMiddleware, Hooks
 from rmqclient.calling.registry import HookRegistry
+from rmqclient.calling.retyped import is_retyped
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.in_process import InProcess
 from rmqclient.duration import Duration
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from rmqclient.consuming.push_consumer import PushConsumer
+    from rmqclient.live.notebook import Live
 
 ROOT_VARIABLE = "RMQ_STORE"
 
@@ -79,6 +81,7 @@ class App(HookRegistry, InProcess):
         self.crons: list[Cron] = []
         self.hooks = Hooks()
         self._root = _located(os.fspath(root)) if root is not None else None
+        self._live: Live | None = None
         self.tables = AppTables(partial(_root_or_variable, self._root))
         """The tables that were declared here, for the consumer of this application."""
 
@@ -144,8 +147,10 @@ class App(HookRegistry, InProcess):
             check_function(function)
             new = replace(handler, function=function)
             _check_coroutines(new)
+            self._forget_retyped(new)
             self._check_handler(new)
             self.handlers.append(new)
+            self._tell_live()
             return function
 
         return register
@@ -233,11 +238,27 @@ class App(HookRegistry, InProcess):
                 misfire_grace=misfire_grace,
                 coalesce=coalesce,
             )
+            self._forget_retyped(cron)
             self._check_schedule(cron)
             self.crons.append(cron)
+            self._tell_live()
             return function
 
         return register
+
+    def run_in_notebook(self, *, threads: int | None = None, timeout: Duration = 5.0) -> Live:
+        """Handle messages in threads of this process, and return a view that follows them: the output of the cell.
+
+        A handler, or a schedule, that is registered later runs at once. A cell that is run again replaces the handler
+        that it defined before, which the next message meets. For that the consumer starts anew, and its lifespans with
+        it; it waits for running handlers, for at most ``timeout``, a timedelta or seconds. ``stop()`` of the view ends
+        it. An earlier application of this process on the same store is stopped. Raises as :meth:`start`.
+        """
+        from rmqclient.live.notebook import run_live  # noqa: PLC0415 - only notebooks need it
+
+        self._live = None  # nothing is told to the one that is replaced
+        self._live = run_live(self, shown(self.root), threads=threads, timeout=timeout)
+        return self._live
 
     def producer(self, *, group: str = PRODUCER_GROUP) -> Producer:
         """Return a new producer for the store of this application, with its settings and its :meth:`send_middleware`.
@@ -253,6 +274,7 @@ class App(HookRegistry, InProcess):
         client_id: str | None,
         member_name: str | None,
         loop: AbstractEventLoop | None,
+        around: CallMiddleware | None = None,
     ) -> PushConsumer:
         from rmqclient.consuming.push_consumer import PushConsumer  # noqa: PLC0415 - who only sends needs nothing of it
 
@@ -265,11 +287,23 @@ class App(HookRegistry, InProcess):
             config=self.consumer,
             crons=self.crons,
             tables=self.tables,
-            hooks=self.hooks,
+            hooks=self.hooks if around is None else self.hooks.inside(around),
             loop=loop,
             create=True,
             store_config=self.config,
         )
+
+    def _forget_retyped(self, new: Handler | Cron) -> None:
+        """Drop what ``new`` was typed in the place of, in a notebook or at a prompt."""
+        registered: list[Any] = self.handlers if isinstance(new, Handler) else self.crons
+        for old in registered:
+            if _identity(old) == _identity(new) and is_retyped(old.function, new.function):
+                registered.remove(old)
+                return
+
+    def _tell_live(self) -> None:
+        if self._live is not None:
+            self._live.changed()
 
     def _check_handler(self, new: Handler) -> None:
         for old in self.handlers:
@@ -282,6 +316,10 @@ class App(HookRegistry, InProcess):
 
     def __repr__(self) -> str:
         return f"App({shown(self._root) if self._root else None!r}, {len(self.handlers)} handlers)"
+
+
+def _identity(registered: Handler | Cron) -> tuple[str, str]:
+    return registered.topic, registered.group if isinstance(registered, Handler) else registered.name
 
 
 def _root_or_variable(root: Path | str | None) -> Path | str:

@@ -27,6 +27,7 @@ HOMES = {
     "completion": "shell.completion",
     "config": "shell.config",
     "dashboard": "running.dashboard",
+    "dev": "running.dev",
     "dlq": "dead_letters",
     "doctor": "looking.doctor",
     "group": "group",

@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 import difflib
 import importlib
+import logging
 import sys
 import traceback
 from collections.abc import Collection
@@ -24,6 +25,9 @@ from types import ModuleType
 from typing import Any
 
 from rmqclient import App
+from rmqclient.place import located, shown
+
+_log = logging.getLogger(__name__)
 
 
 class TargetError(Exception):
@@ -60,6 +64,26 @@ def of_groups(app: App, groups: Collection[str]) -> App:
     chosen = copy.copy(app)
     chosen.handlers = [handler for handler in app.handlers if handler.group in groups]
     return chosen
+
+
+def place_of(app: App, root: Path | str | None, *, is_stronger: bool) -> Path | str | None:
+    """Return the store to run an application on; None if nobody names one.
+
+    What is said of one command alone, which is ``is_stronger``, wins over what the application says of itself, and that
+    wins over what is said for all commands. So workers and the producers of the same code never use two stores by
+    accident.
+    """
+    own = app.own_root
+    if root is None or own is None:
+        return root or own
+    if is_stronger or located(str(root)) == own:
+        return root
+    _log.warning(
+        "the application names its store, %s, so %s is not used; --store or a variable of this command replaces it",
+        shown(own),
+        shown(root),
+    )
+    return own
 
 
 def _is_file_name(place: str) -> bool:

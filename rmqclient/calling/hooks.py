@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from rmqclient.calling.dependencies import Function
+from rmqclient.calling.retyped import is_retyped
 from rmqclient.errors import HandlerError
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
@@ -98,8 +99,17 @@ class Hooks:
     """For tests: a function that takes the place of another one in ``Depends``. Read when the handlers are started."""
 
     def add(self, kind: Kind, function: Function) -> None:
-        """Register a function. Raises HandlerError if it cannot be of this kind."""
-        self.registered.append(Hook(kind, function))
+        """Register a function, in the place of one that it was typed anew for. Raises HandlerError if it cannot be."""
+        new = Hook(kind, function)
+        for number, old in enumerate(self.registered):
+            if old.kind == kind and _is_same_name(old.function, function) and is_retyped(old.function, function):
+                self.registered[number] = new
+                return
+        self.registered.append(new)
+
+    def inside(self, middleware: CallMiddleware) -> Hooks:
+        """Return the same hooks with one more middleware around all calls."""
+        return Hooks([Hook("middleware", middleware), *self.registered], self.overrides)
 
     def include(self, other: Hooks) -> None:
         """Register what another application has, and take over its overrides."""
@@ -138,6 +148,10 @@ class Hooks:
                     "write the middleware without `async`, which surrounds handlers of both kinds"
                 )
         return _around(handler, call, middleware)
+
+
+def _is_same_name(old: Function, new: Function) -> bool:
+    return function_name(old) == function_name(new)
 
 
 def hooks_of(apps: Iterable[HasHooks]) -> Hooks:

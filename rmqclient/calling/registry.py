@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from rmqclient.calling.hooks import CallMiddleware, Hooks, Lifespan, Occasion
+from rmqclient.calling.dependencies import Function
+from rmqclient.calling.hooks import CallMiddleware, Hooks, Kind, Lifespan, Occasion
 from rmqclient.sending.middleware import SendMiddleware
 
 Around = TypeVar("Around", bound=CallMiddleware)
@@ -19,6 +20,13 @@ class HookRegistry:
     hooks: Hooks
     """What was registered, and the functions that tests put in the place of dependencies."""
 
+    def _tell_live(self) -> None:
+        """Let a view that runs the application follow what was registered."""
+
+    def _hook(self, kind: Kind, function: Function) -> None:
+        self.hooks.add(kind, function)
+        self._tell_live()
+
     def lifespan(self, function: Life) -> Life:
         """Run a generator function around the life of each process that handles messages; it has one ``yield``.
 
@@ -27,17 +35,17 @@ class HookRegistry:
         Lifespans and :meth:`on_startup` run in the order of their registration, and end in the reverse order. If one
         raises at the start, the process takes no message. Raises HandlerError for a function without ``yield``.
         """
-        self.hooks.add("lifespan", function)
+        self._hook("lifespan", function)
         return function
 
     def on_startup(self, function: Event) -> Event:
         """Run a function, plain or ``async``, in each process before its first message, as :meth:`lifespan` says."""
-        self.hooks.add("startup", function)
+        self._hook("startup", function)
         return function
 
     def on_shutdown(self, function: Event) -> Event:
         """Run a function, plain or ``async``, in each process behind its last message, as :meth:`lifespan` says."""
-        self.hooks.add("shutdown", function)
+        self._hook("shutdown", function)
         return function
 
     def middleware(self, function: Around) -> Around:
@@ -46,7 +54,7 @@ class HookRegistry:
         It has one ``yield``, where the handler is called; :mod:`rmqclient.calling.hooks` says what it may do. The first
         that was registered is the outermost. Raises HandlerError for a function without ``yield``.
         """
-        self.hooks.add("middleware", function)
+        self._hook("middleware", function)
         return function
 
     def send_middleware(self, function: AroundSend) -> AroundSend:
@@ -55,5 +63,5 @@ class HookRegistry:
         It has one ``yield``, where the messages are sent; :mod:`rmqclient.sending.middleware` says what it may do. The
         messages of schedules pass it, too. Raises HandlerError for a function without ``yield``, or an ``async`` one.
         """
-        self.hooks.add("send_middleware", function)
+        self._hook("send_middleware", function)
         return function

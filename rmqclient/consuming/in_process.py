@@ -4,7 +4,8 @@
 in                                  write
 ==================================  ==================================================
 a script, a test                    ``with app.running(): ...``
-a notebook, a web process           ``consumer = app.start()``, and ``consumer.stop()``
+a notebook                          ``app.run_in_notebook()``
+a web process                       ``consumer = app.start()``, and ``consumer.stop()``
 an asyncio program                  ``async with app.serving(): ...``
 a task of its own                   ``await app.serve()``
 ==================================  ==================================================
@@ -19,7 +20,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
+from rmqclient.calling.hooks import CallMiddleware
 from rmqclient.duration import Duration
+from rmqclient.handler import Handler
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 class InProcess(ABC):
     """Runs the handlers of an application in this process."""
 
+    handlers: list[Handler]
+    """What was registered so far."""
+
     @abstractmethod
     def _consumer(
         self,
@@ -37,6 +43,7 @@ class InProcess(ABC):
         client_id: str | None,
         member_name: str | None,
         loop: AbstractEventLoop | None,
+        around: CallMiddleware | None = None,
     ) -> PushConsumer:
         """Return a consumer of the application, not started; ``threads`` takes the place of each handler's number."""
 
@@ -47,14 +54,16 @@ class InProcess(ABC):
         client_id: str | None = None,
         member_name: str | None = None,
         loop: AbstractEventLoop | None = None,
+        around: CallMiddleware | None = None,
     ) -> PushConsumer:
         """Begin to handle messages in threads of this process, and return the consumer; call its ``stop`` at the end.
 
-        For scripts, notebooks and web processes; ``rmq run`` starts processes of its own. A missing store is made.
-        ``threads`` takes the place of each handler's own number. The other options are those of
-        :class:`rmqclient.PushConsumer`. Raises what that, and its ``start``, raise.
+        For scripts and web processes; ``rmq run`` starts processes of its own. A missing store is made. ``threads``
+        takes the place of each handler's own number. ``around`` is middleware that surrounds all of the application's,
+        for this consumer. The other options are those of :class:`rmqclient.PushConsumer`. Raises what that, and its
+        ``start``, raise.
         """
-        consumer = self._consumer(threads, client_id, member_name, loop)
+        consumer = self._consumer(threads, client_id, member_name, loop, around)
         consumer.start()
         return consumer
 

@@ -67,25 +67,19 @@ class Producer:
         _check_write_buffer(write_buffer_bytes, config)
         compressor = None if compression is None else Compressor(compression, compress_over_bytes, compression_level)
         self._backend = open_backend(root, config)
-        settings = config or self._backend.config
         try:
+            settings = config or self._backend.config
             _check_write_buffer(write_buffer_bytes, settings)
-        except ValueError:
+            self._is_sync = settings.durability is Durability.SYNC
+            self._queue_count = settings.default_queue_count
+            self._max_opened_body_bytes = settings.max_opened_body_bytes
+            self._observers: list[Observer] = [MessageTrace(self._backend, self.group)] if message_trace else []
+            self._observers += observers_of(self._backend)
+            self._sender = self._wrapped(compressor, middleware)
+            self._buffer: Buffer | None = self._sender.buffer(write_buffer_bytes) if write_buffer_bytes else None
+        except BaseException:
             self._backend.close()
             raise
-        self._is_sync = settings.durability is Durability.SYNC
-        self._queue_count = settings.default_queue_count
-        self._max_opened_body_bytes = settings.max_opened_body_bytes
-        self._sender: Sender = self._backend.sender(self._make_topic, prepare=not self._is_sync, group=self.group)
-        if compressor is not None:
-            self._sender = CompressingSender(self._sender, compressor, self._backend.config.max_body_bytes)
-        self._trace = MessageTrace(self._backend, self.group) if message_trace else None
-        self._observers: list[Observer] = [*([self._trace] if self._trace else []), *observers_of(self._backend)]
-        for observer in self._observers:
-            self._sender = ObservedSender(self._sender, observer, self.group)
-        if middleware:
-            self._sender = SurroundedSender(self._sender, middleware)
-        self._buffer: Buffer | None = self._sender.buffer(write_buffer_bytes) if write_buffer_bytes else None
         self._requester = Requester(self._backend)
         self._replier = Replier(self._backend)
         fork.register(self)
@@ -121,10 +115,10 @@ class Producer:
 
     def send(
         self,
-        message: Message | str,
+        message: Any,
         second: Any = None,
+        excess: Any = None,
         /,
-        *,
         sharding_key: str | None = None,
         key: str | None = None,
         tags: str | None = None,
@@ -157,17 +151,16 @@ class Producer:
         InvalidName, StoreFull, StoreBusy, StorePoisoned, StoreClosed, LimitReached, DiskFailed, NotFlushed,
         StoreUnusable. Nothing was written unless the error's ``stored`` says so.
         """
-        if isinstance(message, str) or key is not None or tags is not None or properties is not None:
-            message = _made(message, second, key, tags, properties)
-        elif second is not None:
-            sharding_key = second
+        # The overloads ask for names behind the second. With a `*` here, each default would cost a look into a dict.
+        if second is not None or excess is not None or key is not None or tags is not None or properties is not None:
+            message, sharding_key = _meant(message, second, excess, sharding_key, key, tags, properties)
         # A call costs more than these two comparisons, and most messages have no due time.
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         append = self._sender.append  # CPython calls a local name faster than an attribute of an attribute
         try:
             result = append(message, sharding_key, delay_level, due)
         except TypeError:
-            _check_message(message)
+            _check_given(message)
             raise
         if self._is_sync:
             self._sender.wait_until_flushed(result.commit_log_end)
@@ -204,10 +197,10 @@ class Producer:
 
     def send_async(
         self,
-        message: Message | str,
+        message: Any,
         second: Any = None,
+        excess: Any = None,
         /,
-        *,
         sharding_key: str | None = None,
         key: str | None = None,
         tags: str | None = None,
@@ -226,15 +219,13 @@ class Producer:
         Cancelling the future does not take the message back. Errors that are known at once are raised here; otherwise
         raises as :meth:`send`.
         """
-        if isinstance(message, str) or key is not None or tags is not None or properties is not None:
-            message = _made(message, second, key, tags, properties)
-        elif second is not None:
-            sharding_key = second
+        if second is not None or excess is not None or key is not None or tags is not None or properties is not None:
+            message, sharding_key = _meant(message, second, excess, sharding_key, key, tags, properties)
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         try:
             return self._sender.append_async(message, sharding_key, delay_level, due)
         except TypeError:
-            _check_message(message)
+            _check_given(message)
             raise
 
     def send_once(
@@ -400,8 +391,8 @@ class Producer:
                 sender, self._sender = self._sender, CLOSED
                 sender.close()
                 self._requester.close()
-                if self._trace is not None:
-                    self._trace.close()
+                for observer in self._observers:
+                    observer.close()
                 self._backend.close()
 
     def __enter__(self) -> Self:
@@ -411,6 +402,15 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _wrapped(self, compressor: Compressor | None, middleware: Sequence[SendMiddleware]) -> Sender:
+        """Return the backend's sender with around it what this producer is to have."""
+        sender: Sender = self._backend.sender(self._make_topic, prepare=not self._is_sync, group=self.group)
+        if compressor is not None:
+            sender = CompressingSender(sender, compressor, self._backend.config.max_body_bytes)
+        for observer in self._observers:
+            sender = ObservedSender(sender, observer)
+        return SurroundedSender(sender, middleware) if middleware else sender
 
     def _open_buffer(self) -> Buffer:
         self._sender.check_usable()
@@ -434,17 +434,39 @@ class Producer:
         self._sender = FORKED
         self._buffer = None  # the messages in it are the parent's
         self._requester = Requester(self._backend)  # whose thread is the parent's
+        self._observers = []  # and so are those that hand over what observers collected
 
 
-def _made(
-    topic: Message | str, body: object, key: str | None, tags: str | None, properties: Mapping[str, str] | None
-) -> Message:
-    if not isinstance(topic, str):
+def _meant(
+    message: Message | str,
+    second: Any,
+    excess: object,
+    sharding_key: str | None,
+    key: str | None,
+    tags: str | None,
+    properties: Mapping[str, str] | None,
+) -> tuple[Message, str | None]:
+    """Return the message that the arguments of a send mean, and its sharding key. Raises TypeError."""
+    if excess is not None:
+        raise TypeError(
+            f"{excess!r} is one argument too many: name what follows the first two, such as tags={excess!r}"
+        )
+    if isinstance(message, str):
+        if second is None:
+            _check_given(message)
+        keys = () if key is None else (key,)
+        return Message(message, second, tags=tags, keys=keys, properties=properties), sharding_key
+    if key is not None or tags is not None or properties is not None:
         given = f"key={key!r}, tags={tags!r}, properties={properties!r}"
         raise TypeError(f"{given}: give them to the Message, or send(topic, body) with them")
-    if body is None:
-        raise TypeError(f"send({topic!r}) has no body: give one, such as send({topic!r}, b'')")
-    return Message(topic, body, tags=tags, keys=() if key is None else (key,), properties=properties)
+    return message, sharding_key if second is None else second
+
+
+def _check_given(message: object) -> None:
+    """Raise TypeError, which says what to write, for a topic without a body and for what is no message."""
+    if isinstance(message, str):
+        raise TypeError(f"send({message!r}) has no body: give one, such as send({message!r}, b'')")
+    _check_message(message)
 
 
 def _check_message(message: object) -> None:

@@ -101,6 +101,19 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def is_for_this_command() -> bool:
+    """Tell whether ``--store`` was given, or its own variable, or a line of the command's table of the settings."""
+    context = click.get_current_context()
+    name = str(context.info_name)
+    match context.get_parameter_source("root"):
+        case ParameterSource.COMMANDLINE:
+            return True
+        case ParameterSource.ENVIRONMENT:
+            return bool(os.environ.get(f"{environment.PREFIX}_{name}_STORE".upper()))
+        case _:
+            return "store" in load(context.find_root().params.get("config_file")).values.get(name, {})
+
+
 class StoreOption(click.Option):
     """``--store``, which may also stand before the noun: ``rmq --store ./store topic ls``."""
 

@@ -12,6 +12,7 @@ import contextlib
 import os
 import select
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -131,7 +132,7 @@ def _size() -> os.terminal_size:
 def _live(view: View, interval: float, frames: int | None) -> None:
     """Draw a frame after each look, and again after each key, until q, Ctrl-C, or so many looks."""
     looks, paused, look_at = 1, False, time.monotonic() + interval
-    with _keys() as pressed, contextlib.suppress(KeyboardInterrupt):
+    with _keys() as pressed:
         while True:
             _draw(view.lines(shutil.get_terminal_size()), "-- paused --" if paused else "")
             key = pressed(max(0.0, look_at - time.monotonic()))
@@ -156,17 +157,27 @@ def _draw(lines: list[str], note: str) -> None:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Take the terminal; the function that is given waits for a key, at most so many seconds."""
+    """Take the terminal; the function that is given waits for a key, at most so many seconds. Ctrl-C is a key, too.
+
+    A KeyboardInterrupt would be raised anywhere in a look, and an interpreter drops it where nobody can catch it.
+    """
     import termios
     import tty
 
     descriptor = sys.stdin.fileno()
     former = termios.tcgetattr(descriptor)
+    interrupted, interrupt = os.pipe()
 
     def pressed(seconds: float) -> str:
-        is_there = select.select([descriptor], [], [], seconds)[0]
-        return (os.read(descriptor, 1).decode("latin-1") or _END) if is_there else ""
+        there = select.select([descriptor, interrupted], [], [], seconds)[0]
+        if interrupted in there:
+            return _END
+        return (os.read(descriptor, 1).decode("latin-1") or _END) if there else ""
 
+    def press_interrupt(*_: object) -> None:
+        os.write(interrupt, b"\0")
+
+    handler = signal.signal(signal.SIGINT, press_interrupt)
     try:
         tty.setcbreak(descriptor)
         sys.stdout.write(_ENTER)
@@ -175,3 +186,6 @@ def _keys() -> Iterator[Callable[[float], str]]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, former)
         sys.stdout.write(_LEAVE)
         sys.stdout.flush()
+        signal.signal(signal.SIGINT, handler)
+        os.close(interrupted)
+        os.close(interrupt)

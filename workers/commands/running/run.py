@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
-from rmqclient.place import located, shown
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opening
-from rmqclient.workers.console.parameters import STORE, StoreOption, address, duration, with_log_options
-from rmqclient.workers.console.settings import load
+from rmqclient.workers.console.parameters import (
+    STORE,
+    StoreOption,
+    address,
+    duration,
+    is_for_this_command,
+    with_log_options,
+)
 from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 
 if TYPE_CHECKING:
@@ -95,7 +99,7 @@ def run(
     """
     from rmqclient.health.service_manager import ServiceManager
     from rmqclient.names import check_member
-    from rmqclient.workers.loading import load_app, of_groups
+    from rmqclient.workers.loading import load_app, of_groups, place_of
     from rmqclient.workers.processes.logs import configure_logging
     from rmqclient.workers.processes.worker_life import Limits
 
@@ -103,7 +107,8 @@ def run(
     check_member(f"{member_name}-1")
     with ServiceManager.of_this_process() as manager:  # before the application can start a process
         whole = load_app(target)
-        app, place = of_groups(whole, groups), _place(whole, root)
+        app = of_groups(whole, groups)
+        place = place_of(whole, root, is_stronger=is_for_this_command()) or whole.root
         limits = Limits(
             shutdown_timeout_s=shutdown_timeout,
             message_time_limit_s=time_limit or float("inf"),
@@ -111,37 +116,6 @@ def run(
         )
         running = _Running(app, place, limits, log_level.upper(), log_format, report_s)
         sys.exit(running.supervise(manager, processes or _usable_cpus(), member_name, metrics_at))
-
-
-def _place(app: App, root: Path | str | None) -> Path | str:
-    """Return the store to run on.
-
-    What is said of this command alone is stronger than what the application says of itself, and that is stronger than
-    what is said for all commands. So workers and the producers of the same code never use two stores by accident.
-    """
-    own = app.own_root
-    if root is None or own is None:
-        return root or app.root
-    if _is_for_this_command() or located(str(root)) == own:
-        return root
-    logging.getLogger(__name__).warning(
-        "the application names its store, %s, so %s is not used; --store or RMQ_RUN_STORE replaces it",
-        shown(own),
-        shown(root),
-    )
-    return own
-
-
-def _is_for_this_command() -> bool:
-    """Tell whether ``--store`` was given, or its own variable, or a line of the table ``[run]`` of the settings."""
-    context = click.get_current_context()
-    match context.get_parameter_source("root"):
-        case ParameterSource.COMMANDLINE:
-            return True
-        case ParameterSource.ENVIRONMENT:
-            return bool(os.environ.get("RMQ_RUN_STORE"))
-        case _:
-            return "store" in load(context.find_root().params.get("config_file")).values.get("run", {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "rmq dlq export billing --since 1h | rmq send orders --jsonl -",
     ),
     "dlq ls": ("rmq dlq ls", "rmq dlq ls billing --since 1h --error TimeoutError"),
+    "dev": ("rmq dev shop:app", "rmq dev shop.py:app --wipe", "rmq dev shop:app --watch settings.toml"),
     "dlq purge": ("rmq dlq purge billing --key 7 --dry-run", "rmq dlq purge billing --yes"),
     "dlq replay": ("rmq dlq replay billing --dry-run", "rmq dlq replay billing --topic orders --rate 100"),
     "dlq show": ("rmq dlq show billing 7F0000011A2B00000000000000000001",),
