@@ -175,10 +175,9 @@ def _complete(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQ
         sizes[queue] += outcome.size
     state.published_to = state.written_to
     befores = () if state.is_replica else (state.bytes_before, state.other_bytes_before)
-    for (queue, end), before in zip(ends.items(), befores, strict=False):
+    for queue, before in zip(ends, befores, strict=False):
         topics.set_bytes_in(queue, before + sizes[queue])
-        topics.advance_max_offset(queue, end)
-    for queue, end in ends.items():  # of a replica's step, which is for any number of queues
+    for queue, end in ends.items():  # two at most, but for a step of a replica
         topics.advance_max_offset(queue, end)
 
 
