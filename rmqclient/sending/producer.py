@@ -311,6 +311,20 @@ class Producer:
             self._sender.wait_until_flushed()
         return cancelled
 
+    def signal(self, message_id: str, name: str, payload: object = None, *, group: str) -> bool:
+        """Tell a message of a group what its handler waits for with ``step.wait_for(name)``, now or later.
+
+        ``message_id`` is that of the message, and ``payload`` what ``wait_for`` returns; it is encoded as a body. The
+        first signal of a name counts. Returns whether the message was waiting and is delivered now; when it begins to
+        wait later, it goes on at once. The signal is as durable as a message that was sent.
+
+        Raises StepError if no message has the id, StepRejected for a name or a payload that cannot be stored,
+        NotOnCluster, InvalidName, and as :meth:`send`.
+        """
+        from rmqclient.steps.signals import signal  # noqa: PLC0415 - who only sends needs nothing of it
+
+        return signal(self._backend, group, message_id, name, payload)
+
     def send_buffered(self, message: Message, sharding_key: str | None = None) -> None:
         """Put one message into the write buffer. It is stored within 200 ms, or when the buffer is full.
 
