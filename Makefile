@@ -1,8 +1,8 @@
 # Everything runs from .venv, which `make install` makes; nothing is installed outside of it.
 # The other targets install what they need by themselves, also when what the installation depends on has changed.
 #
-# The light form is what the demo and `make test` need. `make install-all` adds Spark, Delta Lake, the PostgreSQL driver
-# and Sphinx; without them the tests that need one are skipped, with the reason.
+# The light form is what the demo and `make test` need. `make install-all` adds Spark, Delta Lake, the PostgreSQL driver,
+# the frameworks and Sphinx; without them the tests that need one are skipped, with the reason.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -19,7 +19,7 @@ CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14
 KERNEL_SOURCES := $(wildcard store/kernel/*.pyx store/kernel/*.h store/kernel/*.pxi store/kernel/*/*.pxi)
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 LIGHT := archive,compression,chart,dashboard,test,dev,examples
-HEAVY := spark delta postgresql docs
+HEAVY := spark delta postgresql docs django fastapi sqlalchemy structlog frameworks
 SITE := build/docs
 HEAVY_REQUIRES := import sys, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*(line for name in sys.argv[1:] for line in extras[name]), sep="\n")
 
@@ -49,9 +49,9 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
 install: $(STAMP) ## make .venv and install what the demo and the tests need into it, without Spark
-	@echo "installed: $(VENV)/bin/rmq; missing: $$([ -e $(STAMP_ALL) ] && echo nothing || echo "Spark, Delta Lake, the PostgreSQL driver and Sphinx (make install-all)")"
+	@echo "installed: $(VENV)/bin/rmq; missing: $$([ -e $(STAMP_ALL) ] && echo nothing || echo "Spark, Delta Lake, the PostgreSQL driver, the frameworks and Sphinx (make install-all)")"
 
-install-all: $(STAMP_ALL) ## install Spark, Delta Lake, the PostgreSQL driver and Sphinx, too
+install-all: $(STAMP_ALL) ## install Spark, Delta Lake, the PostgreSQL driver, the frameworks and Sphinx, too
 	@echo "installed: $(VENV)/bin/rmq; missing: nothing"
 
 demo: $(STAMP) ## run the example that analyses a year of flights
