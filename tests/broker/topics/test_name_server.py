@@ -111,7 +111,7 @@ def test_no_other_broker_registers(client: Asking) -> None:
 
 
 def test_a_slave_of_this_broker_is_told_where_its_log_is_sent(tmp_path: Path) -> None:
-    slave = {
+    slave: dict[str, Any] = {
         "brokerName": "broker-a",
         "brokerAddr": "10.0.0.2:10911",
         "clusterName": "DefaultCluster",
