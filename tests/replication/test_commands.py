@@ -17,8 +17,8 @@ from rmqclient.store import MessageQueue, StoreConfig, clock, open_store
 from rmqclient.store.settings import config_file
 from rmqclient.workers.cli import rmq
 from rmqclient.workers.exit_codes import ExitCode
+from tests.replication.pairs import Process, follow, log_bytes, serve, until
 from tests.support.oracle import reference
-from tests.support.replicas import Process, follow, log_bytes, serve, until
 
 TINY = dataclasses.replace(StoreConfig.small(), commit_log_file_bytes=1_200_000)
 QUEUE = MessageQueue("orders", 0)

@@ -18,8 +18,8 @@ from rmqclient.replication.receiving import Ack
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.recovery.replica import become_replica, promote
 from rmqclient.store.settings.replica_mark import ReplicaMark, write_mark
+from tests.replication.pairs import NO_BROKER, feed, fill, following, log_bytes, open_replica, until
 from tests.support.oracle import reference
-from tests.support.replicas import NO_BROKER, feed, fill, following, log_bytes, open_replica, until
 from tests.support.stores import GROUP, QUEUE, SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
 
 

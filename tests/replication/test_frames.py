@@ -11,8 +11,8 @@ from rmqclient.errors import FrameError
 from rmqclient.replication.frames import Frame, FrameReader, ReportReader, frame, report
 from rmqclient.store import StoreConfig
 from rmqclient.store.append.replica_log import ReplicaLog
+from tests.replication.pairs import feed, log_bytes, open_replica
 from tests.support.oracle import reference
-from tests.support.replicas import feed, log_bytes, open_replica
 
 RECORDED = Path(__file__).parent / "recorded"
 OF_THE_RECORDINGS = StoreConfig(

@@ -13,7 +13,7 @@ from rmqclient.replication.frames import FrameReader, ReportReader, frame, repor
 from rmqclient.replication.primary import Primary
 from rmqclient.replication.receiving import Ack
 from rmqclient.store import MessageStore, open_store
-from tests.support.replicas import feed, fill, following, log_bytes, open_replica, until
+from tests.replication.pairs import feed, fill, following, log_bytes, open_replica, until
 from tests.support.stores import SMALL
 
 

@@ -11,8 +11,8 @@ from rmqclient.store import MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
 from tests.crash.processes.nursery import Nursery
 from tests.crash.processes.order import Order
+from tests.replication.pairs import feed, fill, log_bytes, open_replica
 from tests.support.oracle import reference
-from tests.support.replicas import feed, fill, log_bytes, open_replica
 from tests.support.stores import SMALL, abandon
 
 POINTS = [point for point in CrashPoint if point.name.startswith("REPLICA_")]

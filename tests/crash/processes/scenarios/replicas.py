@@ -8,7 +8,7 @@ from rmqclient.store import open_store
 from rmqclient.store.recovery.replica import become_replica
 from rmqclient.store.settings.replica_mark import ReplicaMark, read_mark
 from tests.crash.processes.order import Note, Order
-from tests.support.replicas import NO_BROKER, feed, fill, log_bytes
+from tests.replication.pairs import NO_BROKER, feed, fill, log_bytes
 from tests.support.stores import SMALL
 
 PIECE = 5_000

@@ -12,7 +12,7 @@ from rmqclient.replication.following import open_replica
 from rmqclient.store import MessageStore, open_store
 from tests.interop.cluster.clusters import CONF, started_cluster
 from tests.interop.rocketmq import BROKER_4_9_7, START_S, Java, broker_server, free_broker_port, why_not
-from tests.support.replicas import Process, following, log_bytes, until
+from tests.replication.pairs import Process, following, log_bytes, until
 
 FILE = Path("commitlog", "00000000000000000000")
 
